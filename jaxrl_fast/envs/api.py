@@ -1,0 +1,76 @@
+"""The environment: batched from the start, a frozen pytree of pure functions, auto-reset once for all of them.
+
+An environment implements four functions about transitions and resets, without any auto-reset:
+
+    draw_reset(key, shape)             -> noise [*shape, ...]      randomness of resets, drawn in one go
+    reset(noise [B])                   -> (state [B], obs [B])
+    draw_step(key, T, B, t)            -> noise [T, B, ...]        randomness of transitions; () when there is none
+    transition(noise, state, action)   -> (state [B], Outcome)
+
+and inherits the three that `collect` calls:
+
+    init(key, num_envs)                -> (state, obs)
+    draw(key, T, B, t)                 -> noise [T]                everything random of T steps, drawn before the scan
+    step(noise, state, action)         -> (state, obs, Outcome)    transition, then a fresh reset where it ended
+
+`Outcome.next_obs` is the successor before the reset; `obs` is what the agent sees next. Float fields of an environment
+are leaves (traced, sweepable), everything else is static: decorate with `@settings`. To write one environment at a
+time instead, without a batch axis, subclass `jaxrl_fast.envs.single.SingleEnv`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from jaxrl_fast import tree
+from jaxrl_fast.types import EnvSpec, Outcome, PyTree
+
+
+class Env:
+    """Base class of every environment on the device; see the module's text."""
+
+    @property
+    def spec(self) -> EnvSpec:
+        raise NotImplementedError
+
+    def draw_reset(self, key: jax.Array, shape: tuple[int, ...]) -> PyTree:
+        """Randomness for resets, leading axes `shape`. One key each, unless an environment knows better."""
+        return jax.random.split(key, shape)
+
+    def reset(self, noise: PyTree) -> tuple[PyTree, PyTree]:
+        """noise [B] -> (state [B], obs [B])."""
+        raise NotImplementedError
+
+    def draw_step(self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> PyTree:
+        """Randomness of `num_steps` transitions, leading axes [T, B]; `t` is the iteration (for curricula)."""
+        return ()
+
+    def transition(self, noise: PyTree, state: PyTree, action: PyTree) -> tuple[PyTree, Outcome]:
+        """One step of every environment, no reset. action [B, ...] -> (state [B], Outcome [B])."""
+        raise NotImplementedError
+
+    def init(self, key: jax.Array, num_envs: int) -> tuple[PyTree, PyTree]:
+        """Fresh episodes in `num_envs` environments."""
+        state, obs = self.reset(self.draw_reset(key, (num_envs,)))
+        return tree.strong((state, obs))
+
+    def draw(self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> PyTree:
+        """Everything random of `num_steps` steps, leading axis [T]; drawn once an iteration, before the scan."""
+        step_key, reset_key = jax.random.split(key)
+        return self.draw_step(step_key, num_steps, num_envs, t), self.draw_reset(reset_key, (num_steps, num_envs))
+
+    def step(self, noise: PyTree, state: PyTree, action: PyTree) -> tuple[PyTree, PyTree, Outcome]:
+        """`transition`, then a fresh reset of the environments whose episode ended."""
+        step_noise, reset_noise = noise
+        state, outcome = self.transition(step_noise, state, action)
+        fresh_state, fresh_obs = self.reset(reset_noise)
+        done = outcome.terminated | outcome.truncated
+        state = tree.where(done, fresh_state, state)
+        obs = tree.where(done, fresh_obs, outcome.next_obs)
+        return tree.strong((state, obs)) + (outcome,)
+
+    def render(self, state: Any) -> Any:
+        """One state (no batch axis), on the host -> an RGB image, uint8 [H, W, 3] NumPy; None if it can't be drawn."""
+        return None

@@ -1,0 +1,88 @@
+"""Errors that name the argument, the value and what would be valid.
+
+The command line prints only the message of a `UserError` and exits with its `exit_code`; from Python it is an
+ordinary `ValueError` (or `RuntimeError` for a run that failed).
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable
+from typing import Any
+
+
+class UserError(Exception):
+    """Something the user can mend. `exit_code` is what the command line ends with."""
+
+    exit_code = 2
+
+
+class ConfigError(UserError, ValueError):
+    """A bad argument: the message names the argument, its value, and what is valid."""
+
+    def __init__(self, argument: str, value: Any, valid: str):
+        self.argument, self.value, self.valid = argument, value, valid
+        super().__init__(f"{argument} = {value!r} is not valid: {valid}")
+
+
+class MissingExtraError(UserError, ImportError):
+    """An optional package is not installed; the message holds the pip line."""
+
+    def __init__(self, what: str, extra: str):
+        super().__init__(f"{what} needs the extra [{extra}]: pip install 'jaxrl_fast[{extra}]'")
+
+
+class RunError(UserError, RuntimeError):
+    """A run that was started correctly and failed."""
+
+    exit_code = 1
+
+
+class NonFiniteError(RunError):
+    """A metric or a parameter became NaN or infinite."""
+
+    exit_code = 3
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """`"; did you mean 'CartPole-v1'?"`, or an empty string when nothing is near."""
+    names = list(names)
+    lower = {n.lower(): n for n in names}
+    hits = difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=0.55)
+    return f"; did you mean {lower[hits[0]]!r}?" if hits else ""
+
+
+def check_choice(argument: str, value: Any, choices: Iterable[str]) -> None:
+    choices = list(choices)
+    if value not in choices:
+        raise ConfigError(argument, value, f"choose from {', '.join(map(repr, choices))}{nearest(value, choices)}")
+
+
+def check_int(argument: str, value: Any, low: int = 1, high: int = 2**31 - 1) -> None:
+    """Accept an int in [low, high]; bools and floats are refused, NumPy integers are not."""
+    import numpy as np
+
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
+        raise ConfigError(argument, value, f"an integer from {low} to {high}")
+
+
+def check_float(
+    argument: str, value: Any, low: float = -math.inf, high: float = math.inf, open_low: bool = False
+) -> None:
+    """Accept a finite number in [low, high] ((low, high] with `open_low`).
+
+    Only Python and NumPy scalars are looked at: a traced or batched leaf of a sweep passes, because
+    dataclasses run their checks again at every unflatten.
+    """
+    import numpy as np
+
+    if isinstance(value, (bool, str)) or value is None:
+        raise ConfigError(argument, value, "a number")
+    if not isinstance(value, (int, float, np.floating, np.integer)):
+        return
+    inside = math.isfinite(value) and (low < value if open_low else low <= value) and value <= high
+    if not inside:
+        left = "(" if open_low or low == -math.inf else "["
+        right = ")" if high == math.inf else "]"
+        raise ConfigError(argument, value, f"a finite number in {left}{low:g}, {high:g}{right}")

@@ -1,0 +1,122 @@
+"""Spaces of observations and actions: frozen, hashable, and able to draw uniform samples on the device."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Discrete:
+    """The integers 0 .. n-1."""
+
+    n: int
+
+    shape = ()
+    dtype = jnp.dtype("int32")
+
+    def sample(self, key: jax.Array, batch: tuple[int, ...] = ()) -> jax.Array:
+        """Uniform draws, int32 [*batch]."""
+        return jax.random.randint(key, batch, 0, self.n, jnp.int32)
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiDiscrete:
+    """A vector of independent integers, entry i in 0 .. nvec[i]-1."""
+
+    nvec: tuple[int, ...]
+
+    dtype = jnp.dtype("int32")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.nvec),)
+
+    def sample(self, key: jax.Array, batch: tuple[int, ...] = ()) -> jax.Array:
+        """Uniform draws, int32 [*batch, len(nvec)]."""
+        return jax.random.randint(key, (*batch, len(self.nvec)), 0, jnp.asarray(self.nvec, jnp.int32), jnp.int32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Box:
+    """Arrays of `shape` with bounds that are one float each, or tuples of `prod(shape)` floats."""
+
+    low: float | tuple[float, ...]
+    high: float | tuple[float, ...]
+    shape: tuple[int, ...]
+    dtype: Any = jnp.dtype("float32")
+
+    def __post_init__(self):
+        object.__setattr__(self, "dtype", jnp.dtype(self.dtype))
+        object.__setattr__(self, "shape", tuple(int(s) for s in self.shape))
+        for name in ("low", "high"):
+            bound = np.asarray(getattr(self, name), np.float64)
+            if bound.size > 1:
+                bound = np.broadcast_to(bound.reshape(-1) if bound.size == math.prod(self.shape) else bound, (
+                    math.prod(self.shape),))
+                uniform = bool(np.all(bound == bound[0]))
+                object.__setattr__(self, name, float(bound[0]) if uniform else tuple(float(b) for b in bound))
+            else:
+                object.__setattr__(self, name, float(bound.reshape(())))
+
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Low and high as float32 NumPy arrays of `shape`."""
+        size = math.prod(self.shape)
+        return tuple(
+            np.broadcast_to(np.asarray(b, np.float32).reshape(-1), (size,)).reshape(self.shape)
+            for b in (self.low, self.high)
+        )
+
+    @property
+    def bounded(self) -> bool:
+        """Both bounds are finite (and not float32's largest number) everywhere."""
+        low, high = self.bounds()
+        return bool(np.all(np.abs(low) < 1e30) and np.all(np.abs(high) < 1e30))
+
+    def sample(self, key: jax.Array, batch: tuple[int, ...] = ()) -> jax.Array:
+        """Uniform draws [*batch, *shape]; standard normal where a bound is infinite."""
+        shape = (*batch, *self.shape)
+        if not self.bounded:
+            return jax.random.normal(key, shape).astype(self.dtype)
+        low, high = self.bounds()
+        if jnp.issubdtype(self.dtype, jnp.integer):
+            return jax.random.randint(key, shape, jnp.asarray(low, jnp.int32), jnp.asarray(high, jnp.int32) + 1).astype(
+                self.dtype
+            )
+        return (low + (high - low) * jax.random.uniform(key, shape)).astype(self.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Dict:
+    """Named spaces; a value is a dict with the same names. `Dict.of(position=Box(...), ...)` builds one."""
+
+    items: tuple[tuple[str, Any], ...]
+
+    @classmethod
+    def of(cls, **spaces: Any) -> Dict:
+        return cls(tuple(sorted(spaces.items())))
+
+    def __getitem__(self, name: str) -> Any:
+        return dict(self.items)[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in dict(self.items)
+
+    def sample(self, key: jax.Array, batch: tuple[int, ...] = ()) -> dict[str, Any]:
+        keys = jax.random.split(key, len(self.items))
+        return {name: space.sample(k, batch) for k, (name, space) in zip(keys, self.items, strict=True)}
+
+
+Space = Discrete | MultiDiscrete | Box | Dict
+
+
+def zeros(space: Space, batch: tuple[int, ...] = ()) -> Any:
+    """An array (or dict of arrays) of the space's shape and dtype, filled with zeros."""
+    if isinstance(space, Dict):
+        return {name: zeros(child, batch) for name, child in space.items}
+    return jnp.zeros((*batch, *space.shape), space.dtype)

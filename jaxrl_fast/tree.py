@@ -1,0 +1,95 @@
+"""Small helpers on pytrees, and the decorator that makes a frozen dataclass a pytree."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypeVar, dataclass_transform
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+T = TypeVar("T")
+_DYNAMIC = {"float", "Array", "jax.Array", "Any"}
+
+
+@dataclass_transform(frozen_default=True)
+def settings(cls: type[T]) -> type[T]:
+    """A frozen dataclass whose `float` fields are pytree leaves and whose other fields are static.
+
+    A leaf is traced: it can be changed without recompiling, and `jax.vmap` over a batch of them is a sweep. A
+    static field (sizes, switches, names, flax modules) is part of the program's identity and must be hashable.
+    A field can choose for itself with `dataclasses.field(metadata={"static": bool})`.
+    """
+    cls = dataclasses.dataclass(frozen=True)(cls)
+    data, meta = [], []
+    for f in dataclasses.fields(cls):
+        name = f.type if isinstance(f.type, str) else getattr(f.type, "__name__", "")
+        static = f.metadata.get("static", name not in _DYNAMIC)
+        (meta if static else data).append(f.name)
+    return jax.tree_util.register_dataclass(cls, data, meta)
+
+
+@dataclass_transform(frozen_default=True)
+def struct(cls: type[T]) -> type[T]:
+    """A frozen dataclass all of whose fields are pytree children."""
+    cls = dataclasses.dataclass(frozen=True)(cls)
+    return jax.tree_util.register_dataclass(cls, [f.name for f in dataclasses.fields(cls)], [])
+
+
+def where(mask: jax.Array, on_true: T, on_false: T) -> T:
+    """`jnp.where` on trees; `mask` [B] broadcasts over the trailing axes of every leaf [B, ...]."""
+
+    def one(x, y):
+        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim)), x, y)
+        x, y = jnp.asarray(x), jnp.asarray(y)
+        return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim)), x, y)
+
+    return jax.tree.map(one, on_true, on_false)
+
+
+def take(tree: T, index: Any) -> T:
+    """`leaf[index]` on every leaf."""
+    return jax.tree.map(lambda x: x[index], tree)
+
+
+def merge_axes(tree: T) -> T:
+    """[T, B, ...] -> [T * B, ...] on every leaf."""
+    return jax.tree.map(lambda x: x.reshape((x.shape[0] * x.shape[1],) + x.shape[2:]), tree)
+
+
+def copy(tree: T) -> T:
+    """A device copy of every leaf that a later donation cannot touch; call it inside `jit`."""
+    return jax.tree.map(lambda x: jnp.copy(x), tree)
+
+
+def strong(tree: T) -> T:
+    """Every leaf as an array of its own dtype, without weak types (a weak leaf costs a retrace)."""
+    return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.asarray(x).dtype), tree)
+
+
+def as_float32(tree: T) -> T:
+    """Python and NumPy floats and ints among the leaves as float32/int32 device arrays, strongly typed."""
+
+    def one(x):
+        if isinstance(x, (bool, np.bool_)):
+            return jnp.asarray(x, jnp.bool_)
+        if isinstance(x, (int, np.integer)):
+            return jnp.asarray(x, jnp.int32)
+        if isinstance(x, (float, np.floating)):
+            return jnp.asarray(x, jnp.float32)
+        return x
+
+    return jax.tree.map(one, tree)
+
+
+def nbytes(tree: Any) -> int:
+    """Bytes of all array leaves (shapes are enough)."""
+    return sum(int(np.prod(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
+def all_finite(tree: Any) -> jax.Array:
+    """Scalar bool: every floating leaf is finite everywhere."""
+    flags = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
+    return jnp.all(jnp.stack(flags)) if flags else jnp.bool_(True)

@@ -1,0 +1,127 @@
+"""The pytrees that every part passes to every other. Time comes first, then environments: [T, B, ...]."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast.spaces import Space
+
+PyTree = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvSpec:
+    """What an environment is, for those who build networks and memories for it. Static and hashable.
+
+    observation, action   spaces; an observation that is a `Dict` with the entry `action_mask` (bool, one flag an
+                          action, True where legal) restricts a Discrete action to legal choices.
+    max_episode_steps     the time limit after which an episode is truncated; None when there is none.
+    stack                 the environment emits single frames and the agent sees the last `stack` of them,
+                          concatenated along the last axis, oldest first. `observation` describes one frame.
+    """
+
+    name: str
+    observation: Space
+    action: Space
+    max_episode_steps: int | None = None
+    stack: int = 1
+
+
+class Outcome(NamedTuple):
+    """What one transition brought, before any reset. `next_obs` is the true successor, terminal ones included."""
+
+    next_obs: PyTree  # [B, ...]
+    reward: jax.Array  # float32 [B]
+    terminated: jax.Array  # bool [B]: the episode ended by the task's own rules; its value is zero
+    truncated: jax.Array  # bool [B]: it was cut (time limit); its value goes on. Never both.
+    extras: PyTree = ()
+
+
+class Timestep(NamedTuple):
+    """One row of experience. `next_obs` is the successor BEFORE any reset."""
+
+    obs: PyTree
+    action: PyTree
+    next_obs: PyTree
+    reward: jax.Array
+    terminated: jax.Array
+    truncated: jax.Array
+    extras: PyTree = ()  # what `Algorithm.act` returned beside the action
+
+    @property
+    def done(self) -> jax.Array:
+        return self.terminated | self.truncated
+
+
+class Trajectory(NamedTuple):
+    """What `collect` returns: T steps of B environments, and the two ends.
+
+    With `EnvSpec.stack` > 1 `steps.obs` and `steps.next_obs` are single frames; `first_obs` and `last_obs` are stacked.
+    """
+
+    steps: Timestep  # [T, B, ...]
+    first_carry: PyTree  # the policy's recurrent state before the first step [B, ...]; () for a feed-forward policy
+    first_obs: PyTree  # [B, ...] what the agent saw at the first step
+    last_obs: PyTree  # [B, ...] what it will see next (after a reset, where the last step ended an episode)
+
+
+class Window(NamedTuple):
+    """A replay memory's answer: n-step windows that never cross an episode's end or the write head.
+
+    The return of row b is  sum_i gamma^i reward[i, b] use[i, b]  +  gamma^steps[b] boot[b] V(boot_obs[b]).
+    """
+
+    obs: PyTree  # [b, ...]
+    action: PyTree  # [b, ...]
+    reward: jax.Array  # float32 [n, b]
+    use: jax.Array  # bool [n, b]
+    steps: jax.Array  # int32 [b]
+    boot_obs: PyTree  # [b, ...]
+    boot: jax.Array  # float32 [b]: 0 after a termination, else 1
+    weight: jax.Array  # float32 [b]: importance weight; 0 for a window that would start on a truncated row
+
+
+class Clock(NamedTuple):
+    """Where the run stands. Never batched over the population, so `cond` on it stays a real branch."""
+
+    iteration: jax.Array  # int32: t, from 0, warm-up included
+    update: jax.Array  # int32: u = t * updates + i
+    progress: jax.Array  # float32 in [0, 1]: the fraction of the horizon that is done; clamps past it
+
+    def anneal(self, start: Any, end: Any, fraction: Any = 1.0) -> jax.Array:
+        """Linear from `start` to `end` over the first `fraction` of the horizon, then constant."""
+        return start + (end - start) * jnp.clip(self.progress / fraction, 0.0, 1.0)
+
+
+class Mean(NamedTuple):
+    """A metric as a sum and a count, so that any number of iterations adds up to one mean; 0/0 means 'none'."""
+
+    total: jax.Array
+    count: jax.Array
+
+    @classmethod
+    def of(cls, value: jax.Array, count: float = 1.0) -> Mean:
+        return cls(jnp.asarray(value, jnp.float32), jnp.asarray(count, jnp.float32))
+
+
+class Episodes(NamedTuple):
+    """Running return and length of the episode that every environment is in. [B]"""
+
+    ret: jax.Array
+    length: jax.Array
+
+
+class RunState(NamedTuple):
+    """A whole run between two iterations; what a checkpoint holds."""
+
+    agent: PyTree
+    env: PyTree
+    obs: PyTree
+    carry: PyTree
+    memory: PyTree
+    episodes: Episodes
+    key: jax.Array  # the root key: only ever folded with t, never split
