@@ -1,0 +1,41 @@
+"""Algorithms by name; each file reads like its paper."""
+
+from __future__ import annotations
+
+import importlib
+
+from jaxrl_fast.errors import ConfigError, nearest
+
+_REGISTRY: dict[str, str | type] = {
+    "ppo": "jaxrl_fast.algorithms.ppo:PPO",
+    "dqn": "jaxrl_fast.algorithms.dqn:DQN",
+}
+
+
+def register_algorithm(cls: type) -> type:
+    """Make an `Algorithm` subclass known by its `name`, for presets and the command line; usable as a decorator."""
+    from jaxrl_fast.algorithms.base import Algorithm
+
+    if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
+        raise ConfigError("algorithm", cls, "a subclass of jaxrl_fast.Algorithm")
+    known = _REGISTRY.get(cls.name)
+    same = known is not None and getattr(known, "__qualname__", known) in (cls.__qualname__, f"{cls.__module__}:{cls.__name__}")
+    if known is not None and not same:
+        raise ConfigError("name", cls.name, "an algorithm name that is not taken")
+    _REGISTRY[cls.name] = cls
+    return cls
+
+
+def list_algorithms() -> list[str]:
+    return list(_REGISTRY)
+
+
+def algorithm_class(name: str) -> type:
+    """The class behind a name; imports only its own file."""
+    entry = _REGISTRY.get(name)
+    if entry is None:
+        raise ConfigError("algorithm", name, f"choose from {', '.join(_REGISTRY)}{nearest(name, _REGISTRY)}")
+    if isinstance(entry, str):
+        module, _, attribute = entry.partition(":")
+        entry = getattr(importlib.import_module(module), attribute)
+    return entry

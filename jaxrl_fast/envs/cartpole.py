@@ -8,7 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
+from jaxrl_fast.envs import draw
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.fields import setting
 from jaxrl_fast.spaces import Box, Discrete
 from jaxrl_fast.types import EnvSpec, Outcome
 
@@ -21,18 +23,18 @@ class CartPole(Env):
     """
 
     gravity: float = 9.8
-    masscart: float = 1.0
-    masspole: float = 0.1
-    length: float = 0.5  # half the pole's length
+    masscart: float = setting(1.0, low=0, open_low=True)
+    masspole: float = setting(0.1, low=0, open_low=True)
+    length: float = setting(0.5, low=0, open_low=True)  # half the pole's length
     force_mag: float = 10.0
-    tau: float = 0.02
-    theta_threshold_radians: float = 12 * 2 * math.pi / 360
-    x_threshold: float = 2.4
+    tau: float = setting(0.02, low=0, open_low=True)
+    theta_threshold_radians: float = setting(12 * 2 * math.pi / 360, low=0, open_low=True, static=True)
+    x_threshold: float = setting(2.4, low=0, open_low=True, static=True)
     max_steps_in_episode: int = 500
 
     @property
     def spec(self) -> EnvSpec:
-        high = (4.8, math.inf, 24 * 2 * math.pi / 360, math.inf)
+        high = (2 * self.x_threshold, math.inf, 2 * self.theta_threshold_radians, math.inf)
         obs = Box(tuple(-h for h in high), high, (4,))
         return EnvSpec("CartPole-v1", obs, Discrete(2), self.max_steps_in_episode)
 
@@ -61,3 +63,13 @@ class CartPole(Env):
         terminated = (jnp.abs(x) > self.x_threshold) | (jnp.abs(theta) > self.theta_threshold_radians)
         truncated = (time >= self.max_steps_in_episode) & ~terminated
         return (obs, time), Outcome(obs, jnp.ones_like(x), terminated, truncated)
+
+    def render(self, state):
+        x, _, theta, _ = (float(v) for v in state[0])
+        canvas = draw.Canvas((-2.4, 2.4), (-0.5, 2.0), 400, 208)
+        canvas.line([(-2.4, 0.0), (2.4, 0.0)], draw.GREY, 0.02)
+        canvas.polygon([(x - 0.3, -0.14), (x + 0.3, -0.14), (x + 0.3, 0.14), (x - 0.3, 0.14)], draw.BLACK)
+        pole = 2 * float(self.length) * 1.2  # drawn a little longer than it is, as Gymnasium does
+        canvas.line([(x, 0.14), (x + pole * math.sin(theta), 0.14 + pole * math.cos(theta))], draw.ORANGE, 0.1)
+        canvas.disc((x, 0.14), 0.05, draw.BLUE)
+        return canvas.image()

@@ -3,23 +3,164 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
+import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+from jaxrl_fast.envs import gymnax_import, wrappers
 from jaxrl_fast.envs.api import Env
-from jaxrl_fast.errors import ConfigError, nearest
+from jaxrl_fast.errors import ConfigError, MissingExtraError, nearest
+from jaxrl_fast.fields import check_settings
 
-# name -> "module:factory"; resolved when asked for, so that listing imports nothing.
-_REGISTRY: dict[str, str | Callable[..., Env]] = {
-    "CartPole-v1": "jaxrl_fast.envs.cartpole:CartPole",
+Factory = Callable[..., Env]
+
+_ENVS = "jaxrl_fast.envs"
+# name -> "module:factory"; resolved when asked for, so that listing and importing this module import nothing.
+_NATIVE: dict[str, str] = {
+    "CartPole-v1": f"{_ENVS}.cartpole:CartPole",
+    "Acrobot-v1": f"{_ENVS}.acrobot:Acrobot",
+    "MountainCar-v0": f"{_ENVS}.mountain_car:MountainCar",
+    "MountainCarContinuous-v0": f"{_ENVS}.mountain_car:MountainCarContinuous",
+    "Pendulum-v1": f"{_ENVS}.pendulum:Pendulum",
 }
+_PROBES: dict[str, str] = {
+    "probe/constant-reward": f"{_ENVS}.probes:ConstantReward",
+    "probe/reward-at-end": f"{_ENVS}.probes:RewardAtEnd",
+    "probe/two-step-credit": f"{_ENVS}.probes:TwoStepCredit",
+    "probe/action-reward": f"{_ENVS}.probes:ActionReward",
+    "probe/truncated-only": f"{_ENVS}.probes:TruncatedOnly",
+    "probe/named-action": f"{_ENVS}.probes:NamedAction",
+    "probe/continuous": f"{_ENVS}.probes:Continuous",
+    "probe/multi-discrete": f"{_ENVS}.probes:MultiDiscreteAction",
+    "probe/masked": f"{_ENVS}.probes:Masked",
+    "probe/dict": f"{_ENVS}.probes:DictObservation",
+}
+_GYMNAX: tuple[str, ...] = (
+    "Asterix-MinAtar", "Breakout-MinAtar", "Freeway-MinAtar", "Seaquest-MinAtar", "SpaceInvaders-MinAtar",
+    "Catch-bsuite", "DeepSea-bsuite", "MemoryChain-bsuite", "UmbrellaChain-bsuite", "DiscountingChain-bsuite",
+    "SimpleBandit-bsuite", "FourRooms-misc", "MetaMaze-misc", "PointRobot-misc", "BernoulliBandit-misc",
+    "GaussianBandit-misc", "Reacher-misc", "Swimmer-misc", "Pong-misc", "FrozenLake-misc",
+)  # fmt: skip
+_USER: dict[str, Factory | str] = {}
+_LATER = ("brax/", "gym:", "envpool:", "ale:")
+_PREFIX = "gymnax:"
 
 
-def register(name: str, factory: Callable[..., Env] | str) -> None:
-    """Make `factory(**settings) -> Env` (or "module:attribute") known as `name`, for `make` and the command line."""
+class Listed(NamedTuple):
+    """One row of `list_environments()`."""
+
+    source: str  # "native", "gymnax", "probe" or "user"
+    installed: bool
+    extra: str = ""  # what `pip install 'jaxrl_fast[extra]'` needs, where it is not installed
+
+
+def register(name: str, factory: Factory | str) -> None:
+    """Make `factory(**settings) -> Env` (or "module:attribute") known as `name`, for `make` and the command line.
+
+    Its settings are the fields of the dataclass, or the parameters of the function, that have defaults.
+    """
     if not isinstance(name, str) or not name:
         raise ConfigError("name", name, "a non-empty string")
-    if name in _REGISTRY and _REGISTRY[name] != factory:
+    if name.startswith((*_LATER, _PREFIX)):
+        raise ConfigError("name", name, f"a name that does not begin with {', '.join((*_LATER, _PREFIX))}")
+    if not callable(factory) and not (isinstance(factory, str) and factory.count(":") == 1):
+        raise ConfigError("factory", factory, 'a function or class that returns an Env, or "module:attribute"')
+    if name in _names() and _USER.get(name) != factory:
         raise ConfigError("name", name, "a name that is not taken")
-    _REGISTRY[name] = factory
+    _USER[name] = factory
+
+
+def list_environments() -> dict[str, Listed]:
+    """Every environment that `make` knows by name. Imports none of them."""
+    gymnax = gymnax_import.installed()
+    rows = {name: Listed("native", True) for name in _NATIVE}
+    rows |= {name: Listed("gymnax", gymnax, "" if gymnax else "gymnax") for name in _GYMNAX}
+    rows |= {name: Listed("probe", True) for name in _PROBES}
+    return rows | {name: Listed("user", True) for name in _USER}
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    """The settings of `make(name, ...)` with their defaults, those that every environment takes included."""
+    return {**_own_settings(name), **wrappers.COMMON}
+
+
+def make(name: str, **settings: Any) -> Env:
+    """The environment `name`: a native one, a probe, one of gymnax's, or what a user registered.
+
+    `gymnax:NAME` forces gymnax's original where a native environment has the same name. Every environment also takes
+    `action_repeat`, `sticky_actions`, `stack`, `reward_scale`, `reward_clip` and `time_limit` (`envs.wrappers`).
+    The same arguments give the same object.
+    """
+    known = settings_of(name)
+    for key, value in settings.items():
+        if key not in known:
+            raise ConfigError(f"env.{key}", value, f"{name} has the settings {', '.join(known)}{nearest(key, known)}")
+    frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
+    try:
+        return _cached(name, _factory(name), tuple(sorted((k, type(v), v) for k, v in frozen.items())))
+    except TypeError as error:
+        if "unhashable" not in str(error) and "hash" not in str(error):
+            raise
+        return _build(name, frozen)  # an array among the settings (a sweep): it cannot be a key of the cache
+
+
+@functools.lru_cache(maxsize=None)
+def _cached(name: str, factory: Factory, items: tuple[tuple[str, type, Any], ...]) -> Env:
+    return _build(name, {k: v for k, _, v in items})
+
+
+def _build(name: str, settings: dict[str, Any]) -> Env:
+    common = wrappers.COMMON | {k: v for k, v in settings.items() if k in wrappers.COMMON}
+    own = {k: v for k, v in settings.items() if k not in wrappers.COMMON}
+    env = _factory(name)(**own)
+    if not isinstance(env, Env):
+        raise ConfigError("environment", name, f"a factory that returns a jaxrl_fast Env, not {type(env).__name__}")
+    if dataclasses.is_dataclass(env):
+        check_settings(env, "env.")
+    return wrappers.wrap(env, **common)
+
+
+def _names() -> list[str]:
+    return [*_NATIVE, *_PROBES, *_GYMNAX, *_USER]
+
+
+@functools.lru_cache(maxsize=None)
+def _gymnax_factory(name: str) -> Factory:
+    from jaxrl_fast.envs import gymnax_adapter
+
+    return functools.partial(gymnax_adapter.make, name)
+
+
+def _factory(name: str) -> Factory:
+    """The function that builds `name`; a ConfigError where there is none."""
+    if not isinstance(name, str):
+        raise ConfigError("environment", name, "a name such as 'CartPole-v1'")
+    if name.startswith(_LATER):
+        kinds = ", ".join(_LATER)
+        raise ConfigError("environment", name, f"environments of {kinds} are not available in this version")
+    entry = _USER.get(name) or _NATIVE.get(name) or _PROBES.get(name)
+    if entry is None:
+        if name in _GYMNAX or name.startswith(_PREFIX) or name == "MNISTBandit-bsuite":
+            if not gymnax_import.installed():
+                raise MissingExtraError(f"environment {name!r}", "gymnax")
+            return _gymnax_factory(name.removeprefix(_PREFIX))
+        raise ConfigError("environment", name, f"a known environment (`jaxrl-fast list`){nearest(name, _names())}")
+    if isinstance(entry, str):
+        module, _, attribute = entry.partition(":")
+        entry = getattr(importlib.import_module(module), attribute)
+    return entry
+
+
+def _own_settings(name: str) -> dict[str, Any]:
+    factory = _factory(name)
+    if isinstance(factory, functools.partial):
+        from jaxrl_fast.envs import gymnax_adapter
+
+        return gymnax_adapter.defaults(*factory.args)
+    if dataclasses.is_dataclass(factory):
+        fields = [f for f in dataclasses.fields(factory) if f.init]
+        return {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
+    parameters = inspect.signature(factory).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}

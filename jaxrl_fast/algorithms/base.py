@@ -1,0 +1,108 @@
+"""The algorithm: a frozen dataclass of settings and pure functions. Float settings are traced leaves, sizes are static.
+
+    init(key)                                   -> agent                       parameters, optimizer, statistics
+    init_carry(num_envs)                        -> carry [B]                   () for a feed-forward policy
+    draw(key, T, B)                             -> noise [T]                   everything random of T calls of `act`
+    act(agent, carry, obs, noise, clock, mode)  -> (carry, action, extras)     mode: "random" | "sample" | "greedy"
+    memory()                                    -> Memory
+    prepare(agent, trajectory)                  -> rows [T, B]                 exactly what the memory stores
+    update(agent, batch, key, clock)            -> (agent, metrics, priority)  one optimizer step
+    finish(agent, rows)                         -> agent                       once an iteration, after its updates
+
+`bind(spec)` ties the settings to an environment's spaces (checked there) before any of these is called; inside them
+`self.spec` is set. Rollout, loop, logging and checkpoints stand elsewhere, once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+
+from jaxrl_fast import tree
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.fields import check_settings
+from jaxrl_fast.memory import Memory
+from jaxrl_fast.spaces import Dict, Discrete, Space
+from jaxrl_fast.types import Clock, EnvSpec, Mean, PyTree, Trajectory
+
+
+@tree.settings
+class Algorithm:
+    """Base of every algorithm; see the module's text."""
+
+    name: ClassVar[str] = "algorithm"
+    action_spaces: ClassVar[tuple[type, ...]] = ()  # what `bind` accepts
+
+    spec: EnvSpec | None = dataclasses.field(default=None, kw_only=True, repr=False, metadata={"static": True})
+
+    def __post_init__(self):
+        check_settings(self)
+
+    # Sizes that the loop needs; subclasses have `num_envs` and `num_steps` as fields.
+    @property
+    def updates(self) -> int:
+        """Optimizer steps an iteration."""
+        raise NotImplementedError
+
+    @property
+    def warmup_steps(self) -> int:
+        """Environment steps of random actions before the first update."""
+        return 0
+
+    @property
+    def steps_per_iteration(self) -> int:
+        return self.num_envs * self.num_steps
+
+    @property
+    def warmup_iterations(self) -> int:
+        return -(-self.warmup_steps // self.steps_per_iteration)
+
+    def bind(self, spec: EnvSpec) -> Algorithm:
+        """These settings for an environment; raises ConfigError where they do not fit it."""
+        if not isinstance(spec.action, self.action_spaces):
+            names = " or ".join(s.__name__ for s in self.action_spaces)
+            raise ConfigError("environment", spec.name, f"{self.name} needs {names} actions, this has {spec.action}")
+        bound = dataclasses.replace(self, spec=spec)
+        bound.memory()
+        return bound
+
+    def init_carry(self, num_envs: int) -> PyTree:
+        return ()
+
+    def init(self, key: jax.Array) -> PyTree:
+        raise NotImplementedError
+
+    def draw(self, key: jax.Array, num_steps: int, num_envs: int) -> PyTree:
+        raise NotImplementedError
+
+    def act(self, agent: PyTree, carry: PyTree, obs: PyTree, noise: PyTree, clock: Clock, mode: str) -> tuple:
+        raise NotImplementedError
+
+    def memory(self) -> Memory:
+        raise NotImplementedError
+
+    def prepare(self, agent: PyTree, trajectory: Trajectory) -> PyTree:
+        raise NotImplementedError
+
+    def update(self, agent: PyTree, batch: Any, key: jax.Array, clock: Clock) -> tuple[PyTree, dict[str, Mean], Any]:
+        raise NotImplementedError
+
+    def finish(self, agent: PyTree, rows: PyTree) -> PyTree:
+        return agent
+
+
+def action_mask(space: Space, obs: PyTree) -> jax.Array | None:
+    """The legal-action flags bool [..., n] of an observation, None where the environment gives none."""
+    if isinstance(space, Dict) and "action_mask" in space:
+        return obs["action_mask"].astype(bool)
+    return None
+
+
+def check_mask(spec: EnvSpec) -> None:
+    """An `action_mask` only means something for Discrete actions."""
+    if isinstance(spec.observation, Dict) and "action_mask" in spec.observation and not isinstance(
+        spec.action, Discrete
+    ):
+        raise ConfigError("environment", spec.name, f"action_mask needs Discrete actions, this has {spec.action}")

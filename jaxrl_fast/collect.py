@@ -1,0 +1,83 @@
+"""The only rollout scan: T steps of B environments under one policy, and what the finished episodes came to."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import stacking
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.types import Clock, Episodes, Mean, Timestep, Trajectory
+
+
+class Actor(NamedTuple):
+    """What a rollout carries on: environment states, what the agent sees, and its recurrent state. [B]"""
+
+    env: Any
+    obs: Any
+    carry: Any
+
+
+class Noise(NamedTuple):
+    """Everything random of a rollout, drawn before its scan. [T]"""
+
+    env: Any
+    act: Any
+
+
+def init(env: Env, algo: Algorithm, key: jax.Array, num_envs: int) -> Actor:
+    state, obs = env.init(key, num_envs)
+    return Actor(state, stacking.start(obs, env.spec.stack), algo.init_carry(num_envs))
+
+
+def draw(env: Env, algo: Algorithm, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> Noise:
+    env_key, act_key = jax.random.split(key)
+    return Noise(env.draw(env_key, num_steps, num_envs, t), algo.draw(act_key, num_steps, num_envs))
+
+
+def collect(env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, clock: Clock, mode: str):
+    """Step the environments once for every row of `noise` -> (Actor, Trajectory [T, B])."""
+    stack = env.spec.stack
+
+    def step(actor: Actor, noise: Noise):
+        carry, action, extras = algo.act(agent, actor.carry, actor.obs, noise.act, clock, mode)
+        state, frame, outcome = env.step(noise.env, actor.env, action)
+        done = outcome.terminated | outcome.truncated
+        obs = stacking.advance(actor.obs, frame, done, stack)
+        row = Timestep(
+            stacking.newest(actor.obs, stack), action, outcome.next_obs, outcome.reward,
+            outcome.terminated, outcome.truncated, extras,
+        )  # fmt: skip
+        return Actor(state, obs, carry), row
+
+    if jax.tree.leaves(noise)[0].shape[0] == 1:  # a loop of one step is only overhead
+        end, row = step(actor, jax.tree.map(lambda x: x[0], noise))
+        steps = jax.tree.map(lambda x: x[None], row)
+    else:
+        end, steps = jax.lax.scan(step, actor, noise)
+    return end, Trajectory(steps, actor.carry, actor.obs, end.obs)
+
+
+def episode_statistics(episodes: Episodes, reward: jax.Array, done: jax.Array) -> tuple[Episodes, dict[str, Mean]]:
+    """Returns and lengths of the episodes that ended in a block [T, B], from its rewards and ends alone.
+
+    The returns of all episodes that one environment finished add up to what it carried in plus every reward up to
+    its last end, so no scan is needed; what came after the last end is carried out.
+    """
+    time = jnp.arange(reward.shape[0], dtype=jnp.int32)[:, None]
+    last_end = jnp.max(jnp.where(done, time + 1, 0), axis=0)  # steps up to and with the last end; 0: none ended
+    before = time < last_end
+    finished = last_end > 0
+    sum_before = jnp.sum(jnp.where(before, reward, 0.0), axis=0)
+    sum_after = jnp.sum(jnp.where(before, 0.0, reward), axis=0)
+    count = jnp.sum(done).astype(jnp.float32)
+    total = jnp.sum(jnp.where(finished, episodes.ret + sum_before, 0.0))
+    steps = jnp.sum(jnp.where(finished, episodes.length + last_end, 0).astype(jnp.float32))
+    after = Episodes(
+        jnp.where(finished, sum_after, episodes.ret + sum_after),
+        jnp.where(finished, 0, episodes.length) + reward.shape[0] - last_end,
+    )
+    return after, {"episode_return": Mean(total, count), "episode_length": Mean(steps, count)}

@@ -1,0 +1,118 @@
+"""Action distributions. Sampling takes noise that was drawn before the rollout, so that no key is split per step."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete, Space
+
+ILLEGAL = -1e9  # the logit of a masked action: finite, so that entropies and gradients stay so
+
+
+def one_hot_select(values: jax.Array, index: jax.Array) -> jax.Array:
+    """values [..., n], index int [...] -> values at index [...]. A product with a one-hot: its gradient is no scatter."""
+    return jnp.sum(values * jax.nn.one_hot(index, values.shape[-1], dtype=values.dtype), axis=-1)
+
+
+class Categorical(NamedTuple):
+    """Over the integers 0 .. n-1 by unnormalised `logits` [..., n]."""
+
+    logits: jax.Array
+
+    def sample(self, noise: jax.Array) -> jax.Array:
+        """Gumbel-max; noise: standard Gumbel [..., n]. int32 [...]."""
+        return jnp.argmax(self.logits + noise, axis=-1).astype(jnp.int32)
+
+    def mode(self) -> jax.Array:
+        return jnp.argmax(self.logits, axis=-1).astype(jnp.int32)
+
+    def log_prob(self, action: jax.Array) -> jax.Array:
+        return one_hot_select(jax.nn.log_softmax(self.logits), action)
+
+    def entropy(self) -> jax.Array:
+        log_p = jax.nn.log_softmax(self.logits)
+        return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
+
+
+class MultiCategorical(NamedTuple):
+    """Independent categoricals; the action is an int vector [..., m]."""
+
+    parts: tuple[Categorical, ...]
+
+    def sample(self, noise: tuple[jax.Array, ...]) -> jax.Array:
+        return jnp.stack([p.sample(n) for p, n in zip(self.parts, noise, strict=True)], axis=-1)
+
+    def mode(self) -> jax.Array:
+        return jnp.stack([p.mode() for p in self.parts], axis=-1)
+
+    def log_prob(self, action: jax.Array) -> jax.Array:
+        return sum(p.log_prob(action[..., i]) for i, p in enumerate(self.parts))
+
+    def entropy(self) -> jax.Array:
+        return sum(p.entropy() for p in self.parts)
+
+
+class Normal(NamedTuple):
+    """Diagonal Gaussian over arrays of `mean`'s trailing axis; `log_std` broadcasts against it."""
+
+    mean: jax.Array
+    log_std: jax.Array
+
+    def sample(self, noise: jax.Array) -> jax.Array:
+        """noise: standard normal [..., d]."""
+        return self.mean + jnp.exp(self.log_std) * noise
+
+    def mode(self) -> jax.Array:
+        return self.mean
+
+    def log_prob(self, action: jax.Array) -> jax.Array:
+        z = (action - self.mean) * jnp.exp(-self.log_std)
+        return jnp.sum(-0.5 * z**2 - self.log_std - 0.5 * math.log(2 * math.pi), axis=-1)
+
+    def entropy(self) -> jax.Array:
+        per_axis = jnp.broadcast_to(self.log_std, self.mean.shape) + 0.5 * math.log(2 * math.pi * math.e)
+        return jnp.sum(per_axis, axis=-1)
+
+
+def num_outputs(space: Space) -> int:
+    """How many numbers a policy head puts out for an action space."""
+    if isinstance(space, Discrete):
+        return space.n
+    if isinstance(space, MultiDiscrete):
+        return sum(space.nvec)
+    return math.prod(space.shape)
+
+
+def draw_noise(key: jax.Array, space: Space, batch: tuple[int, ...]) -> Any:
+    """The noise that `sample` of this space's distribution takes, leading axes `batch`."""
+    if isinstance(space, Discrete):
+        return jax.random.gumbel(key, (*batch, space.n))
+    if isinstance(space, MultiDiscrete):
+        keys = jax.random.split(key, len(space.nvec))
+        return tuple(jax.random.gumbel(k, (*batch, n)) for k, n in zip(keys, space.nvec, strict=True))
+    return jax.random.normal(key, (*batch, math.prod(space.shape)))
+
+
+def from_outputs(space: Space, out: jax.Array, log_std: jax.Array | None = None, mask: jax.Array | None = None):
+    """The distribution of a head's outputs [..., num_outputs]; `mask` bool [..., n] (Discrete only): True is legal."""
+    if isinstance(space, Discrete):
+        return Categorical(out if mask is None else jnp.where(mask, out, ILLEGAL))
+    if isinstance(space, MultiDiscrete):
+        cuts = [sum(space.nvec[: i + 1]) for i in range(len(space.nvec) - 1)]
+        return MultiCategorical(tuple(Categorical(part) for part in jnp.split(out, cuts, axis=-1)))
+    assert isinstance(space, Box)
+    return Normal(out, log_std)
+
+
+def random_action(noise: Any, space: Space, mask: jax.Array | None = None) -> jax.Array:
+    """A uniformly random (legal) action from `draw_noise`'s noise."""
+    if isinstance(space, Box):
+        low, high = space.bounds()
+        uniform = jax.scipy.stats.norm.cdf(noise).reshape(noise.shape[:-1] + space.shape)
+        drawn = low + (high - low) * uniform if space.bounded else noise.reshape(uniform.shape)
+        return drawn.astype(space.dtype)
+    return from_outputs(space, jnp.zeros((num_outputs(space),)), mask=mask).sample(noise)

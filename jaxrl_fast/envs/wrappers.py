@@ -1,0 +1,235 @@
+"""Wrappers act on transitions, before the auto-reset, so each sees the true successor and both kinds of end.
+
+`wrap` stacks them in a fixed order, from the game outwards: sticky actions, action repeat, time limit, reward scale,
+reward clip, frame stack. So stickiness is decided anew for every repetition, as in the Arcade Learning Environment;
+`time_limit` counts the agent's decisions, not repetitions; and the clip is the last word about the reward.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import tree
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.errors import ConfigError, check_float, check_int
+from jaxrl_fast.spaces import Box, zeros
+from jaxrl_fast.types import EnvSpec, Outcome
+
+# The settings that `make` takes for every environment, with their defaults.
+COMMON: dict[str, Any] = {
+    "action_repeat": 1,
+    "sticky_actions": 0.0,
+    "stack": 1,
+    "reward_scale": 1.0,
+    "reward_clip": None,
+    "time_limit": None,
+}
+
+
+def wrap(
+    env: Env,
+    action_repeat: int = 1,
+    sticky_actions: float = 0.0,
+    stack: int = 1,
+    reward_scale: float = 1.0,
+    reward_clip: float | None = None,
+    time_limit: int | None = None,
+) -> Env:
+    """`env` inside the wrappers whose settings differ from their defaults; `env` itself where none does."""
+    check_int("env.action_repeat", action_repeat)
+    check_float("env.sticky_actions", sticky_actions, 0.0, 1.0)
+    check_int("env.stack", stack)
+    check_float("env.reward_scale", reward_scale)
+    if _is_default(sticky_actions, 1.0) or _is_default(reward_scale, 0.0):
+        name = "sticky_actions" if _is_default(sticky_actions, 1.0) else "reward_scale"
+        value = sticky_actions if name == "sticky_actions" else reward_scale
+        raise ConfigError(f"env.{name}", value, "below 1" if name == "sticky_actions" else "not zero")
+    if reward_clip is not None:
+        check_float("env.reward_clip", reward_clip, 0.0, open_low=True)
+    if time_limit is not None:
+        check_int("env.time_limit", time_limit)
+    if not _is_default(sticky_actions, 0.0):
+        env = StickyActions(env, sticky_actions)
+    if action_repeat != 1:
+        env = ActionRepeat(env, int(action_repeat))
+    if time_limit is not None:
+        env = TimeLimit(env, int(time_limit))
+    if not _is_default(reward_scale, 1.0):
+        env = RewardScale(env, reward_scale)
+    if reward_clip is not None:
+        env = RewardClip(env, reward_clip)
+    return env if stack == 1 else FrameStack(env, int(stack))
+
+
+def _is_default(value: Any, default: float) -> bool:
+    return isinstance(value, (int, float)) and value == default
+
+
+def _inner() -> Any:
+    return dataclasses.field(metadata={"static": False})
+
+
+class Wrapper(Env):
+    """Everything as in `self.env`; a wrapper overrides what it changes."""
+
+    env: Env
+
+    @property
+    def spec(self) -> EnvSpec:
+        return self.env.spec
+
+    def draw_reset(self, key, shape):
+        return self.env.draw_reset(key, shape)
+
+    def reset(self, noise):
+        return self.env.reset(noise)
+
+    def draw_step(self, key, num_steps, num_envs, t):
+        return self.env.draw_step(key, num_steps, num_envs, t)
+
+    def transition(self, noise, state, action):
+        return self.env.transition(noise, state, action)
+
+    def unwrap_state(self, state: Any) -> Any:
+        """The wrapped environment's part of this wrapper's state."""
+        return state
+
+    def render(self, state):
+        return self.env.render(self.unwrap_state(state))
+
+
+@tree.settings
+class ActionRepeat(Wrapper):
+    """Every action is played `repeat` times, or until the episode ends; rewards add up."""
+
+    env: Env = _inner()
+    repeat: int = 1
+
+    @property
+    def spec(self) -> EnvSpec:
+        spec = self.env.spec
+        limit = spec.max_episode_steps
+        return dataclasses.replace(spec, max_episode_steps=None if limit is None else math.ceil(limit / self.repeat))
+
+    def draw_step(self, key, num_steps, num_envs, t):
+        noise = self.env.draw_step(key, num_steps * self.repeat, num_envs, t)
+        return jax.tree.map(lambda x: x.reshape(num_steps, self.repeat, *x.shape[1:]), noise)
+
+    def transition(self, noise, state, action):
+        def again(carry, noise):
+            state, outcome = carry
+            over = outcome.terminated | outcome.truncated
+            next_state, new = self.env.transition(noise, state, action)
+            new = new._replace(reward=outcome.reward + new.reward)
+            return tree.where(over, (state, outcome), tree.strong((next_state, new))), None
+
+        # tree.strong on both sides: the carry of a scan must keep its types.
+        carry = tree.strong(self.env.transition(tree.take(noise, 0), state, action))
+        rest = jax.tree.map(lambda x: x[1:], noise)
+        return jax.lax.scan(again, carry, rest, length=self.repeat - 1)[0]
+
+
+@tree.settings
+class StickyActions(Wrapper):
+    """With `probability` the environment plays the action it played last instead of the agent's.
+
+    Machado et al. (2018), section 5. An episode's first action is always the agent's: there is none before it.
+    State: (inner state, last action played [B, ...], bool [B] whether there is one).
+    """
+
+    env: Env = _inner()
+    probability: float = 0.25
+
+    def reset(self, noise):
+        state, obs = self.env.reset(noise)
+        batch = jax.tree.leaves(obs)[0].shape[:1]
+        return (state, zeros(self.spec.action, batch), jnp.zeros(batch, bool)), obs
+
+    def draw_step(self, key, num_steps, num_envs, t):
+        own, inner = jax.random.split(key)
+        uniform = jax.random.uniform(own, (num_steps, num_envs))
+        return uniform, self.env.draw_step(inner, num_steps, num_envs, t)
+
+    def transition(self, noise, state, action):
+        uniform, noise = noise
+        state, last, started = state
+        action = jax.tree.map(lambda a, like: a.astype(like.dtype), action, last)
+        action = tree.where(started & (uniform < self.probability), last, action)
+        state, outcome = self.env.transition(noise, state, action)
+        return (state, action, jnp.ones_like(started)), outcome
+
+    def unwrap_state(self, state):
+        return state[0]
+
+
+@tree.settings
+class RewardScale(Wrapper):
+    """The reward times `scale`; a leaf."""
+
+    env: Env = _inner()
+    scale: float = 1.0
+
+    def transition(self, noise, state, action):
+        state, outcome = self.env.transition(noise, state, action)
+        return state, outcome._replace(reward=outcome.reward * self.scale)
+
+
+@tree.settings
+class RewardClip(Wrapper):
+    """The reward clipped to [-bound, bound]; a leaf."""
+
+    env: Env = _inner()
+    bound: float = 1.0
+
+    def transition(self, noise, state, action):
+        state, outcome = self.env.transition(noise, state, action)
+        return state, outcome._replace(reward=jnp.clip(outcome.reward, -self.bound, self.bound))
+
+
+@tree.settings
+class TimeLimit(Wrapper):
+    """Truncates after `max_steps` steps what has not ended by then. State: (inner state, int32 [B] steps)."""
+
+    env: Env = _inner()
+    max_steps: int = 1000
+
+    @property
+    def spec(self) -> EnvSpec:
+        inner = self.env.spec.max_episode_steps
+        limit = self.max_steps if inner is None else min(inner, self.max_steps)
+        return dataclasses.replace(self.env.spec, max_episode_steps=limit)
+
+    def reset(self, noise):
+        state, obs = self.env.reset(noise)
+        return (state, jnp.zeros(jax.tree.leaves(obs)[0].shape[:1], jnp.int32)), obs
+
+    def transition(self, noise, state, action):
+        state, time = state
+        state, outcome = self.env.transition(noise, state, action)
+        time = time + 1
+        truncated = (outcome.truncated | (time >= self.max_steps)) & ~outcome.terminated
+        return (state, time), outcome._replace(truncated=truncated)
+
+    def unwrap_state(self, state):
+        return state[0]
+
+
+@tree.settings
+class FrameStack(Wrapper):
+    """The agent sees the last `stack` observations, along the last axis. Only the spec says so: `collect` stacks,
+    so that trajectories and replay hold single frames."""
+
+    env: Env = _inner()
+    stack: int = 1
+
+    @property
+    def spec(self) -> EnvSpec:
+        spec = self.env.spec
+        if not isinstance(spec.observation, Box) or not spec.observation.shape:
+            raise ConfigError("env.stack", self.stack, f"1 for {spec.name}, whose observation is not one array")
+        return dataclasses.replace(spec, stack=spec.stack * self.stack)

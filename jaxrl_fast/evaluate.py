@@ -1,0 +1,56 @@
+"""Evaluation: every environment plays exactly one episode, so short episodes are not counted more often than long ones."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import collect as rollout
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.types import Clock
+
+BLOCK = 25  # steps between two looks at whether all episodes have ended
+STEP_LIMIT = 27_000  # where an environment has no limit of its own
+
+
+class Evaluation(NamedTuple):
+    """One entry an episode, [episodes]. Where `finished` is False the step limit cut the episode."""
+
+    ret: jax.Array
+    length: jax.Array
+    finished: jax.Array
+
+
+def evaluate(
+    env: Env, algo: Algorithm, agent: Any, key: jax.Array, episodes: int = 128, mode: str = "greedy",
+    max_steps: int | None = None,
+) -> Evaluation:  # fmt: skip
+    """Play `episodes` episodes with frozen parameters and statistics; pure, `algo` bound to `env.spec`."""
+    limit = max_steps or env.spec.max_episode_steps or STEP_LIMIT
+    start_key, play_key = jax.random.split(key)
+    actor = rollout.init(env, algo, start_key, episodes)
+    clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
+    nothing = Evaluation(jnp.zeros(episodes), jnp.zeros(episodes, jnp.int32), jnp.zeros(episodes, bool))
+
+    def block(carry):
+        i, actor, score = carry
+        noise = rollout.draw(env, algo, jax.random.fold_in(play_key, i), BLOCK, episodes, jnp.int32(0))
+        actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, mode)
+        done = trajectory.steps.done
+        ended_before = jnp.cumsum(done, axis=0) - done > 0
+        counts = ~(ended_before | score.finished)
+        score = Evaluation(
+            score.ret + jnp.sum(trajectory.steps.reward * counts, axis=0),
+            score.length + jnp.sum(counts, axis=0, dtype=jnp.int32),
+            score.finished | jnp.any(done, axis=0),
+        )
+        return i + 1, actor, score
+
+    def goes_on(carry):
+        i, _, score = carry
+        return (i * BLOCK < limit) & ~jnp.all(score.finished)
+
+    return jax.lax.while_loop(goes_on, block, (jnp.int32(0), actor, nothing))[2]

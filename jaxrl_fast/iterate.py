@@ -1,0 +1,149 @@
+"""One iteration, for every algorithm; a chunk of them; and `make_train`, a whole run as one pure function.
+
+All of it is written for ONE run: a population is a `vmap` or a `lax.map` outside, with the iteration number unbatched,
+so that `cond(t % k)` stays a branch and ring-buffer writes stay slices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import collect as rollout
+from jaxrl_fast import tree
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.types import Clock, Episodes, Mean, RunState
+
+Metrics = dict[str, Mean]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What is swept and what is fixed about a run, as one pytree. `algo` is bound to `env.spec`.
+
+    horizon: iterations of the whole run, warm-up included, float32; schedules are fractions of it. A leaf, so a run
+    of another length uses the same compiled program.
+    """
+
+    env: Env
+    algo: Algorithm
+    horizon: Any
+
+
+jax.tree_util.register_dataclass(Run, ["env", "algo", "horizon"], [])
+
+
+class Draws(NamedTuple):
+    """Everything random of one iteration."""
+
+    rollout: rollout.Noise
+    plan: Any  # [updates]
+    keys: jax.Array  # [updates]
+
+
+def init(run: Run, key: jax.Array) -> RunState:
+    """The state before the first iteration. `key` becomes the run's root: folded with t, never split."""
+    env, algo = run.env, run.algo
+    env_key, agent_key = jax.random.split(jax.random.fold_in(key, 2**32 - 1))
+    actor = rollout.init(env, algo, env_key, algo.num_envs)
+    agent = algo.init(agent_key)
+    rows = jax.eval_shape(lambda: _collect(run, agent, actor, jax.random.key(0), "random")[1])
+    episodes = Episodes(jnp.zeros(algo.num_envs, jnp.float32), jnp.zeros(algo.num_envs, jnp.int32))
+    state = RunState(agent, actor.env, actor.obs, actor.carry, algo.memory().init(rows), episodes, key)
+    return tree.strong(state)
+
+
+def _collect(run: Run, agent: Any, actor: rollout.Actor, key: jax.Array, mode: str):
+    """Actor and rows after one rollout; traced for its shapes only."""
+    env, algo = run.env, run.algo
+    zero = jnp.int32(0)
+    noise = rollout.draw(env, algo, key, algo.num_steps, algo.num_envs, zero)
+    clock = Clock(zero, zero, jnp.float32(0))
+    actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, mode)
+    return actor, algo.prepare(agent, trajectory)
+
+
+def draw(run: Run, root: jax.Array, t: jax.Array) -> Draws:
+    """Depends on (root, t) alone: not on the chunk, the log interval or the number of members."""
+    env, algo = run.env, run.algo
+    rollout_key, plan_key, update_key = jax.random.split(jax.random.fold_in(root, t), 3)
+    return Draws(
+        rollout.draw(env, algo, rollout_key, algo.num_steps, algo.num_envs, t),
+        algo.memory().plan(plan_key, algo.updates, t + 1, _clock(run, t)),
+        jax.random.split(update_key, algo.updates),
+    )
+
+
+def _clock(run: Run, t: jax.Array, i: jax.Array | int = 0) -> Clock:
+    updates = run.algo.updates
+    progress = jnp.minimum((t + i / updates) / run.horizon, 1.0).astype(jnp.float32)
+    return Clock(t, t * updates + i, progress)
+
+
+def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool) -> tuple[RunState, Metrics]:
+    """collect -> prepare -> memory.add -> updates x (fetch -> update -> feedback) -> finish."""
+    env, algo = run.env, run.algo
+    memory, agent = algo.memory(), state.agent
+    actor = rollout.Actor(state.env, state.obs, state.carry)
+    mode = "sample" if learn else "random"
+    actor, trajectory = rollout.collect(env, algo, agent, actor, draws.rollout, _clock(run, t), mode)
+    episodes, metrics = rollout.episode_statistics(state.episodes, trajectory.steps.reward, trajectory.steps.done)
+    rows = algo.prepare(agent, trajectory)
+    mem = memory.add(state.memory, rows, t)
+
+    def one(carry, x):
+        agent, mem = carry
+        (plan, key), i = x
+        batch, handle = memory.fetch(mem, plan)
+        agent, metrics, priority = algo.update(agent, batch, key, _clock(run, t, i))
+        return (agent, memory.feedback(mem, handle, priority)), metrics
+
+    if learn:
+        xs = ((draws.plan, draws.keys), jnp.arange(algo.updates, dtype=jnp.int32))
+        if algo.updates == 1:
+            (agent, mem), updated = one((agent, mem), tree.take(xs, 0))
+        else:
+            (agent, mem), updated = jax.lax.scan(one, (agent, mem), xs)
+            updated = jax.tree.map(lambda x: x.sum(0), updated)
+        agent = algo.finish(agent, rows)
+        metrics = metrics | updated
+    state = RunState(agent, actor.env, actor.obs, actor.carry, memory.retain(mem), episodes, state.key)
+    return state, metrics
+
+
+# Bytes of randomness that are drawn ahead for several iterations at once: small rollouts gain from one batched draw,
+# large ones would only lose memory.
+DRAW_AHEAD_BYTES = 2**18
+
+
+def iterations(run: Run, state: RunState, t0: jax.Array, count: int, learn: bool) -> tuple[RunState, Metrics]:
+    """`count` (static) iterations from t0 -> (state, metrics summed over them). A log row."""
+    shapes = jax.eval_shape(lambda: draw(run, jax.random.key(0), jnp.int32(0)))
+    size = sum(x.size * 4 for x in jax.tree.leaves(shapes))
+    block = max(b for b in range(1, min(count, 64) + 1) if count % b == 0 and (b == 1 or b * size <= DRAW_AHEAD_BYTES))
+
+    def one(state, x):
+        draws, t = x
+        return iteration(run, state, draws, t, learn)
+
+    def several(state, first):
+        ts = first + jnp.arange(block, dtype=jnp.int32)
+        draws = jax.vmap(lambda t: draw(run, state.key, t))(ts)
+        state, metrics = jax.lax.scan(one, state, (draws, ts))
+        return state, jax.tree.map(lambda x: x.sum(0), metrics)
+
+    def single(state, t):
+        return iteration(run, state, draw(run, state.key, t), t, learn)
+
+    starts = t0 + jnp.arange(0, count, block, dtype=jnp.int32)
+    state, metrics = jax.lax.scan(several if block > 1 else single, state, starts)
+    return state, jax.tree.map(lambda x: x.sum(0), metrics)
+
+
+def warmup(run: Run, state: RunState) -> tuple[RunState, Metrics]:
+    """Fill the replay with random actions: iterations 0 .. warmup_iterations - 1, one log row."""
+    return iterations(run, state, jnp.int32(0), run.algo.warmup_iterations, learn=False)

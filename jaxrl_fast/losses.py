@@ -1,0 +1,35 @@
+"""Loss functions, elementwise over a batch [b] (the caller takes the mean and weighs)."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+
+def clipped_surrogate(log_prob: jax.Array, old_log_prob: jax.Array, advantage: jax.Array, clip: jax.Array):
+    """PPO's policy loss  -min(rho A, clip(rho, 1 - eps, 1 + eps) A)  (Schulman et al. 2017, eq. 7).
+
+    Returns (loss [b], ratio [b]).
+    """
+    ratio = jnp.exp(log_prob - old_log_prob)
+    clipped = jnp.clip(ratio, 1.0 - clip, 1.0 + clip)
+    return -jnp.minimum(ratio * advantage, clipped * advantage), ratio
+
+
+def value_loss(value: jax.Array, target: jax.Array, old_value: jax.Array | None = None, clip: jax.Array | None = None):
+    """0.5 (V - target)^2, or with `clip` the larger of that and the same for V clipped to old_value +- clip.
+
+    The clipped form is implementation detail 9 of Huang et al. 2022 (The 37 Implementation Details of PPO).
+    """
+    loss = jnp.square(value - target)
+    if clip is not None:
+        clipped = old_value + jnp.clip(value - old_value, -clip, clip)
+        loss = jnp.maximum(loss, jnp.square(clipped - target))
+    return 0.5 * loss
+
+
+def huber(error: jax.Array, delta: float = 1.0) -> jax.Array:
+    """0.5 e^2 within |e| <= delta, delta (|e| - delta / 2) beyond (Huber 1964)."""
+    size = jnp.abs(error)
+    inside = jnp.minimum(size, delta)
+    return 0.5 * inside**2 + delta * (size - inside)

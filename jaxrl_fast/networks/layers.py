@@ -1,0 +1,50 @@
+"""Layers: a dense layer that suits small batches on a CPU, and the first touch of an observation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
+
+
+class Dense(nn.Module):
+    """y = x W + b; orthogonal W of gain `scale` (Saxe et al. 2014), b = 0. `dtype` is the matmul's, output float32."""
+
+    features: int
+    scale: float = math.sqrt(2)
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        kernel = self.param("kernel", nn.initializers.orthogonal(self.scale), (x.shape[-1], self.features))
+        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        return x @ kernel + bias
+
+
+def embed(obs: Any, space: Space, rank: int = 1) -> jax.Array:
+    """An observation as float32 features: one-hot for discrete spaces, scaled to [0, 1] for integer boxes.
+
+    rank 1 flattens everything, dict entries one after the other by name, to [..., F]; rank 3 keeps an image
+    [..., H, W, C]. `action_mask` is no feature. Batch axes in front are arbitrary. With frames stacked along the
+    last axis the observation is wider than its space; that is fine here.
+    """
+    if isinstance(space, Dict):
+        parts = [embed(obs[name], child) for name, child in space.items if name != "action_mask"]
+        return jnp.concatenate(parts, axis=-1)
+    if isinstance(space, Discrete):
+        return jax.nn.one_hot(obs, space.n)
+    if isinstance(space, MultiDiscrete):
+        return jnp.concatenate([jax.nn.one_hot(obs[..., i], n) for i, n in enumerate(space.nvec)], axis=-1)
+    assert isinstance(space, Box)
+    x = obs.astype(jnp.float32)
+    if jnp.issubdtype(space.dtype, jnp.integer) and space.bounded:
+        low, high = space.bounds()
+        x = (x - low.min()) / max(float(high.max() - low.min()), 1.0) if high.max() != 1 or low.min() != 0 else x
+    if rank == 3:
+        return x
+    batch = x.shape[: x.ndim - len(space.shape)]
+    return x.reshape((*batch, -1))

@@ -1,0 +1,34 @@
+"""The optimizer: global-norm clipping and Adam over one flat vector; the learning rate is applied at the update.
+
+Built inside methods from traced settings, so learning rate, epsilon and clip norm can be swept; state is only optax's.
+`optax.flatten` turns the many small kernels of a small network into one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+
+def adam(max_grad_norm: Any = None, epsilon: Any = 1e-8) -> optax.GradientTransformation:
+    """Clip by global norm (None: no clipping), then Adam's direction (Kingma & Ba 2015), without the learning rate."""
+    steps = [] if max_grad_norm is None else [optax.clip_by_global_norm(max_grad_norm)]
+    return optax.flatten(optax.chain(*steps, optax.scale_by_adam(eps=epsilon)))
+
+
+def apply(tx: optax.GradientTransformation, learning_rate: Any, params: Any, grads: Any, opt_state: Any):
+    """One descent step -> (params, opt_state)."""
+    direction, opt_state = tx.update(grads, opt_state, params)
+    return jax.tree.map(lambda p, d: p - (learning_rate * d).astype(p.dtype), params, direction), opt_state
+
+
+def polyak(target: Any, params: Any, tau: Any) -> Any:
+    """target + tau (params - target); tau = 1 copies."""
+    return jax.tree.map(lambda t, p: t + tau * (p - t), target, params)
+
+
+def global_norm(tree: Any) -> jax.Array:
+    return jnp.sqrt(sum(jnp.sum(jnp.square(x)) for x in jax.tree.leaves(tree)))

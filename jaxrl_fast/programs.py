@@ -1,0 +1,101 @@
+"""The compiled programs of a run: init, warm-up, chunk, evaluation, snapshot. Compiled ahead of time, and timed."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast import iterate, tree
+from jaxrl_fast.config import Grid, RunConfig
+from jaxrl_fast.evaluate import evaluate
+from jaxrl_fast.iterate import Run
+from jaxrl_fast.population import Population
+from jaxrl_fast.types import RunState
+
+ROWS = 64  # log rows that fit a chunk; how many it really runs is an argument, so one program serves every chunk
+
+
+def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array, row: int):
+    """`rows` (traced, at most ROWS) log rows of `row` iterations from t0 -> (state, metrics [ROWS], agent is finite)."""
+
+    def body(i, carry):
+        state, buffer = carry
+        state, metrics = iterate.iterations(run, state, t0 + i * row, row, True)
+        return state, jax.tree.map(lambda b, m: b.at[i].set(m), buffer, metrics)
+
+    shapes = jax.eval_shape(lambda s: iterate.iterations(run, s, t0, row, True)[1], state)
+    buffer = jax.tree.map(lambda x: jnp.zeros((ROWS, *x.shape), x.dtype), shapes)
+    state, buffer = jax.lax.fori_loop(0, rows, body, (state, buffer))
+    return state, buffer, tree.all_finite(state.agent)
+
+
+class Programs:
+    """Everything that runs on the device, for one run or a population of it."""
+
+    def __init__(self, run: Run, grid: Grid, population: Population, config: RunConfig):
+        self.run, self.grid, self.population, self.config = run, grid, population, config
+        self.compile_seconds = 0.0
+        lift = population.lift
+        episodes, mode = config.eval_episodes, config.eval_mode
+
+        def score(run, agent, key):
+            return jnp.mean(evaluate(run.env, run.algo, agent, key, episodes, mode).ret)
+
+        self._init = jax.jit(lift(iterate.init))
+        self._warmup = jax.jit(lift(iterate.warmup), donate_argnums=1)
+        self._chunk = jax.jit(lift(lambda r, s, t0, n: chunk(r, s, t0, n, grid.row)), donate_argnums=1)
+        self._evaluate = jax.jit(lift(score))
+        self._snapshot = jax.jit(self._copy)
+        self._compiled: dict[str, Any] = {}
+
+    def _call(self, name: str, fn: Any, *args: Any) -> Any:
+        if name not in self._compiled:
+            began = time.perf_counter()
+            self._compiled[name] = fn.lower(*args).compile()
+            self.compile_seconds += time.perf_counter() - began
+        return self._compiled[name](*args)
+
+    def _scalar(self, value: int, dtype=np.int32) -> jax.Array:
+        return jax.device_put(dtype(value), self.population.replicated)
+
+    def init(self, keys: jax.Array) -> RunState:
+        place = self.population.sharding
+        return self._call("init", self._init, self.run, jax.device_put(keys, place))
+
+    def warmup(self, state: RunState):
+        return self._call("warmup", self._warmup, self.run, state)
+
+    def chunk(self, state: RunState, t0: int, rows: int):
+        return self._call("chunk", self._chunk, self.run, state, self._scalar(t0), self._scalar(rows))
+
+    def evaluate(self, state: RunState, seed: int, rows: int) -> np.ndarray:
+        """Mean return [seeds] over `eval_episodes` episodes; the key depends on the seed and the row alone."""
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 2**32 - 2), rows)
+        key = jax.device_put(key, self.population.replicated)
+        score = self._call("evaluate", self._evaluate, self.run, state.agent, key)
+        return self.population.members(jax.device_get(score))
+
+    def _copy(self, x: Any) -> Any:
+        return tree.copy(self.unpadded(x))
+
+    def snapshot(self, x: Any) -> Any:
+        """A copy on the device, the population's padding dropped, that a later donation cannot touch."""
+        return self._snapshot(x)
+
+    def unpadded(self, x: Any) -> Any:
+        p = self.population
+        return x if p.size == p.padded or p.size == 1 else jax.tree.map(lambda leaf: leaf[: p.size], x)
+
+    def padded(self, x: Any) -> Any:
+        """The inverse, laid over the devices: the last member fills the padding."""
+        p = self.population
+        if p.size == 1:
+            return x
+        if p.size != p.padded:
+            index = jnp.minimum(jnp.arange(p.padded), p.size - 1)
+            x = jax.tree.map(lambda leaf: leaf[index], x)
+        return jax.device_put(x, p.sharding)

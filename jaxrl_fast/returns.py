@@ -1,0 +1,99 @@
+"""Returns and advantages. Time is the leading axis; nothing here knows about networks or environments.
+
+Every function takes `terminated` (the value beyond is zero) and `done` = terminated | truncated (the recursion is cut)
+apart: a time limit is not a failure, so the bootstrap of a truncated step is V(next_obs), the successor before reset.
+"""
+
+from __future__ import annotations
+
+import chex
+import jax
+import jax.numpy as jnp
+
+
+def gae(
+    reward: jax.Array,
+    terminated: jax.Array,
+    done: jax.Array,
+    value: jax.Array,
+    next_value: jax.Array,
+    discount: jax.Array | float,
+    gae_lambda: jax.Array | float,
+) -> jax.Array:
+    """Generalised advantage estimates, [T, B] (Schulman et al. 2016, eq. 11-16).
+
+        delta_t = r_t + gamma (1 - terminated_t) V(next_obs_t) - V(obs_t)
+        A_t     = delta_t + gamma lambda (1 - done_t) A_{t+1}
+
+    reward, value, next_value: float [T, B]; terminated, done: bool [T, B]. `next_value[t]` is V of the successor
+    before any reset; it is ignored where terminated.
+    """
+    chex.assert_equal_shape([reward, terminated, done, value, next_value])
+    delta = reward + discount * jnp.where(terminated, 0.0, next_value) - value
+    decay = discount * gae_lambda * (1.0 - done)
+
+    def step(advantage, x):
+        delta, decay = x
+        advantage = delta + decay * advantage
+        return advantage, advantage
+
+    _, advantages = jax.lax.scan(step, jnp.zeros_like(delta[0]), (delta, decay), reverse=True)
+    return advantages
+
+
+def lambda_returns(
+    reward: jax.Array,
+    terminated: jax.Array,
+    done: jax.Array,
+    next_value: jax.Array,
+    discount: jax.Array | float,
+    lambda_: jax.Array | float,
+) -> jax.Array:
+    """TD(lambda) returns, [T, B] (Sutton & Barto 2018, eq. 12.18).
+
+    G_t = r_t + gamma (1 - terminated_t) ((1 - lambda_t) V(next_obs_t) + lambda_t G_{t+1}), lambda_t = 0 where done.
+    """
+    chex.assert_equal_shape([reward, terminated, done, next_value])
+    mix = lambda_ * (1.0 - done)
+
+    def step(ret, x):
+        r, end, v, lam = x
+        ret = r + discount * jnp.where(end, 0.0, (1.0 - lam) * v + lam * ret)
+        return ret, ret
+
+    _, returns = jax.lax.scan(step, next_value[-1], (reward, terminated, next_value, mix), reverse=True)
+    return returns
+
+
+def window_return(
+    reward: jax.Array, use: jax.Array, steps: jax.Array, boot: jax.Array, boot_value: jax.Array, discount: jax.Array
+) -> jax.Array:
+    """n-step return of replay windows, [b]:  sum_i gamma^i r_i use_i + gamma^steps boot V.
+
+    reward, use: [n, b]; steps, boot, boot_value: [b]. See `jaxrl_fast.types.Window`.
+    """
+    chex.assert_equal_shape([reward, use])
+    chex.assert_equal_shape([steps, boot, boot_value])
+    powers = discount ** jnp.arange(reward.shape[0], dtype=jnp.float32)
+    return jnp.tensordot(powers, reward * use, 1) + discount**steps * boot * boot_value
+
+
+def bootstrap_values(value: jax.Array, last_value: jax.Array, truncated: jax.Array, value_of) -> jax.Array:
+    """V of the true successor of every row, [T, B], evaluating the network only where it was not evaluated before.
+
+    value [T, B]: V(obs_t).  last_value [B]: V(last_obs).  truncated: bool [T, B].  value_of(index int [m]) -> [m]: V of
+    the successors of flat rows t * B + b.  Where the episode went on, V(next_obs_t) is the next row's value. Truncated
+    rows are looked up in passes of max(16, B), as many as there are (all environments cut together are one pass).
+    """
+    rows = value.size
+    lanes = min(max(16, value.shape[1]), rows)
+    shifted = jnp.concatenate([value[1:], last_value[None]])
+
+    def body(state):
+        todo, out = state
+        index = jnp.nonzero(todo, size=lanes, fill_value=rows)[0]
+        found = value_of(jnp.minimum(index, rows - 1))
+        return todo.at[index].set(False, mode="drop"), out.at[index].set(found, mode="drop")
+
+    start = (truncated.reshape(-1), shifted.reshape(-1))
+    return jax.lax.while_loop(lambda s: jnp.any(s[0]), body, start)[1].reshape(value.shape)

@@ -1,0 +1,108 @@
+"""The run directory: config.json, metrics.jsonl, TensorBoard events, checkpoints/, result.json, curve.png, rollout.gif."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl_fast import config as configs
+from jaxrl_fast import runtime
+from jaxrl_fast.checkpoint import to_json
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.sinks import JsonlSink, Row, TensorBoardSink, read_jsonl
+
+
+@dataclasses.dataclass(frozen=True)
+class RunDir:
+    """Paths and files of one run."""
+
+    path: Path
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @classmethod
+    def create(cls, path: Path, algo: Any, env: Any, config: Any, **more: Any) -> RunDir:
+        """A new directory with its config.json; one that exists with anything in it is refused."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            resume = f"; to go on with it: --resume {path}" if (path / "config.json").is_file() else ""
+            raise ConfigError("out", str(path), f"a new or empty directory; this one holds another run or files{resume}")
+        content = describe(algo, env, config, **more)  # before anything is written: it refuses what it can't encode
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            configs.write_json(path / "config.json", content)
+        except OSError as error:
+            raise ConfigError("out", str(path), f"a directory that can be written ({error.strerror})") from error
+        return cls(path)
+
+    def sinks(self, tensorboard: bool) -> list[Any]:
+        found: list[Any] = [JsonlSink(self.metrics)]
+        return found + ([TensorBoardSink(self.path / "tensorboard")] if tensorboard else [])
+
+    def history(self, env_steps: int) -> list[Row]:
+        """The log rows up to `env_steps`, read back; null is NaN."""
+        rows = []
+        for entry in read_jsonl(self.metrics) if self.metrics.exists() else []:
+            if entry["env_steps"] <= env_steps:
+                fixed = [entry.pop(k) for k in ("env_steps", "wall_seconds", "steps_per_second")]
+                metrics = {k: np.array([np.nan if x is None else x for x in v], float) for k, v in entry.items()}
+                rows.append(Row(*fixed, metrics))
+        return rows
+
+    def finish(self, session: Any) -> None:
+        """result.json, the learning curve, and the trained agent playing."""
+        s = session
+        result = {
+            "algorithm": s.algo.name,
+            "environment": s.env.spec.name,
+            "env_steps": s.env_steps,
+            "seeds": list(range(s.config.seed, s.config.seed + s.config.seeds)),
+            "eval_return": s.eval_return,
+            "eval_episodes": s.config.eval_episodes,
+            "best_eval_return": s.best_score,
+            "reached": s.reached if s.config.target_return is not None else None,
+            "steps_per_second": s.steps_per_second,
+            "compile_seconds": s.programs.compile_seconds,
+            "wall_seconds": s.wall_seconds,
+            "device": device_name(),
+            "versions": runtime.versions(),
+        }
+        configs.write_json(self.path / "result.json", to_json(result))
+        for sink in s.sinks:
+            sink.flush()
+        self.draw(s)
+
+    def draw(self, s: Any) -> None:
+        from jaxrl_fast import plots, record
+
+        plots.learning_curve({f"{s.algo.name} {s.env.spec.name}": read_jsonl(self.metrics)}, self.path / "curve.png")
+        frames = record.record(s.env, s.algo, s.agent(int(np.argmax(s.eval_return))), jax.random.key(s.config.seed), 500)
+        if frames:
+            record.rollout_gif(frames, self.path / "rollout.gif")
+
+
+def describe(algo: Any, env: Any, config: Any, **more: Any) -> dict[str, Any]:
+    """The content of config.json."""
+    return {
+        "format": configs.FORMAT,
+        "algorithm": configs.encode_algorithm(algo),
+        "environment": configs.encode_environment(env),
+        "run": dataclasses.asdict(config),
+        **more,
+        "device": device_name(),
+        "versions": runtime.versions(),
+    }
+
+
+def device_name() -> str:
+    devices = jax.devices()
+    return f"{len(devices)} x {devices[0].device_kind} ({devices[0].platform})"

@@ -1,0 +1,98 @@
+"""What must be set before XLA starts, and the persistent compile cache. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from importlib import metadata
+from pathlib import Path
+
+# jaxlib 0.10 deadlocks on few CPU cores in programs vmapped over several members, unless this scheduler is off. Only
+# the environment variable helps, a compiler option on `jit` does not; 0.11 does not hang (and an XLA that does not
+# know a flag aborts the process), so the flag is set for the versions it was seen with.
+_HANG_FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
+_DEVICES_FLAG = "--xla_force_host_platform_device_count"
+
+
+def jaxlib_version() -> tuple[int, int]:
+    return tuple(int(x) for x in metadata.version("jaxlib").split(".")[:2])
+
+
+def vmap_hangs_on_cpu() -> bool:
+    """Whether this jaxlib is one that deadlocks with `vmap` on several CPU devices."""
+    return jaxlib_version() < (0, 11)
+
+
+def backend_started() -> bool:
+    if "jax" not in sys.modules:
+        return False
+    try:
+        from jax._src import xla_bridge
+
+        return bool(xla_bridge.backends_are_initialized())
+    except (ImportError, AttributeError):  # a private name: when it moves, assume the worst
+        return True
+
+
+def _add_xla_flag(flag: str, value: str) -> bool:
+    """Put a flag into XLA_FLAGS unless the user set it; False where it is too late."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    if flag in flags:
+        return True
+    if backend_started():
+        return False
+    os.environ["XLA_FLAGS"] = f"{flags} {flag}={value}".strip()
+    return True
+
+
+def prepare_xla() -> None:
+    """Called at `import jaxrl_fast`: switch off the scheduler that hangs, where this jaxlib has it."""
+    if vmap_hangs_on_cpu() and not _add_xla_flag(_HANG_FLAG, "false"):
+        import jax
+
+        if jax.default_backend() == "cpu":
+            warnings.warn(
+                "JAX's backend was started before `import jaxrl_fast`: with this jaxlib a program vmapped over several "
+                f"members can hang on a CPU. Import jaxrl_fast first, or set XLA_FLAGS={_HANG_FLAG}=false.",
+                stacklevel=3,
+            )
+
+
+def cpu_count() -> int:
+    """Cores that this process may use; the environment variable NPROC (which XLA respects too) lowers it."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = os.environ.get("NPROC", "")
+    return max(1, min(cores, int(limit))) if limit.isdigit() else cores
+
+
+def request_host_devices(count: int) -> bool:
+    """Ask for `count` CPU devices (no effect on accelerators); False where the backend already runs."""
+    return count <= 1 or _add_xla_flag(_DEVICES_FLAG, str(count))
+
+
+def enable_compile_cache() -> str | None:
+    """Keep compiled programs on disk, unless the user chose a place (or set JAXRL_FAST_CACHE=off). Returns the folder."""
+    import jax
+
+    if jax.config.jax_compilation_cache_dir:
+        return jax.config.jax_compilation_cache_dir
+    place = os.environ.get("JAXRL_FAST_CACHE", "")
+    if place.lower() in ("off", "0", "none"):
+        return None
+    base = Path(place) if place else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxrl_fast"
+    jax.config.update("jax_compilation_cache_dir", str(base))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    return str(base)
+
+
+def versions() -> dict[str, str]:
+    """Versions that a result depends on."""
+    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in ("jaxrl_fast", "jax", "jaxlib", "flax", "optax", "numpy", "gymnax", "brax"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            pass
+    return found

@@ -1,0 +1,67 @@
+"""Frame stacks: an environment emits single frames, the agent sees the last k along the last axis, oldest first.
+
+The stack lives in the observation that `collect` carries; trajectories and replay hold single frames. At an episode's
+start its first frame is repeated. Every function is the identity for k = 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import tree
+from jaxrl_fast.spaces import zeros
+from jaxrl_fast.types import EnvSpec, Trajectory
+
+
+def start(frame: Any, k: int) -> Any:
+    """The stack of an episode's first frame [..., C] -> [..., k C]."""
+    return frame if k == 1 else jax.tree.map(lambda x: jnp.concatenate([x] * k, axis=-1), frame)
+
+
+def newest(stacked: Any, k: int) -> Any:
+    """The newest frame of a stack [..., k C] -> [..., C]."""
+    return stacked if k == 1 else jax.tree.map(lambda x: x[..., -(x.shape[-1] // k) :], stacked)
+
+
+def push(stacked: Any, frame: Any, k: int) -> Any:
+    """Drop the oldest frame and append `frame`."""
+    if k == 1:
+        return frame
+    return jax.tree.map(lambda s, f: jnp.concatenate([s[..., f.shape[-1] :], f], axis=-1), stacked, frame)
+
+
+def advance(stacked: Any, frame: Any, done: jax.Array, k: int) -> Any:
+    """The next stack [B], started afresh where the episode ended."""
+    return frame if k == 1 else tree.where(done, start(frame, k), push(stacked, frame, k))
+
+
+def observations(trajectory: Trajectory, k: int) -> Any:
+    """The observations that the agent saw, [T, B, ..., k C]."""
+    steps = trajectory.steps
+    if k == 1:
+        return steps.obs
+
+    def one(stacked, x):
+        frame, ended = x
+        stacked = advance(stacked, frame, ended, k)
+        return stacked, stacked
+
+    rest = jax.tree.map(lambda x: x[1:], steps.obs)
+    _, tail = jax.lax.scan(one, trajectory.first_obs, (rest, steps.done[:-1]))
+    return jax.tree.map(lambda first, xs: jnp.concatenate([first[None], xs]), trajectory.first_obs, tail)
+
+
+def successors(trajectory: Trajectory, k: int, index: jax.Array) -> Any:
+    """The true successor observations of the flat rows `index` int [m] (t * B + b), as the agent would see them."""
+    frame = tree.take(tree.merge_axes(trajectory.steps.next_obs), index)
+    if k == 1:
+        return frame
+    return push(tree.take(tree.merge_axes(observations(trajectory, k)), index), frame, k)
+
+
+def example(spec: EnvSpec, batch: tuple[int, ...] = (1,)) -> Any:
+    """Zeros shaped like what the agent sees."""
+    return start(zeros(spec.observation, batch), spec.stack)

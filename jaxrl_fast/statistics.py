@@ -1,0 +1,52 @@
+"""Running mean and variance (Welford 1962; merged by Chan, Golub & LeVeque 1979), float32, as a pytree."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class Moments(NamedTuple):
+    """Statistics of a tree of features: `count` is a scalar, `mean` and `m2` (sum of squared deviations) are trees."""
+
+    count: jax.Array
+    mean: Any
+    m2: Any
+
+    @classmethod
+    def init(cls, example: Any) -> Moments:
+        """Empty statistics for features shaped like one `example` (no batch axis)."""
+        zeros = jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), jnp.float32), example)
+        return cls(jnp.float32(0.0), zeros, zeros)
+
+    def update(self, batch: Any) -> Moments:
+        """Merge a batch whose leaves are [*batch, *feature]; all leading axes are batch axes."""
+        first_batch, first_mean = jax.tree.leaves(batch)[0], jax.tree.leaves(self.mean)[0]
+        axes = tuple(range(first_batch.ndim - first_mean.ndim))
+        n = jnp.float32(first_batch.size / max(first_mean.size, 1))
+        total = self.count + n
+
+        def one(mean, m2, x):
+            x = x.astype(jnp.float32)
+            new_mean = jnp.mean(x, axes)
+            delta = new_mean - mean
+            m2 = m2 + jnp.sum(jnp.square(x - new_mean), axes) + delta**2 * self.count * n / total
+            return mean + delta * n / total, m2
+
+        pairs = jax.tree.map(one, self.mean, self.m2, batch)
+        is_pair = lambda x: isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], jax.Array)  # noqa: E731
+        mean = jax.tree.map(lambda p: p[0], pairs, is_leaf=is_pair)
+        m2 = jax.tree.map(lambda p: p[1], pairs, is_leaf=is_pair)
+        return Moments(total, mean, m2)
+
+    def normalize(self, features: Any, clip: float = 10.0) -> Any:
+        """(x - mean) / std, clipped to +-clip; the identity (but float32) while nothing was seen."""
+
+        def one(mean, m2, x):
+            std = jnp.sqrt(jnp.maximum(m2 / jnp.maximum(self.count, 1.0), 1e-8))
+            std = jnp.where(self.count > 0, std, 1.0)
+            return jnp.clip((x.astype(jnp.float32) - mean) / std, -clip, clip)
+
+        return jax.tree.map(one, self.mean, self.m2, features)
