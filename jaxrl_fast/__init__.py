@@ -1,0 +1,89 @@
+"""Reinforcement learning where the whole training run is one XLA program.
+
+    import jax, jaxrl_fast as jf
+
+    env = jf.make("CartPole-v1")
+    algo = jf.PPO(num_envs=16, learning_rate=3e-4)
+    train = jf.make_train(algo, env, total_steps=500_000)
+    state, metrics = jax.jit(train)(jax.random.key(0))
+
+Names are imported when they are first used, so that `import jaxrl_fast` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from jaxrl_fast import runtime as _runtime
+
+__version__ = "0.1.0"
+
+_runtime.prepare_xla()
+
+_NAMES = {
+    "make": "envs.registry",
+    "register": "envs.registry",
+    "list_environments": "envs.registry",
+    "Env": "envs.api",
+    "SingleEnv": "envs.single",
+    "PPO": "algorithms.ppo",
+    "DQN": "algorithms.dqn",
+    "Algorithm": "algorithms.base",
+    "register_algorithm": "algorithms",
+    "list_algorithms": "algorithms",
+    "preset": "presets",
+    "make_train": "iterate",
+    "evaluate": "evaluate",
+    "train": "train",
+    "resume": "load",
+    "load": "load",
+    "Agent": "load",
+    "settings": "tree",
+    "setting": "fields",
+    "EnvSpec": "types",
+    "Outcome": "types",
+    "Timestep": "types",
+    "Trajectory": "types",
+    "Box": "spaces",
+    "Dict": "spaces",
+    "Discrete": "spaces",
+    "MultiDiscrete": "spaces",
+    "ConfigError": "errors",
+    "NonFiniteError": "errors",
+    "Sink": "sinks",
+    "Row": "sinks",
+}
+__all__ = sorted(_NAMES)
+
+if TYPE_CHECKING:
+    from jaxrl_fast.algorithms import list_algorithms, register_algorithm
+    from jaxrl_fast.algorithms.base import Algorithm
+    from jaxrl_fast.algorithms.dqn import DQN
+    from jaxrl_fast.algorithms.ppo import PPO
+    from jaxrl_fast.envs.api import Env
+    from jaxrl_fast.envs.registry import list_environments, make, register
+    from jaxrl_fast.envs.single import SingleEnv
+    from jaxrl_fast.errors import ConfigError, NonFiniteError
+    from jaxrl_fast.evaluate import evaluate
+    from jaxrl_fast.fields import setting
+    from jaxrl_fast.iterate import make_train
+    from jaxrl_fast.load import Agent, load, resume
+    from jaxrl_fast.presets import preset
+    from jaxrl_fast.sinks import Row, Sink
+    from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete
+    from jaxrl_fast.train import train
+    from jaxrl_fast.tree import settings
+    from jaxrl_fast.types import EnvSpec, Outcome, Timestep, Trajectory
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module 'jaxrl_fast' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"jaxrl_fast.{_NAMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

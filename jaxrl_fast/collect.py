@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import stacking
+from jaxrl_fast import random, stacking
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.types import Clock, Episodes, Mean, Timestep, Trajectory
@@ -34,7 +34,7 @@ def init(env: Env, algo: Algorithm, key: jax.Array, num_envs: int) -> Actor:
 
 
 def draw(env: Env, algo: Algorithm, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> Noise:
-    env_key, act_key = jax.random.split(key)
+    env_key, act_key = random.split(key)
     return Noise(env.draw(env_key, num_steps, num_envs, t), algo.draw(act_key, num_steps, num_envs))
 
 

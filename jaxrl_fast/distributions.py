@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxrl_fast import random
 from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete, Space
 
 ILLEGAL = -1e9  # the logit of a masked action: finite, so that entropies and gradients stay so
@@ -90,11 +91,11 @@ def num_outputs(space: Space) -> int:
 def draw_noise(key: jax.Array, space: Space, batch: tuple[int, ...]) -> Any:
     """The noise that `sample` of this space's distribution takes, leading axes `batch`."""
     if isinstance(space, Discrete):
-        return jax.random.gumbel(key, (*batch, space.n))
+        return random.gumbel(key, (*batch, space.n))
     if isinstance(space, MultiDiscrete):
-        keys = jax.random.split(key, len(space.nvec))
-        return tuple(jax.random.gumbel(k, (*batch, n)) for k, n in zip(keys, space.nvec, strict=True))
-    return jax.random.normal(key, (*batch, math.prod(space.shape)))
+        keys = random.split(key, len(space.nvec))
+        return tuple(random.gumbel(k, (*batch, n)) for k, n in zip(keys, space.nvec, strict=True))
+    return random.normal(key, (*batch, math.prod(space.shape)))
 
 
 def from_outputs(space: Space, out: jax.Array, log_std: jax.Array | None = None, mask: jax.Array | None = None):

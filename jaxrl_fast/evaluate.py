@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import collect as rollout
+from jaxrl_fast import random
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.types import Clock
@@ -30,14 +31,14 @@ def evaluate(
 ) -> Evaluation:  # fmt: skip
     """Play `episodes` episodes with frozen parameters and statistics; pure, `algo` bound to `env.spec`."""
     limit = max_steps or env.spec.max_episode_steps or STEP_LIMIT
-    start_key, play_key = jax.random.split(key)
+    start_key, play_key = random.split(key)
     actor = rollout.init(env, algo, start_key, episodes)
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
     nothing = Evaluation(jnp.zeros(episodes), jnp.zeros(episodes, jnp.int32), jnp.zeros(episodes, bool))
 
     def block(carry):
         i, actor, score = carry
-        noise = rollout.draw(env, algo, jax.random.fold_in(play_key, i), BLOCK, episodes, jnp.int32(0))
+        noise = rollout.draw(env, algo, random.fold_in(play_key, i), BLOCK, episodes, jnp.int32(0))
         actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, mode)
         done = trajectory.steps.done
         ended_before = jnp.cumsum(done, axis=0) - done > 0

@@ -11,11 +11,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl_fast import collect as rollout
-from jaxrl_fast import tree
+from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.evaluate import evaluate
+from jaxrl_fast.grid import RunConfig, plan_grid
 from jaxrl_fast.types import Clock, Episodes, Mean, RunState
 
 Metrics = dict[str, Mean]
@@ -48,7 +51,7 @@ class Draws(NamedTuple):
 def init(run: Run, key: jax.Array) -> RunState:
     """The state before the first iteration. `key` becomes the run's root: folded with t, never split."""
     env, algo = run.env, run.algo
-    env_key, agent_key = jax.random.split(jax.random.fold_in(key, 2**32 - 1))
+    env_key, agent_key = random.split(random.fold_in(key, 2**32 - 1))
     actor = rollout.init(env, algo, env_key, algo.num_envs)
     agent = algo.init(agent_key)
     rows = jax.eval_shape(lambda: _collect(run, agent, actor, jax.random.key(0), "random")[1])
@@ -70,11 +73,11 @@ def _collect(run: Run, agent: Any, actor: rollout.Actor, key: jax.Array, mode: s
 def draw(run: Run, root: jax.Array, t: jax.Array) -> Draws:
     """Depends on (root, t) alone: not on the chunk, the log interval or the number of members."""
     env, algo = run.env, run.algo
-    rollout_key, plan_key, update_key = jax.random.split(jax.random.fold_in(root, t), 3)
+    rollout_key, plan_key, update_key = random.split(random.fold_in(root, t), 3)
     return Draws(
         rollout.draw(env, algo, rollout_key, algo.num_steps, algo.num_envs, t),
         algo.memory().plan(plan_key, algo.updates, t + 1, _clock(run, t)),
-        jax.random.split(update_key, algo.updates),
+        random.split(update_key, algo.updates),
     )
 
 
@@ -147,3 +150,41 @@ def iterations(run: Run, state: RunState, t0: jax.Array, count: int, learn: bool
 def warmup(run: Run, state: RunState) -> tuple[RunState, Metrics]:
     """Fill the replay with random actions: iterations 0 .. warmup_iterations - 1, one log row."""
     return iterations(run, state, jnp.int32(0), run.algo.warmup_iterations, learn=False)
+
+
+def make_train(algo: Algorithm, env: Env, total_steps: int = 500_000, log_every: int | None = None,
+               eval_every: int | None = None, eval_episodes: int = 128):  # fmt: skip
+    """A whole run as one pure function: `train(key) -> (RunState, metrics)`; `jit` it, `vmap` it over keys.
+
+    total_steps, log_every, eval_every: environment steps, rounded up to whole log rows (default: a hundredth of the
+    run a row; no evaluation). metrics: {name: float32 [rows]}, one entry a log row, NaN where no episode ended;
+    `env_steps` is among them, and `eval_return` where `eval_every` is given (NaN in rows without an evaluation).
+    Float settings of `algo` and `env` are traced: put `make_train` inside a function of them and `vmap` that to sweep.
+    """
+    algo = algo.bind(env.spec)
+    grid = plan_grid(algo, RunConfig(total_steps=total_steps, log_every=log_every, eval_every=eval_every or 0))
+    run = tree.as_float32(Run(env, algo, float(grid.horizon)))
+
+    def train(key: jax.Array) -> tuple[RunState, dict[str, jax.Array]]:
+        state = init(run, key)
+        if grid.warmup:
+            state, _ = warmup(run, state)
+
+        def row(state, r):
+            state, metrics = iterations(run, state, grid.warmup + r * grid.row, grid.row, True)
+            values = {name: m.total / m.count for name, m in metrics.items()}
+            if grid.eval_rows:
+                eval_key = random.fold_in(random.fold_in(key, 2**32 - 2), r + 1)
+                values["eval_return"] = jax.lax.cond(
+                    (r + 1) % grid.eval_rows == 0,
+                    lambda: jnp.mean(evaluate(run.env, run.algo, state.agent, eval_key, eval_episodes).ret),
+                    lambda: jnp.float32(jnp.nan),
+                )
+            return state, values
+
+        state, metrics = jax.lax.scan(row, state, jnp.arange(grid.rows, dtype=jnp.int32))
+        steps = np.array([grid.env_steps(r + 1) for r in range(grid.rows)])
+        fits = steps[-1] < 2**31  # JAX's integers are 32 bits wide
+        return state, metrics | {"env_steps": jnp.asarray(steps, jnp.int32 if fits else jnp.float32)}
+
+    return train

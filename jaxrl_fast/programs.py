@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast import iterate, tree
-from jaxrl_fast.config import Grid, RunConfig
+from jaxrl_fast import iterate, random, tree
+from jaxrl_fast.grid import Grid, RunConfig
 from jaxrl_fast.evaluate import evaluate
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.population import Population
@@ -74,7 +74,7 @@ class Programs:
 
     def evaluate(self, state: RunState, seed: int, rows: int) -> np.ndarray:
         """Mean return [seeds] over `eval_episodes` episodes; the key depends on the seed and the row alone."""
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 2**32 - 2), rows)
+        key = random.fold_in(random.fold_in(jax.random.key(seed), 2**32 - 2), rows)
         key = jax.device_put(key, self.population.replicated)
         score = self._call("evaluate", self._evaluate, self.run, state.agent, key)
         return self.population.members(jax.device_get(score))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,7 @@ class RunDir:
     @classmethod
     def create(cls, path: Path, algo: Any, env: Any, config: Any, **more: Any) -> RunDir:
         """A new directory with its config.json; one that exists with anything in it is refused."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            resume = f"; to go on with it: --resume {path}" if (path / "config.json").is_file() else ""
-            raise ConfigError("out", str(path), f"a new or empty directory; this one holds another run or files{resume}")
+        check_free(path)
         content = describe(algo, env, config, **more)  # before anything is written: it refuses what it can't encode
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -81,6 +80,14 @@ class RunDir:
             sink.flush()
         self.draw(s)
 
+    def best_member(self) -> int:
+        """The member that evaluated best at the end; 0 while there is no result."""
+        try:
+            scores = json.loads((self.path / "result.json").read_text())["eval_return"]
+        except (OSError, ValueError, KeyError):
+            return 0
+        return int(np.argmax([-np.inf if x is None else x for x in scores]))
+
     def draw(self, s: Any) -> None:
         from jaxrl_fast import plots, record
 
@@ -88,6 +95,13 @@ class RunDir:
         frames = record.record(s.env, s.algo, s.agent(int(np.argmax(s.eval_return))), jax.random.key(s.config.seed), 500)
         if frames:
             record.rollout_gif(frames, self.path / "rollout.gif")
+
+
+def check_free(path: Path) -> None:
+    """Refuse a run directory that exists with anything in it."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        resume = f"; to go on with it: --resume {path}" if (path / "config.json").is_file() else ""
+        raise ConfigError("out", str(path), f"a new or empty directory; this one holds another run or files{resume}")
 
 
 def describe(algo: Any, env: Any, config: Any, **more: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import numpy as np
 from jaxrl_fast import runtime, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.checkpoint import Checkpoints, abstract, to_json
-from jaxrl_fast.config import Grid, RunConfig, plan_grid
+from jaxrl_fast.grid import Grid, RunConfig, plan_grid
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, NonFiniteError
 from jaxrl_fast.iterate import Run
@@ -95,11 +95,13 @@ def train(
     sinks: Sequence[Sink] = (),
     tensorboard: bool = True,
     progress: bool = False,
+    about: dict[str, Any] | None = None,
     **settings: Any,
 ) -> Session:
     """Train `settings["seeds"]` members in one program; the fields of `RunConfig` are the keyword settings.
 
     out: a run directory to write (config, metrics, checkpoints, result, pictures); None keeps everything in memory.
+    about: more keys for config.json, such as the modules to import first ("imports").
     hooks: `hook(session, rows)` after every chunk.  sinks: see `jaxrl_fast.sinks`.
     Raises ConfigError for bad settings, NonFiniteError when a metric or a parameter is no longer finite.
     """
@@ -112,7 +114,7 @@ def train(
         config = dataclasses.replace(config, horizon=config.total_steps)
     algo.bind(env.spec)  # refuse before anything is written
     plan_grid(algo.bind(env.spec), config)
-    rundir = None if out is None else RunDir.create(Path(out), algo, env, config)
+    rundir = None if out is None else RunDir.create(Path(out), algo, env, config, **about or {})
     return run_session(algo, env, config, rundir, hooks, sinks, tensorboard, progress)
 
 

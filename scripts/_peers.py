@@ -117,16 +117,15 @@ def _load(name, path, package=False):
     return module
 
 
-def _checkout(peer, path, inside):
+def _checkout(peer, path, folders, file):
+    """The folder that holds `file`: the path given, or one of `folders` below it."""
     if not path:
         raise PeerAbsent(f"{peer}: no checkout given (--{peer} DIR or {peer.upper()}=DIR)")
-    root = Path(path).expanduser()
-    for folder in (root, *(root / part for part in inside)):
-        if (folder / inside[-1]).exists() or folder.name == inside[-1]:
-            found = folder if folder.name == inside[-1] and folder != root else folder / inside[-1]
-            if found.exists():
-                return found
-    raise PeerAbsent(f"{peer}: {root} is no checkout of {peer}")
+    root = Path(path).expanduser().resolve()
+    for folder in (root, *(root / folder for folder in folders)):
+        if (folder / file).exists():
+            return folder
+    raise PeerAbsent(f"{peer}: {file} is not in {root} or its {', '.join(folders)}")
 
 
 def purejaxrl(path, program="ppo"):
@@ -134,7 +133,7 @@ def purejaxrl(path, program="ppo"):
 
     `make_train(config)` gives `key -> {"runner_state", "metrics"}`; pass counts in `config` as integers.
     """
-    source = _checkout("purejaxrl", path, ("purejaxrl",))
+    source = _checkout("purejaxrl", path, ("purejaxrl",), f"{program}.py")
     stubs = {
         name: _Stub(name.replace("__", "."))
         for name in ("wandb", "navix", "brax", "brax__envs", "brax__envs__wrappers", "brax__envs__wrappers__training")
@@ -144,8 +143,6 @@ def purejaxrl(path, program="ppo"):
         import gymnax.wrappers.purerl  # so that the real one is put back
         import jax
 
-        if source.name != "purejaxrl" or not (source / f"{program}.py").exists():
-            raise PeerAbsent(f"purejaxrl: {source} has no {program}.py")
         with _modules(**stubs):
             wrappers = _load("_purejaxrl_wrappers", source / "wrappers.py")
             with _modules(wrappers=wrappers, gymnax__wrappers__purerl=wrappers):
@@ -161,7 +158,7 @@ def purejaxrl(path, program="ppo"):
 
 def rejax(path):
     """The package `rejax` from a checkout at `path`, its environments made by the old `gymnax.make`."""
-    source = _checkout("rejax", path, ("src", "rejax"))
+    source = _checkout("rejax", path, ("src/rejax",), "algos/dqn.py")
     try:
         importlib.import_module("gymnax")
         with _modules(**{name: _Stub(name) for name in ("navix", "brax")}):
@@ -270,6 +267,12 @@ def episode_returns(metrics):
 
     done = np.asarray(metrics["returned_episode"]).reshape(-1)
     return np.asarray(metrics["returned_episode_returns"]).reshape(-1)[done]
+
+
+def purejaxrl_steps(config):
+    """Environment steps that PureJaxRL takes: whole iterations, rounded down."""
+    rollout = config["NUM_ENVS"] * config.get("NUM_STEPS", 1)
+    return config["TOTAL_TIMESTEPS"] // rollout * rollout
 
 
 def final_return(metrics, part=0.1):

@@ -95,13 +95,17 @@ def load() -> list[float]:
 
 @dataclasses.dataclass
 class Contestant:
-    """One program. `build()` gives `fn`, `args(turn)` its arguments, `score(result)` the mean return at the end."""
+    """One program. `build()` gives `fn`, `args(turn)` its arguments, `score(result)` the mean return at the end.
+
+    steps: environment steps it is asked for; `count(result)`, where given, is how many it really took.
+    """
 
     name: str
     steps: int
     build: Callable[[], Callable]
     args: Callable[[int], tuple]
     score: Callable[[Any], float] | None = None
+    count: Callable[[Any], int] | None = None
 
 
 @dataclasses.dataclass
@@ -133,12 +137,13 @@ def race(contestants: list[Contestant], turns: int, log=print) -> dict[str, Any]
     programs, results = {}, {}
     for one in contestants:
         program = compile_apart(one.build(), one.args(0))
-        jax.block_until_ready(program.call(*one.args(0)))
+        out = jax.block_until_ready(program.call(*one.args(0)))
         programs[one.name] = program
         results[one.name] = {
-            "steps": one.steps, "trace": program.trace, "lower": program.lower, "compile": program.compile,
+            "steps": one.count(out) if one.count else one.steps, "trace": program.trace, "lower": program.lower, "compile": program.compile,
             "seconds": [], "scores": [], "load": [],
         }  # fmt: skip
+        del out
     for turn in range(turns):
         order = contestants if turn % 2 == 0 else contestants[::-1]
         for one in order:
@@ -153,7 +158,7 @@ def race(contestants: list[Contestant], turns: int, log=print) -> dict[str, Any]
             if one.score:
                 result["scores"].append(one.score(jax.device_get(out)))
             score = f", return {result['scores'][-1]:.1f}" if one.score else ""
-            log(f"    turn {turn + 1}/{turns}  {one.name:<24} {seconds:7.2f} s  {one.steps / seconds:>12,.0f} steps/s{score}")
+            log(f"    turn {turn + 1}/{turns}  {one.name:<24} {seconds:7.2f} s  {result['steps'] / seconds:>12,.0f} steps/s{score}")
             del out
     for result in results.values():
         result["median_seconds"] = statistics.median(result["seconds"])
@@ -309,8 +314,17 @@ def ours(jf: Any, algorithm: str, config: dict, name: str = "jaxrl_fast") -> Con
         )
 
     return Contestant(
-        name, config["TOTAL_TIMESTEPS"], build, lambda turn: (jax.random.key(turn),), lambda out: final_return(out[1])
-    )
+        name, config["TOTAL_TIMESTEPS"], build, lambda turn: (jax.random.key(turn),),
+        lambda out: final_return(out[1]), env_steps,
+    )  # fmt: skip
+
+
+def env_steps(out: Any) -> int:
+    """Steps that our program took over all its members: it rounds up to whole log rows."""
+    import numpy as np
+
+    steps = np.asarray(out[1]["env_steps"])
+    return int(steps[..., -1].astype(np.int64).sum())
 
 
 def scaled(config: dict, scale: float) -> dict:

@@ -27,7 +27,7 @@ def single(args, config):
         make_train = _peers.purejaxrl(args.purejaxrl, "ppo")
         contestants.append(
             bench.Contestant(
-                "PureJaxRL", config["TOTAL_TIMESTEPS"], lambda: make_train(dict(config)),
+                "PureJaxRL", _peers.purejaxrl_steps(config), lambda: make_train(dict(config)),
                 lambda turn: (jax.random.key(turn),), lambda out: _peers.final_return(out["metrics"]),
             )  # fmt: skip
         )
@@ -78,7 +78,7 @@ def population(args):
             contestants.append(
                 bench.Contestant(
                     f"jaxrl_fast, {how}", steps, lambda how=how: spreads(one.build(), how), keys,
-                    mean_score(lambda out: bench.final_return(out[1])),
+                    mean_score(lambda out: bench.final_return(out[1])), bench.env_steps,
                 )  # fmt: skip
             )
     try:
@@ -87,7 +87,7 @@ def population(args):
             name = "PureJaxRL vmapped" if how == "vmap" else "PureJaxRL, spread our way"
             contestants.append(
                 bench.Contestant(
-                    name, steps, lambda how=how: spreads(make_train(dict(config)), how), keys,
+                    name, members * _peers.purejaxrl_steps(config), lambda how=how: spreads(make_train(dict(config)), how), keys,
                     mean_score(lambda out: _peers.final_return(out["metrics"])),
                 )  # fmt: skip
             )

@@ -66,6 +66,7 @@ class Algorithm:
             raise ConfigError("environment", spec.name, f"{self.name} needs {names} actions, this has {spec.action}")
         bound = dataclasses.replace(self, spec=spec)
         bound.memory()
+        getattr(bound, "torso", None)  # refuses a network that does not fit
         return bound
 
     def init_carry(self, num_envs: int) -> PyTree:

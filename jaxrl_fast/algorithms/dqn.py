@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import distributions, losses, optim, returns, stacking, tree
+from jaxrl_fast import distributions, losses, optim, random, returns, stacking, tree
 from jaxrl_fast.algorithms.base import Algorithm, action_mask
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
@@ -107,9 +107,9 @@ class DQN(Algorithm):
         return q if mask is None else jnp.where(mask, q, distributions.ILLEGAL)
 
     def draw(self, key, num_steps, num_envs):
-        action_key, explore_key = jax.random.split(key)
+        action_key, explore_key = random.split(key)
         noise = distributions.draw_noise(action_key, self.spec.action, (num_steps, num_envs))
-        return noise, jax.random.uniform(explore_key, (num_steps, num_envs))
+        return noise, random.uniform(explore_key, (num_steps, num_envs))
 
     def act(self, agent, carry, obs, noise, clock, mode):
         noise, explore = noise

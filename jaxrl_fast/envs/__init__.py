@@ -1,0 +1,30 @@
+"""Environments: the protocol (`api`), names (`registry`), native environments, gymnax's, wrappers and probes."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_NAMES = {
+    "Env": "api",
+    "SingleEnv": "single",
+    "make": "registry",
+    "register": "registry",
+    "list_environments": "registry",
+    "settings_of": "registry",
+    "Wrapper": "wrappers",
+    "ActionRepeat": "wrappers",
+    "StickyActions": "wrappers",
+    "RewardScale": "wrappers",
+    "RewardClip": "wrappers",
+    "TimeLimit": "wrappers",
+    "FrameStack": "wrappers",
+    "Known": "probes",
+}
+__all__ = sorted(_NAMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module 'jaxrl_fast.envs' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"jaxrl_fast.envs.{_NAMES[name]}"), name)

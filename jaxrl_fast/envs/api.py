@@ -24,7 +24,7 @@ from typing import Any
 
 import jax
 
-from jaxrl_fast import tree
+from jaxrl_fast import random, tree
 from jaxrl_fast.types import EnvSpec, Outcome, PyTree
 
 
@@ -37,7 +37,7 @@ class Env:
 
     def draw_reset(self, key: jax.Array, shape: tuple[int, ...]) -> PyTree:
         """Randomness for resets, leading axes `shape`. One key each, unless an environment knows better."""
-        return jax.random.split(key, shape)
+        return random.split(key, shape)
 
     def reset(self, noise: PyTree) -> tuple[PyTree, PyTree]:
         """noise [B] -> (state [B], obs [B])."""
@@ -58,7 +58,7 @@ class Env:
 
     def draw(self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> PyTree:
         """Everything random of `num_steps` steps, leading axis [T]; drawn once an iteration, before the scan."""
-        step_key, reset_key = jax.random.split(key)
+        step_key, reset_key = random.split(key)
         return self.draw_step(step_key, num_steps, num_envs, t), self.draw_reset(reset_key, (num_steps, num_envs))
 
     def step(self, noise: PyTree, state: PyTree, action: PyTree) -> tuple[PyTree, PyTree, Outcome]:

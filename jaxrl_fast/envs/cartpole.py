@@ -7,7 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import tree
+from jaxrl_fast import random, tree
 from jaxrl_fast.envs import draw
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.fields import setting
@@ -39,7 +39,7 @@ class CartPole(Env):
         return EnvSpec("CartPole-v1", obs, Discrete(2), self.max_steps_in_episode)
 
     def draw_reset(self, key, shape):
-        return jax.random.uniform(key, (*shape, 4), minval=-0.05, maxval=0.05)
+        return random.uniform(key, (*shape, 4), minval=-0.05, maxval=0.05)
 
     def reset(self, noise):
         return (noise, jnp.zeros(noise.shape[:-1], jnp.int32)), noise

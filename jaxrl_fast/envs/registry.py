@@ -119,7 +119,19 @@ def _build(name: str, settings: dict[str, Any]) -> Env:
         raise ConfigError("environment", name, f"a factory that returns a jaxrl_fast Env, not {type(env).__name__}")
     if dataclasses.is_dataclass(env):
         check_settings(env, "env.")
-    return wrappers.wrap(env, **common)
+    env = wrappers.wrap(env, **common)
+    _ORIGIN[id(env)] = (env, name, dict(settings))
+    return env
+
+
+# id of an environment -> (itself, so that the id stays taken; name; settings), for config.json.
+_ORIGIN: dict[int, tuple[Env, str, dict[str, Any]]] = {}
+
+
+def describe(env: Env) -> tuple[str, dict[str, Any]] | None:
+    """The (name, settings) that `make` built this very object from; None for one that was built by hand."""
+    entry = _ORIGIN.get(id(env))
+    return None if entry is None else entry[1:]
 
 
 def _names() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 
+from jaxrl_fast import random
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.types import Outcome, PyTree
 
@@ -28,7 +29,7 @@ class SingleEnv(Env):
         return jax.vmap(self.reset_one)(noise)
 
     def draw_step(self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> PyTree:
-        return jax.random.split(key, (num_steps, num_envs))
+        return random.split(key, (num_steps, num_envs))
 
     def transition(self, noise: PyTree, state: PyTree, action: PyTree) -> tuple[PyTree, Outcome]:
         state, obs, reward, terminated, truncated = jax.vmap(self.step_one)(noise, state, action)

@@ -7,7 +7,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import tree
+from jaxrl_fast import random, tree
 from jaxrl_fast.memory.api import Memory
 
 
@@ -22,7 +22,7 @@ def permutations(key: jax.Array, count: int, n: int) -> jax.Array:
         keys = jax.random.split(key, count)
         return jax.vmap(lambda k: jax.random.permutation(k, n))(keys).astype(jnp.int32)
     low = jnp.uint32((1 << bits) - 1)
-    packed = (jax.random.bits(key, (count, n), jnp.uint32) & ~low) | jnp.arange(n, dtype=jnp.uint32)
+    packed = (random.bits(key, (count, n)) & ~low) | jnp.arange(n, dtype=jnp.uint32)
     return (jax.lax.sort(packed, dimension=1, is_stable=False) & low).astype(jnp.int32)
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxrl_fast import random
 from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.types import Window
 
@@ -69,7 +70,7 @@ class UniformMemory(Memory):
         oldest = jnp.where(w >= self.num_blocks, (w % self.num_blocks) * self.num_steps, 0)
         starts = jnp.maximum(size - self.n_step - (self.stack - 1), 1).astype(jnp.uint32)
         # modulo's bias is below (starts * num_envs) / 2^32
-        draw = jax.random.bits(key, (n, self.batch_size), jnp.uint32) % (starts * jnp.uint32(self.num_envs))
+        draw = random.bits(key, (n, self.batch_size)) % (starts * jnp.uint32(self.num_envs))
         offset = (draw // jnp.uint32(self.num_envs)).astype(jnp.int32) + self.stack - 1
         return (oldest + offset) % self.length, (draw % jnp.uint32(self.num_envs)).astype(jnp.int32)
 

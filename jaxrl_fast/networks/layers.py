@@ -9,7 +9,21 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from jaxrl_fast import random
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
+
+
+def orthogonal(scale: float):
+    """An initializer: a matrix [..., m, n] with orthonormal rows or columns, times `scale` (Saxe et al. 2014)."""
+
+    def init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+        rows, columns = math.prod(shape[:-1]), shape[-1]
+        gaussian = random.normal(key, (max(rows, columns), min(rows, columns)))
+        q, r = jnp.linalg.qr(gaussian)
+        q = q * jnp.sign(jnp.diagonal(r))  # makes the distribution uniform (Haar)
+        return (scale * (q if rows >= columns else q.T)).reshape(shape).astype(dtype)
+
+    return init
 
 
 class Dense(nn.Module):
@@ -20,7 +34,7 @@ class Dense(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        kernel = self.param("kernel", nn.initializers.orthogonal(self.scale), (x.shape[-1], self.features))
+        kernel = self.param("kernel", orthogonal(self.scale), (x.shape[-1], self.features))
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
         return x @ kernel + bias
 

@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 
 from jaxrl_fast.errors import ConfigError, check_choice
-from jaxrl_fast.networks.layers import Dense, embed
+from jaxrl_fast.networks.layers import Dense, embed, orthogonal
 from jaxrl_fast.spaces import Box, Space
 
 ACTIVATIONS = {
@@ -44,7 +44,7 @@ class MinAtarCNN(nn.Module):
         x = embed(obs, self.space, rank=3)
         batch = x.shape[:-3]
         x = x.reshape((-1, *x.shape[-3:]))
-        x = activation(nn.Conv(16, (3, 3), padding="VALID", kernel_init=nn.initializers.orthogonal(math.sqrt(2)))(x))
+        x = activation(nn.Conv(16, (3, 3), padding="VALID", kernel_init=orthogonal(math.sqrt(2)))(x))
         x = x.reshape((*batch, -1))
         for width in self.hidden:
             x = activation(Dense(width)(x))
@@ -65,7 +65,7 @@ class NatureCNN(nn.Module):
         batch = x.shape[:-3]
         x = x.reshape((-1, *x.shape[-3:]))
         for filters, size, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
-            init = nn.initializers.orthogonal(math.sqrt(2))
+            init = orthogonal(math.sqrt(2))
             x = activation(nn.Conv(filters, (size, size), (stride, stride), padding="VALID", kernel_init=init)(x))
         x = x.reshape((*batch, -1))
         for width in self.hidden:

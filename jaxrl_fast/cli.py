@@ -1,0 +1,259 @@
+"""The command `jaxrl-fast`: train, eval, plot, list. Bad input ends in one short line, exit code 2, nothing written.
+
+Other exit codes: 1 a run that failed, 3 a value that is no longer finite, 130 and 143 Ctrl-C and SIGTERM.
+JAXRL_FAST_DEBUG=1 shows the traceback of whatever ended the command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxrl_fast import runtime
+from jaxrl_fast.cli_args import Option, parse, peek, positionals
+from jaxrl_fast.errors import ConfigError, UserError, nearest
+
+PROG = "jaxrl-fast"
+HELP = """usage: jaxrl-fast COMMAND ...
+
+Reinforcement learning where the whole training run is one XLA program.
+
+  train ALGO ENV [flags]           train, and write a run directory
+  train --config FILE [flags]      repeat a run from its config.json; flags override
+  train --resume RUN [flags]       go on with a run from its last checkpoint
+  eval RUN [flags]                 play episodes with a trained agent
+  plot RUN [RUN ...] [flags]       draw the learning curves of runs into one picture
+  list                             algorithms, environments, presets
+
+  --help                           this text; `jaxrl-fast COMMAND --help` for the flags of a command
+  --version                        versions of jaxrl-fast, jax and python
+
+Begin with:  jaxrl-fast train ppo CartPole-v1
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line; returns the exit code. Errors that a user can mend are one line on stderr."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    try:
+        with _plain_warnings():
+            _dispatch(argv)
+            sys.stdout.flush()
+        return 0
+    except SystemExit as end:  # tyro, after it printed a help text
+        return end.code if isinstance(end.code, int) else 0
+    except BrokenPipeError:  # `jaxrl-fast list | head`
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except (Exception, KeyboardInterrupt) as error:
+        if os.environ.get("JAXRL_FAST_DEBUG", "0") not in ("", "0"):
+            raise
+        return _report(error)
+
+
+def _report(error: BaseException) -> int:
+    """Print one line for an error; its exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        print(f"{PROG}: {str(error) or 'interrupted'}", file=sys.stderr)
+        return getattr(error, "exit_code", 130)
+    if isinstance(error, UserError):
+        print(f"{PROG}: error: {error}", file=sys.stderr)
+        return error.exit_code
+    first = next(iter(str(error).strip().splitlines()), "")[:300]
+    print(f"{PROG}: error: {type(error).__name__}: {first} (JAXRL_FAST_DEBUG=1 shows where)", file=sys.stderr)
+    return 1
+
+
+@contextlib.contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Warnings for the user as one line each, others not at all."""
+
+    def show(message: Any, category: type[Warning], *_: Any) -> None:
+        if issubclass(category, UserWarning):
+            print(f"{PROG}: warning: {message}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
+def _dispatch(argv: list[str]) -> None:
+    commands: dict[str, Callable[[list[str]], None]] = {"train": _train, "eval": _eval, "plot": _plot, "list": _list}
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(HELP, end="")
+    elif argv[0] in ("-V", "--version"):
+        found = runtime.versions()
+        print(f"{PROG} {_version()} (jax {found.get('jax')}, python {found['python']})")
+    elif argv[0] in commands:
+        commands[argv[0]](argv[1:])
+    else:
+        raise ConfigError("command", argv[0], f"choose from {', '.join(commands)}{nearest(argv[0], commands)}")
+
+
+def _version() -> str:
+    import jaxrl_fast
+
+    return jaxrl_fast.__version__
+
+
+IMPORT = Option("import", "append", help="module of yours to import first", metavar="MODULE", hint="repeatable")
+OUTPUT = (
+    Option("tensorboard", "bool", True, "write TensorBoard events"),
+    Option("wandb", "str", help="log to this Weights & Biases project", metavar="[PROJECT]", hint="default: off"),
+)
+
+
+def _train(argv: list[str]) -> None:
+    argv = _wandb_project(argv)
+    if any(a.partition("=")[0] == "--resume" for a in argv):
+        return _resume(argv)
+    from jaxrl_fast import config as configs
+    from jaxrl_fast.cli_train import describe_train, new_run
+
+    (names, flags), file = positionals(argv, 2, ("--tensorboard", "--preset")), peek(argv, "--config")
+    content = configs.read_config(file[-1]) if file else None
+    seeds = peek(argv, "--seeds") or [str((content or {}).get("run", {}).get("seeds", 1))]
+    _spread(seeds[-1])
+    for module in peek(argv, "--import"):
+        configs.import_user_module(module)
+    plan = describe_train(names, flags, file[-1] if file else None)
+    given = parse(plan.prog, plan.description, [*plan.options, IMPORT, *OUTPUT], flags)
+    new_run(plan, given)
+
+
+def _resume(argv: list[str]) -> None:
+    from jaxrl_fast import config as configs
+    from jaxrl_fast import load
+    from jaxrl_fast.cli_train import print_end, wandb_sink
+
+    options = [
+        Option("resume", "str", help="run directory to go on with", metavar="RUN", hint="required"),
+        Option("total_steps", "int", help="new end, in environment steps of one member", hint="default: as before"),
+        Option("horizon", "int", help="environment steps that schedules are fractions of", hint="default: as before"),
+        IMPORT, *OUTPUT,
+    ]  # fmt: skip
+    prog = f"{PROG} train --resume"
+    given = parse(prog, "Go on with a run, bit for bit as if it had never stopped.", options, argv)
+    path = Path(given["resume"])
+    if not path.is_dir():
+        raise ConfigError("--resume", str(path), "an existing run directory")
+    content = configs.read_config(path)
+    _spread(str(content["run"].get("seeds", 1)) if isinstance(content["run"], dict) else "1")
+    sinks = wandb_sink(given.get("wandb"), path, content, group=path.name)
+    session = load.resume(
+        path, given.get("total_steps"), given.get("horizon"), given.get("import", ()), sinks=sinks,
+        tensorboard=given.get("tensorboard", True), progress=True,
+    )  # fmt: skip
+    print_end(session)
+
+
+def _spread(seeds: str) -> None:
+    """One CPU device a core for a population, asked for before JAX's backend starts; no effect on accelerators."""
+    with contextlib.suppress(ValueError):
+        runtime.request_host_devices(min(int(float(seeds)), runtime.cpu_count()))
+
+
+def _wandb_project(argv: list[str]) -> list[str]:
+    """`--wandb` without a project means the project jaxrl_fast."""
+    alone = [i for i, a in enumerate(argv) if a == "--wandb" and (i + 1 == len(argv) or argv[i + 1].startswith("-"))]
+    return ["--wandb=jaxrl_fast" if i in alone else a for i, a in enumerate(argv)]
+
+
+def _eval(argv: list[str]) -> None:
+    from jaxrl_fast.errors import check_int
+
+    runs, flags = positionals(argv, 1)
+    options = [
+        Option("episodes", "int", 128, "episodes to play"),
+        Option("seed", "int", 0, "seed of these episodes"),
+        Option("which", "str", "auto", "checkpoint; auto is the best where there is one", metavar="{auto,best,last}"),
+        Option("member", "int", None, "member of a population", hint="default: the one that evaluated best"),
+        Option("mode", "str", None, "how actions are chosen", metavar="{greedy,sample}", hint="default: as in training"),
+        IMPORT,
+    ]
+    given = parse(f"{PROG} eval RUN", "Play episodes with a trained agent.", options, flags)
+    if not runs:
+        raise UserError(f"eval needs a run directory: {PROG} eval RUN")
+    check_int("seed", given.get("seed", 0), 0, 2**32 - 1)
+    runtime.enable_compile_cache()
+    import numpy as np
+
+    from jaxrl_fast import load
+    from jaxrl_fast.plots import interval
+
+    agent = load.load(runs[0], given.get("which", "auto"), given.get("member"), given.get("import", ()))
+    found = agent.evaluate(given.get("episodes", 128), given.get("seed", 0), given.get("mode"))
+    mean, low, high = interval(found.ret)
+    spread = f", 95% interval {low:.2f} to {high:.2f}" if found.ret.size > 1 else ""
+    print(f"{agent.algo.name} on {agent.env.spec.name}, {given.get('mode') or agent.config.eval_mode} actions")
+    print(f"return {mean:.2f} over {found.ret.size} episodes{spread}")
+    print(f"lowest {found.ret.min():.2f}, highest {found.ret.max():.2f}, mean length {found.length.mean():.1f}")
+    cut = int(np.sum(~found.finished))
+    if cut:
+        print(f"{cut} episodes were cut at the step limit")
+
+
+def _plot(argv: list[str]) -> None:
+    runs, flags = positionals(argv, len(argv))
+    options = [
+        Option("metric", "str", "episode_return", "what to draw, a name in metrics.jsonl"),
+        Option("out", "str", None, "picture to write: png, svg or pdf", metavar="FILE",
+               hint="default: curve.png in the run; curves.png here for several"),
+    ]  # fmt: skip
+    given = parse(f"{PROG} plot RUN [RUN ...]", "Draw the learning curves of runs into one picture.", options, flags)
+    if not runs:
+        raise UserError(f"plot needs at least one run directory: {PROG} plot RUN [RUN ...]")
+    from jaxrl_fast import config as configs
+    from jaxrl_fast import plots
+    from jaxrl_fast.jsonl import read_jsonl
+
+    rows = {}
+    for run in dict.fromkeys(runs):
+        path = Path(run)
+        if not path.is_dir():
+            raise ConfigError("run", run, "an existing run directory")
+        content = configs.read_config(path)
+        if not (path / "metrics.jsonl").is_file():
+            raise ConfigError("run", run, "a run with a metrics.jsonl; this one has logged nothing")
+        label = f"{content['algorithm'].get('name')} {content['environment'].get('name')}"
+        rows[label if len(runs) == 1 else f"{label} ({run})"] = read_jsonl(path / "metrics.jsonl")
+    metric = given.get("metric", "episode_return")
+    name = "curve" if metric == "episode_return" else metric.replace("/", "_")
+    out = Path(given["out"]) if "out" in given else Path(runs[0]) / f"{name}.png" if len(runs) == 1 else Path("curves.png")
+    if out.is_dir():
+        raise ConfigError("--out", str(out), "a file name that ends in .png, .svg or .pdf; this is a directory")
+    try:
+        print(plots.learning_curve(rows, out, metric=metric))
+    except OSError as error:
+        raise ConfigError("--out", str(out), f"a file that can be written ({error.strerror})") from error
+
+
+def _list(argv: list[str]) -> None:
+    given = parse(f"{PROG} list", "Algorithms, environments that are installed, and presets.", [IMPORT], argv)
+    from jaxrl_fast import algorithms, presets
+    from jaxrl_fast.config import import_user_module
+    from jaxrl_fast.envs import registry
+
+    for module in given.get("import", ()):
+        import_user_module(module)
+    print("algorithms")
+    for name in algorithms.list_algorithms():
+        doc = (algorithms.algorithm_class(name).__doc__ or "").strip().splitlines()
+        print(f"  {name:8} {doc[0] if doc else ''}")
+    sources: dict[str, list[str]] = {}
+    for name, entry in registry.list_environments().items():
+        title = entry.source if entry.installed else f"{entry.source}: pip install 'jaxrl_fast[{entry.extra}]'"
+        sources.setdefault(title, []).append(name)
+    print("environments")
+    for title, names in sources.items():
+        print(f"  {title}")
+        print("".join(f"    {name}\n" for name in names), end="")
+    print("presets")
+    for found in presets.PRESETS.values():
+        print(f"  {found.name}")

@@ -1,0 +1,221 @@
+"""`jaxrl-fast train`: its flags for one algorithm and environment, the run, and what is printed around it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from jaxrl_fast import config as configs
+from jaxrl_fast import presets
+from jaxrl_fast.algorithms import algorithm_class, list_algorithms
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.cli_args import Option, kind_of_field, kind_of_value, show
+from jaxrl_fast.envs import registry
+from jaxrl_fast.errors import ConfigError, UserError
+from jaxrl_fast.grid import RunConfig
+
+_RUN_HELP = {
+    "total_steps": ("int", "environment steps of one member", ""),
+    "seed": ("int", "seed of the first member; the others have the ones after it", ""),
+    "seeds": ("int", "members trained side by side in one program", ""),
+    "log_every": ("int", "environment steps between log rows", "default: a hundredth of the run"),
+    "eval_every": ("int", "environment steps between evaluations; 0: only at the end", "default: a tenth of the run"),
+    "eval_episodes": ("int", "episodes of an evaluation", ""),
+    "eval_mode": ("str", "how actions are chosen in evaluations", ""),
+    "target_return": ("float", "stop when every member's evaluation has reached it", "default: never"),
+    "checkpoint_minutes": ("float", "minutes between checkpoints", ""),
+    "chunk_seconds": ("float", "seconds the device works between two looks of the host", ""),
+    "horizon": ("int", "environment steps that schedules are fractions of", "default: total-steps"),
+    "population": ("str", "how members share the device", ""),
+}
+_METAVARS = {"eval_mode": "{greedy,sample}", "population": "{auto,vmap,map}"}
+_OTHER = (
+    Option("out", "str", help="run directory to write, new or empty", metavar="DIR",
+           hint="default: runs/ALGO-ENV-sSEED-N"),
+    Option("config", "str", help="repeat this run, other flags override", metavar="FILE", hint="config.json or a run"),
+    Option("resume", "str", help="go on with this run; see `train --resume RUN --help`", metavar="RUN",
+           hint="default: a new run"),
+    Option("preset", "bool", True, "take the tuned settings of this algorithm and environment"),
+)  # fmt: skip
+
+
+@dataclasses.dataclass
+class Plan:
+    """What a command line is about, known before its flags are parsed. The dicts hold what flags override."""
+
+    prog: str
+    description: str
+    options: list[Option]
+    cls: type[Algorithm] | None = None
+    environment: str | None = None  # None: not one that `make` knows by name
+    algo: dict[str, Any] = dataclasses.field(default_factory=dict)
+    env: dict[str, Any] = dataclasses.field(default_factory=dict)
+    run: dict[str, Any] = dataclasses.field(default_factory=dict)
+    env_object: Any = None
+    source: str = "defaults, no preset is tuned for this"
+    about: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def describe_train(names: list[str], flags: list[str], file: str | None) -> Plan:
+    """Find algorithm and environment, their settings, and where defaults come from: class, preset or config.json."""
+    asks_help = any(f in ("-h", "--help") for f in flags)
+    prog = " ".join(["jaxrl-fast train", *names])
+    if file is not None:
+        if names:
+            raise UserError(f"leave out {' '.join(names)}: --config {file} names the algorithm and the environment")
+        algo, env, run, content = configs.load(file)
+        origin = registry.describe(env)
+        plan = Plan(f"{prog} --config {file}", f"Repeat {algo.name} on {env.spec.name}.", [], type(algo), source=file)
+        plan.algo = {f.name: getattr(algo, f.name) for f in dataclasses.fields(algo) if f.name != "spec"}
+        plan.environment, plan.env = origin or (None, {})
+        plan.env_object, plan.run = env, dataclasses.asdict(run)
+        if run.horizon == run.total_steps:
+            plan.run["horizon"] = None
+        plan.about = {k: content[k] for k in ("preset", "imports") if k in content}
+    elif len(names) == 2 or asks_help:
+        cls = algorithm_class(names[0]) if names else None
+        plan = Plan(prog, _overview(cls, names), [], cls, names[1] if len(names) == 2 else None)
+        found = presets.find_preset(*names) if len(names) == 2 and "--no-preset" not in flags else None
+        if found:
+            plan.algo, plan.run, plan.env = dict(found.algo), dict(found.run), dict(found.env)
+            plan.source, plan.about = f"preset {found.name}", {"preset": found.name}
+        elif "--no-preset" in flags:
+            plan.source = "defaults"
+    elif len(names) == 1:
+        algorithm_class(names[0])
+        raise UserError(f"train needs an environment too: {prog} CartPole-v1; `jaxrl-fast list` shows them")
+    else:
+        raise UserError("train needs an algorithm and an environment: jaxrl-fast train ppo CartPole-v1")
+    plan.options = _run_options(plan) + _algorithm_options(plan) + _environment_options(plan)
+    return plan
+
+
+def _overview(cls: type | None, names: list[str]) -> str:
+    if len(names) == 2:
+        return (cls.__doc__ or "").strip()
+    known = ", ".join(list(registry.list_environments())[:12])
+    return (
+        f"jaxrl-fast train ALGO ENV [flags]\n\nalgorithms: {', '.join(list_algorithms())}\n"
+        f"environments: {known}, ... (all: jaxrl-fast list)\n\n"
+        "examples:\n  jaxrl-fast train ppo CartPole-v1\n"
+        "  jaxrl-fast train ppo CartPole-v1 --seeds 8 --total-steps 1e6 --algo.learning-rate 1e-3\n"
+        "  jaxrl-fast train dqn Breakout-MinAtar --env.sticky-actions 0.1 --out runs/breakout\n\n"
+        "With ALGO and ENV, --help also shows the flags of both: jaxrl-fast train ppo CartPole-v1 --help"
+    )
+
+
+def _hint(plan: Plan, found: dict[str, Any], name: str, default: Any, otherwise: str = "") -> str:
+    """What the help says of a default that comes from a preset or a config.json."""
+    if name in found and (found[name] != default or not otherwise) and plan.source.startswith("preset"):
+        return f"preset: {show(found[name])}"
+    return otherwise
+
+
+def _run_options(plan: Plan) -> list[Option]:
+    options = []
+    for field in dataclasses.fields(RunConfig):
+        kind, text, hint = _RUN_HELP.get(field.name, ("any", "", ""))
+        default = plan.run.get(field.name, field.default)
+        hint = _hint(plan, plan.run, field.name, field.default, hint if default is None else "")
+        options.append(Option(field.name, kind, default, text, hint, metavar=_METAVARS.get(field.name, "")))
+    return [*options, *(o for o in _OTHER if o.name != "resume" or plan.environment is None)]
+
+
+def _algorithm_options(plan: Plan) -> list[Option]:
+    options = []
+    for field in dataclasses.fields(plan.cls) if plan.cls else ():
+        if field.name == "spec" or not field.init:
+            continue
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        missing = default is dataclasses.MISSING and field.name not in plan.algo
+        hint = "required" if missing else _hint(plan, plan.algo, field.name, default)
+        default = plan.algo.get(field.name, None if missing else default)
+        choices = field.metadata.get("choices")
+        metavar = "{" + ",".join(map(str, choices)) + "}" if choices else ""
+        text = field.metadata.get("help", "")
+        options.append(Option(field.name, kind_of_field(field), default, text, hint, "algo", metavar))
+    return options
+
+
+def _environment_options(plan: Plan) -> list[Option]:
+    options = []
+    for name, default in registry.settings_of(plan.environment).items() if plan.environment else ():
+        hint = _hint(plan, plan.env, name, default)
+        options.append(Option(name, kind_of_value(default), plan.env.get(name, default), "", hint, "env"))
+    return options
+
+
+def new_run(plan: Plan, given: dict[str, Any]) -> None:
+    """Train with what the flags say on top of the plan."""
+    from jaxrl_fast.rundir import check_free
+    from jaxrl_fast.train import train
+
+    picked = {g: {k.partition(".")[2]: v for k, v in given.items() if k.startswith(g + ".")} for g in ("algo", "env")}
+    for option in plan.options:
+        if option.hint == "required" and option.key not in given:
+            raise ConfigError(option.flag, None, "a value: it has no default")
+    algo = configs.build_algorithm(plan.cls, plan.algo | picked["algo"])
+    env = plan.env_object
+    if env is None or picked["env"]:
+        env = registry.make(plan.environment, **plan.env | picked["env"])
+    names = {f.name for f in dataclasses.fields(RunConfig)}
+    run = plan.run | {k: v for k, v in given.items() if k in names}
+    config = RunConfig(**run)
+    algo.bind(env.spec)
+    about = dict(plan.about)
+    imports = (*about.get("imports", ()), *given.get("import", ()))
+    if imports:
+        about["imports"] = list(dict.fromkeys(imports))
+    out = Path(given["out"]) if "out" in given else _free_directory(algo.name, env.spec.name, config.seed)
+    check_free(out)
+    settings = {"algorithm": algo.name, "environment": env.spec.name, "run": dataclasses.asdict(config)} | about
+    sinks = wandb_sink(given.get("wandb"), out, settings)
+    print(f"{algo.name} on {env.spec.name}: {plan.source}")
+    print(f"run directory: {out}", flush=True)
+    session = train(
+        algo, env, out=out, sinks=sinks, tensorboard=given.get("tensorboard", True), progress=True, about=about, **run
+    )
+    print_end(session)
+
+
+def _free_directory(algorithm: str, environment: str, seed: int) -> Path:
+    """runs/ALGO-ENV-sSEED-N with the first free N."""
+    stem = f"{algorithm}-{environment}-s{seed}".replace("/", "-").replace(":", "-").replace(" ", "-")
+    n = 1
+    while (Path("runs") / f"{stem}-{n}").exists():
+        n += 1
+    return Path("runs") / f"{stem}-{n}"
+
+
+def wandb_sink(project: str | None, out: Path, config: dict[str, Any], group: str | None = None) -> list[Any]:
+    """The W&B sink beside the run directory, where --wandb asks for it."""
+    if project is None:
+        return []
+    from jaxrl_fast.sinks import WandbSink
+
+    return [WandbSink(project, config, out.parent, name=out.name, group=group)]
+
+
+def print_end(session: Any) -> None:
+    """The score, and the commands for what comes next."""
+    from jaxrl_fast.plots import interval
+
+    s, run = session, session.out.path
+    mean, low, high = interval(s.eval_return)
+    kind = f"mean of {s.config.eval_episodes} {s.config.eval_mode} episodes"
+    if s.config.seeds == 1:
+        print(f"return {mean:.2f}, {kind}")
+    else:
+        print(f"return {mean:.2f}, 95% interval {low:.2f} to {high:.2f} over {s.config.seeds} seeds, each the {kind}")
+        if s.config.seeds <= 16:
+            print("  by seed: " + "  ".join(f"{s.config.seed + i}: {x:.2f}" for i, x in enumerate(s.eval_return)))
+    if s.config.target_return is not None and all(s.reached):
+        print(f"every member has reached {s.config.target_return:g}")
+    print(f"{s.env_steps:,} steps a member in {s.wall_seconds:.1f} s, {s.steps_per_second:,.0f} steps/s")
+    print("what comes next:")
+    print(f"  jaxrl-fast eval {run}")
+    print(f"  jaxrl-fast train --resume {run} --total-steps {2 * s.env_steps}")
+    print(f"  jaxrl-fast plot {run}")

@@ -1,0 +1,80 @@
+"""The settings of a run beside its algorithm and environment, and where its rows and evaluations fall."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """The settings of a run beside its algorithm and environment. Step counts are environment steps of one member."""
+
+    total_steps: int = 500_000
+    seed: int = 0
+    seeds: int = 1
+    log_every: int | None = None  # None: a hundredth of the run
+    eval_every: int | None = None  # None: a tenth of the run; 0: only at the end
+    eval_episodes: int = 128
+    eval_mode: str = "greedy"
+    target_return: float | None = None  # stop when every member's evaluation has reached it
+    checkpoint_minutes: float = 5.0
+    chunk_seconds: float = 1.0
+    horizon: int | None = None  # environment steps that schedules are fractions of; None: total_steps at the start
+    population: str = "auto"
+
+    def __post_init__(self):
+        check_int("total_steps", self.total_steps, 1, 2**53)
+        check_int("seed", self.seed, 0, 2**32 - 1)
+        check_int("seeds", self.seeds, 1, 1_000_000)
+        if self.seed + self.seeds > 2**32:
+            raise ConfigError("seed", self.seed, f"at most {2**32 - self.seeds} with seeds = {self.seeds}")
+        for name in ("log_every", "horizon"):
+            if getattr(self, name) is not None:
+                check_int(name, getattr(self, name), 1, 2**53)
+        if self.eval_every is not None:
+            check_int("eval_every", self.eval_every, 0, 2**53)
+        check_int("eval_episodes", self.eval_episodes, 1, 1_000_000)
+        check_choice("eval_mode", self.eval_mode, ("greedy", "sample"))
+        check_choice("population", self.population, ("auto", "vmap", "map"))
+        if self.target_return is not None:
+            check_float("target_return", self.target_return)
+        check_float("checkpoint_minutes", self.checkpoint_minutes, 0, open_low=True)
+        check_float("chunk_seconds", self.chunk_seconds, 0, open_low=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """Where rows, evaluations and the end fall, in iterations: fixed by the settings, never by the chunk.
+
+    Row 0 is the warm-up, if there is one; row r covers `row` iterations from warmup + r * row.
+    """
+
+    steps: int  # environment steps of an iteration
+    warmup: int  # iterations
+    row: int  # iterations of a log row
+    rows: int  # log rows, the warm-up's not counted
+    eval_rows: int  # rows between evaluations; 0: never before the end
+    horizon: int  # iterations
+
+    def env_steps(self, rows: int) -> int:
+        return (self.warmup + rows * self.row) * self.steps
+
+
+def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
+    """Whole rows that cover `total_steps`: the run is rounded up to them, by at most one row."""
+    steps, warmup = algo.steps_per_iteration, algo.warmup_iterations
+    horizon = max(-(-(config.horizon or config.total_steps) // steps), warmup + 1)
+    planned = horizon - warmup  # the grid follows the horizon, so a longer or resumed run has the same rows
+    row = max(1, planned // 100) if config.log_every is None else max(1, config.log_every // steps)
+    rows = max(1, -(-(-(-config.total_steps // steps) - warmup) // row))
+    per_eval = max(1, planned // row // 10) if config.eval_every is None else -(-config.eval_every // (row * steps))
+    iterations = warmup + rows * row
+    if iterations * max(algo.updates, 1) >= 2**31:
+        limit = (2**31 // max(algo.updates, 1)) * steps
+        raise ConfigError(
+            "total_steps", config.total_steps, f"at most {limit:,} with these settings: update counters are int32"
+        )
+    return Grid(steps, warmup, row, rows, per_eval, horizon)

@@ -1,0 +1,161 @@
+"""Back from a run directory: the trained agent, or the run itself to go on with."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast import config as configs
+from jaxrl_fast import iterate, spaces, tree
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.checkpoint import Checkpoints, abstract
+from jaxrl_fast.grid import RunConfig, plan_grid
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.errors import ConfigError, check_choice, check_int
+from jaxrl_fast.evaluate import Evaluation, evaluate
+from jaxrl_fast.iterate import Run
+from jaxrl_fast.rundir import RunDir
+from jaxrl_fast.types import Clock
+
+
+@dataclasses.dataclass
+class Agent:
+    """A trained agent: parameters and what they were trained with. `act` and `evaluate` compile once."""
+
+    algo: Algorithm
+    env: Env
+    config: RunConfig
+    state: Any  # the algorithm's agent, one member
+    iteration: int
+    _act: Any = dataclasses.field(default=None, repr=False)
+    _carry: Any = dataclasses.field(default=None, repr=False)
+
+    def act(self, obs: Any, mode: str = "greedy", key: jax.Array | None = None) -> np.ndarray:
+        """The action for one observation, or one each for a batch of them; NumPy in, NumPy out.
+
+        With frame stacks `obs` is the stacked observation. mode "sample" needs a `key`.
+        """
+        check_choice("mode", mode, ("greedy", "sample"))
+        if mode == "sample" and key is None:
+            raise ConfigError("key", key, "a jax.random.key where mode is 'sample'")
+        example = jax.tree.leaves(spaces.zeros(self.algo.spec.observation))[0]
+        single = np.ndim(jax.tree.leaves(obs)[0]) == example.ndim
+        obs = jax.tree.map(lambda x: jnp.asarray(x)[None] if single else jnp.asarray(x), obs)
+        if self._act is None:
+            self._act = jax.jit(self._step, static_argnames="mode")
+        batch = jax.tree.leaves(obs)[0].shape[0]
+        if self._carry is None or (jax.tree.leaves(self._carry) and jax.tree.leaves(self._carry)[0].shape[0] != batch):
+            self._carry = self.algo.init_carry(batch)
+        key = jax.random.key(0) if key is None else key
+        self._carry, action = self._act(self.algo, self.state, self._carry, obs, key, mode=mode)
+        return jax.tree.map(lambda a: np.asarray(a[0] if single else a), action)
+
+    @staticmethod
+    def _step(algo, state, carry, obs, key, mode):
+        batch = jax.tree.leaves(obs)[0].shape[0]
+        noise = tree.take(algo.draw(key, 1, batch), 0)
+        clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
+        return algo.act(state, carry, obs, noise, clock, mode)[:2]
+
+    def reset(self) -> None:
+        """Forget a recurrent policy's state, at the start of an episode."""
+        self._carry = None
+
+    def evaluate(self, episodes: int = 128, seed: int = 0, mode: str | None = None) -> Evaluation:
+        """Play `episodes` episodes in the training environment."""
+        check_int("episodes", episodes, 1, 1_000_000)
+        play = jax.jit(evaluate, static_argnames=("episodes", "mode"))
+        found = play(self.env, self.algo, self.state, jax.random.key(seed), episodes=episodes,
+                     mode=mode or self.config.eval_mode)  # fmt: skip
+        return jax.tree.map(np.asarray, found)
+
+
+def load(path: str | Path, which: str = "auto", member: int | None = None, modules: Sequence[str] = ()) -> Agent:
+    """The agent of a run: `which` is "best" (by evaluation), "last", or "auto" (best where there is one).
+
+    member: which seed of a population; None takes the one that evaluated best at the end (the first, without a result).
+    """
+    check_choice("which", which, ("auto", "best", "last"))
+    path = Path(path)
+    if not path.is_dir():
+        raise ConfigError("run", str(path), "an existing run directory")
+    algo, env, config, _ = configs.load(path, tuple(modules))
+    algo = algo.bind(env.spec)
+    checkpoints = Checkpoints(RunDir(path).checkpoints, read_only=True)
+    try:
+        order = ("best", "last") if which == "auto" else (which,)
+        found = next(((w, checkpoints.latest(w)) for w in order if checkpoints.latest(w) is not None), None)
+        if found is None:
+            raise ConfigError("run", str(path), f"a run with a checkpoint ({' or '.join(order)}); this has none")
+        if member is not None:
+            check_int("member", member, 0, config.seeds - 1)
+        else:
+            member = RunDir(path).best_member()
+        run = tree.as_float32(Run(env, algo, float(plan_grid(algo, config).horizon)))
+        state = jax.eval_shape(lambda: iterate.init(run, jax.random.key(0)))
+        like = state.agent if found[0] == "best" else state
+        if config.seeds > 1:
+            like = jax.tree.map(lambda x: jax.ShapeDtypeStruct((config.seeds, *x.shape), x.dtype), like)
+        here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        state = checkpoints.restore(*found, abstract(like, here))
+    finally:
+        checkpoints.close()
+    agent = state if found[0] == "best" else state.agent
+    agent = tree.take(agent, member) if config.seeds > 1 else agent
+    return Agent(tree.as_float32(algo), tree.as_float32(env), config, agent, found[1])
+
+
+def resume(
+    path: str | Path, total_steps: int | None = None, horizon: int | None = None, modules: Sequence[str] = (),
+    hooks: Sequence[Any] = (), sinks: Sequence[Any] = (), tensorboard: bool = True, progress: bool = False,
+):  # fmt: skip
+    """Go on with a run from its last checkpoint, bit for bit as if it had never stopped; returns the Session.
+
+    total_steps: a new end. Schedules stay fractions of the horizon fixed at the start and clamp past it (a warning
+    says so) unless `horizon` sets a new one.
+    """
+    from jaxrl_fast.train import run_session
+
+    path = Path(path)
+    if not path.is_dir():
+        raise ConfigError("--resume", str(path), "an existing run directory")
+    algo, env, config, content = configs.load(path, tuple(modules))
+    new = config
+    if total_steps is not None:
+        new = dataclasses.replace(new, total_steps=total_steps)
+    if horizon is not None:
+        new = dataclasses.replace(new, horizon=horizon)
+    bound = algo.bind(env.spec)
+    grid = plan_grid(bound, config)
+    # the rows stay where they were, whatever the new horizon
+    new = dataclasses.replace(
+        new, log_every=grid.row * grid.steps,
+        eval_every=grid.eval_rows * grid.row * grid.steps,
+    )  # fmt: skip
+    checkpoints = Checkpoints(RunDir(path).checkpoints, read_only=True)
+    try:
+        rows = checkpoints.latest("last")
+        if rows is None:
+            raise ConfigError("--resume", str(path), "a run that has saved a checkpoint; start it again instead")
+        checkpoints.meta("last", rows)
+    finally:
+        checkpoints.close()
+    done = plan_grid(bound, new).env_steps(rows)
+    if total_steps is not None and total_steps < done:
+        raise ConfigError("total_steps", total_steps, f"at least the {done:,} steps that are done")
+    if new.total_steps > (new.horizon or 0):
+        warnings.warn(
+            f"total_steps {new.total_steps:,} is beyond the horizon {new.horizon:,} fixed at the start: schedules such "
+            "as the learning rate stay at their end values; --horizon sets a new one",
+            stacklevel=2,
+        )
+    if new != config:
+        configs.write_json(path / "config.json", content | {"run": dataclasses.asdict(new)})
+    return run_session(algo, env, new, RunDir(path), hooks, sinks, tensorboard, progress, resume=True)

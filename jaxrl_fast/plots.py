@@ -1,0 +1,191 @@
+"""Learning curves from the rows of `metrics.jsonl`. matplotlib is imported when something is drawn, without pyplot:
+no global state, no window, no backend to choose, and a caller's own figures stay as they are."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast.errors import ConfigError, check_int, nearest
+
+# Told apart by the colour-blind and in grey; the first is the project's own blue.
+PALETTE = ("#2f6db5", "#d9822b", "#2a9d7f", "#b5476b", "#7a5fb0", "#8a8f3c", "#4fb3d9", "#6b4a36")
+_INK, _FAINT = "#2b2d33", "#e3e5ea"
+_FORMATS = ("png", "svg", "pdf")
+
+Rows = Sequence[Mapping[str, Any]]  # as `sinks.read_jsonl` returns them
+
+
+def interval(values: Any, confidence: float = 0.95) -> tuple[float, float, float]:
+    """(mean, low, high): Student's t-interval of the mean of `values` [K], those that are not finite left out.
+
+    One value has no interval: low and high are NaN. Without any value all three are.
+    """
+    finite = np.asarray(values, np.float64).reshape(1, -1)
+    return tuple(float(x[0]) for x in _intervals(finite, confidence))  # type: ignore[return-value]
+
+
+def learning_curve(
+    rows_by_run: Mapping[str, Rows],
+    path: str | Path,
+    metric: str = "episode_return",
+    smooth: int | None = None,
+    title: str | None = None,
+) -> Path:
+    """Draw `metric` over environment steps, one colour a run, into a picture (png, svg or pdf by the path's ending).
+
+    A thick line is the mean over a run's members, its band the 95% t-interval of that mean, and thin lines are the
+    members as logged, less the rows where they have no value. In the mean a member keeps its last value over such
+    rows: they are not random, the long episodes are missing in them. `eval_return` is drawn as dots where rows hold it.
+
+    smooth: the mean and its band are over the last `smooth` rows; None takes a hundredth of the rows.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    path = Path(path)
+    kind = path.suffix.removeprefix(".").lower() or "png"
+    if kind not in _FORMATS:
+        raise ConfigError("path", str(path), f"a file that ends in {', '.join('.' + f for f in _FORMATS)}")
+    if smooth is not None:
+        check_int("smooth", smooth)
+    _check_metric(rows_by_run, metric)
+
+    figure = Figure(figsize=(7.2, 4.2), dpi=150, facecolor="white", layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    windows, drawn = set(), 0
+    for i, (label, rows) in enumerate(rows_by_run.items()):
+        steps, values = _columns(rows, metric)
+        if not np.isfinite(values).any():
+            continue
+        window = smooth or max(1, len(rows) // 100)
+        windows.add(window)
+        _draw_run(axes, label, PALETTE[i % len(PALETTE)], steps, values, window, len(rows_by_run) == 1)
+        if metric != "eval_return":
+            _draw_evaluations(axes, PALETTE[i % len(PALETTE)], rows, len(rows_by_run) == 1)
+        drawn += 1
+    _style(axes, metric, max(windows, default=1), title if title or len(rows_by_run) > 1 else next(iter(rows_by_run)))
+    if drawn:
+        axes.legend(frameon=False, fontsize=9, labelcolor=_INK)
+    else:
+        axes.text(0.5, 0.5, f"no {metric} yet", transform=axes.transAxes, ha="center", va="center", color=_INK)
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")  # a picture that is being looked at is never half a picture
+    figure.savefig(temporary, format=kind, metadata={"Software": None} if kind == "png" else None)
+    os.replace(temporary, path)
+    return path
+
+
+def _check_metric(rows_by_run: Mapping[str, Rows], metric: str) -> None:
+    if not rows_by_run:
+        raise ConfigError("rows_by_run", rows_by_run, "at least one run")
+    for label, rows in rows_by_run.items():
+        names = list(dict.fromkeys(name for row in rows for name in row if name != "env_steps"))
+        if not names:
+            raise ConfigError("rows_by_run", label, "a run that has logged at least one row")
+        if metric not in names:
+            raise ConfigError("metric", metric, f"logged by {label}: {', '.join(names)}{nearest(metric, names)}")
+
+
+def _draw_run(axes: Any, label: str, colour: str, steps: Any, values: Any, window: int, alone: bool) -> None:
+    members = values.shape[1]
+    if members > 1 or window > 1:
+        alpha = max(0.08, min(0.35, 4 / members))
+        for j, member in enumerate(values.T):
+            has = np.isfinite(member)
+            thin = {"color": colour, "alpha": alpha, "linewidth": 0.7, "zorder": 2}
+            axes.plot(steps[has], member[has], **thin, label="members" if alone and members > 1 and j == 0 else None)
+    mean, low, high = _intervals(_held(_trailing_mean(values, window)))
+    has = np.isfinite(mean)
+    if members > 1:
+        text = "95% interval of the mean" if alone else None
+        axes.fill_between(steps[has], low[has], high[has], color=colour, alpha=0.2, linewidth=0, zorder=3, label=text)
+    count = f"{members} members" if members > 1 else "1 member"
+    text = (f"mean of {count}" if members > 1 else "training") if alone else f"{label} ({count})"
+    marker = "o" if has.sum() == 1 else None  # a line of one point is invisible
+    axes.plot(steps[has], mean[has], color=colour, linewidth=2, zorder=4, label=text, marker=marker, markersize=4)
+
+
+def _draw_evaluations(axes: Any, colour: str, rows: Rows, alone: bool) -> None:
+    steps, values = _columns([row for row in rows if row.get("eval_return") is not None], "eval_return")
+    mean, low, high = _intervals(values)
+    has = np.isfinite(mean)
+    if not has.any():
+        return
+    text = "evaluation" if alone else None
+    dots = {"linestyle": "none", "marker": "o", "markersize": 5, "zorder": 5, "markeredgewidth": 1.2}
+    axes.plot(steps[has], mean[has], **dots, color=colour, markerfacecolor="white", label=text)
+    sure = has & np.isfinite(low)
+    axes.vlines(steps[sure], low[sure], high[sure], color=colour, linewidth=1.2, zorder=4.5)
+
+
+def _style(axes: Any, metric: str, window: int, title: str | None) -> None:
+    from matplotlib.ticker import EngFormatter
+
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 100k, 1M
+    axes.set_xlabel("environment steps of each member", color=_INK)
+    note = f" (mean of {window} rows)" if window > 1 else ""
+    axes.set_ylabel(metric.replace("_", " ") + note, color=_INK)
+    if title:
+        axes.set_title(title, color=_INK, fontsize=11, loc="left")
+    axes.grid(True, color=_FAINT, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.margins(x=0.01)
+    axes.tick_params(colors=_INK, length=0)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side == "bottom")
+        spine.set_color(_INK)
+
+
+def _columns(rows: Rows, metric: str) -> tuple[np.ndarray, np.ndarray]:
+    """(env_steps [R], values [R, K]) of the rows that hold the metric; NaN for null."""
+    found = [(row["env_steps"], row[metric]) for row in rows if metric in row]
+    lists = [value if isinstance(value, (list, tuple, np.ndarray)) else [value] for _, value in found]
+    values = np.full((len(found), max(map(len, lists), default=1)), np.nan)
+    for i, entry in enumerate(lists):
+        values[i, : len(entry)] = [math.nan if v is None else v for v in entry]
+    return np.array([steps for steps, _ in found], np.float64), np.where(np.isfinite(values), values, np.nan)
+
+
+def _trailing_mean(values: np.ndarray, window: int) -> np.ndarray:
+    """Each column's mean over its finite values among the last `window` rows [R, K]; NaN where there is none."""
+    if window <= 1:
+        return values
+    has = np.isfinite(values)
+
+    def trailing_sum(x):
+        total = np.cumsum(x, axis=0, dtype=np.float64)
+        total[window:] = total[window:] - total[:-window]
+        return total
+
+    count = trailing_sum(has)
+    return np.where(count > 0, trailing_sum(np.where(has, values, 0.0)) / np.maximum(count, 1), np.nan)
+
+
+def _held(values: np.ndarray) -> np.ndarray:
+    """Every column with its last finite value kept over later gaps; rows that are all gap stay so. [R, K]"""
+    has = np.isfinite(values)
+    last = np.maximum.accumulate(np.where(has, np.arange(len(values))[:, None], -1), axis=0)
+    held = np.where(last >= 0, np.take_along_axis(values, np.maximum(last, 0), axis=0), np.nan)
+    return np.where(has.any(axis=1, keepdims=True), held, np.nan)
+
+
+def _intervals(values: np.ndarray, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean and t-interval of every row of [R, K] over its finite values; see `interval`."""
+    from scipy.special import stdtrit  # scipy comes with jax
+
+    has = np.isfinite(values)
+    count = has.sum(axis=1)
+    mean = np.where(count > 0, np.where(has, values, 0.0).sum(axis=1) / np.maximum(count, 1), np.nan)
+    squares = np.where(has, values - mean[:, None], 0.0) ** 2
+    freedom = np.maximum(count - 1, 1)
+    half = stdtrit(freedom, 0.5 + confidence / 2) * np.sqrt(squares.sum(axis=1) / freedom / np.maximum(count, 1))
+    half = np.where(count > 1, half, np.nan)
+    return mean, mean - half, mean + half

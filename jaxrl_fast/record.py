@@ -1,0 +1,122 @@
+"""The trained agent playing: one episode as pictures, and pictures as a GIF."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast import collect as rollout
+from jaxrl_fast import tree
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.errors import ConfigError, check_float, check_int
+from jaxrl_fast.types import Clock
+
+MAX_FRAMES = 600
+MAX_BYTES = 1_500_000
+_DRAWN = 2048  # a picture with more colours than that is a photograph or a rendered scene
+_LAST_MILLISECONDS = 700  # the last picture rests a moment before the GIF starts again
+
+
+def record(env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int = 500) -> list[np.ndarray] | None:
+    """Play one episode greedily -> its pictures, uint8 [H, W, 3] each; None where `env` cannot be drawn.
+
+    `algo` is bound to `env.spec`; `agent` is one member's. The pictures show what the agent acted on: an episode's
+    last state is reset within the step that ends it and is not among them.
+    """
+    check_int("max_steps", max_steps)
+    # A member may lie on any device of the population; one environment is played on one.
+    agent, key = jax.device_put((agent, key), jax.local_devices()[0])
+    # Tracing must not see Python floats: each would be a weakly typed input, and another program.
+    traced_env, traced_algo = tree.as_float32((env, algo))
+    start_key, play_key = jax.random.split(key)
+    actor = _start(traced_env, traced_algo, start_key)
+    frames = []
+    for t in range(max_steps):
+        frame = env.render(jax.tree.map(_first_on_host, actor.env))
+        if frame is None:
+            return None
+        frames.append(np.asarray(frame))
+        actor, done = _step(traced_env, traced_algo, agent, actor, play_key, np.int32(t))
+        if done:
+            break
+    return frames
+
+
+@jax.jit
+def _start(env: Env, algo: Algorithm, key: jax.Array) -> rollout.Actor:
+    return rollout.init(env, algo, key, 1)
+
+
+@jax.jit
+def _step(env: Env, algo: Algorithm, agent: Any, actor: rollout.Actor, key: jax.Array, t: jax.Array):
+    """One step of one environment -> (actor, whether the episode ended)."""
+    clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
+    noise = rollout.draw(env, algo, jax.random.fold_in(key, t), 1, 1, clock.iteration)
+    actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, "greedy")
+    return actor, trajectory.steps.done[0, 0]
+
+
+def _first_on_host(leaf: jax.Array) -> Any:
+    """The only environment of [1, ...]; random keys have no NumPy form and stay what they are."""
+    return leaf[0] if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf)[0]
+
+
+def rollout_gif(frames: Sequence[np.ndarray], path: str | Path, fps: float = 30, max_bytes: int = MAX_BYTES) -> Path:
+    """Write pictures (uint8 [H, W, 3], all of one size) as a GIF that plays for ever, and return its path.
+
+    At most 600 pictures are kept, evenly spaced, and every second one is dropped while the file is larger than
+    `max_bytes`; the others are shown longer, so the speed stays. GIF counts in hundredths of a second: 30 becomes 33.
+    """
+    check_float("fps", fps, 0, 50, open_low=True)  # browsers slow anything faster down to 10
+    frames = [np.asarray(frame) for frame in frames]
+    shapes = {(f.shape, f.dtype.name) for f in frames}
+    if len(shapes) != 1 or next(iter(shapes))[1] != "uint8" or frames[0].ndim != 3 or frames[0].shape[2] != 3:
+        raise ConfigError("frames", sorted(shapes), "one or more pictures of one size, uint8 [height, width, 3]")
+    # 20 ms is the shortest that browsers play as written.
+    milliseconds = max(2, round(100 / fps)) * 10
+    stride = -(-len(frames) // MAX_FRAMES)
+    images = _indexed(frames[::stride])
+    content = _encode(images, milliseconds * stride)
+    while len(content) > max_bytes and len(images) > 10:
+        images, stride = images[::2], stride * 2
+        content = _encode(images, milliseconds * stride)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_bytes(content)
+    os.replace(temporary, path)
+    return path
+
+
+def _indexed(frames: list[np.ndarray]) -> list[Any]:
+    """Every picture in one palette, taken from a few of them: pictures that share it can be stored as differences."""
+    from PIL import Image
+
+    few = np.concatenate(frames[:: -(-len(frames) // 8)])
+    packed = few.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32)
+    colours, counts = np.unique(packed, return_counts=True)
+    if len(colours) <= _DRAWN:  # a drawing: its own commonest colours, so that white stays white
+        colours = colours[np.argsort(-counts, kind="stable")[:256]]
+        palette = Image.new("P", (1, 1))
+        palette.putpalette(np.stack([colours >> 16, colours >> 8 & 255, colours & 255], 1).astype(np.uint8).tobytes())
+    else:
+        palette = Image.fromarray(few).quantize(256, method=Image.Quantize.MEDIANCUT)
+    # Dithering would make noise of flat colours: ugly, and it does not compress.
+    return [Image.fromarray(f).quantize(palette=palette, dither=Image.Dither.NONE) for f in frames]
+
+
+def _encode(images: list[Any], milliseconds: int) -> bytes:
+    durations = [milliseconds] * (len(images) - 1) + [max(milliseconds, _LAST_MILLISECONDS)]
+    file = io.BytesIO()
+    images[0].save(
+        file, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=False, disposal=1
+    )
+    return file.getvalue()

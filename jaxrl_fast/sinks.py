@@ -1,0 +1,319 @@
+"""Where the rows of a run go: a file of JSON lines, TensorBoard, Weights & Biases, and the terminal.
+
+A `Row` is what the run came to over one log interval; the host loop hands every row to every `Sink`, in order, and
+calls `flush` before a checkpoint commits. A resumed run starts at a checkpoint's step and writes the rows after it
+again, so at resume it first calls `cut`, which drops them: the log of a resumed run equals that of an unbroken one.
+
+    sink.write(row)       one log interval
+    sink.flush()          everything written so far is on disk when this returns
+    sink.cut(env_steps)   drop what was written after `env_steps`
+    sink.close()          flush, and let go of files and terminal; calling it twice is harmless
+
+A sink of your own is a subclass of `Sink` with the methods that it needs.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import numpy as np
+
+from jaxrl_fast import jsonl
+from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError
+from jaxrl_fast.jsonl import read_jsonl
+from jaxrl_fast.terminal import Display
+
+__all__ = ["JsonlSink", "ProgressSink", "Row", "Sink", "TensorBoardSink", "WandbSink", "read_jsonl"]
+
+_MEMBERS = 64  # TensorBoard and W&B get no more members than that beside the mean; metrics.jsonl holds them all
+
+
+class Row(NamedTuple):
+    """One log interval of a population of K members."""
+
+    env_steps: int  # environment steps of one member since its start
+    wall_seconds: float  # since the run's start
+    steps_per_second: float  # of all members together
+    metrics: dict[str, np.ndarray]  # each [K]; NaN where a member has no value (it finished no episode)
+
+
+class Sink:
+    """Base of all sinks: takes everything and does nothing."""
+
+    def write(self, row: Row) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def cut(self, env_steps: int) -> None:
+        pass
+
+
+class JsonlSink(Sink):
+    """`metrics.jsonl` (see `jsonl`). Rows reach the operating system one by one and the disk in `flush`.
+
+    Nothing is created before the first row. A process that was killed in the middle of a line leaves half of one: it
+    is removed when the file is next opened, and readers skip it.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self._file: Any = None
+
+    def write(self, row: Row) -> None:
+        for name in row.metrics:
+            if name in jsonl.FIXED:
+                raise ConfigError("metric", name, f"a name other than {', '.join(jsonl.FIXED)}")
+        record = {
+            "env_steps": int(row.env_steps),
+            "wall_seconds": jsonl.number(row.wall_seconds, 3),
+            "steps_per_second": jsonl.number(row.steps_per_second, 1),
+            **{name: jsonl.numbers(values) for name, values in row.metrics.items()},
+        }
+        try:
+            if self._file is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                jsonl.mend(self.path)
+                self._file = open(self.path, "ab")
+            self._file.write(jsonl.encode(record))
+            self._file.flush()
+        except OSError as error:
+            raise _cannot_write(self.path, error) from error
+
+    def flush(self) -> None:
+        if self._file is not None:
+            try:
+                jsonl.sync(self._file)
+            except OSError as error:
+                raise _cannot_write(self.path, error) from error
+
+    def close(self) -> None:
+        self.flush()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def cut(self, env_steps: int) -> None:
+        """Replace the file, atomically, by its rows up to `env_steps`; their bytes stay what they were."""
+        self.close()
+        try:
+            jsonl.cut(self.path, env_steps)
+        except OSError as error:
+            raise _cannot_write(self.path, error) from error
+
+
+class TensorBoardSink(Sink):
+    """TensorBoard events: each metric's mean over the members, and with several members `metric/member_007` as well.
+
+    Values that are not finite are skipped. One event holds a whole row. After `cut` a new event file begins with a
+    mark that makes TensorBoard drop what older files hold after that step.
+    """
+
+    def __init__(self, directory: str | Path, members: int = _MEMBERS):
+        self.directory = Path(directory)
+        self._members = members
+        self._purge: int | None = None
+        self._writer: Any = None
+
+    def write(self, row: Row) -> None:
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        values = _scalars(row, self._members)
+        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+        try:
+            if self._writer is None:
+                self._open()
+            self._writer.write_event(Event(step=int(row.env_steps), wall_time=time.time(), summary=summary))
+            self._writer.flush()
+        except OSError as error:
+            raise _cannot_write(self.directory, error) from error
+
+    def _open(self) -> None:
+        # The file writer below tensorboardX's SummaryWriter: that one sends every event through a process queue to
+        # a thread of its own, one event a tag, and its flush does not wait for what is still in the queue.
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+        self.directory.mkdir(parents=True, exist_ok=True)
+        # File names hold whole seconds and an existing file is overwritten: a resume within a second would erase
+        # the rows before it. TensorBoard reads files in the order of their names, which nanoseconds keep.
+        self._writer = EventsWriter(str(self.directory / "events"), f".{time.time_ns()}")
+        if self._purge is not None:
+            mark = SessionLog(status=SessionLog.START)
+            self._writer.write_event(Event(step=self._purge, wall_time=time.time(), session_log=mark))
+
+    def flush(self) -> None:
+        if self._writer is not None:
+            self._writer.flush()
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def cut(self, env_steps: int) -> None:
+        self.close()
+        self._purge = int(env_steps) + 1  # TensorBoard drops this step and all later ones
+
+
+class WandbSink(Sink):
+    """Weights & Biases: the same scalars as TensorBoard, drawn over `env_steps`. Needs the extra [wandb].
+
+    `mode` is wandb's ("online", "offline", "disabled"); None leaves it to WANDB_MODE and wandb's own settings.
+    What W&B has been sent cannot be taken back: a resumed run is a new W&B run, in the same `group`.
+    """
+
+    def __init__(
+        self,
+        project: str,
+        config: dict[str, Any],
+        directory: str | Path,
+        name: str | None = None,
+        group: str | None = None,
+        mode: str | None = None,
+        members: int = _MEMBERS,
+    ):
+        try:
+            import wandb
+        except ImportError as error:
+            raise MissingExtraError("logging to Weights & Biases", "wandb") from error
+        # Offline runs leave a folder `wandb` where they ran, and without the package Python imports that instead.
+        if not hasattr(wandb, "init"):
+            raise MissingExtraError("logging to Weights & Biases", "wandb")
+        self._members = members
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)  # wandb writes to a temporary folder where this is absent
+        try:
+            self._run = wandb.init(
+                project=project, config=config, dir=str(directory), name=name, group=group, mode=mode
+            )
+        except wandb.errors.Error as error:
+            message = f"a project that wandb can open ({error}); WANDB_MODE=offline needs no account"
+            raise ConfigError("wandb project", project, message) from error
+        self._run.define_metric("env_steps")
+        self._run.define_metric("*", step_metric="env_steps")
+
+    def write(self, row: Row) -> None:
+        self._run.log({"env_steps": int(row.env_steps), **_scalars(row, self._members)})
+
+    def close(self) -> None:
+        if self._run is not None:
+            run, self._run = self._run, None
+            run.finish()
+
+
+class ProgressSink(Sink):
+    """Steps, speed, return and time left: a live bar on a terminal, else a plain line every two seconds or so.
+
+    With several members the return is their mean and range. Never raises into the run (see `terminal.Display`).
+    """
+
+    def __init__(
+        self,
+        total_steps: int,
+        stream: TextIO | None = None,
+        metric: str = "episode_return",
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.total_steps = int(total_steps)
+        self._display = Display(self.total_steps, sys.stderr if stream is None else stream, clock)
+        self._metric, self._return = metric, "return -"
+        self._seen: deque[tuple[float, int]] = deque(maxlen=1000)  # (wall_seconds, env_steps) of the last half minute
+
+    def status(self, text: str) -> None:
+        """What the run is doing while there are no rows yet ("compiling"): shown beside the bar, or as a line."""
+        self._display.status(text)
+
+    def message(self, text: str) -> None:
+        """Print `text` above the bar."""
+        self._display.message(text)
+
+    def write(self, row: Row) -> None:
+        try:
+            text = self._text(row)
+        except Exception as error:  # a row that cannot be shown is the display's trouble, not the run's
+            text = f"{row.env_steps:,} steps ({type(error).__name__} in the display)"
+        self._display.show(row.env_steps, text)
+
+    def close(self) -> None:
+        self._display.close()
+
+    def cut(self, env_steps: int) -> None:
+        self._seen.clear()
+
+    def _text(self, row: Row) -> str:
+        members = np.asarray(row.metrics.get(self._metric, ()), np.float64).reshape(-1)
+        if np.isfinite(members).any():  # else the last one stays
+            self._return = f"return {_summary(members)}"
+        total = f"{self.total_steps:,}"
+        parts = [
+            f"{row.env_steps:>{len(total)},} / {total} steps",
+            f"{_rounded(row.steps_per_second)} steps/s",
+            self._return,
+        ]
+        left = self._seconds_left(row, max(members.size, 1))
+        return "  ".join(parts if left is None else [*parts, f"ETA {_clock_text(left)}"])
+
+    def _seconds_left(self, row: Row, members: int) -> float | None:
+        """At the speed of the last half minute; at the first row, at the speed that it names."""
+        if not row.steps_per_second > 0:  # a warm-up: between it and the next row lies the compiler's time
+            return None
+        self._seen.append((float(row.wall_seconds), int(row.env_steps)))
+        while len(self._seen) > 2 and self._seen[-1][0] - self._seen[0][0] > 30:
+            self._seen.popleft()
+        (wall0, steps0), (wall1, steps1) = self._seen[0], self._seen[-1]
+        rate = (steps1 - steps0) / (wall1 - wall0) if wall1 > wall0 else row.steps_per_second / members
+        return max(self.total_steps - row.env_steps, 0) / rate if rate > 0 and math.isfinite(rate) else None
+
+
+def _scalars(row: Row, members: int) -> dict[str, float]:
+    """Tag -> value: means over the members that have one, and up to `members` single members. Finite ones only."""
+    found = {"steps_per_second": float(row.steps_per_second), "wall_seconds": float(row.wall_seconds)}
+    for name, values in row.metrics.items():
+        values = np.atleast_1d(np.asarray(values, np.float64)).reshape(-1)
+        finite = values[np.isfinite(values)]
+        if finite.size:
+            found[name] = float(finite.mean())
+        if values.size > 1:
+            found |= {f"{name}/member_{i:03d}": v for i, v in enumerate(values[:members].tolist())}
+    return {tag: value for tag, value in found.items() if math.isfinite(value)}
+
+
+def _cannot_write(path: Path, error: OSError) -> RunError:
+    return RunError(f"cannot write {path}: {error.strerror or error}")
+
+
+def _summary(values: np.ndarray) -> str:
+    """`475.1`, and with several members their range: `475.1 (401.2..500.0)`. Finite ones only."""
+    finite = values[np.isfinite(values)]
+    text = _short(finite.mean())
+    return f"{text} ({_short(finite.min())}..{_short(finite.max())})" if values.size > 1 else text
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}" if abs(value) < 1e5 else f"{value:,.0f}"
+
+
+def _rounded(value: float) -> str:
+    """Three significant digits: `268,000`."""
+    if not math.isfinite(value):
+        return "-"
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 10 else f"{value:.3g}"
+
+
+def _clock_text(seconds: float) -> str:
+    """`0:05`, `12:34`, `1:02:03`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,136 @@
+"""A bar on a terminal, plain lines anywhere else. It only ever looks: no failure of it reaches the run."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TextIO
+
+
+class Display:
+    """Shows how much of `total` is done, beside a line of text.
+
+    On a terminal it is a live bar, which rich's own thread draws four times a second, so that `show` costs
+    microseconds. Elsewhere `show` prints at most one line in two seconds, fewer in a long run (one in a hundredth of
+    the time it has taken, a minute at most), and `close` the last one. What fails on the way switches first the bar
+    off, then the lines.
+    """
+
+    def __init__(self, total: int, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic):
+        self.total = int(total)
+        self._stream, self._clock = sys.stderr if stream is None else stream, clock
+        self._live: Any = None  # rich's Progress while the bar is on the screen
+        self._task: Any = None
+        self._plain = not is_terminal(self._stream)
+        self._closed = self._stream is None
+        self._began: float | None = None
+        self._printed = -math.inf
+        self._pending: str | None = None  # the latest plain line, while it has not been printed
+
+    def status(self, text: str) -> None:
+        """What is going on while there is nothing to show yet ("compiling"): beside the bar, or a line."""
+        self._safely(self._status, text)
+
+    def message(self, text: str) -> None:
+        """Print `text` above the bar."""
+        self._safely(self._message, text)
+
+    def show(self, done: int, text: str) -> None:
+        """The bar at `done`, with `text` beside it."""
+        self._safely(self._show, done, text)
+
+    def close(self) -> None:
+        """Leave the bar, or the last line, as it stands. Afterwards only messages are printed."""
+        self._safely(self._close)
+
+    def _safely(self, function: Callable, *args: Any) -> None:
+        if self._closed:
+            return
+        try:
+            function(*args)
+        except Exception:
+            self._closed, self._plain = self._live is None, True
+            self._stop_live()
+
+    def _status(self, text: str) -> None:
+        if not self._plain and self._start_live():
+            self._live.update(self._task, text=text, refresh=True)
+        else:
+            self._print(text)
+
+    def _message(self, text: str) -> None:
+        if self._live is None:
+            self._print(text)
+        else:
+            self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _show(self, done: int, text: str) -> None:
+        if not self._plain and self._start_live():
+            self._live.update(self._task, completed=min(done, self.total), text=text)
+            return
+        now = self._clock()
+        self._began = now if self._began is None else self._began
+        self._pending = f"  {text}"
+        if now - self._printed >= min(max(2.0, (now - self._began) / 100), 60.0):
+            line, self._pending, self._printed = self._pending, None, now
+            self._print(line)
+
+    def _close(self) -> None:
+        self._stop_live()  # draws it once more, so that the last row stands there
+        self._plain = True
+        line, self._pending = self._pending, None
+        if line is not None:
+            self._print(line)
+
+    def _print(self, text: str) -> None:
+        try:
+            print(text, file=self._stream, flush=True)
+        except UnicodeEncodeError:
+            print(text.encode("ascii", "replace").decode(), file=self._stream, flush=True)
+
+    def _start_live(self) -> bool:
+        if self._live is not None:
+            return True
+        try:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+            from rich.table import Column
+
+            # The text is never folded: a bar that is two lines high on a narrow terminal leaves half of it behind.
+            text = TextColumn("{task.fields[text]}", markup=False, table_column=Column(no_wrap=True, ratio=1))
+            live = Progress(
+                BarColumn(bar_width=24),
+                text,
+                console=Console(file=self._stream, force_terminal=True),
+                refresh_per_second=4,
+                # Only what goes to a terminal may be lifted above the bar: `train > log` must still fill the log.
+                redirect_stdout=is_terminal(sys.stdout),
+                redirect_stderr=is_terminal(sys.stderr),
+                expand=True,
+            )
+            self._task = live.add_task("", total=self.total, text="")
+            live.start()
+        except Exception:
+            self._plain = True
+            return False
+        self._live = live
+        return True
+
+    def _stop_live(self) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            try:
+                live.stop()
+            except Exception:
+                pass
+
+
+def is_terminal(stream: Any) -> bool:
+    """A terminal that can move its cursor."""
+    try:
+        return bool(stream.isatty()) and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+    except (AttributeError, ValueError, OSError):
+        return False

@@ -1,0 +1,239 @@
+"""`check_env(env)`: every property that the rest of the package relies on, checked by tracing once and playing once.
+
+Each failure names the property, what was seen, and what to change. Nothing here knows a particular environment.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.testing import rollout
+from jaxrl_fast.types import EnvSpec, Outcome
+
+_CHANCE = 1e-4  # what happens with less than this probability by chance is taken for a mistake
+_NEVER = {  # counts that must be zero at every step
+    "out of bounds": "bounds: an observation lies outside `spec.observation`",
+    "not finite": "finite: an observation, reward or state is NaN or infinite",
+    "both ends": "ends: `terminated` and `truncated` are both set; an end by the task's rules is not a cut",
+    "past the limit": "time limit: an episode goes on past `spec.max_episode_steps`",
+    "continues elsewhere": "continuity: within an episode the observation of the next step is not `Outcome.next_obs`",
+    "no legal action": "mask: an observation's `action_mask` leaves no legal action",
+}
+
+
+class Report(NamedTuple):
+    """What was seen while the environment was played."""
+
+    steps: int
+    terminated: int
+    truncated: int
+    longest: int  # steps of the longest episode that ended
+    random_resets: bool
+
+
+def check_env(
+    env: Env,
+    num_envs: int = 8,
+    num_steps: int | None = None,
+    key: jax.Array | None = None,
+    ends_at_limit: bool = False,
+) -> Report:
+    """Raise an AssertionError that says which property of the protocol `env` breaks, and how.
+
+    env             the environment; any `jaxrl_fast.Env`, wrapped or not
+    num_steps       steps of random play; by default enough to meet the time limit twice (1,000 where there is none)
+    ends_at_limit   set it where the last step before the limit is a natural end (a task of fixed length): otherwise an
+                    environment whose limit always terminates, and never truncates, is refused
+
+    One program is compiled, for two populations of `num_envs` environments.
+    """
+    spec = _check_spec(env)
+    if num_steps is None:
+        num_steps = 1000 if spec.max_episode_steps is None else max(64, 2 * spec.max_episode_steps + 2)
+    key = jax.random.key(0) if key is None else key
+    _check_types(env, spec, num_envs)
+    _check_purity(env, num_envs)
+    seen, lanes = _play_twice(env, key, num_envs, num_steps)
+    _check_lanes(*lanes)
+    return _judge(spec, seen, num_envs, num_steps, ends_at_limit)
+
+
+def _check_spec(env: Env) -> EnvSpec:
+    assert isinstance(env, Env), f"protocol: {type(env).__name__} is not a jaxrl_fast Env"
+    spec = env.spec
+    assert isinstance(spec, EnvSpec), f"spec: `env.spec` is a {type(spec).__name__}, not an EnvSpec"
+    hash(spec)
+    leaves, structure = jax.tree.flatten(env)
+    assert leaves != [env], f"pytree: {type(env).__name__} is not registered as one; decorate it with `jf.settings`"
+    rebuilt = jax.tree.unflatten(structure, leaves)
+    assert rebuilt.spec == spec, "pytree: flattening and unflattening the environment changes its spec"
+    traced = jax.make_jaxpr(lambda e: [jnp.zeros(()) for _ in [e.spec]])  # fails if a space is built from a traced leaf
+    try:
+        traced(env)
+    except jax.errors.JAXTypeError as error:
+        raise AssertionError(f"spec: it depends on a traced leaf; make that field static ({error})") from None
+    limit = spec.max_episode_steps
+    assert limit is None or limit >= 1, f"spec: max_episode_steps = {limit}"
+    return spec
+
+
+def _describe(x: Any) -> str:
+    return f"{x.dtype}{list(x.shape)}"
+
+
+def _require_equal(property_: str, got: Any, want: Any) -> None:
+    """The same tree structure, shapes and dtypes."""
+    a, b = jax.tree.structure(got), jax.tree.structure(want)
+    assert a == b, f"{property_}: the tree is {a}, expected {b}"
+    for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(want), strict=True):
+        where = jax.tree_util.keystr(path) or "it"
+        assert (x.shape, x.dtype) == (y.shape, y.dtype), f"{property_}: {where} is {_describe(x)}, not {_describe(y)}"
+
+
+def _require_strong(what: str, value: Any) -> None:
+    for path, x in jax.tree_util.tree_leaves_with_path(value):
+        where = f"{what}{jax.tree_util.keystr(path)}"
+        assert not x.weak_type, f"weak type: {where} is weakly typed (every call would trace twice); use `tree.strong`"
+        wide = str(x.dtype) in ("float64", "int64", "uint64", "complex128")
+        assert not wide, f"dtype: {where} is {x.dtype}; states are 32 bits or fewer"
+
+
+def _check_types(env: Env, spec: EnvSpec, num_envs: int) -> None:
+    key = jax.random.key(0)
+    state, obs = jax.eval_shape(lambda k: env.init(k, num_envs), key)
+    want = rollout.expected_leaves(spec.observation, num_envs)
+    _require_equal("observation of init", obs, want)
+    noise = jax.eval_shape(lambda k: env.draw(k, 3, num_envs, jnp.int32(0)), key)
+    for x in jax.tree.leaves(noise):
+        assert x.shape[:1] == (3,), f"draw: noise for 3 steps has a leaf {_describe(x)}; its first axis is time"
+
+    def step(key, state, obs):
+        action = rollout.random_action(spec.action, obs, key, num_envs)
+        noise = jax.tree.map(lambda x: x[0], env.draw(key, 1, num_envs, jnp.int32(0)))
+        return env.step(noise, state, action)
+
+    result = jax.eval_shape(step, key, state, obs)
+    assert isinstance(result, tuple) and len(result) == 3 and isinstance(result[2], Outcome), (
+        f"step: returns {jax.tree.structure(result)}, expected (state, obs, Outcome)"
+    )
+    new_state, new_obs, outcome = result
+    _require_equal("state after a step", new_state, state)
+    _require_equal("observation after a step", new_obs, want)
+    _require_equal("Outcome.next_obs", outcome.next_obs, want)
+    for name, dtype in (("reward", "float32"), ("terminated", "bool"), ("truncated", "bool")):
+        x = getattr(outcome, name)
+        assert (x.shape, str(x.dtype)) == ((num_envs,), dtype), f"Outcome.{name}: {_describe(x)}, not {dtype}[{num_envs}]"
+    for what, value in (("state", state), ("obs", obs), ("state after a step", new_state), ("obs", new_obs)):
+        _require_strong(what, value)
+
+
+def _check_purity(env: Env, num_envs: int) -> None:
+    """Two traces are the same program, and it neither calls back into Python nor prints."""
+
+    def program(env, key):
+        return rollout.play(env, key, num_envs, 2)
+
+    texts, constants = [], []
+    for _ in range(2):
+        # A new function each time: JAX remembers the trace of one it has seen.
+        closed = jax.make_jaxpr(functools.partial(lambda *args: program(*args)))(env, jax.random.key(0))
+        assert not closed.effects, f"purity: the environment has side effects in the program: {closed.effects}"
+        text = str(closed)
+        assert "callback" not in text, "purity: the environment calls back into Python from inside the program"
+        texts.append(re.sub(r"0x[0-9a-f]+", "", text))
+        constants.append(closed.consts)
+    alike = len(constants[0]) == len(constants[1]) and all(
+        np.array_equal(np.asarray(_data(a)), np.asarray(_data(b))) for a, b in zip(*constants, strict=True)
+    )
+    assert texts[0] == texts[1] and alike, (
+        "purity: tracing the environment twice gives two programs; it draws from NumPy or Python's random, or keeps "
+        "something between calls. All randomness comes from the noise, all memory lives in the state"
+    )
+
+
+def _data(x: Any) -> Any:
+    return jax.random.key_data(x) if jax.dtypes.issubdtype(getattr(x, "dtype", None), jax.dtypes.prng_key) else x
+
+
+def _play_twice(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> tuple[Any, tuple[Any, Any]]:
+    """The results of two lanes, and the same program run with its lanes swapped."""
+    keys = jax.random.split(key, 2)
+    program = jax.jit(jax.vmap(lambda env, k: rollout.play(env, k, num_envs, num_steps), in_axes=(None, 0)))
+    run = program(env, keys)
+    swapped = program(env, keys[::-1])
+    return jax.tree.map(lambda x: np.asarray(_data(x)), run), (run, swapped)
+
+
+def _check_lanes(run: Any, swapped: Any) -> None:
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(run), jax.tree.leaves(swapped), strict=True):
+        equal = np.array_equal(np.asarray(_data(a)), np.asarray(_data(b))[::-1], equal_nan=a.dtype.kind == "f")
+        assert equal, (
+            f"purity: under `vmap` over a population the result {jax.tree_util.keystr(path)} of a member depends on "
+            "its neighbours or on the call"
+        )
+
+
+def _collisions(tree: Any, rows: int) -> float:
+    """The probability that two of the rows, drawn at random with replacement, are equal in every leaf."""
+    whole = [b"".join(np.ascontiguousarray(x[i]).tobytes() for x in jax.tree.leaves(tree)) for i in range(rows)]
+    return sum((n / rows) ** 2 for n in Counter(whole).values())
+
+
+def _judge(spec: EnvSpec, seen: Any, num_envs: int, num_steps: int, ends_at_limit: bool) -> Report:
+    counts = {name: x.sum(axis=0) for name, x in seen["steps"].items()}  # [T], over both lanes
+    for name, message in _NEVER.items():
+        if counts[name].any():
+            first = int(np.argmax(counts[name] > 0))
+            raise AssertionError(f"{message} (first at step {first}, {int(counts[name].sum())} times)")
+    total = {name: int(x.sum()) for name, x in counts.items()}
+    longest = int(seen["steps"]["longest"].max())
+    done = total["terminated"] + total["truncated"]
+    limit = spec.max_episode_steps
+    if limit is not None and num_steps >= limit:
+        assert done > 0, f"time limit: no episode ended within {num_steps} steps, the limit is {limit}"
+    if limit is not None and limit > 1 and not ends_at_limit:
+        always = total["truncated"] == 0 and total["terminated at the limit"] > 0
+        assert not always, (
+            f"time limit: {total['terminated at the limit']} episodes ended as `terminated` on step {limit}, the "
+            "limit, and none as `truncated`. Time limits truncate (pass ends_at_limit=True if this end is natural)"
+        )
+
+    # Equal first states by chance: p. So many in a row that chance will not do: the reset is not fresh.
+    lane = jax.tree.map(lambda x: x[0], seen)
+    p = _collisions(lane["resets"], rollout.NUM_RESETS)
+    is_random = p < 1.0
+    if is_random:
+        p_first = _collisions(lane["first"], num_envs)
+        assert not (p_first == 1.0 and p ** (num_envs - 1) < _CHANCE), (
+            "reset distribution: resets differ from each other, and yet all environments of `init` start alike"
+        )
+        assert not (total["starts as before"] == done > 0 and p**done < _CHANCE), (
+            f"cached reset: each of {done} episodes began exactly as the one before it in its environment, while "
+            "resets are random. Draw a fresh first state at every end"
+        )
+    if done:
+        assert total["starts off the starts"] * 2 <= done, (
+            f"reset: after {total['starts off the starts']} of {done} ends the next observation is not like those "
+            "of `reset`"
+        )
+        constant = total["moved"] == 0  # nothing can be learned from an observation that never changes
+        equal = total["successor is the next start"]
+        assert constant or done < 4 or equal < done, (
+            f"terminal observation: in all {done} ends `Outcome.next_obs` is the first observation of the next "
+            "episode. It must be the successor before the reset: the value of a truncated episode is computed from it"
+        )
+        going = max(1, 2 * num_envs * num_steps - done)
+        wanders = total["left the starts"] / going
+        assert wanders < 0.5 or done < 8 or total["ended off the starts"] > 0, (
+            f"terminal observation: {wanders:.0%} of the successors lie where no episode starts, and yet all {done} "
+            "last ones look like first ones. `transition` must not reset by itself"
+        )
+    return Report(2 * num_envs * num_steps, total["terminated"], total["truncated"], longest, is_random)

@@ -1,0 +1,128 @@
+"""The one program that `check_env` runs: random play, with every property counted step by step."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
+
+NUM_RESETS = 256  # resets that are sampled to learn what first states look like
+
+
+def random_action(space: Space, obs: Any, key: jax.Array, num_envs: int) -> Any:
+    """Uniform actions [B, ...]; uniform legal ones where the observation holds an `action_mask`."""
+    if isinstance(obs, dict) and "action_mask" in obs:
+        draws = jax.random.uniform(key, obs["action_mask"].shape)
+        return jnp.argmax(jnp.where(obs["action_mask"], draws, -1.0), axis=-1).astype(jnp.int32)
+    return space.sample(key, (num_envs,))
+
+
+def _rows(x: jax.Array) -> jax.Array:
+    """[B, ...] -> [B, n]; keys become their data."""
+    if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+        x = jax.random.key_data(x)
+    return x.reshape(x.shape[0], math.prod(x.shape[1:]))
+
+
+def same(a: Any, b: Any) -> jax.Array:
+    """bool [B]: equal in every leaf."""
+    flags = [jnp.all(_rows(x) == _rows(y), axis=-1) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b))]
+    return jnp.all(jnp.stack(flags), axis=0)
+
+
+def in_space(space: Space, value: Any) -> jax.Array:
+    """bool [B]: within the bounds of the space, up to rounding."""
+    if isinstance(space, Dict):
+        return jnp.all(jnp.stack([in_space(child, value[name]) for name, child in space.items]), axis=0)
+    if isinstance(space, Discrete):
+        return (value >= 0) & (value < space.n)
+    if isinstance(space, MultiDiscrete):
+        return jnp.all((value >= 0) & (value < jnp.asarray(space.nvec)), axis=-1)
+    low, high = (jnp.asarray(b).reshape(-1) for b in space.bounds())
+    x = _rows(value).astype(jnp.float32)
+    slack = 1e-4 * (1.0 + jnp.where(jnp.isfinite(high - low), high - low, 0.0))
+    return jnp.all((x >= low - slack) & (x <= high + slack), axis=-1)
+
+
+def _finite(value: Any) -> jax.Array:
+    leaves = [x for x in jax.tree.leaves(value) if jnp.issubdtype(x.dtype, jnp.floating)]
+    flags = [jnp.all(jnp.isfinite(_rows(x)), axis=-1) for x in leaves]
+    return jnp.all(jnp.stack(flags), axis=0) if flags else jnp.bool_(True)
+
+
+def _hull(obs: Any, margin: float) -> Any:
+    """Per leaf, the smallest box around all rows, each side moved out by `margin` of its width."""
+
+    def one(x):
+        x = _rows(x).astype(jnp.float32)
+        low, high = x.min(axis=0), x.max(axis=0)
+        slack = margin * (high - low) + 1e-6
+        return low - slack, high + slack
+
+    return [one(x) for x in jax.tree.leaves(obs)]
+
+
+def _inside(hull: Any, obs: Any) -> jax.Array:
+    rows = [_rows(x).astype(jnp.float32) for x in jax.tree.leaves(obs)]
+    return jnp.all(jnp.stack([jnp.all((x >= a) & (x <= b), axis=-1) for x, (a, b) in zip(rows, hull)]), axis=0)
+
+
+def play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> dict[str, Any]:
+    """Random play. Returns {"resets": first (state, obs) [NUM_RESETS], "first": those of `init`, "steps": counts [T]}."""
+    init_key, draw_key, act_key, reset_key = jax.random.split(key, 4)
+    spec = env.spec
+    limit = spec.max_episode_steps or 2**30
+    resets = env.reset(env.draw_reset(reset_key, (NUM_RESETS,)))
+    narrow, wide = _hull(resets[1], 0.01), _hull(resets[1], 0.5)
+    state, obs = env.init(init_key, num_envs)
+    noise = env.draw(draw_key, num_steps, num_envs, jnp.int32(0))
+
+    def one(carry, x):
+        state, obs, start, length = carry
+        noise, key = x
+        action = random_action(spec.action, obs, key, num_envs)
+        next_state, next_obs, out = env.step(noise, state, action)
+        done, length = out.terminated | out.truncated, length + 1
+        legal = obs["action_mask"].any(axis=-1) if isinstance(obs, dict) and "action_mask" in obs else jnp.bool_(True)
+        left = ~_inside(narrow, out.next_obs)  # the successor lies where no episode starts
+        flags = {
+            "out of bounds": ~in_space(spec.observation, obs) | ~in_space(spec.observation, out.next_obs),
+            "not finite": ~(_finite(obs) & _finite(out.next_obs) & jnp.isfinite(out.reward) & _finite(next_state)),
+            "both ends": out.terminated & out.truncated,
+            "past the limit": ~done & (length >= limit),
+            "continues elsewhere": ~done & ~same(out.next_obs, next_obs),
+            "no legal action": ~legal,
+            # The rest is judged as a whole, for chance can make any one of them true.
+            "terminated": out.terminated,
+            "truncated": out.truncated,
+            "terminated at the limit": out.terminated & (length >= limit),
+            "successor is the next start": done & same(out.next_obs, next_obs),
+            "moved": ~done & ~same(obs, out.next_obs),
+            "left the starts": ~done & left,
+            "ended off the starts": done & left,
+            "starts off the starts": done & ~_inside(wide, next_obs),
+            "starts as before": done & same((next_state, next_obs), start),
+        }
+        counts = {name: jnp.sum(jnp.broadcast_to(flag, (num_envs,))) for name, flag in flags.items()}
+        counts["longest"] = jnp.max(jnp.where(done, length, 0))
+        new_start = jax.tree.map(
+            lambda a, b: jnp.where(done.reshape(done.shape + (1,) * (a.ndim - 1)), a, b), (next_state, next_obs), start
+        )
+        return (next_state, next_obs, new_start, jnp.where(done, 0, length)), counts
+
+    carry = (state, obs, (state, obs), jnp.zeros(num_envs, jnp.int32))
+    (last_state, last_obs, _, _), steps = jax.lax.scan(one, carry, (noise, jax.random.split(act_key, num_steps)))
+    return {"resets": resets, "first": (state, obs), "last": (last_state, last_obs), "steps": steps}
+
+
+def expected_leaves(space: Space, num_envs: int) -> Any:
+    """Shapes and dtypes of a batch of the space's values."""
+    if isinstance(space, Dict):
+        return {name: expected_leaves(child, num_envs) for name, child in space.items}
+    assert isinstance(space, (Box, Discrete, MultiDiscrete)), f"unknown space {space!r}"
+    return jax.ShapeDtypeStruct((num_envs, *space.shape), space.dtype)
