@@ -16,7 +16,7 @@ from typing import Any
 
 from jaxrl_fast import runtime
 from jaxrl_fast.cli_args import Option, parse, peek, positionals
-from jaxrl_fast.errors import ConfigError, UserError, nearest
+from jaxrl_fast.errors import ConfigError, UserError, check_choice, check_int, nearest
 
 PROG = "jaxrl-fast"
 HELP = """usage: jaxrl-fast COMMAND ...
@@ -118,8 +118,7 @@ def _train(argv: list[str]) -> None:
 
     (names, flags), file = positionals(argv, 2, ("--tensorboard", "--preset")), peek(argv, "--config")
     content = configs.read_config(file[-1]) if file else None
-    seeds = peek(argv, "--seeds") or [str((content or {}).get("run", {}).get("seeds", 1))]
-    _spread(seeds[-1])
+    _spread(peek(argv, "--seeds"), content)
     for module in peek(argv, "--import"):
         configs.import_user_module(module)
     plan = describe_train(names, flags, file[-1] if file else None)
@@ -129,8 +128,8 @@ def _train(argv: list[str]) -> None:
 
 def _resume(argv: list[str]) -> None:
     from jaxrl_fast import config as configs
-    from jaxrl_fast import load
     from jaxrl_fast.cli_train import print_end, wandb_sink
+    from jaxrl_fast.load import resume
 
     options = [
         Option("resume", "str", help="run directory to go on with", metavar="RUN", hint="required"),
@@ -138,25 +137,29 @@ def _resume(argv: list[str]) -> None:
         Option("horizon", "int", help="environment steps that schedules are fractions of", hint="default: as before"),
         IMPORT, *OUTPUT,
     ]  # fmt: skip
-    prog = f"{PROG} train --resume"
+    prog, what = f"{PROG} train --resume", " ".join(["--resume", *peek(argv, "--resume")[-1:]])
+    names, argv = positionals(argv, len(argv), ("--tensorboard",))
+    if names:
+        raise UserError(f"leave out {' '.join(names)}: {what} goes on with the run as it is")
     given = parse(prog, "Go on with a run, bit for bit as if it had never stopped.", options, argv)
     path = Path(given["resume"])
     if not path.is_dir():
         raise ConfigError("--resume", str(path), "an existing run directory")
     content = configs.read_config(path)
-    _spread(str(content["run"].get("seeds", 1)) if isinstance(content["run"], dict) else "1")
+    _spread([], content)
     sinks = wandb_sink(given.get("wandb"), path, content, group=path.name)
-    session = load.resume(
+    session = resume(
         path, given.get("total_steps"), given.get("horizon"), given.get("import", ()), sinks=sinks,
         tensorboard=given.get("tensorboard", True), progress=True,
     )  # fmt: skip
     print_end(session)
 
 
-def _spread(seeds: str) -> None:
+def _spread(seeds: list[str], content: dict[str, Any] | None) -> None:
     """One CPU device a core for a population, asked for before JAX's backend starts; no effect on accelerators."""
-    with contextlib.suppress(ValueError):
-        runtime.request_host_devices(min(int(float(seeds)), runtime.cpu_count()))
+    with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):  # refused later, with a message
+        count = seeds[-1] if seeds else content["run"]["seeds"] if content else 1
+        runtime.request_host_devices(min(int(float(count)), runtime.cpu_count()))
 
 
 def _wandb_project(argv: list[str]) -> list[str]:
@@ -166,8 +169,6 @@ def _wandb_project(argv: list[str]) -> list[str]:
 
 
 def _eval(argv: list[str]) -> None:
-    from jaxrl_fast.errors import check_int
-
     runs, flags = positionals(argv, 1)
     options = [
         Option("episodes", "int", 128, "episodes to play"),
@@ -181,13 +182,14 @@ def _eval(argv: list[str]) -> None:
     if not runs:
         raise UserError(f"eval needs a run directory: {PROG} eval RUN")
     check_int("seed", given.get("seed", 0), 0, 2**32 - 1)
+    check_choice("mode", given.get("mode", "greedy"), ("greedy", "sample"))
     runtime.enable_compile_cache()
     import numpy as np
 
-    from jaxrl_fast import load
+    from jaxrl_fast.load import load
     from jaxrl_fast.plots import interval
 
-    agent = load.load(runs[0], given.get("which", "auto"), given.get("member"), given.get("import", ()))
+    agent = load(runs[0], given.get("which", "auto"), given.get("member"), given.get("import", ()))
     found = agent.evaluate(given.get("episodes", 128), given.get("seed", 0), given.get("mode"))
     mean, low, high = interval(found.ret)
     spread = f", 95% interval {low:.2f} to {high:.2f}" if found.ret.size > 1 else ""

@@ -148,16 +148,15 @@ def peek(argv: Sequence[str], flag: str) -> list[str]:
 
 
 def _message(box: str) -> str:
-    """The sentence inside tyro's box."""
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip(" │|") for line in box.splitlines()]
-    body = []
-    for line in lines:
-        if line.startswith(("╭", "┌", "+")):
-            continue
-        if line.startswith(("──", "--------", "╰", "└")):
-            break
-        body.append(line)
-    return " ".join(body).rstrip(".") or "the command line cannot be read"
+    """The sentence inside tyro's box: what stands before its last rule, which points to the help."""
+    parts: list[list[str]] = [[]]
+    for line in box.splitlines():
+        text = re.sub(r"\x1b\[[0-9;]*m", "", line).strip(" │|")
+        if text and not text.strip("─-"):
+            parts.append([])
+        elif text and text[0] not in "╭╰┌└":
+            parts[-1].append(text)
+    return " ".join(parts[max(len(parts) - 2, 0)]).rstrip(".") or "the command line cannot be read"
 
 
 def convert(flag: str, kind: str, text: Any) -> Any:

@@ -13,7 +13,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.cli_args import Option, kind_of_field, kind_of_value, show
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError, UserError
-from jaxrl_fast.grid import RunConfig
+from jaxrl_fast.grid import RunConfig, plan_grid
 
 _RUN_HELP = {
     "total_steps": ("int", "environment steps of one member", ""),
@@ -30,6 +30,14 @@ _RUN_HELP = {
     "population": ("str", "how members share the device", ""),
 }
 _METAVARS = {"eval_mode": "{greedy,sample}", "population": "{auto,vmap,map}"}
+_ENV_HELP = {
+    "action_repeat": "steps that every action is played for",
+    "sticky_actions": "probability that the last action is played again instead",
+    "stack": "frames that an observation holds",
+    "reward_scale": "what rewards are multiplied by",
+    "reward_clip": "largest size of a reward",
+    "time_limit": "actions after which an episode is truncated",
+}
 _OTHER = (
     Option("out", "str", help="run directory to write, new or empty", metavar="DIR",
            hint="default: runs/ALGO-ENV-sSEED-N"),
@@ -144,7 +152,7 @@ def _environment_options(plan: Plan) -> list[Option]:
     options = []
     for name, default in registry.settings_of(plan.environment).items() if plan.environment else ():
         hint = _hint(plan, plan.env, name, default)
-        options.append(Option(name, kind_of_value(default), plan.env.get(name, default), "", hint, "env"))
+        options.append(Option(name, kind_of_value(default), plan.env.get(name, default), _ENV_HELP.get(name, ""), hint, "env"))
     return options
 
 
@@ -164,16 +172,17 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
     names = {f.name for f in dataclasses.fields(RunConfig)}
     run = plan.run | {k: v for k, v in given.items() if k in names}
     config = RunConfig(**run)
-    algo.bind(env.spec)
+    plan_grid(algo.bind(env.spec), config)
     about = dict(plan.about)
     imports = (*about.get("imports", ()), *given.get("import", ()))
     if imports:
         about["imports"] = list(dict.fromkeys(imports))
-    out = Path(given["out"]) if "out" in given else _free_directory(algo.name, env.spec.name, config.seed)
+    name = plan.environment or env.spec.name
+    out = Path(given["out"]) if "out" in given else _free_directory(algo.name, name, config.seed)
     check_free(out)
-    settings = {"algorithm": algo.name, "environment": env.spec.name, "run": dataclasses.asdict(config)} | about
+    settings = {"algorithm": algo.name, "environment": name, "run": dataclasses.asdict(config)} | about
     sinks = wandb_sink(given.get("wandb"), out, settings)
-    print(f"{algo.name} on {env.spec.name}: {plan.source}")
+    print(f"{algo.name} on {name}: {plan.source}")
     print(f"run directory: {out}", flush=True)
     session = train(
         algo, env, out=out, sinks=sinks, tensorboard=given.get("tensorboard", True), progress=True, about=about, **run

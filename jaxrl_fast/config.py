@@ -48,7 +48,7 @@ def _decode(value: Any) -> Any:
         module, _, name = value["class"].partition(":")
         try:
             cls = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, ValueError) as error:
             raise ConfigError("class", value["class"], "importable: pass --import its module") from error
         if not dataclasses.is_dataclass(cls):
             raise ConfigError("class", value["class"], "a dataclass")
@@ -67,7 +67,9 @@ def decode_algorithm(entry: dict[str, Any]) -> Algorithm:
     try:
         cls = algorithm_class(entry["name"])
     except ConfigError:
-        return _decode({"class": entry.get("class", ":"), "fields": entry["settings"]})
+        if "class" not in entry:
+            raise
+        return _decode({"class": entry["class"], "fields": entry["settings"]})
     return build_algorithm(cls, {k: _decode(v) for k, v in entry["settings"].items()})
 
 
@@ -129,7 +131,10 @@ def decode_run(entry: dict[str, Any]) -> RunConfig:
 def load(path: str | Path, modules: tuple[str, ...] = ()) -> tuple[Algorithm, Env, RunConfig, dict[str, Any]]:
     """(algorithm, environment, run settings, whole file) of a config.json; imports the modules it names first."""
     content = read_config(path)
-    for module in (*content.get("imports", ()), *modules):
+    imports = content.get("imports", ())
+    if not isinstance(imports, (list, tuple)) or not all(isinstance(m, str) for m in imports):
+        raise ConfigError("imports", imports, "a list of module names")
+    for module in (*imports, *modules):
         import_user_module(module)
     try:
         algo = decode_algorithm(content["algorithm"])

@@ -126,7 +126,7 @@ def resume(
     path = Path(path)
     if not path.is_dir():
         raise ConfigError("--resume", str(path), "an existing run directory")
-    algo, env, config, content = configs.load(path, tuple(modules))
+    algo, env, config, _ = configs.load(path, tuple(modules))
     new = config
     if total_steps is not None:
         new = dataclasses.replace(new, total_steps=total_steps)
@@ -156,6 +156,4 @@ def resume(
             "as the learning rate stay at their end values; --horizon sets a new one",
             stacklevel=2,
         )
-    if new != config:
-        configs.write_json(path / "config.json", content | {"run": dataclasses.asdict(new)})
     return run_session(algo, env, new, RunDir(path), hooks, sinks, tensorboard, progress, resume=True)

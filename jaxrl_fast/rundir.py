@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +82,12 @@ class RunDir:
             sink.flush()
         self.draw(s)
 
+    def update(self, config: Any) -> None:
+        """Note in config.json what a resumed run changes: its end, its horizon."""
+        content = configs.read_config(self.path)
+        if content["run"] != dataclasses.asdict(config):
+            configs.write_json(self.path / "config.json", content | {"run": dataclasses.asdict(config)})
+
     def best_member(self) -> int:
         """The member that evaluated best at the end; 0 while there is no result."""
         try:
@@ -89,12 +97,21 @@ class RunDir:
         return int(np.argmax([-np.inf if x is None else x for x in scores]))
 
     def draw(self, s: Any) -> None:
+        """The pictures. A finished run is not failed by them: what cannot be drawn is a warning."""
         from jaxrl_fast import plots, record
 
-        plots.learning_curve({f"{s.algo.name} {s.env.spec.name}": read_jsonl(self.metrics)}, self.path / "curve.png")
-        frames = record.record(s.env, s.algo, s.agent(int(np.argmax(s.eval_return))), jax.random.key(s.config.seed), 500)
-        if frames:
-            record.rollout_gif(frames, self.path / "rollout.gif")
+        for sink in s.sinks:
+            if hasattr(sink, "status"):
+                sink.status("drawing")
+        label = f"{s.algo.name} {s.env.spec.name}"
+        try:
+            plots.learning_curve({label: read_jsonl(self.metrics)}, self.path / "curve.png")
+            best = s.agent(int(np.argmax(s.eval_return)))
+            frames = record.record(s.env, s.algo, best, jax.random.key(s.config.seed), 500)
+            if frames:
+                record.rollout_gif(frames, self.path / "rollout.gif", fps=30 if len(frames) > 100 else 10)
+        except Exception as error:
+            warnings.warn(f"the pictures of {self.path} could not be drawn: {error!r}", stacklevel=2)
 
 
 def check_free(path: Path) -> None:
@@ -102,6 +119,9 @@ def check_free(path: Path) -> None:
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         resume = f"; to go on with it: --resume {path}" if (path / "config.json").is_file() else ""
         raise ConfigError("out", str(path), f"a new or empty directory; this one holds another run or files{resume}")
+    above = next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise ConfigError("out", str(path), f"a directory that can be written; {above} is none")
 
 
 def describe(algo: Any, env: Any, config: Any, **more: Any) -> dict[str, Any]:

@@ -84,7 +84,7 @@ class JsonlSink(Sink):
             if self._file is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 jsonl.mend(self.path)
-                self._file = open(self.path, "ab")
+                self._file = open(self.path, "ab")  # noqa: SIM115 - open as long as the sink
             self._file.write(jsonl.encode(record))
             self._file.flush()
         except OSError as error:

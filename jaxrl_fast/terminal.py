@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
@@ -104,7 +105,7 @@ class Display:
             live = Progress(
                 BarColumn(bar_width=24),
                 text,
-                console=Console(file=self._stream, force_terminal=True),
+                console=Console(file=_Forgiving(self._stream), force_terminal=True),
                 refresh_per_second=4,
                 # Only what goes to a terminal may be lifted above the bar: `train > log` must still fill the log.
                 redirect_stdout=is_terminal(sys.stdout),
@@ -122,10 +123,31 @@ class Display:
     def _stop_live(self) -> None:
         live, self._live = self._live, None
         if live is not None:
-            try:
+            with contextlib.suppress(Exception):
                 live.stop()
-            except Exception:
-                pass
+
+
+class _Forgiving:
+    """A stream whose failures are silent, also in rich's thread; at a broken pipe rich itself would end the process."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            self._stream.write(text)
+        except UnicodeEncodeError:
+            self._stream.write(text.encode("ascii", "replace").decode())
+        except (OSError, ValueError):  # the terminal has gone, the stream is closed
+            pass
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def is_terminal(stream: Any) -> bool:

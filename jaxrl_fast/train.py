@@ -6,9 +6,11 @@ and signals live here; none of them is inside the program, and none of them depe
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -102,7 +104,7 @@ def train(
 
     out: a run directory to write (config, metrics, checkpoints, result, pictures); None keeps everything in memory.
     about: more keys for config.json, such as the modules to import first ("imports").
-    hooks: `hook(session, rows)` after every chunk.  sinks: see `jaxrl_fast.sinks`.
+    hooks: `hook(session, rows)` after every chunk.  sinks: see `jaxrl_fast.sinks`; closed at the end.
     Raises ConfigError for bad settings, NonFiniteError when a metric or a parameter is no longer finite.
     """
     known = {f.name for f in dataclasses.fields(RunConfig)}
@@ -131,21 +133,26 @@ def run_session(algo, env, config, rundir, hooks=(), sinks=(), tensorboard=True,
         from jaxrl_fast.sinks import ProgressSink
 
         opened.append(ProgressSink(grid.env_steps(grid.rows)))
+        opened[-1].status("compiling")
     programs = Programs(run, grid, population, config)
     session = Session(
         algo, env, config, grid, population, run, programs, rundir, [*opened, *sinks], hooks,
         reached=[None] * config.seeds,
     )  # fmt: skip
-    checkpoints = Checkpoints(rundir.checkpoints) if rundir else None
-    try:
-        with Signals() as signals:
-            _loop(session, checkpoints, signals, began, resume)
-    finally:
-        for sink in opened:
-            sink.close()
-        if checkpoints:
-            checkpoints.close()
+    with contextlib.ExitStack() as stack:
+        for sink in session.sinks:
+            stack.callback(_close, sink)
+        checkpoints = stack.enter_context(contextlib.closing(Checkpoints(rundir.checkpoints))) if rundir else None
+        _loop(session, checkpoints, stack.enter_context(Signals()), began, resume)
     return session
+
+
+def _close(sink: Sink) -> None:
+    """A sink that cannot be closed (a full disk) must not hide what ended the run."""
+    try:
+        sink.close()
+    except Exception as error:
+        warnings.warn(f"{type(sink).__name__} could not be closed: {error}", stacklevel=1)
 
 
 def _loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: float, resume: bool) -> None:
@@ -312,3 +319,4 @@ def _restore(s: Session, checkpoints: Checkpoints) -> None:
         sink.cut(s.env_steps)
     if s.out:
         s.history = s.out.history(s.env_steps)
+        s.out.update(s.config)  # now that the checkpoint was read

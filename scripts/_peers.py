@@ -1,14 +1,15 @@
 """Peers to measure against: PureJaxRL and rejax, loaded from a checkout of theirs.
 
 Neither is a dependency of ours and none of their code is here. A benchmark is given the path of a checkout
-(`--purejaxrl DIR`, `--rejax DIR`, or the environment variables PUREJAXRL and REJAX); without one it says that the peer is
-absent and measures only us. Their packages must be there: flax, optax, chex, distrax, gymnax, and flashbax for PureJaxRL's DQN.
+(`--purejaxrl DIR`, `--rejax DIR`, or the environment variables PUREJAXRL and REJAX); without one it says that the peer
+is absent and measures only us. Their packages must be there: flax, optax, chex, distrax, gymnax, and flashbax for
+PureJaxRL's DQN.
 
-The peers run as they are, on today's jax and gymnax, thanks to shims that touch nothing inside their training programs:
+The peers run as they are, on today's jax and gymnax, by shims that touch nothing inside their training programs:
 
-- `gymnax.make` gives back the five values of gymnax before 1.0. `info` is cut to what it held then: PureJaxRL returns `info`
-  for every step of the run, and gymnax 1.0's terminal observations in it would cost the peer time and memory unfairly.
-- `wandb`, `brax` and `navix`, which their wrappers import and these programs never use, are empty modules during the import.
+- `gymnax.make` gives back the five values of gymnax before 1.0. `info` is cut to what it held then: PureJaxRL returns
+  `info` of every step of the run, and gymnax 1.0's terminal observations in it would cost the peer time unfairly.
+- `wandb`, `brax` and `navix`, which their wrappers import and these programs never use, are empty during the import.
 - `jax.tree_map`, removed from jax, is `jax.tree.map`.
 """
 
@@ -174,25 +175,57 @@ def add_arguments(parser, *peers):
     """`--purejaxrl DIR` and `--rejax DIR`, by default from the environment."""
     for peer in peers:
         parser.add_argument(
-            f"--{peer}", metavar="DIR", default=os.environ.get(peer.upper()), help=f"a checkout of {peer} to measure against"
+            f"--{peer}",
+            metavar="DIR",
+            default=os.environ.get(peer.upper()),
+            help=f"a checkout of {peer} to measure against",
         )
 
 
 # Their settings ------------------------------------------------------------------------------------------------------
 
-PPO_CARTPOLE = dict(
-    LR=2.5e-4, NUM_ENVS=4, NUM_STEPS=128, TOTAL_TIMESTEPS=500_000, UPDATE_EPOCHS=4, NUM_MINIBATCHES=4, GAMMA=0.99,
-    GAE_LAMBDA=0.95, CLIP_EPS=0.2, ENT_COEF=0.01, VF_COEF=0.5, MAX_GRAD_NORM=0.5, ACTIVATION="tanh", ENV_NAME="CartPole-v1",
-    ANNEAL_LR=True,
-)  # fmt: skip
-PPO_MINATAR = PPO_CARTPOLE | dict(
-    LR=5e-3, NUM_ENVS=64, NUM_MINIBATCHES=8, TOTAL_TIMESTEPS=1_000_000, ACTIVATION="relu", ENV_NAME="Breakout-MinAtar"
-)
-DQN_CARTPOLE = dict(
-    NUM_ENVS=10, BUFFER_SIZE=10_000, BUFFER_BATCH_SIZE=128, TOTAL_TIMESTEPS=500_000, EPSILON_START=1.0, EPSILON_FINISH=0.05,
-    EPSILON_ANNEAL_TIME=250_000, TARGET_UPDATE_INTERVAL=500, LR=2.5e-4, LEARNING_STARTS=10_000, TRAINING_INTERVAL=10,
-    LR_LINEAR_DECAY=False, GAMMA=0.99, TAU=1.0, ENV_NAME="CartPole-v1",
-)  # fmt: skip
+PPO_CARTPOLE = {
+    "LR": 2.5e-4,
+    "NUM_ENVS": 4,
+    "NUM_STEPS": 128,
+    "TOTAL_TIMESTEPS": 500_000,
+    "UPDATE_EPOCHS": 4,
+    "NUM_MINIBATCHES": 4,
+    "GAMMA": 0.99,
+    "GAE_LAMBDA": 0.95,
+    "CLIP_EPS": 0.2,
+    "ENT_COEF": 0.01,
+    "VF_COEF": 0.5,
+    "MAX_GRAD_NORM": 0.5,
+    "ACTIVATION": "tanh",
+    "ENV_NAME": "CartPole-v1",
+    "ANNEAL_LR": True,
+}
+PPO_MINATAR = PPO_CARTPOLE | {
+    "LR": 5e-3,
+    "NUM_ENVS": 64,
+    "NUM_MINIBATCHES": 8,
+    "TOTAL_TIMESTEPS": 1_000_000,
+    "ACTIVATION": "relu",
+    "ENV_NAME": "Breakout-MinAtar",
+}
+DQN_CARTPOLE = {
+    "NUM_ENVS": 10,
+    "BUFFER_SIZE": 10_000,
+    "BUFFER_BATCH_SIZE": 128,
+    "TOTAL_TIMESTEPS": 500_000,
+    "EPSILON_START": 1.0,
+    "EPSILON_FINISH": 0.05,
+    "EPSILON_ANNEAL_TIME": 250_000,
+    "TARGET_UPDATE_INTERVAL": 500,
+    "LR": 2.5e-4,
+    "LEARNING_STARTS": 10_000,
+    "TRAINING_INTERVAL": 10,
+    "LR_LINEAR_DECAY": False,
+    "GAMMA": 0.99,
+    "TAU": 1.0,
+    "ENV_NAME": "CartPole-v1",
+}
 
 
 def rejax_dqn(package, config, evaluate=False):
@@ -235,7 +268,7 @@ def rejax_dqn(package, config, evaluate=False):
 
 
 def rejax_ppo(package, config):
-    """rejax's PPO at the settings of PureJaxRL's `config` (its learning rate is constant and its two Adams are apart)."""
+    """rejax's PPO at the settings of PureJaxRL's `config` (constant learning rate, an Adam for each network)."""
     total = config["TOTAL_TIMESTEPS"]
     env, params = legacy_make(config["ENV_NAME"])
     algo = package.get_algo("ppo").create(
@@ -276,7 +309,7 @@ def purejaxrl_steps(config):
 
 
 def final_return(metrics, part=0.1):
-    """Mean return of the last tenth of PureJaxRL's run: of its finished episodes (PPO), or of its update steps (DQN)."""
+    """Mean return of the last tenth of PureJaxRL's run: of its episodes (PPO), or of its iterations (DQN)."""
     import numpy as np
 
     returns = episode_returns(metrics) if "returned_episode" in metrics else np.asarray(metrics["returns"]).reshape(-1)

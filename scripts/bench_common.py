@@ -1,8 +1,8 @@
 """What the benchmarks share: compile apart from run, contestants in turns, the machine's state beside every number.
 
-A benchmark is a set of rows. Each row runs in a process of its own, under a time limit, so that a row that hangs or needs
-other XLA flags harms no other; within a row the contestants take turns (ours, peer, ours, peer, ...) and the ratio is the
-median over the turns of the ratio within a turn.
+A benchmark is a set of rows. Each row runs in a process of its own, under a time limit, so that a row that hangs or
+needs other XLA flags harms no other; within a row the contestants take turns (ours, peer, peer, ours, ...) and the
+ratio is the median over the turns of the ratio within a turn.
 """
 
 from __future__ import annotations
@@ -130,7 +130,11 @@ def compile_apart(fn: Callable, args: tuple) -> Compiled:
     return Compiled(compiled, t1 - t0, t2 - t1, t3 - t2)
 
 
-def race(contestants: list[Contestant], turns: int, log=print) -> dict[str, Any]:
+def say(text: str) -> None:
+    print(text, flush=True)  # a row that is ended for its time limit has still said what it measured
+
+
+def race(contestants: list[Contestant], turns: int, log=say) -> dict[str, Any]:
     """Compile every contestant, run each once unmeasured, then let them take turns."""
     import jax
 
@@ -140,9 +144,14 @@ def race(contestants: list[Contestant], turns: int, log=print) -> dict[str, Any]
         out = jax.block_until_ready(program.call(*one.args(0)))
         programs[one.name] = program
         results[one.name] = {
-            "steps": one.count(out) if one.count else one.steps, "trace": program.trace, "lower": program.lower, "compile": program.compile,
-            "seconds": [], "scores": [], "load": [],
-        }  # fmt: skip
+            "steps": one.count(out) if one.count else one.steps,
+            "trace": program.trace,
+            "lower": program.lower,
+            "compile": program.compile,
+            "seconds": [],
+            "scores": [],
+            "load": [],
+        }
         del out
     for turn in range(turns):
         order = contestants if turn % 2 == 0 else contestants[::-1]
@@ -157,23 +166,24 @@ def race(contestants: list[Contestant], turns: int, log=print) -> dict[str, Any]
             result["load"].append(load()[:1])
             if one.score:
                 result["scores"].append(one.score(jax.device_get(out)))
+            speed = f"{seconds:7.2f} s  {result['steps'] / seconds:>12,.0f} steps/s"
             score = f", return {result['scores'][-1]:.1f}" if one.score else ""
-            log(f"    turn {turn + 1}/{turns}  {one.name:<24} {seconds:7.2f} s  {result['steps'] / seconds:>12,.0f} steps/s{score}")
+            log(f"    turn {turn + 1}/{turns}  {one.name:<24} {speed}{score}")
             del out
     for result in results.values():
         result["median_seconds"] = statistics.median(result["seconds"])
         result["steps_per_second"] = result["steps"] / result["median_seconds"]
-    ours = next((name for name in results if name.startswith("jaxrl_fast")), None)
     ratios = {}
-    for name, peer in results.items():
-        if ours and not name.startswith("jaxrl_fast"):
-            mine = results[ours]
-            pairs = [p / peer["steps"] / (m / mine["steps"]) for p, m in zip(peer["seconds"], mine["seconds"], strict=True)]
-            ratios[name] = {"median": statistics.median(pairs), "turns": pairs}
+    for name, mine in results.items():
+        for other, peer in results.items():
+            if name.startswith("jaxrl_fast") and not other.startswith("jaxrl_fast"):
+                work = mine["steps"] / peer["steps"]
+                pairs = [p / m * work for p, m in zip(peer["seconds"], mine["seconds"], strict=True)]
+                ratios[f"{name} / {other}"] = {"median": statistics.median(pairs), "turns": pairs}
     return {"contestants": results, "ratios": ratios}
 
 
-def report(row: dict[str, Any], log=print) -> None:
+def report(row: dict[str, Any], log=say) -> None:
     """A row as text: every ratio comes with the thread mode and the load."""
     m = row["machine"]
     log(f"  {m['device']}, {m['cores']} cores, NPROC {m['nproc']}, load {m['load']} -> {row['load_after']}")
@@ -190,7 +200,7 @@ def report(row: dict[str, Any], log=print) -> None:
     for name, ratio in row.get("ratios", {}).items():
         turns = " ".join(f"{x:.2f}" for x in ratio["turns"])
         log(
-            f"  ratio to {name}: {ratio['median']:.2f} (turns {turns}; {m['cores']} cores, NPROC {m['nproc']}, "
+            f"  speed of {name}: {ratio['median']:.2f} (turns {turns}; {m['cores']} cores, NPROC {m['nproc']}, "
             f"load {m['load'][0] if m['load'] else '?'} -> {row['load_after'][0] if row['load_after'] else '?'})"
         )
 
@@ -251,55 +261,55 @@ def final_return(metrics: Any, part: float = 0.1) -> float:
         count = np.isfinite(mean).astype(np.float64)
         total = np.where(count > 0, mean, 0.0)
     total, count = np.atleast_1d(total), np.atleast_1d(count)
-    last = max(1, int(round(len(total) * part)))
+    last = max(1, round(len(total) * part))
     return float(total[-last:].sum() / max(count[-last:].sum(), 1e-9))
 
 
 def ppo_settings(config: dict) -> dict[str, Any]:
     """PureJaxRL's PPO configuration in our names."""
-    return dict(
-        num_envs=config["NUM_ENVS"],
-        num_steps=config["NUM_STEPS"],
-        num_epochs=config["UPDATE_EPOCHS"],
-        num_minibatches=config["NUM_MINIBATCHES"],
-        learning_rate=config["LR"],
-        anneal_learning_rate=config["ANNEAL_LR"],
-        discount=config["GAMMA"],
-        gae_lambda=config["GAE_LAMBDA"],
-        clip_ratio=config["CLIP_EPS"],
-        entropy_coefficient=config["ENT_COEF"],
-        value_coefficient=config["VF_COEF"],
-        max_grad_norm=config["MAX_GRAD_NORM"],
-        network="mlp",  # PureJaxRL flattens MinAtar's images
-        hidden=(64, 64),
-        activation=config["ACTIVATION"],
-    )
+    return {
+        "num_envs": config["NUM_ENVS"],
+        "num_steps": config["NUM_STEPS"],
+        "num_epochs": config["UPDATE_EPOCHS"],
+        "num_minibatches": config["NUM_MINIBATCHES"],
+        "learning_rate": config["LR"],
+        "anneal_learning_rate": config["ANNEAL_LR"],
+        "discount": config["GAMMA"],
+        "gae_lambda": config["GAE_LAMBDA"],
+        "clip_ratio": config["CLIP_EPS"],
+        "entropy_coefficient": config["ENT_COEF"],
+        "value_coefficient": config["VF_COEF"],
+        "max_grad_norm": config["MAX_GRAD_NORM"],
+        "network": "mlp",  # PureJaxRL flattens MinAtar's images
+        "hidden": (64, 64),
+        "activation": config["ACTIVATION"],
+    }
 
 
 def dqn_settings(config: dict) -> dict[str, Any]:
     """PureJaxRL's DQN configuration in our names."""
-    return dict(
-        num_envs=config["NUM_ENVS"],
-        num_steps=1,
-        updates_per_iteration=config["NUM_ENVS"] // config["TRAINING_INTERVAL"],
-        batch_size=config["BUFFER_BATCH_SIZE"],
-        buffer_size=config["BUFFER_SIZE"],
-        learning_starts=config["LEARNING_STARTS"],
-        learning_rate=config["LR"],
-        anneal_learning_rate=config["LR_LINEAR_DECAY"],
-        discount=config["GAMMA"],
-        target_period=config["TARGET_UPDATE_INTERVAL"] // config["TRAINING_INTERVAL"],
-        target_tau=config["TAU"],
-        epsilon_start=config["EPSILON_START"],
-        epsilon_end=config["EPSILON_FINISH"],
-        epsilon_fraction=config["EPSILON_ANNEAL_TIME"] / config["TOTAL_TIMESTEPS"],
-        double=False,
-        dueling=False,
-        huber=False,
-        max_grad_norm=1e9,  # the peer does not clip
-        hidden=(120, 84),
-        activation="relu",
-    )
+    return {
+        "num_envs": config["NUM_ENVS"],
+        "num_steps": 1,
+        "updates_per_iteration": config["NUM_ENVS"] // config["TRAINING_INTERVAL"],
+        "batch_size": config["BUFFER_BATCH_SIZE"],
+        "buffer_size": config["BUFFER_SIZE"],
+        "learning_starts": config["LEARNING_STARTS"],
+        "learning_rate": config["LR"],
+        "anneal_learning_rate": config["LR_LINEAR_DECAY"],
+        "discount": config["GAMMA"],
+        "target_period": config["TARGET_UPDATE_INTERVAL"] // config["TRAINING_INTERVAL"],
+        "target_tau": config["TAU"],
+        "epsilon_start": config["EPSILON_START"],
+        "epsilon_end": config["EPSILON_FINISH"],
+        "epsilon_fraction": config["EPSILON_ANNEAL_TIME"] / config["TOTAL_TIMESTEPS"],
+        "double": False,
+        "dueling": False,
+        "huber": False,
+        "max_grad_norm": 1e9,  # the peer does not clip
+        "hidden": (120, 84),
+        "activation": "relu",
+    }
 
 
 def ours(jf: Any, algorithm: str, config: dict, name: str = "jaxrl_fast") -> Contestant:
@@ -314,9 +324,13 @@ def ours(jf: Any, algorithm: str, config: dict, name: str = "jaxrl_fast") -> Con
         )
 
     return Contestant(
-        name, config["TOTAL_TIMESTEPS"], build, lambda turn: (jax.random.key(turn),),
-        lambda out: final_return(out[1]), env_steps,
-    )  # fmt: skip
+        name,
+        config["TOTAL_TIMESTEPS"],
+        build,
+        lambda turn: (jax.random.key(turn),),
+        lambda out: final_return(out[1]),
+        env_steps,
+    )
 
 
 def env_steps(out: Any) -> int:
@@ -329,7 +343,8 @@ def env_steps(out: Any) -> int:
 
 def scaled(config: dict, scale: float) -> dict:
     """The same configuration over fewer steps."""
-    return dict(config) if scale == 1 else config | {"TOTAL_TIMESTEPS": max(1, int(config["TOTAL_TIMESTEPS"] * scale))}
+    spans = ("TOTAL_TIMESTEPS", "EPSILON_ANNEAL_TIME")
+    return config | {name: max(1, int(config[name] * scale)) for name in spans if name in config and scale != 1}
 
 
 def usable(jf: Any, algorithm: str, notes: list[str]) -> bool:
@@ -350,6 +365,9 @@ def spread(fn: Callable, how: str, devices: list) -> Callable:
         return jax.vmap(fn)
     over = PartitionSpec("members")
     return jax.shard_map(
-        lambda keys: jax.lax.map(fn, keys), mesh=Mesh(np.asarray(devices), ("members",)), in_specs=over, out_specs=over,
+        lambda keys: jax.lax.map(fn, keys),
+        mesh=Mesh(np.asarray(devices), ("members",)),
+        in_specs=over,
+        out_specs=over,
         check_vma=False,
-    )  # fmt: skip
+    )

@@ -2,7 +2,8 @@
 
     python scripts/bench_dqn.py --purejaxrl ~/purejaxrl --rejax ~/rejax --json dqn.json
 
-A peer without a checkout (or without flax, optax, distrax, flashbax, gymnax) is left out, and said to be. Runs on any device.
+A peer without a checkout (or without flax, optax, distrax, flashbax, gymnax) is left out, and said to be. Runs on any
+device.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ def cartpole(args):
         make_train = _peers.purejaxrl(args.purejaxrl, "dqn")
         contestants.append(
             bench.Contestant(
-                "PureJaxRL", steps, lambda: make_train(dict(config)), key, lambda out: _peers.final_return(out["metrics"])
+                "PureJaxRL",
+                steps,
+                lambda: make_train(dict(config)),
+                key,
+                lambda out: _peers.final_return(out["metrics"]),
             )
         )
     except _peers.PeerAbsent as absent:

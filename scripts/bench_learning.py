@@ -2,8 +2,8 @@
 
     python scripts/bench_learning.py --purejaxrl ~/purejaxrl --seeds 5 --json learning.json
 
-The score of a seed is the mean return of the episodes that ended in the last tenth of the run, under the training policy.
-Ours is run at the same settings; for the presets see `jaxrl-fast train`, whose evaluation is apart from training.
+The score of a seed is the mean return of the episodes that ended in the last tenth of the run, under the training
+policy. Ours is run at the same settings; for the presets see `jaxrl-fast train`, which evaluates apart from training.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ T = [math.nan, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26]
 def interval(scores):
     """Half width of the 95% interval of the mean."""
     n = len(scores)
-    return T[n - 1] * statistics.stdev(scores) / math.sqrt(n) if 1 < n <= len(T) else math.nan if n < 2 else (
-        1.96 * statistics.stdev(scores) / math.sqrt(n)
-    )  # fmt: skip
+    if n < 2:
+        return math.nan
+    return (T[n - 1] if n <= len(T) else 1.96) * statistics.stdev(scores) / math.sqrt(n)
 
 
 def learn(args, algorithm, config):
@@ -39,9 +39,12 @@ def learn(args, algorithm, config):
         make_train = _peers.purejaxrl(args.purejaxrl, algorithm.lower())
         contestants.append(
             bench.Contestant(
-                "PureJaxRL", _peers.purejaxrl_steps(config), lambda: make_train(dict(config)),
-                lambda turn: (jax.random.key(turn),), lambda out: _peers.final_return(out["metrics"]),
-            )  # fmt: skip
+                "PureJaxRL",
+                _peers.purejaxrl_steps(config),
+                lambda: make_train(dict(config)),
+                lambda turn: (jax.random.key(turn),),
+                lambda out: _peers.final_return(out["metrics"]),
+            )
         )
     except _peers.PeerAbsent as absent:
         notes.append(f"peer absent, {absent}")

@@ -27,9 +27,12 @@ def single(args, config):
         make_train = _peers.purejaxrl(args.purejaxrl, "ppo")
         contestants.append(
             bench.Contestant(
-                "PureJaxRL", _peers.purejaxrl_steps(config), lambda: make_train(dict(config)),
-                lambda turn: (jax.random.key(turn),), lambda out: _peers.final_return(out["metrics"]),
-            )  # fmt: skip
+                "PureJaxRL",
+                _peers.purejaxrl_steps(config),
+                lambda: make_train(dict(config)),
+                lambda turn: (jax.random.key(turn),),
+                lambda out: _peers.final_return(out["metrics"]),
+            )
         )
     except _peers.PeerAbsent as absent:
         notes.append(f"peer absent, {absent}")
@@ -38,9 +41,11 @@ def single(args, config):
             package = _peers.rejax(args.rejax)
             contestants.append(
                 bench.Contestant(
-                    "rejax", config["TOTAL_TIMESTEPS"], lambda: _peers.rejax_ppo(package, config),
+                    "rejax",
+                    config["TOTAL_TIMESTEPS"],
+                    lambda: _peers.rejax_ppo(package, config),
                     lambda turn: (jax.random.key(turn),),
-                )  # fmt: skip
+                )
             )
         except _peers.PeerAbsent as absent:
             notes.append(f"peer absent, {absent}")
@@ -55,18 +60,18 @@ def population(args):
     import jax
 
     config = bench.scaled(_peers.PPO_CARTPOLE | {"TOTAL_TIMESTEPS": 100_000}, args.scale)
-    steps = members * config["TOTAL_TIMESTEPS"]
+    steps, peer_steps = members * config["TOTAL_TIMESTEPS"], members * _peers.purejaxrl_steps(config)
     notes, contestants, devices = [], [], jax.local_devices()
     cpu = devices[0].platform == "cpu"
 
     def keys(turn):
         return (jax.vmap(jax.random.key)(jax.numpy.arange(members, dtype=jax.numpy.uint32) + turn * members),)
 
-    def mean_score(score):
-        def of(out):
-            return sum(score(jax.tree.map(lambda x: x[i], out)) for i in range(members)) / members
+    def member(out, i):
+        return jax.tree.map(lambda x: x[i], out)
 
-        return of
+    def mean_score(score):
+        return lambda out: sum(score(member(out, i)) for i in range(members)) / members
 
     def spreads(fn, how):
         return bench.spread(fn, how, devices if members % len(devices) == 0 else devices[:1])
@@ -77,9 +82,13 @@ def population(args):
         for how in modes:
             contestants.append(
                 bench.Contestant(
-                    f"jaxrl_fast, {how}", steps, lambda how=how: spreads(one.build(), how), keys,
-                    mean_score(lambda out: bench.final_return(out[1])), bench.env_steps,
-                )  # fmt: skip
+                    f"jaxrl_fast, {how}",
+                    steps,
+                    lambda how=how: spreads(one.build(), how),
+                    keys,
+                    mean_score(lambda out: bench.final_return(out[1])),
+                    bench.env_steps,
+                )
             )
     try:
         make_train = _peers.purejaxrl(args.purejaxrl, "ppo")
@@ -87,9 +96,12 @@ def population(args):
             name = "PureJaxRL vmapped" if how == "vmap" else "PureJaxRL, spread our way"
             contestants.append(
                 bench.Contestant(
-                    name, members * _peers.purejaxrl_steps(config), lambda how=how: spreads(make_train(dict(config)), how), keys,
+                    name,
+                    peer_steps,
+                    lambda how=how: spreads(make_train(dict(config)), how),
+                    keys,
                     mean_score(lambda out: _peers.final_return(out["metrics"])),
-                )  # fmt: skip
+                )
             )
     except _peers.PeerAbsent as absent:
         notes.append(f"peer absent, {absent}")
@@ -110,10 +122,12 @@ def main(argv):
     _peers.add_arguments(parser, "purejaxrl", "rejax")
     parser.add_argument("--members", type=int, default=64, help="seeds of the population row (default 64)")
     parser.add_argument(
-        "--population", choices=["auto", "vmap", "map", "both"], default="auto",
+        "--population",
+        choices=["auto", "vmap", "map", "both"],
+        default="auto",
         help="how our members are laid out: vmap on one device, or map: over all devices, one after the other on each "
         "(default: map on CPU cores, vmap on an accelerator)",
-    )  # fmt: skip
+    )
     parser.add_argument("--spread-peer", action="store_true", help="measure PureJaxRL laid out by map too")
     return bench.main(parser.parse_args(argv), ROWS, argv)
 

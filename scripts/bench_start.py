@@ -2,9 +2,10 @@
 
     python scripts/bench_start.py --json start.json
 
-`library` is a script that imports jaxrl_fast and runs one iteration; `command` is `jaxrl-fast train ppo CartPole-v1`, until
-the first row of its metrics.jsonl; `imports` is what Python, jax and jaxrl_fast take alone. "cold" has an empty compile cache
-(Python's own bytecode and the system's file cache are warm); "cached" starts again on the cache that a cold start has left.
+`library` is a script that imports jaxrl_fast and runs one iteration; `command` is `jaxrl-fast train ppo CartPole-v1`,
+until the first row of its metrics.jsonl; `imports` is what Python, jax and jaxrl_fast take alone. "cold" has an empty
+compile cache (Python's own bytecode and the system's file cache are warm); "cached" starts again on the cache that a
+cold start has left.
 """
 
 from __future__ import annotations
@@ -43,12 +44,13 @@ def child():
     mark("backend")
     if os.environ["BENCH_CHILD"] == "library":
         cache = os.environ["JAXRL_FAST_CACHE"]
-        if not jax.config.jax_compilation_cache_dir:  # on by default at the command line; here it may be ours to ask for
+        if not jax.config.jax_compilation_cache_dir:
             jax.config.update("jax_compilation_cache_dir", cache)
             jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
             jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-        config = _peers.PPO_CARTPOLE | {"TOTAL_TIMESTEPS": _peers.PPO_CARTPOLE["NUM_ENVS"] * _peers.PPO_CARTPOLE["NUM_STEPS"]}
-        contestant = bench.ours(jf, "PPO", config)
+        config = _peers.PPO_CARTPOLE
+        one_iteration = config["NUM_ENVS"] * config["NUM_STEPS"]
+        contestant = bench.ours(jf, "PPO", config | {"TOTAL_TIMESTEPS": one_iteration})
         train = contestant.build()
         key = contestant.args(0)
         mark("environment, algorithm, key")
@@ -79,15 +81,19 @@ def start_command(cache):
         begin = time.time()
         process = subprocess.Popen(
             [*command, "train", "ppo", "CartPole-v1", "--out", str(out)],
-            env=os.environ | {"JAXRL_FAST_CACHE": cache}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            env=os.environ | {"JAXRL_FAST_CACHE": cache},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         try:
             while time.time() - begin < LIMIT:
                 rows = out / "metrics.jsonl"
                 if rows.exists() and rows.stat().st_size:
                     return {"first row": time.time() - begin}
                 if process.poll() is not None:
-                    raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {process.stderr.read()[-2000:]}")
+                    said = process.stderr.read()[-2000:]
+                    raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {said}")
                 time.sleep(0.01)
             raise RuntimeError(f"no row within {LIMIT:.0f} s")
         finally:
@@ -109,8 +115,8 @@ def row(args, kind):
             cache = str(Path(folder) / str(turn))
             for state in starts:
                 starts[state].append(go(cache))
-                print(f"    turn {turn + 1}/{args.turns}  {state:<7}", *(f"{k} {v:.2f}" for k, v in starts[state][-1].items()))
-                sys.stdout.flush()
+                stages = ", ".join(f"{k} {v:.2f}" for k, v in starts[state][-1].items())
+                bench.say(f"    turn {turn + 1}/{args.turns}  {state:<7} {stages}")
     medians = {s: {k: statistics.median(x[k] for x in runs) for k in runs[0]} for s, runs in starts.items() if runs}
     for state, stages in medians.items():
         print(f"  {kind}, {state}:", ", ".join(f"{k} {v:.2f} s" for k, v in stages.items()))

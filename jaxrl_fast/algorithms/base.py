@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import jax
 
 from jaxrl_fast import tree
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.fields import check_settings
 from jaxrl_fast.memory import Memory
 from jaxrl_fast.spaces import Dict, Discrete, Space
@@ -64,6 +64,7 @@ class Algorithm:
         if not isinstance(spec.action, self.action_spaces):
             names = " or ".join(s.__name__ for s in self.action_spaces)
             raise ConfigError("environment", spec.name, f"{self.name} needs {names} actions, this has {spec.action}")
+        check_int("num_envs * num_steps", self.steps_per_iteration)
         bound = dataclasses.replace(self, spec=spec)
         bound.memory()
         getattr(bound, "torso", None)  # refuses a network that does not fit

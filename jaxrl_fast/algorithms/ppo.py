@@ -134,13 +134,13 @@ class PPO(Algorithm):
             return carry, action, ()
         dist = self.policy(agent.params, self.view(agent.moments, obs))
         action = dist.mode() if mode == "greedy" else dist.sample(noise)
-        return carry, action.reshape(action.shape[:1] + space.shape), ()
+        return carry, action.reshape(action.shape[:1] + space.shape), dist
 
     def prepare(self, agent, trajectory):
         """Log-probabilities, values and advantages of the whole rollout in one batch, after it."""
-        steps = trajectory.steps
+        steps, dist = trajectory.steps, trajectory.steps.extras
         obs = stacking.observations(trajectory, self.spec.stack)
-        dist, value = self.both(agent.params, self.view(agent.moments, obs))
+        value = self.value(agent.params, self.view(agent.moments, obs))
         action = steps.action.reshape(steps.reward.shape + (-1,)) if isinstance(self.spec.action, Box) else steps.action
         last = self.value(agent.params, self.view(agent.moments, trajectory.last_obs))
         next_value = returns.bootstrap_values(

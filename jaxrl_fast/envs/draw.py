@@ -53,7 +53,7 @@ class Canvas:
 
     def image(self) -> np.ndarray:
         """uint8 [height, width, 3]."""
-        return np.asarray(self._image.resize(self._size, resample=1)).copy()
+        return np.asarray(self._image.reduce(_SUPERSAMPLE)).copy()
 
 
 def grid(channels: np.ndarray, cell: int = 20) -> np.ndarray:

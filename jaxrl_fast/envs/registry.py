@@ -24,6 +24,7 @@ _NATIVE: dict[str, str] = {
     "MountainCar-v0": f"{_ENVS}.mountain_car:MountainCar",
     "MountainCarContinuous-v0": f"{_ENVS}.mountain_car:MountainCarContinuous",
     "Pendulum-v1": f"{_ENVS}.pendulum:Pendulum",
+    "Breakout-MinAtar": f"{_ENVS}.breakout:Breakout",
 }
 _PROBES: dict[str, str] = {
     "probe/constant-reward": f"{_ENVS}.probes:ConstantReward",
@@ -38,7 +39,7 @@ _PROBES: dict[str, str] = {
     "probe/dict": f"{_ENVS}.probes:DictObservation",
 }
 _GYMNAX: tuple[str, ...] = (
-    "Asterix-MinAtar", "Breakout-MinAtar", "Freeway-MinAtar", "Seaquest-MinAtar", "SpaceInvaders-MinAtar",
+    "Asterix-MinAtar", "Freeway-MinAtar", "Seaquest-MinAtar", "SpaceInvaders-MinAtar",
     "Catch-bsuite", "DeepSea-bsuite", "MemoryChain-bsuite", "UmbrellaChain-bsuite", "DiscountingChain-bsuite",
     "SimpleBandit-bsuite", "FourRooms-misc", "MetaMaze-misc", "PointRobot-misc", "BernoulliBandit-misc",
     "GaussianBandit-misc", "Reacher-misc", "Swimmer-misc", "Pong-misc", "FrozenLake-misc",

@@ -1,0 +1,51 @@
+"""Shared by every test: the library is imported before JAX starts, and compiled programs are kept between sessions."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import jaxrl_fast  # noqa: F401  (sets XLA flags before the backend starts)
+from jaxrl_fast import runtime
+
+
+def _cache_folder() -> str:
+    """A folder of the tests' own, so that they neither fill nor use the cache of a user's runs."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    writable = os.access(base if base.exists() else base.parent, os.W_OK)
+    return str((base if writable else Path(tempfile.gettempdir())) / "jaxrl_fast-tests")
+
+
+# Programs that tests start in a process of their own inherit it. JAXRL_FAST_CACHE=off switches it off.
+os.environ.setdefault("JAXRL_FAST_CACHE", _cache_folder())
+runtime.enable_compile_cache()
+
+
+@pytest.fixture
+def key():
+    import jax
+
+    return jax.random.key(0)
+
+
+@pytest.fixture
+def rng():
+    import numpy as np
+
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def clock():
+    """A `Clock` from its three numbers; all zero by default."""
+    import jax.numpy as jnp
+
+    from jaxrl_fast.types import Clock
+
+    def make(iteration: int = 0, update: int = 0, progress: float = 0.0) -> Clock:
+        return Clock(jnp.int32(iteration), jnp.int32(update), jnp.float32(progress))
+
+    return make

@@ -1,0 +1,158 @@
+"""Names, settings and errors of `make`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from jaxrl_fast import tree
+from jaxrl_fast.envs import registry
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.cartpole import CartPole
+from jaxrl_fast.errors import ConfigError, MissingExtraError
+
+
+@pytest.fixture(autouse=True)
+def _forget_user_environments():
+    before = dict(registry._USER)
+    yield
+    registry._USER.clear()
+    registry._USER.update(before)
+
+
+def test_the_same_arguments_give_the_same_object():
+    assert registry.make("CartPole-v1") is registry.make("CartPole-v1")
+    one = registry.make("Breakout-MinAtar", max_steps_in_episode=100)
+    assert one is registry.make("Breakout-MinAtar", max_steps_in_episode=100)
+    assert one is not registry.make("Breakout-MinAtar")
+    assert one.env is registry.make("Breakout-MinAtar").env  # static by identity: one program for both
+
+
+def test_settings_reach_the_constructor_and_the_parameters():
+    env = registry.make("Breakout-MinAtar", max_steps_in_episode=100, use_minimal_action_set=False)
+    assert env.spec.action.n == 6 and env.spec.max_episode_steps == 100
+    assert registry.make("CartPole-v1", max_steps_in_episode=17).spec.max_episode_steps == 17
+    assert registry.make("CartPole-v1", gravity=5).gravity == 5.0
+    assert registry.make("Pendulum-v1", max_torque=3.0).spec.action.high == 3.0
+    assert registry.make("DeepSea-bsuite", size=12).spec.max_episode_steps == 12
+    assert registry.make("FrozenLake-misc", map_name="8x8").spec.observation.n == 64
+    assert registry.make("FourRooms-misc", use_visual_obs=True).spec.observation.shape == (13, 13, 2)
+    assert registry.make("FourRooms-misc", goal_fixed=[1, 1]) is registry.make("FourRooms-misc", goal_fixed=(1, 1))
+
+
+def test_original_behind_a_prefix():
+    assert isinstance(registry.make("CartPole-v1"), CartPole)
+    assert type(registry.make("gymnax:CartPole-v1")).__name__ == "GymnaxEnv"
+    assert registry.make("gymnax:Catch-bsuite").spec == registry.make("Catch-bsuite").spec
+
+
+def test_settings_of_lists_defaults():
+    settings = registry.settings_of("CartPole-v1")
+    assert settings["max_steps_in_episode"] == 500 and settings["gravity"] == 9.8 and settings["stack"] == 1
+    settings = registry.settings_of("Breakout-MinAtar")
+    assert settings["use_minimal_action_set"] is True and settings["max_steps_in_episode"] == 1000
+    assert all(registry.settings_of(name) for name in registry.list_environments())
+
+
+def test_listing():
+    rows = registry.list_environments()
+    assert rows["CartPole-v1"].source == "native" and rows["Breakout-MinAtar"].source == "gymnax"
+    assert rows["probe/dict"].source == "probe" and all(r.installed for r in rows.values())
+    assert "MNISTBandit-bsuite" not in rows and len(rows) == 5 + 20 + 10
+
+
+def test_register_a_class_a_function_and_a_string():
+    @tree.settings
+    class Mine(CartPole):
+        wind: float = 0.5
+
+    registry.register("mine", Mine)
+    assert registry.make("mine", wind=0.1).wind == 0.1 and registry.settings_of("mine")["wind"] == 0.5
+    registry.register("made", lambda length=0.3: CartPole(length=length))
+    assert registry.make("made", length=0.7).length == 0.7
+    registry.register("text", "jaxrl_fast.envs.cartpole:CartPole")
+    assert registry.make("text", time_limit=5).spec.max_episode_steps == 5
+    assert registry.list_environments()["mine"] == registry.Listed("user", True)
+    registry.register("mine", Mine)  # again: the same is fine
+    with pytest.raises(ConfigError, match="not taken"):
+        registry.register("mine", CartPole)
+    with pytest.raises(ConfigError, match="not taken"):
+        registry.register("CartPole-v1", Mine)
+    with pytest.raises(ConfigError, match="nonsense"):
+        registry.register("nonsense", lambda: 3) or registry.make("nonsense")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("CartPol-v1", {}, r"environment = 'CartPol-v1'.*did you mean 'CartPole-v1'"),
+        ("breakout-minatar", {}, "did you mean 'Breakout-MinAtar'"),
+        ("", {}, "environment"),
+        (None, {}, "environment"),
+        ("gymnax:CartPoll-v1", {}, "did you mean 'CartPole-v1'"),
+        ("MNISTBandit-bsuite", {}, "downloads"),
+        ("gymnax:MNISTBandit-bsuite", {}, "downloads"),
+        ("brax/ant", {}, "not available in this version"),
+        ("gym:CartPole-v1", {}, "not available in this version"),
+        ("envpool:Pong-v5", {}, "not available in this version"),
+        ("ale:Pong", {}, "not available in this version"),
+        ("CartPole-v1", {"gravty": 1.0}, r"env.gravty = 1.0.*did you mean 'gravity'"),
+        ("CartPole-v1", {"max_steps_in_episode": 0}, "env.max_steps_in_episode = 0"),
+        ("CartPole-v1", {"max_steps_in_episode": 2.5}, "env.max_steps_in_episode"),
+        ("CartPole-v1", {"max_steps_in_episode": 10**12}, "env.max_steps_in_episode"),
+        ("CartPole-v1", {"gravity": float("nan")}, "env.gravity"),
+        ("CartPole-v1", {"gravity": "heavy"}, "env.gravity"),
+        ("CartPole-v1", {"length": 0.0}, "env.length"),
+        ("CartPole-v1", {"masspole": -1.0}, "env.masspole"),
+        ("Breakout-MinAtar", {"max_step_in_episode": 5}, "did you mean 'max_steps_in_episode'"),
+        ("Breakout-MinAtar", {"max_steps_in_episode": -1}, "env.max_steps_in_episode = -1"),
+        ("Breakout-MinAtar", {"use_minimal_action_set": 3}, "env.use_minimal_action_set"),
+        ("Asterix-MinAtar", {"ramping": "yes"}, "env.ramping"),
+        ("Asterix-MinAtar", {"ramp_interval": 1.5}, "env.ramp_interval"),
+        ("PointRobot-misc", {"max_force": float("inf")}, "env.max_force"),
+        ("DiscountingChain-bsuite", {"reward_timestep": (1, 2)}, "env.reward_timestep"),
+        ("DeepSea-bsuite", {"size": 0}, "env.size"),
+        ("FrozenLake-misc", {"map_name": "5x5"}, "FrozenLake-misc"),
+        ("FrozenLake-misc", {"success_rate": 2.0}, "FrozenLake-misc"),
+        ("MetaMaze-misc", {"maze_size": 4}, "MetaMaze-misc"),
+    ],
+)
+def test_bad_input(name, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        registry.make(name, **settings)
+
+
+def test_missing_gymnax_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(registry.gymnax_import, "installed", lambda: False)
+    with pytest.raises(MissingExtraError, match=r"pip install 'jaxrl_fast\[gymnax\]'"):
+        registry.make("Catch-bsuite", max_steps_in_episode=77)
+    rows = registry.list_environments()
+    assert not rows["Catch-bsuite"].installed and rows["Catch-bsuite"].extra == "gymnax"
+    assert rows["CartPole-v1"].installed
+
+
+def test_native_environments_import_nothing_heavy():
+    code = (
+        "import sys; from jaxrl_fast.envs import registry; registry.list_environments();"
+        "[registry.make(n) for n in registry._NATIVE]; [registry.make(n) for n in registry._PROBES];"
+        "bad = {'gymnax', 'flax', 'matplotlib', 'PIL', 'seaborn', 'gymnasium', 'optax'} & set(sys.modules);"
+        "assert not bad, bad"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_importing_gymnax_leaves_plotting_alone():
+    code = (
+        "import sys; from jaxrl_fast.envs import registry; registry.make('Pong-misc');"
+        "bad = {'seaborn', 'matplotlib', 'pandas', 'six'} & set(sys.modules); assert not bad, bad;"
+        "import matplotlib.pyplot as plt; assert plt.plot; import gymnax, matplotlib.colors;"
+        "from gymnax.environments.misc import pong; assert pong.plt.subplots and pong.colors.ListedColormap;"
+        "assert type(sys.modules['matplotlib']).__name__ == 'module'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_user_environment_is_an_env():
+    assert issubclass(CartPole, Env)

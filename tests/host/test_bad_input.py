@@ -1,0 +1,340 @@
+"""Bad input: one short line that names the argument, the value and what is valid; exit code 2; nothing written.
+
+Every row is run through the command line in this process, in an empty folder, beside a real tiny run `{run}` that must
+stay as it is byte for byte. A row may damage a copy of that run first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast import cli
+from jaxrl_fast.errors import UserError
+
+TINY = "--algo.num-envs 4 --algo.num-steps 16 --algo.hidden 8 --eval-episodes 4 --no-tensorboard"
+PPO, DQN = "train ppo CartPole-v1", "train dqn CartPole-v1"
+
+
+@dataclasses.dataclass
+class Row:
+    name: str
+    line: str  # {run}: a copy of a real run; {file}: a file; {folder}: an empty folder
+    says: tuple[str, ...]
+    damage: Callable[[Path], None] | None = None  # done to the copy first
+    patch: Callable[[pytest.MonkeyPatch], None] | None = None
+
+
+def row(name, line, *says, damage=None, patch=None):
+    return pytest.param(Row(name, line, says, damage, patch), id=name.replace(" ", "-"))
+
+
+def config(**changes):
+    """Damage: change keys of config.json; a dotted key goes into it."""
+
+    def damage(run: Path):
+        file = run / "config.json"
+        content = json.loads(file.read_text())
+        for key, value in changes.items():
+            *path, last = key.split("__")
+            part = content
+            for name in path:
+                part = part[name]
+            if value is None:
+                del part[last]
+            else:
+                part[last] = value
+        file.write_text(json.dumps(content))
+
+    return damage
+
+
+def text(name: str, content: str):
+    return lambda run: (run / name).write_text(content)
+
+
+def truncate(which: str):
+    """Damage: cut every file of a checkpoint in half."""
+
+    def damage(run: Path):
+        for file in (run / "checkpoints" / which).rglob("*"):
+            if file.is_file():
+                file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+    return damage
+
+
+def drop_arrays(run: Path):
+    for folder in (run / "checkpoints" / "last").glob("*/state/d"):
+        shutil.rmtree(folder)
+
+
+def drop_meta(run: Path):
+    for folder in (run / "checkpoints" / "last").glob("*/meta"):
+        shutil.rmtree(folder)
+
+
+def no_checkpoints(run: Path):
+    shutil.rmtree(run / "checkpoints")
+
+
+def damaged_line(run: Path):
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text("\n".join([lines[0], "{ not json", *lines[1:]]) + "\n")
+
+
+def no_wandb(monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+
+
+def no_gymnax(monkeypatch):
+    from jaxrl_fast.envs import gymnax_import
+
+    monkeypatch.setattr(gymnax_import, "installed", lambda: False)
+
+
+TABLE = [
+    # names
+    row("unknown command", "trian ppo CartPole-v1", "command = 'trian'", "train, eval, plot, list", "did you mean 'train'"),
+    row("unknown algorithm", "train pppo CartPole-v1", "algorithm = 'pppo'", "ppo, dqn", "did you mean 'ppo'"),
+    row("unknown environment", "train ppo CartPol-v1", "environment = 'CartPol-v1'", "did you mean 'CartPole-v1'"),
+    row("unknown environment of gymnax", "train ppo gymnax:Breakout", "'Breakout'", "did you mean 'Breakout-MinAtar'"),
+    row("algorithm and environment swapped", "train CartPole-v1 ppo", "algorithm = 'CartPole-v1'", "choose from"),
+    row("no algorithm", "train", "train ppo CartPole-v1"),
+    row("no environment", "train ppo", "needs an environment"),
+    row("unknown flag", f"{PPO} --total-step 100", "flag = '--total-step'", "did you mean '--total-steps'"),
+    row("unknown algorithm flag", f"{PPO} --algo.learning-rat 1", "'--algo.learning-rat'", "'--algo.learning-rate'"),
+    row("flag without its group", f"{PPO} --learning-rate 1", "'--learning-rate'", "did you mean '--algo.learning-rate'"),
+    row("flag of another algorithm", f"{PPO} --algo.buffer-size 9", "'--algo.buffer-size'", "--help"),
+    row("unknown environment flag", f"{PPO} --env.max-steps 9", "'--env.max-steps'", "'--env.max-steps-in-episode'"),
+    row("unknown flag of eval", "eval {run} --episode 3", "'--episode'", "did you mean '--episodes'"),
+    row("flag without a value", f"{PPO} --seed", "--seed", "--help"),
+    row("stray word", f"{PPO} Pendulum-v1", "Pendulum-v1", "--help"),
+    # worlds that are not for this algorithm, or not there
+    row("continuous actions for dqn", "train dqn Pendulum-v1", "environment = 'Pendulum-v1'", "dqn needs Discrete"),
+    row("brax", "train ppo brax/ant", "environment = 'brax/ant'", "brax/"),
+    row("gym", "train ppo gym:CartPole-v1", "environment = 'gym:CartPole-v1'", "gym:"),
+    row("envpool", "train ppo envpool:Pong-v5", "environment = 'envpool:Pong-v5'", "envpool:"),
+    row("ale", "train dqn ale:pong", "environment = 'ale:pong'", "ale:"),
+    row("MNISTBandit", "train ppo MNISTBandit-bsuite", "environment = 'MNISTBandit-bsuite'", "download"),
+    row("extra gymnax", "train ppo Breakout-MinAtar", "Breakout-MinAtar", "pip install", patch=no_gymnax),
+    row("extra wandb", f"{PPO} --wandb", "wandb", "pip install 'jaxrl_fast[wandb]'", patch=no_wandb),
+    # modules of the user
+    row("import of nothing", f"{PPO} --import no_such_module", "--import = 'no_such_module'", "can be imported"),
+    row("import that fails", f"{PPO} --import {{file}}", "--import", "SyntaxError"),
+    # sizes
+    row("minibatches do not divide", f"{PPO} --algo.num-minibatches 7", "num_minibatches = 7", "num_envs * num_steps"),
+    row("no environments", f"{PPO} --algo.num-envs 0", "num_envs = 0", "from 1"),
+    row("negative steps", f"{PPO} --algo.num-steps -5", "num_steps = -5", "from 1"),
+    row("huge environments", f"{PPO} --algo.num-envs 1e12", "num_envs = 1000000000000", "2147483647"),
+    row("huge rollout", f"{PPO} --algo.num-envs 2e9 --algo.num-steps 64", "num_envs * num_steps", "2147483647"),
+    row("no epochs", f"{PPO} --algo.num-epochs 0", "num_epochs = 0", "from 1"),
+    row("a size that is no number", f"{PPO} --algo.num-envs many", "--algo.num-envs = 'many'", "an integer"),
+    row("a size that is no integer", f"{PPO} --algo.num-envs 2.5", "--algo.num-envs = '2.5'", "an integer"),
+    row("layer of width 0", f"{PPO} --algo.hidden 64 0", "hidden = (64, 0)", "positive integers"),
+    row("layer that is no number", f"{PPO} --algo.hidden 64 wide", "--algo.hidden = 'wide'", "an integer"),
+    row("batch of 0", f"{DQN} --algo.batch-size 0", "batch_size = 0", "from 1"),
+    row("buffer too small", f"{DQN} --algo.buffer-size 8 --algo.num-envs 8", "buffer_size = 8", "at least", "= 16"),
+    row("window longer than the buffer", f"{DQN} --algo.n-step 99999", "buffer_size = 100000", "(n_step + 1)"),
+    row("no steps", f"{PPO} --total-steps 0", "total_steps = 0", "from 1"),
+    row("negative total", f"{PPO} --total-steps -5e5", "total_steps = -500000", "from 1"),
+    row("total is NaN", f"{PPO} --total-steps nan", "--total-steps = 'nan'", "5e5"),
+    row("total is huge", f"{PPO} --total-steps 1e30", "total_steps = 1", "from 1 to 9007199254740992"),
+    row("total overflows counters", f"{PPO} --total-steps 9e15", "total_steps = 9000000000000000", "at most", "int32"),
+    row("total is half a step", f"{PPO} --total-steps 0.5", "--total-steps = '0.5'", "an integer"),
+    row("no seeds", f"{PPO} --seeds 0", "seeds = 0", "from 1"),
+    row("huge seeds", f"{PPO} --seeds 1e9", "seeds = 1000000000", "1000000"),
+    row("negative seed", f"{PPO} --seed -1", "seed = -1", "from 0"),
+    row("seed overflows", f"{PPO} --seed 4294967295 --seeds 2", "seed = 4294967295", "with seeds = 2"),
+    row("no evaluation episodes", f"{PPO} --eval-episodes 0", "eval_episodes = 0", "from 1"),
+    row("negative evaluation interval", f"{PPO} --eval-every -1", "eval_every = -1", "from 0"),
+    row("no log interval", f"{PPO} --log-every 0", "log_every = 0", "from 1"),
+    row("no horizon", f"{PPO} --horizon 0", "horizon = 0", "from 1"),
+    # numbers and choices
+    row("learning rate NaN", f"{PPO} --algo.learning-rate nan", "learning_rate = nan", "a finite number"),
+    row("learning rate infinite", f"{PPO} --algo.learning-rate inf", "learning_rate = inf", "a finite number"),
+    row("learning rate negative", f"{PPO} --algo.learning-rate -1e-3", "learning_rate = -0.001", "[0, inf)"),
+    row("learning rate no number", f"{PPO} --algo.learning-rate fast", "--algo.learning-rate = 'fast'", "a number"),
+    row("discount above 1", f"{PPO} --algo.discount 1.5", "discount = 1.5", "[0, 1]"),
+    row("clip ratio 0", f"{PPO} --algo.clip-ratio 0", "clip_ratio = 0", "(0, inf)"),
+    row("epsilon above 1", f"{DQN} --algo.epsilon-end 2", "epsilon_end = 2", "[0, 1]"),
+    row("target return NaN", f"{PPO} --target-return nan", "target_return = nan", "a finite number"),
+    row("checkpoint minutes 0", f"{PPO} --checkpoint-minutes 0", "checkpoint_minutes = 0", "(0, inf)"),
+    row("evaluation mode", f"{PPO} --eval-mode best", "eval_mode = 'best'", "'greedy', 'sample'"),
+    row("population", f"{PPO} --population pmap", "population = 'pmap'", "'vmap'", "did you mean"),
+    row("network", f"{PPO} --algo.network cnnn", "network = 'cnnn'", "did you mean 'cnn'"),
+    row("network that does not fit", f"{PPO} --algo.network cnn", "network = 'cnn'", "use 'mlp'"),
+    row("activation", f"{PPO} --algo.activation tan", "activation = 'tan'", "did you mean 'tanh'"),
+    row("episode limit 0", f"{PPO} --env.max-steps-in-episode 0", "env.max_steps_in_episode = 0", "from 1"),
+    row("episode limit half", f"{PPO} --env.max-steps-in-episode 2.5", "env.max_steps_in_episode = 2.5", "integer"),
+    row("gravity NaN", f"{PPO} --env.gravity nan", "env.gravity = nan", "a finite number"),
+    row("stack 0", f"{PPO} --env.stack 0", "env.stack = 0", "from 1"),
+    row("always sticky", f"{PPO} --env.sticky-actions 1", "env.sticky_actions = 1", "below 1"),
+    row("reward clip", f"{PPO} --env.reward-clip -1", "env.reward_clip = -1", "(0, inf)"),
+    row("time limit is text", f"{PPO} --env.time-limit long", "env.time_limit = 'long'", "an integer"),
+    row("gymnax setting", "train ppo Catch-bsuite --env.rows 0", "env.rows = 0", "from 1"),
+    # the run directory
+    row("out holds a run", f"{PPO} --out {{run}}", "out = ", "run", "new or empty", "--resume"),
+    row("out is a file", f"{PPO} --out {{file}}", "out = ", "new or empty"),
+    row("out below a file", f"{PPO} --out {{file}}/x", "out = ", "can be written"),
+    # config.json
+    row("config missing", "train --config nowhere.json", "config = 'nowhere.json'", "an existing config.json"),
+    row("config of a folder without one", "train --config {folder}", "config = ", "an existing config.json"),
+    row("config is not JSON", "train --config {file}", "config = ", "damaged"),
+    row("config cut short", "train --config {run}", "config", "damaged", damage=text("config.json", '{"format": 1, ')),
+    row("config empty", "train --config {run}", "config", "damaged", damage=text("config.json", "")),
+    row("config of another program", "train --config {run}", "of jaxrl_fast", damage=text("config.json", '{"lr": 1}')),
+    row("config is a list", "train --config {run}", "of jaxrl_fast", damage=text("config.json", "[1, 2]")),
+    row("config of another format", "train --config {run}", "format 1", "99", damage=config(format=99)),
+    row("config with an unknown algorithm", "train --config {run}", "algorithm", "'zzz'",
+        damage=config(algorithm={"name": "zzz", "settings": {}})),
+    row("config with an unknown environment", "train --config {run}", "environment = 'Gone-v0'",
+        damage=config(environment__name="Gone-v0")),
+    row("config with an unknown setting", "train --config {run}", "algo.lr = 1", "no such setting",
+        damage=config(algorithm__settings__lr=1)),
+    row("config with a bad setting", "train --config {run}", "num_envs = 'x'", "an integer",
+        damage=config(algorithm__settings__num_envs="x")),
+    row("config with an unknown run setting", "train --config {run}", "run.stepz = 1", damage=config(run__stepz=1)),
+    row("config without settings", "train --config {run}", "damaged", damage=config(algorithm__settings=None)),
+    row("config whose run is a list", "train --config {run}", "damaged", damage=config(run=[1])),
+    row("config with bad imports", "train --config {run}", "imports = 5", "module names", damage=config(imports=5)),
+    row("config whose import is gone", "train --config {run}", "--import = 'gone_module'",
+        damage=config(imports=["gone_module"])),
+    row("config beside an algorithm", "train ppo CartPole-v1 --config {run}", "leave out ppo CartPole-v1"),
+    # resume
+    row("resume nothing", "train --resume nowhere", "--resume = 'nowhere'", "an existing run directory"),
+    row("resume without a run", "train --resume", "--resume", "--help"),
+    row("resume a folder", "train --resume {folder}", "config = ", "an existing config.json"),
+    row("resume with a flag of new runs", "train --resume {run} --seed 3", "'--seed'", "train --resume --help"),
+    row("resume beside an algorithm", "train ppo CartPole-v1 --resume {run}", "leave out ppo CartPole-v1"),
+    row("resume to fewer steps", "train --resume {run} --total-steps 64", "total_steps = 64", "that are done"),
+    row("resume with horizon 0", "train --resume {run} --horizon 0", "horizon = 0", "from 1"),
+    row("resume without a checkpoint", "train --resume {run}", "--resume = ", "a checkpoint", damage=no_checkpoints),
+    row("resume a damaged checkpoint", "train --resume {run} --total-steps 2000", "checkpoint = ", "whole checkpoint",
+        damage=truncate("last")),
+    row("resume a checkpoint without arrays", "train --resume {run} --total-steps 2000", "checkpoint = ",
+        damage=drop_arrays),
+    row("resume a checkpoint without meta", "train --resume {run} --total-steps 2000", "checkpoint = ", damage=drop_meta),
+    row("resume a foreign checkpoint", "train --resume {run} --total-steps 2000", "checkpoint = ",
+        damage=config(algorithm__settings__hidden=[12])),
+    row("resume another algorithm's checkpoint", "train --resume {run} --total-steps 2000", "checkpoint = ",
+        damage=config(algorithm={"name": "dqn", "settings": {"learning_starts": 64}})),
+    row("resume with a damaged log", "train --resume {run} --total-steps 2000", "metrics = ", "line 2 is damaged",
+        damage=damaged_line),
+    # eval
+    row("eval nothing", "eval", "jaxrl-fast eval RUN"),
+    row("eval no folder", "eval nowhere", "run = 'nowhere'", "an existing run directory"),
+    row("eval a folder", "eval {folder}", "config = ", "an existing config.json"),
+    row("eval member out of range", "eval {run} --member 5", "member = 5", "from 0 to 0"),
+    row("eval negative member", "eval {run} --member -1", "member = -1", "from 0"),
+    row("eval no episodes", "eval {run} --episodes 0", "episodes = 0", "from 1"),
+    row("eval negative seed", "eval {run} --seed -1", "seed = -1", "from 0"),
+    row("eval which", "eval {run} --which first", "which = 'first'", "'auto', 'best', 'last'"),
+    row("eval mode", "eval {run} --mode random", "mode = 'random'", "'greedy', 'sample'"),
+    row("eval without a checkpoint", "eval {run}", "run = ", "a run with a checkpoint", damage=no_checkpoints),
+    row("eval a damaged best", "eval {run}", "checkpoint = ", "whole checkpoint", damage=truncate("best")),
+    row("eval a damaged last", "eval {run} --which last", "checkpoint = ", damage=truncate("last")),
+    row("eval a foreign checkpoint", "eval {run}", "checkpoint = ", damage=config(algorithm__settings__hidden=[12])),
+    # plot
+    row("plot nothing", "plot", "jaxrl-fast plot RUN"),
+    row("plot no folder", "plot {run} nowhere", "run = 'nowhere'", "an existing run directory"),
+    row("plot a folder", "plot {folder}", "config = ", "an existing config.json"),
+    row("plot without a log", "plot {run}", "run = ", "metrics.jsonl", damage=lambda r: os.remove(r / "metrics.jsonl")),
+    row("plot an empty log", "plot {run}", "at least one row", damage=text("metrics.jsonl", "")),
+    row("plot a damaged log", "plot {run}", "metrics = ", "line 2 is damaged", damage=damaged_line),
+    row("plot an unknown metric", "plot {run} --metric episode_retrun", "'episode_retrun'", "did you mean 'episode_return'"),
+    row("plot into a folder", "plot {run} --out {folder}", "--out = ", "this is a directory"),
+    row("plot into an unknown format", "plot {run} --out x.bmp", "x.bmp", ".png, .svg, .pdf"),
+    row("plot below a file", "plot {run} --out {file}/x.png", "--out = ", "can be written"),
+    # list
+    row("list with a bad import", "list --import no_such_module", "--import = 'no_such_module'"),
+    row("list an unknown flag", "list --imports x", "'--imports'", "did you mean '--import'"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """One real run."""
+    base = tmp_path_factory.mktemp("made")
+    jf.train(
+        jf.PPO(num_envs=4, num_steps=16, hidden=(8,)), jf.make("CartPole-v1"), 512, out=base / "run", eval_episodes=4,
+        log_every=64, tensorboard=False,
+    )  # fmt: skip
+    return base / "run"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_the_table_is_long_enough():
+    names = [param.id for param in TABLE]
+    assert len(names) >= 45 and len(set(names)) == len(names)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("case", TABLE)
+def test_bad_command_line(case: Row, made, tmp_path, monkeypatch, capsys):
+    run, here, folder, file = (tmp_path / name for name in ("run", "here", "folder", "broken.py"))
+    here.mkdir(), folder.mkdir()
+    file.write_text("def broken(:\n")
+    if "{run}" in case.line:
+        shutil.copytree(made, run)
+        if case.damage:
+            case.damage(run)
+    if case.patch:
+        case.patch(monkeypatch)
+    monkeypatch.chdir(here)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = contents(tmp_path)
+    name = "broken" if "--import {file}" in case.line else str(file)
+    code = cli.main(shlex.split(case.line.format(run=run, folder=folder, file=name)))
+    printed = capsys.readouterr()
+    assert code == 2, printed
+    *others, last = printed.err.splitlines()
+    assert last.startswith("jaxrl-fast: error: ") and len(last) < 700, printed.err
+    assert all(line.startswith("jaxrl-fast: warning: ") for line in others), printed.err
+    assert "Traceback" not in printed.err + printed.out
+    for part in case.says:
+        assert part in printed.err, (part, printed.err)
+    assert printed.out == ""
+    after = {k: v for k, v in contents(tmp_path).items() if "__pycache__" not in k}
+    assert after == before
+    assert list(here.iterdir()) == []
+
+
+CARTPOLE = lambda: jf.make("CartPole-v1")
+CALLS = [
+    ("unknown setting of train", lambda: jf.train(jf.PPO(), CARTPOLE(), 100, sede=1), ("sede = 1", "seeds")),
+    ("float where an int is due", lambda: jf.PPO(num_envs=4.0), ("num_envs = 4.0", "an integer")),
+    ("bool where an int is due", lambda: jf.PPO(num_envs=True), ("num_envs = True", "an integer")),
+    ("text where a float is due", lambda: jf.PPO(learning_rate="1e-3"), ("learning_rate = '1e-3'", "a number")),
+    ("int where a bool is due", lambda: jf.PPO(clip_value=1), ("clip_value = 1", "True or False")),
+    ("unknown setting of a preset", lambda: jf.preset("ppo", "CartPole-v1", lr=1), ("algo.lr = 1", "no such setting")),
+    ("unknown setting of make", lambda: jf.make("CartPole-v1", gravty=1), ("env.gravty = 1", "did you mean 'gravity'")),
+    ("total_steps of make_train", lambda: jf.make_train(jf.PPO(), CARTPOLE(), total_steps=0), ("total_steps = 0",)),
+    ("dqn on continuous actions", lambda: jf.make_train(jf.DQN(), jf.make("Pendulum-v1"), total_steps=10), ("Discrete",)),
+    ("load nothing", lambda: jf.load("nowhere"), ("run = 'nowhere'",)),
+    ("register a taken name", lambda: jf.register("CartPole-v1", lambda: None), ("'CartPole-v1'", "not taken")),
+    ("register no algorithm", lambda: jf.register_algorithm(int), ("algorithm = ", "Algorithm")),
+]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("call", "says"), [pytest.param(c, s, id=n.replace(" ", "-")) for n, c, s in CALLS])
+def test_bad_call(call, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((UserError, ValueError)) as error:
+        call()
+    for part in says:
+        assert part in str(error.value)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,264 @@
+"""The command line from end to end on tiny runs, and what it prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from jaxrl_fast import cli, cli_args
+
+TINY = ["--algo.num-envs", "4", "--algo.num-steps", "32", "--algo.hidden", "8", "--eval-episodes", "4"]
+pytestmark = pytest.mark.timeout(120)
+
+
+def read(path: Path) -> dict:
+    return json.loads(path.read_text())
+
+
+def rows(run: Path) -> list[dict]:
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if k not in ("wall_seconds", "steps_per_second")} for row in found]
+
+
+@pytest.fixture
+def run_cli(capsys):
+    def call(*argv: str) -> tuple[int, str, str]:
+        code = cli.main(list(argv))
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """(code, stdout, run directory) of `jaxrl-fast train ppo CartPole-v1` with tiny settings, in a folder of its own."""
+    import contextlib
+    import io
+
+    here, before, out = tmp_path_factory.mktemp("cli"), os.getcwd(), io.StringIO()
+    os.chdir(here)
+    try:
+        with contextlib.redirect_stdout(out):
+            code = cli.main(["train", "ppo", "CartPole-v1", "--total-steps", "2_000", *TINY])
+    finally:
+        os.chdir(before)
+    return code, out.getvalue(), here / "runs" / "ppo-CartPole-v1-s0-1"
+
+
+def test_train_writes_a_run_and_says_what_comes_next(first):
+    code, out, run = first
+    assert code == 0
+    assert "ppo on CartPole-v1: preset ppo/CartPole-v1" in out
+    assert "run directory: runs/ppo-CartPole-v1-s0-1" in out
+    assert "mean of 4 greedy episodes" in out
+    for command in ("jaxrl-fast eval runs/", "jaxrl-fast train --resume runs/", "jaxrl-fast plot runs/"):
+        assert command in out
+    for name in ("config.json", "metrics.jsonl", "result.json", "curve.png", "rollout.gif", "checkpoints", "tensorboard"):
+        assert (run / name).exists(), name
+    content = read(run / "config.json")
+    assert content["preset"] == "ppo/CartPole-v1" and content["run"]["total_steps"] == 2000
+    settings = content["algorithm"]["settings"]
+    assert settings["num_envs"] == 4 and settings["hidden"] == [8]  # flags
+    assert settings["gae_lambda"] == 0.9  # the preset
+
+
+def test_eval_prints_the_score(first, run_cli):
+    code, out, _ = run_cli("eval", str(first[2]), "--episodes", "8", "--seed", "3", "--which", "last", "--mode", "sample")
+    assert code == 0
+    assert "return " in out and "over 8 episodes" in out and "95% interval" in out and "sample" in out
+    assert run_cli("eval", str(first[2]), "--episodes", "8", "--seed", "3", "--which", "last", "--mode", "sample")[1] == out
+
+
+def test_plot_one_and_several(first, run_cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run, other = str(first[2]), str(tmp_path / "other")
+    shutil.copytree(run, other)
+    assert run_cli("plot", other)[:2] == (0, f"{other}/curve.png\n")
+    assert run_cli("plot", run, other)[:2] == (0, "curves.png\n")
+    assert run_cli("plot", run, other, "--metric", "value_loss", "--out", "deep/x.svg")[0] == 0
+    assert (tmp_path / "deep" / "x.svg").read_text().startswith("<?xml")
+
+
+def test_config_repeats_the_run_bit_for_bit(first, run_cli, tmp_path):
+    out = tmp_path / "again"
+    code, printed, _ = run_cli("train", "--config", str(first[2] / "config.json"), "--out", str(out), "--no-tensorboard")
+    assert code == 0 and "config.json" in printed
+    assert rows(out) == rows(first[2])
+    assert read(out / "config.json") == read(first[2] / "config.json")
+    assert not (out / "tensorboard").exists()
+
+
+def test_config_with_flags_and_a_population(first, run_cli, tmp_path):
+    out = tmp_path / "two"
+    code, printed, _ = run_cli(
+        "train", "--config", str(first[2]), "--out", str(out), "--seed", "5", "--seeds", "2", "--algo.learning-rate",
+        "1e-2", "--env.max-steps-in-episode", "60", "--total-steps", "512", "--no-tensorboard",
+    )  # fmt: skip
+    assert code == 0
+    assert "95% interval" in printed and "over 2 seeds" in printed and "5: " in printed and "6: " in printed
+    content = read(out / "config.json")
+    assert content["run"] | {"seed": 5, "seeds": 2, "total_steps": 512, "horizon": 512} == content["run"]
+    assert content["algorithm"]["settings"]["learning_rate"] == 0.01
+    assert content["environment"]["settings"] == {"max_steps_in_episode": 60}
+    assert len(rows(out)[-1]["episode_return"]) == 2
+    assert run_cli("eval", str(out), "--member", "1", "--episodes", "2")[0] == 0
+
+
+def test_resume_goes_on(first, run_cli, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(first[2], run)
+    before = rows(run)
+    code, out, err = run_cli("train", "--resume", str(run), "--total-steps", "2.5e3", "--no-tensorboard")
+    assert code == 0
+    assert "jaxrl-fast: warning: total_steps 2,500 is beyond the horizon 2,000" in err
+    assert f"jaxrl-fast eval {run}" in out
+    assert read(run / "config.json")["run"]["total_steps"] == 2500
+    after = rows(run)
+    assert after[: len(before) - 1] == before[:-1] and after[-1]["env_steps"] >= 2500
+
+
+MODULE = """
+import jaxrl_fast as jf
+from jaxrl_fast.envs.cartpole import CartPole
+
+jf.register("Mine-v0", CartPole)
+
+@jf.register_algorithm
+@jf.settings
+class Mine(jf.PPO):
+    \"\"\"An algorithm of the user.\"\"\"
+    name = "mine"
+    bonus: float = jf.setting(0.5, "a bonus of mine", low=0)
+"""
+
+
+def test_a_module_of_the_user(run_cli, tmp_path, monkeypatch):
+    (tmp_path / "cli_user_module.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    arguments = ["train", "mine", "Mine-v0", "--import", "cli_user_module", "--algo.bonus"]
+    code, _, err = run_cli(*arguments, "-1", *TINY)
+    assert code == 2 and "bonus = -1" in err and list(tmp_path.glob("runs")) == []
+    code, out, _ = run_cli(*arguments, "2", *TINY, "--total-steps", "300", "--no-tensorboard")
+    assert code == 0 and "mine on Mine-v0: defaults, no preset is tuned for this" in out
+    content = read(tmp_path / "runs" / "mine-Mine-v0-s0-1" / "config.json")
+    assert content["imports"] == ["cli_user_module"] and content["algorithm"]["settings"]["bonus"] == 2
+    code, out, _ = run_cli("list", "--import", "cli_user_module")
+    assert "An algorithm of the user." in out and "Mine-v0" in out
+    assert "--algo.bonus FLOAT" in run_cli(*arguments[:-1], "--help")[1]
+
+
+def test_list(run_cli):
+    code, out, _ = run_cli("list")
+    assert code == 0
+    for part in ("ppo", "dqn", "CartPole-v1", "Breakout-MinAtar", "probe/", "ppo/CartPole-v1"):
+        assert part in out
+
+
+def test_help_of_everything(run_cli):
+    assert run_cli() == run_cli("--help") == (0, cli.HELP, "")
+    assert "jaxrl-fast 0." in run_cli("--version")[1]
+    for command, part in (("eval", "--episodes INT"), ("plot", "--metric TEXT"), ("list", "--import MODULE")):
+        code, out, _ = run_cli(command, "--help")
+        assert code == 0 and part in out
+    code, out, _ = run_cli("train", "--help")
+    assert code == 0
+    for part in ("algorithms: ppo, dqn", "CartPole-v1", "train ppo CartPole-v1", "--total-steps", "--resume"):
+        assert part in out
+    code, out, _ = run_cli("train", "ppo", "CartPole-v1", "--help")
+    assert code == 0
+    for part in ("--algo.num-envs INT", "(preset: 8)", "(default: 0.2)", "--env.gravity FLOAT", "--no-preset", "--wandb"):
+        assert part in out
+    assert "(preset:" not in run_cli("train", "ppo", "CartPole-v1", "--no-preset", "--help")[1]
+    assert "--total-steps INT" in run_cli("train", "--resume", "x", "--help")[1]
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(run_cli, tmp_path):
+    run = tmp_path / "run"
+
+    def interrupt():
+        for _ in range(600):
+            if (run / "metrics.jsonl").exists():
+                break
+            time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    code, _, err = run_cli(
+        "train", "ppo", "CartPole-v1", "--total-steps", "5e7", *TINY, "--out", str(run), "--no-tensorboard",
+        "--log-every", "2048", "--chunk-seconds", "0.2",
+    )  # fmt: skip
+    thread.join()
+    assert code == 130
+    assert f"go on with: jaxrl-fast train --resume {run}" in err.splitlines()[-1]
+    assert "Traceback" not in err and list((run / "checkpoints" / "last").iterdir())
+
+
+def test_nan_ends_with_3(run_cli, tmp_path):
+    code, _, err = run_cli(
+        "train", "ppo", "CartPole-v1", "--total-steps", "2000", *TINY, "--out", str(tmp_path / "run"),
+        "--algo.learning-rate", "1e38", "--no-tensorboard",
+    )  # fmt: skip
+    last = err.splitlines()[-1]
+    assert code == 3 and last.startswith("jaxrl-fast: error: ") and "environment steps in member 0" in last
+
+
+def test_an_unexpected_error_is_one_line_and_a_traceback_on_demand(run_cli, monkeypatch):
+    monkeypatch.setattr(cli, "_version", lambda: 1 / 0)
+    code, _, err = run_cli("--version")
+    assert code == 1 and err.startswith("jaxrl-fast: error: ZeroDivisionError") and "JAXRL_FAST_DEBUG=1" in err
+    monkeypatch.setenv("JAXRL_FAST_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["--version"])
+
+
+def test_reading_a_command_line_starts_no_backend_and_imports_nothing_heavy():
+    code = """
+import sys
+from jaxrl_fast import cli, runtime
+assert cli.main(["train", "ppo", "CartPole-v1", "--seeds", "2", "--help"]) == 0
+assert cli.main(["train", "ppo", "CartPole-v1", "--nope"]) == 2
+assert not runtime.backend_started()
+heavy = {"matplotlib", "orbax", "tensorboardX", "gymnax", "brax", "PIL", "wandb", "gymnasium"}
+assert not heavy & {m.partition(".")[0] for m in sys.modules}, heavy & {m.partition(".")[0] for m in sys.modules}
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=100)
+
+
+def test_the_module_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "jaxrl_fast", "trian"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "did you mean 'train'" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("int", "500_000", 500_000), ("int", "5e5", 500_000), ("int", "500000", 500_000), ("int", "-1", -1),
+        ("float", "1e-3", 1e-3), ("number", "5", 5), ("number", "2.5", 2.5), ("any", "none", None), ("any", "True", True),
+        ("any", "7", 7), ("any", "(1, 2)", (1, 2)), ("any", "word", "word"), ("str", "5", "5"),
+        ("ints", ("64", "32"), (64, 32)), ("ints", ("64,32",), (64, 32)), ("numbers", ("0.5", "1"), (0.5, 1)),
+    ],
+)  # fmt: skip
+def test_text_to_values(kind, text, value):
+    found = cli_args.convert("--x", kind, text)
+    assert found == value and type(found) is type(value)
+
+
+def test_positionals_stand_anywhere_before_the_groups():
+    split = cli_args.positionals
+    assert split(["ppo", "E", "--seed", "3"], 2) == (["ppo", "E"], ["--seed", "3"])
+    assert split(["--seed", "3", "ppo", "--no-preset", "E"], 2) == (["ppo", "E"], ["--seed", "3", "--no-preset"])
+    assert split(["--seed=3", "ppo", "E", "x"], 2) == (["ppo", "E"], ["--seed=3", "x"])
+    assert split(["--seed", "-1", "ppo", "E"], 2) == (["ppo", "E"], ["--seed", "-1"])
+    assert split(["ppo", "--algo.hidden", "64", "E"], 2) == (["ppo"], ["--algo.hidden", "64", "E"])

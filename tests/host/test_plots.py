@@ -1,0 +1,221 @@
+"""Intervals against tables, the curves that are drawn, and the trained agent as a GIF."""
+
+import itertools
+import math
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+from jaxrl_fast import plots, record
+from jaxrl_fast.algorithms.ppo import PPO
+from jaxrl_fast.envs.cartpole import CartPole
+from jaxrl_fast.errors import ConfigError
+
+
+def rows(members=4, count=30, every_eval=10, null=()):
+    found = []
+    for i in range(count):
+        values = [None if (i, m) in null else 10.0 * i + m for m in range(members)]
+        row = {"env_steps": 1000 * (i + 1), "wall_seconds": 1.0, "steps_per_second": 1e5, "episode_return": values}
+        if every_eval and i % every_eval == every_eval - 1:
+            row["eval_return"] = [10.0 * i + m + 5 for m in range(members)]
+        found.append(row)
+    return found
+
+
+def test_interval_is_students():
+    # t(0.975, 3 degrees of freedom) = 3.182446 in any table; the standard error of 1, 2, 3, 4 is sqrt(5/3)/2.
+    half = 3.182446 * math.sqrt(5 / 3) / 2
+    np.testing.assert_allclose(plots.interval([1, 2, 3, 4]), (2.5, 2.5 - half, 2.5 + half), rtol=1e-6)
+    np.testing.assert_allclose(plots.interval([1, np.nan, 2, 3, np.inf, 4]), (2.5, 2.5 - half, 2.5 + half), rtol=1e-6)
+    assert plots.interval([7, 7, 7]) == (7, 7, 7)
+
+
+def test_interval_of_too_few_values_is_not_made_up():
+    mean, low, high = plots.interval([3.0])
+    assert mean == 3 and math.isnan(low) and math.isnan(high)
+    assert all(map(math.isnan, plots.interval([])))
+
+
+def test_interval_covers_the_truth_as_often_as_it_says():
+    samples = np.random.default_rng(0).normal(5, 2, (4000, 6))
+    _, low, high = plots._intervals(samples)
+    assert 0.94 < np.mean((low < 5) & (high > 5)) < 0.96
+
+
+def test_trailing_mean_against_a_loop():
+    values = np.random.default_rng(1).normal(size=(40, 3))
+    values[np.random.default_rng(2).random((40, 3)) < 0.5] = np.nan
+    for window in (1, 2, 7, 100):
+        for r in range(40):
+            for k in range(3):
+                few = values[max(0, r - window + 1) : r + 1, k]
+                few = few[np.isfinite(few)]
+                expected = few.mean() if few.size else np.nan
+                np.testing.assert_allclose(plots._trailing_mean(values, window)[r, k], expected, atol=1e-12)
+
+
+def test_a_member_keeps_its_last_value_over_gaps_and_rows_without_any_stay_empty():
+    nan = np.nan
+    values = np.array([[nan, 1], [2, nan], [nan, nan], [nan, 4]])
+    np.testing.assert_array_equal(plots._held(values), [[nan, 1], [2, 1], [nan, nan], [2, 4]])
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The axes of the last figure that was saved."""
+    from matplotlib.figure import Figure
+
+    found = []
+    original = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (found.append(self.axes[0]), original(self, *a, **k)))
+    return found
+
+
+def test_learning_curve_shows_mean_band_members_and_evaluations(tmp_path, drawn):
+    null = {(5, m) for m in range(4)} | {(0, 1)}
+    path = plots.learning_curve({"ppo CartPole-v1": rows(null=null)}, tmp_path / "new" / "curve.png")
+    image = Image.open(path)
+    assert image.format == "PNG" and image.size[0] > 800
+    assert [p.name for p in path.parent.iterdir()] == ["curve.png"]  # no temporary file stays
+    (axes,) = drawn
+    lines = {line.get_label(): line.get_xydata() for line in axes.lines}
+    members = [line.get_xydata() for line in axes.lines if line.get_linewidth() < 1]
+    assert [len(m) for m in members] == [29, 28, 29, 29]  # null rows are left out of the thin lines
+    mean = lines["mean of 4 members"]
+    assert len(mean) == 29 and 6000 not in mean[:, 0]  # the row in which no member had a value
+    np.testing.assert_allclose(mean[-1], (30000, np.mean([290, 291, 292, 293])))
+    np.testing.assert_allclose(lines["evaluation"], [[10000, 96.5], [20000, 196.5], [30000, 296.5]])
+    texts = [t.get_text() for t in axes.get_legend().get_texts()]
+    assert "95% interval of the mean" in texts and axes.get_title(loc="left") == "ppo CartPole-v1"
+
+
+def test_runs_are_overlaid_in_their_own_colours(tmp_path, drawn):
+    runs = {"a": rows(3), "b": rows(1, 250), "c": rows(2, every_eval=0)}
+    plots.learning_curve(runs, tmp_path / "curve.png")
+    (axes,) = drawn
+    thick = {line.get_label(): line.get_color() for line in axes.lines if line.get_linewidth() == 2}
+    assert set(thick) == {"a (3 members)", "b (1 member)", "c (2 members)"} and len(set(thick.values())) == 3
+    assert len(axes.get_legend().get_texts()) == 3
+
+
+def test_any_logged_metric_and_smoothing(tmp_path, drawn):
+    plots.learning_curve({"a": rows()}, tmp_path / "speed.svg", metric="steps_per_second")
+    assert "<svg" in (tmp_path / "speed.svg").read_text()
+    plots.learning_curve({"a": rows(1, 10)}, tmp_path / "smooth.png", smooth=4)
+    mean = next(line for line in drawn[1].lines if line.get_linewidth() == 2)
+    np.testing.assert_allclose(mean.get_ydata()[-1], np.mean([60, 70, 80, 90]))
+    assert "mean of 4 rows" in drawn[1].get_ylabel()
+
+
+def test_a_run_without_a_finished_episode_still_gets_a_picture(tmp_path, drawn):
+    empty = [{"env_steps": 10, "wall_seconds": 0.1, "steps_per_second": 1.0, "episode_return": [None, None]}]
+    plots.learning_curve({"a": empty}, tmp_path / "curve.png")
+    assert [t.get_text() for t in drawn[0].texts] == ["no episode_return yet"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"metric": "episode_retrun"}, ["episode_retrun", "did you mean 'episode_return'"]),
+        ({"path": "curve.gif"}, ["curve.gif", ".png"]),
+        ({"smooth": 0}, ["smooth = 0"]),
+        ({"rows_by_run": {}}, ["at least one run"]),
+        ({"rows_by_run": {"a": []}}, ["'a'", "at least one row"]),
+    ],
+)
+def test_bad_arguments_of_learning_curve(tmp_path, change, words):
+    arguments = {"rows_by_run": {"a": rows()}, "path": "curve.png", **change}
+    arguments["path"] = tmp_path / arguments["path"]
+    with pytest.raises(ConfigError) as error:
+        plots.learning_curve(**arguments)
+    assert all(word in str(error.value) for word in words)
+    assert not list(tmp_path.iterdir())
+
+
+def pictures(count, size=(60, 80)):
+    """A square that moves over white."""
+    found = []
+    for i in range(count):
+        frame = np.full((*size, 3), 255, np.uint8)
+        frame[20:30, i % 70 : i % 70 + 10] = (64, 111, 184)
+        found.append(frame)
+    return found
+
+
+def read_gif(path):
+    image, frames, milliseconds = Image.open(path), [], []
+    for i in range(image.n_frames):
+        image.seek(i)
+        frames.append(np.asarray(image.convert("RGB")))
+        milliseconds.append(image.info["duration"])
+    return image, frames, milliseconds
+
+
+def test_gif_holds_the_pictures_exactly(tmp_path):
+    frames = pictures(40)
+    path = record.rollout_gif(frames, tmp_path / "new" / "rollout.gif", fps=25)
+    image, back, milliseconds = read_gif(path)
+    assert image.info["loop"] == 0
+    np.testing.assert_array_equal(np.stack(back), np.stack(frames))  # few colours: none is changed
+    assert set(milliseconds[:-1]) == {40} and milliseconds[-1] > 500
+    assert path.stat().st_size < 20_000
+
+
+def test_gif_of_a_long_episode_keeps_its_speed(tmp_path):
+    _, back, milliseconds = read_gif(record.rollout_gif(pictures(1500), tmp_path / "a.gif", fps=50))
+    assert len(back) == 500 and set(milliseconds[:-1]) == {60}
+
+
+def test_gif_is_thinned_until_it_is_small(tmp_path):
+    noise = list(np.random.default_rng(0).integers(0, 256, (40, 64, 64, 3)).astype(np.uint8))
+    path = record.rollout_gif(noise, tmp_path / "a.gif", max_bytes=100_000)
+    assert path.stat().st_size <= 100_000
+    assert sum(read_gif(path)[2][:-1]) + 30 * 2 >= 30 * 35  # as long as before
+
+
+def test_gif_refuses_what_is_not_pictures(tmp_path):
+    for frames in ([], [np.zeros((4, 4), np.uint8)], [np.zeros((4, 4, 3))], pictures(1) + pictures(1, (8, 80))):
+        with pytest.raises(ConfigError, match="frames"):
+            record.rollout_gif(frames, tmp_path / "a.gif")
+    with pytest.raises(ConfigError, match="fps"):
+        record.rollout_gif(pictures(2), tmp_path / "a.gif", fps=0)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.timeout(120)
+def test_record_plays_one_episode_of_the_trained_policy(tmp_path, monkeypatch):
+    env = CartPole()
+    algo = PPO(num_envs=4, num_steps=8, hidden=(8,)).bind(env.spec)
+    agent = jax.jit(algo.init)(jax.random.key(0))
+    # A policy that always pushes to the right: the pole falls in about ten steps.
+    params = {**agent.params, "policy": jax.tree.map(lambda x: x * 0, agent.params["policy"])}
+    params["policy"]["params"]["bias"] = np.array([0.0, 1.0], np.float32)
+    states = []
+    draw = CartPole.render
+    monkeypatch.setattr(CartPole, "render", lambda self, state: (states.append(state), draw(self, state))[1])
+    frames = record.record(env, algo, agent._replace(params=params), jax.random.key(3), max_steps=50)
+    assert 7 <= len(frames) <= 12
+    assert all(isinstance(x, np.ndarray) and x.shape == (4,) for x, _ in states)  # one environment, on the host
+    assert [int(time) for _, time in states] == list(range(len(frames)))  # one episode, from its first state
+    assert all(a[1] < b[1] for (a, _), (b, _) in itertools.pairwise(states))  # ever faster to the right
+    assert record.rollout_gif(frames, tmp_path / "a.gif").stat().st_size < 100_000
+    assert len(record.record(env, algo, agent._replace(params=params), jax.random.key(3), max_steps=4)) == 4
+
+    monkeypatch.setattr(CartPole, "render", lambda self, state: None)
+    assert record.record(env, algo, agent, jax.random.key(3)) is None
+
+
+def test_drawing_leaves_pyplot_alone(tmp_path):
+    """matplotlib comes only when something is drawn, and without the global state of pyplot."""
+    code = (
+        "import sys; from jaxrl_fast import plots; assert 'matplotlib' not in sys.modules; "
+        "rows = [{'env_steps': 1, 'wall_seconds': 1, 'steps_per_second': 1, 'r': [1.0, 2.0]}]; "
+        "plots.learning_curve({'a': rows}, sys.argv[1], 'r'); assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path / "curve.png"], check=True, timeout=60)
+    assert (tmp_path / "curve.png").stat().st_size > 5000

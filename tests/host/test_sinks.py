@@ -1,0 +1,459 @@
+"""What sinks leave behind: strict JSON that survives kills, events that TensorBoard reads, an honest display."""
+
+import io
+import json
+import struct
+import sys
+import types
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from jaxrl_fast import terminal
+from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError
+from jaxrl_fast.sinks import JsonlSink, ProgressSink, Row, Sink, TensorBoardSink, WandbSink, read_jsonl
+
+
+def row(env_steps, rate=268_123.4, **metrics):
+    named = {name: np.asarray(values, np.float32) for name, values in metrics.items()}
+    return Row(env_steps, env_steps / 1000, rate, named or {"episode_return": np.float32([env_steps, np.nan])})
+
+
+def write(path, *steps):
+    sink = JsonlSink(path)
+    for s in steps:
+        sink.write(row(s))
+    sink.close()
+
+
+# metrics.jsonl
+
+
+def test_jsonl_rows_are_strict_and_read_back(tmp_path):
+    path = tmp_path / "new" / "metrics.jsonl"
+    sink = JsonlSink(path)
+    assert not path.parent.exists()  # nothing is written before the first row
+    sink.write(Row(2048, 0.31249, float("inf"), {"a": np.float32([1.5, np.nan, -np.inf]), "n": np.int32([3, 4, 5])}))
+    text = path.read_text()  # visible at once, before any flush
+    assert text == '{"env_steps":2048,"wall_seconds":0.312,"steps_per_second":null,"a":[1.5,null,null],"n":[3,4,5]}\n'
+    sink.close()
+    sink.close()
+    assert read_jsonl(path) == [json.loads(text)]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_jsonl_floats_round_trip_in_few_digits(tmp_path, dtype):
+    rng = np.random.default_rng(0)
+    values = np.concatenate([rng.normal(size=2000), 10.0 ** rng.uniform(-30, 30, 2000), [0.1, 1 / 3, 16777216, 1e-45]])
+    with np.errstate(over="ignore"):
+        values = values.astype(dtype)
+    sink = JsonlSink(tmp_path / "m.jsonl")
+    sink.write(Row(1, 1.0, 1.0, {"a": values}))
+    sink.close()
+    text = (tmp_path / "m.jsonl").read_text()
+    back = np.array([np.inf if v is None else v for v in json.loads(text)["a"]], np.float32).astype(dtype)
+    np.testing.assert_array_equal(back, np.where(np.isfinite(values), values, np.inf).astype(dtype))
+    assert "0.1," in text or dtype != np.float32  # and not 0.10000000149011612
+    assert len(text) < 16 * len(values)
+
+
+def test_jsonl_appends(tmp_path):
+    write(tmp_path / "m", 1, 2)
+    write(tmp_path / "m", 3)
+    assert [r["env_steps"] for r in read_jsonl(tmp_path / "m")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("torn", [b'{"env_steps":3,"wall_', b'{"env_steps":3}', b"\0\0\0\0", b"\xff\xfe\n", b"[1]"])
+def test_jsonl_survives_a_torn_last_line(tmp_path, torn):
+    path = tmp_path / "m"
+    write(path, 1, 2)
+    whole = path.read_bytes()
+    path.write_bytes(whole + torn)
+    assert [r["env_steps"] for r in read_jsonl(path)] == [1, 2]
+    write(path, 3)  # does not run into the torn line
+    assert [r["env_steps"] for r in read_jsonl(path)] == [1, 2, 3] and path.read_bytes().startswith(whole)
+    path.write_bytes(whole + torn)
+    JsonlSink(path).cut(10)
+    assert path.read_bytes() == whole
+
+
+def test_jsonl_keeps_a_whole_last_line_without_its_newline(tmp_path):
+    write(tmp_path / "m", 1, 2)
+    (tmp_path / "m").write_bytes((tmp_path / "m").read_bytes()[:-1])
+    write(tmp_path / "m", 3)
+    assert [r["env_steps"] for r in read_jsonl(tmp_path / "m")] == [1, 2, 3]
+
+
+def test_jsonl_cut_keeps_bytes_and_goes_on(tmp_path):
+    path = tmp_path / "m"
+    write(path, 10, 20)
+    kept = path.read_bytes()
+    write(path, 30, 40)
+    unbroken = path.read_bytes()
+    sink = JsonlSink(path)
+    sink.cut(25)
+    assert path.read_bytes() == kept and [p.name for p in tmp_path.iterdir()] == ["m"]
+    sink.write(row(30))
+    sink.write(row(40))
+    sink.close()
+    assert path.read_bytes() == unbroken  # a resumed log equals an unbroken one
+    sink.cut(40)
+    assert path.read_bytes() == unbroken
+    sink.cut(5)
+    assert read_jsonl(path) == []
+    JsonlSink(tmp_path / "absent").cut(5)
+    assert not (tmp_path / "absent").exists()
+
+
+def test_jsonl_cut_in_the_middle_of_writing(tmp_path):
+    sink = JsonlSink(tmp_path / "m")
+    for s in (1, 2, 3):
+        sink.write(row(s))
+    sink.cut(1)
+    sink.write(row(7))
+    sink.flush()
+    assert [r["env_steps"] for r in read_jsonl(tmp_path / "m")] == [1, 7]
+
+
+def test_a_crash_while_cutting_leaves_the_old_file(tmp_path, monkeypatch):
+    write(tmp_path / "m", 1, 2, 3)
+    before = (tmp_path / "m").read_bytes()
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        JsonlSink(tmp_path / "m").cut(1)
+    assert (tmp_path / "m").read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", [b"{oops\n", b'{"env_steps":NaN}\n', b'{"step":1}\n', b'{"env_steps":"1"}\n'])
+def test_damage_inside_is_an_error_that_names_the_line(tmp_path, damage):
+    path = tmp_path / "m"
+    write(path, 1, 2)
+    path.write_bytes(path.read_bytes() + damage + path.read_bytes())
+    before = path.read_bytes()
+    for read in (read_jsonl, lambda p: JsonlSink(p).cut(1)):
+        with pytest.raises(ConfigError, match="line 3 is damaged"):
+            read(path)
+    assert path.read_bytes() == before
+
+
+def test_files_that_cannot_be_read_or_written(tmp_path):
+    with pytest.raises(ConfigError, match=r"absent.*No such file"):
+        read_jsonl(tmp_path / "absent")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot write"):
+        JsonlSink(tmp_path / "file" / "m").write(row(1))
+    with pytest.raises(RunError, match="cannot write"):
+        TensorBoardSink(tmp_path / "file" / "tb").write(row(1))
+    with pytest.raises(ConfigError, match="'env_steps'"):
+        JsonlSink(tmp_path / "m").write(Row(1, 1.0, 1.0, {"env_steps": np.ones(1)}))
+    assert not (tmp_path / "m").exists()
+
+
+# TensorBoard
+
+
+def events(directory):
+    """Every event of a directory in TensorBoard's order: (length, crc, data, crc) records, files by name."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    found = []
+    for path in sorted(directory.iterdir()):
+        data = path.read_bytes()
+        while data:
+            (n,) = struct.unpack("<Q", data[:8])
+            found.append(Event.FromString(data[12 : 12 + n]))
+            data = data[16 + n :]
+    return found
+
+
+def scalars(directory):
+    """tag -> {step: value}, with the marks of a restart obeyed as TensorBoard does."""
+    from tensorboardX.proto.event_pb2 import SessionLog
+
+    found = {}
+    for event in events(directory):
+        if event.session_log.status == SessionLog.START:
+            found = {tag: {s: v for s, v in steps.items() if s < event.step} for tag, steps in found.items()}
+        for value in event.summary.value:
+            found.setdefault(value.tag, {})[event.step] = value.simple_value
+    return found
+
+
+def test_tensorboard_holds_means_and_members_without_what_is_not_finite(tmp_path):
+    sink = TensorBoardSink(tmp_path / "new" / "tb")
+    assert not (tmp_path / "new").exists()
+    sink.write(row(100, a=[1, np.nan, 3], b=[np.nan, np.inf, np.nan]))
+    sink.write(row(3_000_000_000, a=[1, 2, 6], b=[1, 1, 1]))
+    sink.flush()
+    found = scalars(tmp_path / "new" / "tb")
+    assert found["a"] == {100: 2, 3_000_000_000: 3}  # steps beyond int32
+    assert found["a/member_000"] == {100: 1, 3_000_000_000: 1} and found["a/member_001"] == {3_000_000_000: 2}
+    assert found["b"] == {3_000_000_000: 1}
+    assert set(found) == {"steps_per_second", "wall_seconds"} | {
+        f"{m}{s}" for m in "ab" for s in ("", "/member_000", "/member_001", "/member_002")
+    }
+    sink.close()
+    sink.close()
+
+
+def test_tensorboard_of_one_member_and_of_many(tmp_path):
+    sink = TensorBoardSink(tmp_path / "one")
+    sink.write(row(1, a=[5]))
+    sink.close()
+    assert set(scalars(tmp_path / "one")) == {"a", "steps_per_second", "wall_seconds"}
+    sink = TensorBoardSink(tmp_path / "many", members=4)
+    sink.write(row(1, a=np.arange(1000)))
+    sink.close()
+    found = scalars(tmp_path / "many")
+    assert found["a"] == {1: 499.5} and sum(tag.startswith("a/member") for tag in found) == 4
+
+
+def test_tensorboard_resumes_within_the_same_second(tmp_path):
+    sink = TensorBoardSink(tmp_path)
+    for s in (10, 20, 30):
+        sink.write(row(s, a=[s]))
+    sink.close()
+    sink = TensorBoardSink(tmp_path)  # a second process
+    sink.cut(20)
+    sink.write(row(40, a=[40]))
+    sink.cut(20)  # and once more in the same one
+    sink.write(row(35, a=[35]))
+    sink.close()
+    assert scalars(tmp_path)["a"] == {10: 10, 20: 20, 35: 35}
+
+
+# Weights & Biases
+
+
+@pytest.mark.parametrize("module", [None, types.ModuleType("wandb")])  # absent; a folder `wandb` that an old run left
+def test_wandb_absent_names_the_extra(tmp_path, monkeypatch, module):
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    with pytest.raises(MissingExtraError, match=r"pip install 'jaxrl_fast\[wandb\]'"):
+        WandbSink("p", {}, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+class FakeWandb(types.ModuleType):
+    """As much of wandb as the sink uses."""
+
+    class errors:
+        class Error(Exception):
+            pass
+
+    def __init__(self, fails=False):
+        super().__init__("wandb")
+        self.fails, self.logged, self.metrics, self.finished = fails, [], [], 0
+
+    def init(self, **kwargs):
+        if self.fails:
+            raise self.errors.Error("api_key not configured")
+        self.settings = kwargs
+        return self
+
+    def define_metric(self, *args, **kwargs):
+        self.metrics.append((args, kwargs))
+
+    def log(self, values):
+        self.logged.append(values)
+
+    def finish(self):
+        self.finished += 1
+
+
+def test_wandb_gets_the_same_scalars_over_env_steps(tmp_path, monkeypatch):
+    fake = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    sink = WandbSink("project", {"seed": 0}, tmp_path / "new")
+    assert fake.settings["mode"] is None  # WANDB_MODE decides
+    assert (tmp_path / "new").is_dir() and fake.settings["dir"] == str(tmp_path / "new")
+    sink.write(row(7, 5.0, a=[1, np.nan]))
+    sink.cut(3)
+    sink.close()
+    sink.close()
+    assert fake.logged == [{"env_steps": 7, "steps_per_second": 5, "wall_seconds": 0.007, "a": 1, "a/member_000": 1}]
+    assert (("*",), {"step_metric": "env_steps"}) in fake.metrics and fake.finished == 1
+
+
+def test_wandb_that_cannot_start_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", FakeWandb(fails=True))
+    with pytest.raises(ConfigError, match=r"api_key not configured.*WANDB_MODE=offline"):
+        WandbSink("p", {}, tmp_path)
+
+
+@pytest.mark.timeout(120)
+def test_wandb_offline_for_real(tmp_path, monkeypatch):
+    if not hasattr(pytest.importorskip("wandb", reason="the extra [wandb] is not installed"), "init"):
+        pytest.skip("`wandb` is a folder here, not the package")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    sink = WandbSink("p", {"seed": 0}, tmp_path)
+    sink.write(row(1))
+    sink.write(row(2))
+    sink.close()
+    assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+
+
+# The terminal
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_progress_prints_plain_lines_where_there_is_no_terminal():
+    stream, clock = io.StringIO(), Clock()
+    sink = ProgressSink(500_000, stream, clock=clock)
+    sink.write(Row(123_456, 1.0, 268_123.0, {"episode_return": np.float32([475.1])}))
+    assert stream.getvalue() == "  123,456 / 500,000 steps  268,000 steps/s  return 475.1  ETA 0:01\n"
+    sink.write(Row(2_000, 2.0, 61_700.0, {"episode_return": np.float32([np.nan])}))
+    sink.close()  # the last row is printed, whenever it came; a row without a return keeps the last one
+    assert stream.getvalue().splitlines()[1].startswith("    2,000 / 500,000 steps  61,700 steps/s  return 475.1")
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_progress_prints_at_a_sane_rate():
+    def lines(seconds, rows):
+        stream, clock = io.StringIO(), Clock()
+        sink = ProgressSink(rows, stream, clock=clock)
+        for i in range(1, rows + 1):
+            clock.now = seconds * i / rows
+            sink.write(Row(i, clock.now, 1000.0, {}))
+        sink.close()
+        return stream.getvalue().splitlines()
+
+    assert 5 <= len(lines(10, 1000)) <= 7
+    assert lines(10, 1000)[-1] == "  1,000 / 1,000 steps  1,000 steps/s  return -  ETA 0:00"
+    assert 300 < len(lines(3600, 36_000)) < 600  # a long run prints less often
+    assert len(lines(0.001, 5)) == 2  # the first and the last
+
+
+def test_progress_shows_the_range_of_several_members():
+    stream = io.StringIO()
+    sink = ProgressSink(100, stream)
+    sink.write(row(50, episode_return=[1, np.nan, 9, np.inf]))
+    assert "return 5.00 (1.00..9.00)" in stream.getvalue()
+
+
+def test_eta_is_per_member_and_follows_the_clock():
+    stream, clock = io.StringIO(), Clock()
+    sink = ProgressSink(1_000_000, stream, clock=clock)
+    metrics = {"episode_return": np.zeros(4, np.float32)}
+    sink.write(Row(1_000, 100.0, 0.0, metrics))  # a warm-up; then the compiler took 50 seconds
+    for i in range(1, 41):  # 4 members at 4,000 steps/s together: each at 1,000, but rows come at 500 (evaluations)
+        clock.now = 3.0 * i
+        sink.write(Row(100_000 + 1_500 * i, 150.0 + 3 * i, 4_000.0, metrics))
+    lines = stream.getvalue().splitlines()
+    assert "ETA" not in lines[0]
+    assert "ETA 14:58" in lines[1]  # (1,000,000 - 101,500) / 1,000
+    assert "ETA 28:00" in lines[-1]  # (1,000,000 - 160,000) / 500
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def no_dumb_terminal(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+def test_progress_is_a_live_bar_on_a_terminal(no_dumb_terminal):
+    stream = Terminal()
+    sink = ProgressSink(500_000, stream)
+    sink.status("compiling")
+    assert "compiling" in stream.getvalue()
+    sink.write(Row(250_000, 1.0, 268_123.0, {"episode_return": np.float32([475.1])}))
+    sink.message("[bold]a message[/bold]")
+    sink.close()
+    text = stream.getvalue()
+    assert "250,000 / 500,000 steps  268,000 steps/s  return 475.1  ETA 0:01" in text
+    assert "[bold]a message[/bold]\n" in text  # as it is, no markup
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # the cursor is given back
+    sink.message("after")
+    assert stream.getvalue().endswith("after\n")
+
+
+def test_a_narrow_terminal_gets_one_line(no_dumb_terminal, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "50")
+    stream = Terminal()
+    sink = ProgressSink(500_000, stream)
+    sink.write(row(250_000, episode_return=[1, 2]))
+    sink.close()
+    assert "\x1b[1A" not in stream.getvalue()  # never moves up: the bar is one line high
+
+
+def test_a_dumb_terminal_gets_plain_lines(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    stream = Terminal()
+    ProgressSink(10, stream).write(row(5))
+    assert "\x1b" not in stream.getvalue() and "5 / 10 steps" in stream.getvalue()
+
+
+def test_messages_and_status_without_a_terminal():
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    sink = ProgressSink(10, stream)
+    sink.status("compiling")
+    sink.message("Größe")  # a stream that cannot hold it
+    stream.seek(0)
+    assert stream.read() == "compiling\nGr??e\n"
+
+
+class Broken(io.StringIO):
+    def write(self, text):
+        raise BrokenPipeError
+
+    flush = write
+
+
+class BrokenTerminal(Broken):
+    encoding = "utf-8"
+
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("stream", [Broken(), BrokenTerminal()])
+def test_progress_never_raises_into_the_run(stream, no_dumb_terminal):
+    sink = ProgressSink(10, stream)
+    for _ in range(3):
+        sink.status("compiling")
+        sink.write(row(5))
+        sink.message("x")
+        sink.flush()
+    sink.close()
+    assert not stream.closed and sys.stdout.write("") == 0  # rich alone would close standard output and exit here
+    closed = io.StringIO()
+    closed.close()
+    ProgressSink(10, closed).write(row(5))
+
+
+def test_progress_survives_rows_that_it_cannot_show():
+    stream = io.StringIO()
+    sink = ProgressSink(10, stream)
+    sink.write(Row(5, 1.0, 1.0, {"episode_return": np.array(["x"])}))
+    sink.write(Row(6, float("nan"), float("nan"), {}))
+    sink.close()
+    assert "5 steps" in stream.getvalue() and "6 / 10 steps  - steps/s" in stream.getvalue()
+
+
+def test_without_standard_error_there_is_no_display(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    display = terminal.Display(10)
+    display.show(1, "text")
+    display.close()
+
+
+def test_a_sink_does_nothing_by_default():
+    sink = Sink()
+    assert [sink.write(row(1)), sink.flush(), sink.cut(0), sink.close()] == [None] * 4

@@ -1,0 +1,140 @@
+"""Action distributions: probabilities that add up, samples that follow them, masks that hold."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from jaxrl_fast import distributions, random
+from jaxrl_fast.distributions import Categorical, MultiCategorical, Normal
+from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
+
+LOGITS = jnp.array([[0.0, 1.0, -2.0, 3.0], [50.0, 50.0, 0.0, -50.0], [0.0, 0.0, 0.0, 0.0]])
+
+
+def softmax(x):
+    e = np.exp(np.asarray(x, np.float64) - np.max(x, -1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def test_categorical_log_prob_and_entropy():
+    dist = Categorical(LOGITS)
+    log_prob = jax.vmap(dist.log_prob, out_axes=1)(jnp.arange(4)[:, None] * jnp.ones(3, jnp.int32))
+    p = softmax(LOGITS)
+    np.testing.assert_allclose(np.exp(log_prob), p, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(np.exp(log_prob).sum(-1), 1, rtol=1e-5)
+    np.testing.assert_allclose(dist.entropy(), stats.entropy(p, axis=-1), rtol=1e-5)
+    np.testing.assert_array_equal(dist.mode(), [3, 0, 0])
+    assert dist.mode().dtype == jnp.int32
+
+
+def test_categorical_gradient_is_one_hot_minus_probabilities():
+    """Written as a product with a one-hot; the gradient must be what indexing would give."""
+    grad = jax.grad(lambda x: Categorical(x).log_prob(jnp.array([2, 0, 3])).sum())(LOGITS)
+    np.testing.assert_allclose(grad, np.eye(4)[[2, 0, 3]] - softmax(LOGITS), atol=1e-6)
+
+
+def test_samples_follow_the_probabilities(key):
+    n = 40_000
+    noise = distributions.draw_noise(key, Discrete(4), (n,))
+    sample = np.asarray(Categorical(LOGITS[0]).sample(noise))
+    assert sample.dtype == np.int32
+    counts = np.bincount(sample, minlength=4)
+    assert stats.chisquare(counts, softmax(LOGITS[0]) * n).pvalue > 1e-3
+
+
+def test_masked_actions_are_never_taken_and_the_rest_adds_up(key):
+    n, actions = 5000, 5
+    keys = random.split(key)
+    mask = jax.random.bernoulli(keys[0], 0.4, (n, actions)).at[:, 2].set(jnp.arange(n) % 3 > 0)
+    mask = mask.at[:, 4].set(mask[:, 4] | ~mask.any(-1))
+    logits = 5.0 * random.normal(keys[1], (n, actions))
+    space = Discrete(actions)
+    dist = distributions.from_outputs(space, logits, mask=mask)
+    noise = distributions.draw_noise(key, space, (n,))
+    rows = np.arange(n)
+    for action in (dist.sample(noise), dist.mode(), distributions.random_action(noise, space, mask)):
+        assert np.asarray(mask)[rows, np.asarray(action)].all()
+    p = np.exp(jax.nn.log_softmax(dist.logits))
+    assert (p[~np.asarray(mask)] == 0).all()
+    expected = np.where(mask, np.exp(logits - logits.max(-1, keepdims=True), dtype=np.float64), 0.0)
+    expected /= expected.sum(-1, keepdims=True)
+    np.testing.assert_allclose(dist.entropy(), stats.entropy(expected, axis=-1), rtol=1e-4, atol=1e-4)
+    action = dist.sample(noise)
+    np.testing.assert_allclose(np.exp(dist.log_prob(action)), expected[rows, np.asarray(action)], rtol=1e-3, atol=1e-6)
+
+    def objective(logits):
+        dist = distributions.from_outputs(space, logits, mask=mask)
+        return dist.entropy().sum() + dist.log_prob(action).sum()
+
+    grad = np.asarray(jax.grad(objective)(logits))
+    assert np.isfinite(grad).all() and (grad[~np.asarray(mask)] == 0).all()
+
+
+def test_uniform_random_action_is_uniform_over_the_legal_ones(key):
+    mask = jnp.array([True, False, True, True, False])
+    noise = distributions.draw_noise(key, Discrete(5), (30_000,))
+    counts = np.bincount(distributions.random_action(noise, Discrete(5), mask), minlength=5)
+    assert counts[1] == counts[4] == 0 and stats.chisquare(counts[[0, 2, 3]]).pvalue > 1e-3
+
+
+def test_multi_categorical_is_a_product(key):
+    space = MultiDiscrete((3, 2, 4))
+    out = jax.random.normal(key, (9,))
+    dist = distributions.from_outputs(space, out)
+    assert isinstance(dist, MultiCategorical) and distributions.num_outputs(space) == 9
+    p = [softmax(x) for x in np.split(np.asarray(out), (3, 5))]
+    every = np.stack(np.meshgrid(*map(np.arange, space.nvec), indexing="ij"), -1).reshape(-1, 3)
+    log_prob = dist.log_prob(jnp.asarray(every))
+    np.testing.assert_allclose(np.exp(log_prob), np.einsum("i,j,k->ijk", *p).reshape(-1), rtol=1e-5)
+    np.testing.assert_allclose(dist.entropy(), sum(stats.entropy(x) for x in p), rtol=1e-5)
+    np.testing.assert_array_equal(dist.mode(), [x.argmax() for x in p])
+    n = 30_000
+    for sample, expected in (
+        (dist.sample(distributions.draw_noise(key, space, (n,))), p),
+        (distributions.random_action(distributions.draw_noise(key, space, (n,)), space), [np.ones(k) / k for k in space.nvec]),
+    ):
+        sample = np.asarray(sample)
+        assert sample.shape == (n, 3) and sample.dtype == np.int32
+        joint = np.bincount(sample @ [8, 4, 1], minlength=24)
+        assert stats.chisquare(joint, np.einsum("i,j,k->ijk", *expected).reshape(-1) * n).pvalue > 1e-3
+
+
+def test_normal_equals_scipy(key, rng):
+    mean, log_std = rng.normal(size=(6, 3)), rng.normal(size=3) * 0.5
+    dist = Normal(jnp.asarray(mean, jnp.float32), jnp.asarray(log_std, jnp.float32))
+    action = rng.normal(size=(6, 3))
+    expected = stats.norm(mean, np.exp(log_std)).logpdf(action).sum(-1)
+    np.testing.assert_allclose(dist.log_prob(jnp.asarray(action, jnp.float32)), expected, rtol=1e-4)
+    np.testing.assert_allclose(dist.entropy(), stats.norm(mean, np.exp(log_std)).entropy().sum(-1), rtol=1e-5)
+    np.testing.assert_array_equal(dist.mode(), dist.mean)
+    grid = np.linspace(-12, 12, 4001, dtype=np.float32)  # integrates to one
+    density = np.exp(Normal(jnp.float32([0.3]), jnp.float32([-0.5])).log_prob(jnp.asarray(grid)[:, None]))
+    assert np.trapezoid(density, grid) == pytest.approx(1, abs=1e-4)
+    noise = distributions.draw_noise(key, Box(-1.0, 1.0, (3,)), (50_000, 6))
+    sample = np.asarray(dist.sample(noise))
+    np.testing.assert_allclose(sample.mean(0), mean, atol=0.05)
+    np.testing.assert_allclose(sample.std(0), np.exp(np.tile(log_std, (6, 1))), rtol=0.03)
+
+
+def test_random_box_actions(key):
+    space = Box((-1.0, 0.0), (1.0, 5.0), (2,))
+    x = np.asarray(distributions.random_action(distributions.draw_noise(key, space, (20_000,)), space))
+    assert x.shape == (20_000, 2) and x.dtype == np.float32
+    for i, (low, high) in enumerate(((-1, 1), (0, 5))):
+        assert x[:, i].min() >= low and x[:, i].max() <= high
+        assert stats.kstest((x[:, i] - low) / (high - low), "uniform").pvalue > 1e-3
+    image = Box(0.0, 1.0, (2, 3))
+    assert distributions.random_action(distributions.draw_noise(key, image, (7,)), image).shape == (7, 2, 3)
+    free = Box(-np.inf, np.inf, (1,))
+    y = np.asarray(distributions.random_action(distributions.draw_noise(key, free, (20_000,)), free))
+    assert stats.kstest(y[:, 0], "norm").pvalue > 1e-3
+
+
+def test_one_hot_select(rng):
+    values, index = rng.normal(size=(4, 5, 6)).astype(np.float32), rng.integers(0, 6, (4, 5))
+    expected = np.take_along_axis(values, index[..., None], -1)[..., 0]
+    np.testing.assert_array_equal(distributions.one_hot_select(jnp.asarray(values), jnp.asarray(index)), expected)

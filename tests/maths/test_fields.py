@@ -1,0 +1,120 @@
+"""Settings: what is a leaf, what is static, and what a bad value is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl_fast import errors, tree
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.fields import check_settings, setting
+
+
+@tree.settings
+class Example:
+    rate: float = setting(0.1, "step size", low=0, open_low=True)
+    share: float = setting(0.5, low=0, high=1)
+    size: int = setting(4, low=2)
+    switch: bool = False
+    widths: tuple[int, ...] = (8, 8)
+    mode: str = setting("a", choices=("apple", "a", "b"))
+    fixed: float = setting(1.0, static=True)
+
+    def __post_init__(self):
+        check_settings(self)
+
+
+BAD = [
+    ("rate", 0, "finite number in (0, inf)"),
+    ("rate", -1.0, "(0, inf)"),
+    ("rate", math.nan, "finite number"),
+    ("rate", math.inf, "finite number"),
+    ("rate", "fast", "a number"),
+    ("rate", None, "a number"),
+    ("rate", True, "a number"),
+    ("rate", np.float32(-2), "(0, inf)"),
+    ("share", 1.5, "[0, 1]"),
+    ("share", -0.1, "[0, 1]"),
+    ("size", 1, "an integer from 2"),
+    ("size", 2.0, "an integer"),
+    ("size", True, "an integer"),
+    ("size", 2**31, "to 2147483647"),
+    ("switch", 1, "True or False"),
+    ("switch", "yes", "True or False"),
+    ("widths", (8, 0), "positive integers"),
+    ("widths", (8, 1.5), "positive integers"),
+    ("widths", 8, "positive integers"),
+    ("mode", "aple", "did you mean 'apple'?"),
+    ("fixed", math.nan, "finite number"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "valid"), BAD)
+def test_a_bad_value_is_named_with_what_would_be_valid(name, value, valid):
+    with pytest.raises(ConfigError) as caught:
+        Example(**{name: value})
+    message = str(caught.value)
+    assert message.startswith(f"{name} = {value!r}") and valid in message
+    assert isinstance(caught.value, ValueError) and caught.value.exit_code == 2
+
+
+def test_good_values_become_plain_python():
+    made = Example(rate=1, share=np.float32(1), size=np.int64(2), switch=np.bool_(True), widths=[3, 4])
+    assert (type(made.rate), type(made.share), type(made.size)) == (float, float, int)
+    assert made.switch is True and made.widths == (3, 4)
+    assert hash(Example()) == hash(Example()) and Example() == Example()
+
+
+def test_floats_are_leaves_and_the_rest_is_static():
+    leaves, structure = jax.tree.flatten(Example())
+    assert leaves == [0.1, 0.5]
+    assert structure == jax.tree.structure(Example(rate=0.2))
+    for other in (Example(size=5), Example(switch=True), Example(widths=(8,)), Example(mode="b"), Example(fixed=2.0)):
+        assert structure != jax.tree.structure(other)
+
+
+def test_a_sweep_needs_no_second_trace_and_tracers_pass_the_checks():
+    traces = []
+
+    @jax.jit
+    def double(example):
+        traces.append(1)
+        return 2 * example.rate
+
+    for rate in (0.1, 0.7, 3.0):
+        assert float(double(Example(rate=rate))) == pytest.approx(2 * rate)
+    assert len(traces) == 1
+    batch = Example(rate=jnp.array([0.1, 0.2]))
+    axes = jax.tree.map(lambda x: 0 if jnp.ndim(x) else None, batch)
+    np.testing.assert_allclose(jax.vmap(double, in_axes=(axes,))(batch), [0.2, 0.4])
+    dataclasses.replace(batch, size=8)
+    jax.tree.map(lambda _: None, batch)  # placeholders must not be looked at
+    jax.tree.map(lambda _: object(), batch)
+
+
+def test_check_float_and_int_edges():
+    errors.check_float("x", 0.0, 0.0, 1.0)
+    errors.check_float("x", 1, 0.0, 1.0)
+    errors.check_float("x", jnp.float32(-5), 0.0, 1.0)  # an array is a leaf of a sweep: not looked at
+    errors.check_int("n", np.int32(1))
+    with pytest.raises(ConfigError, match=r"x = 0.0 .*\(0, 1\]"):
+        errors.check_float("x", 0.0, 0.0, 1.0, open_low=True)
+    with pytest.raises(ConfigError, match="n = 3.0"):
+        errors.check_int("n", 3.0)
+
+
+def test_nearest():
+    assert errors.nearest("cartpole-v1", ["CartPole-v1", "Acrobot-v1"]) == "; did you mean 'CartPole-v1'?"
+    assert errors.nearest("zzz", ["CartPole-v1"]) == ""
+    assert errors.nearest(3, []) == ""
+
+
+def test_errors_have_their_exit_codes():
+    assert errors.RunError("x").exit_code == 1 and errors.NonFiniteError("x").exit_code == 3
+    missing = errors.MissingExtraError("W&B", "wandb")
+    assert "pip install 'jaxrl_fast[wandb]'" in str(missing) and isinstance(missing, ImportError)

@@ -1,0 +1,61 @@
+"""Losses against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl_fast import losses
+
+
+def test_huber_by_hand():
+    error = jnp.array([-3.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0])
+    np.testing.assert_allclose(losses.huber(error), [2.5, 0.5, 0.125, 0.0, 0.125, 0.5, 1.5])
+    np.testing.assert_allclose(losses.huber(error, 2.0), [4.0, 0.5, 0.125, 0.0, 0.125, 0.5, 2.0])
+
+
+def test_huber_gradient_is_the_clipped_error():
+    error = jnp.array([-3.0, -0.5, 0.0, 0.25, 2.0])
+    np.testing.assert_allclose(jax.vmap(jax.grad(losses.huber))(error), np.clip(error, -1, 1))
+
+
+# log ratio, advantage -> loss with clip 0.2
+SURROGATE = [
+    (0.0, 2.0, -2.0),  # first update: ratio 1
+    (np.log(1.1), 2.0, -2.2),  # inside the range
+    (np.log(1.5), 2.0, -2.4),  # a good action made too likely: clipped
+    (np.log(0.5), 2.0, -1.0),  # a good action made unlikely: not clipped
+    (np.log(1.5), -2.0, 3.0),  # a bad action made likely: not clipped
+    (np.log(0.5), -2.0, 1.6),  # a bad action made too unlikely: clipped
+]
+
+
+def test_clipped_surrogate_by_hand():
+    log_ratio, advantage, expected = (jnp.array(x, jnp.float32) for x in zip(*SURROGATE, strict=True))
+    old = jnp.full(log_ratio.shape, -0.7)
+    loss, ratio = jax.jit(losses.clipped_surrogate)(old + log_ratio, old, advantage, 0.2)
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+    np.testing.assert_allclose(ratio, np.exp(log_ratio), rtol=1e-5)
+
+
+def test_a_clipped_sample_has_no_gradient():
+    log_ratio, advantage, _ = (jnp.array(x, jnp.float32) for x in zip(*SURROGATE, strict=True))
+    slope = jax.grad(lambda x: losses.clipped_surrogate(x, 0.0 * x, advantage, 0.2)[0].sum())(log_ratio)
+    clipped = np.array([False, False, True, False, False, True])
+    np.testing.assert_allclose(slope, np.where(clipped, 0.0, -np.exp(log_ratio) * advantage), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("value", "target", "old", "expected"),
+    [
+        (1.0, 3.0, 0.0, 0.5 * 2.8**2),  # clipped to 0.2, farther from the target: the larger loss counts
+        (0.1, 3.0, 0.0, 0.5 * 2.9**2),  # inside the clip
+        (1.0, 0.0, 0.0, 0.5),  # clipped is nearer, the plain loss is larger
+        (-1.0, 1.0, 0.0, 0.5 * 4.0),
+    ],
+)
+def test_value_loss_by_hand(value, target, old, expected):
+    assert float(losses.value_loss(value, target, old, 0.2)) == pytest.approx(expected, rel=1e-6)
+    assert float(losses.value_loss(value, target)) == pytest.approx(0.5 * (value - target) ** 2, rel=1e-6)

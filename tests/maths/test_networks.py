@@ -1,0 +1,121 @@
+"""Networks: which one is chosen, what it is fed, and that a dense layer is one."""
+
+from __future__ import annotations
+
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.networks import MLP, Dense, MinAtarCNN, NatureCNN, make_torso
+from jaxrl_fast.networks.layers import embed, orthogonal
+from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete
+
+CHOICE = [
+    (Box(-1, 1, (4,)), MLP),
+    (Box(-1, 1, ()), MLP),
+    (Box(0, 1, (10, 5)), MLP),
+    (Discrete(5), MLP),
+    (Dict.of(a=Box(0, 1, (84, 84, 3))), MLP),
+    (Box(0, 1, (10, 10, 4), jnp.bool_), MinAtarCNN),
+    (Box(0, 255, (84, 84, 1), jnp.uint8), NatureCNN),
+    (Box(0, 255, (36, 36, 1), jnp.uint8), NatureCNN),
+    (Box(0, 255, (35, 84, 1), jnp.uint8), MinAtarCNN),
+    (Box(0, 1, (3, 3, 2)), MinAtarCNN),
+    (Box(0, 1, (2, 8, 2)), MLP),  # too small for a 3x3 filter
+]
+
+
+@pytest.mark.parametrize(("space", "expected"), CHOICE)
+def test_auto_chooses_by_the_observation_and_what_it_chooses_works(space, expected):
+    torso = make_torso("auto", space, (8,), "relu")
+    assert type(torso) is expected
+    obs = jax.eval_shape(lambda key: space.sample(key, (2, 3)), jax.random.key(0))
+    features, params = jax.eval_shape(torso.init_with_output, jax.random.key(0), obs)
+    assert features.shape == (2, 3, 8) and features.dtype == jnp.float32
+    assert all(x.size > 0 and x.dtype == jnp.float32 for x in jax.tree.leaves(params))
+
+
+def test_named_networks_and_a_users_module():
+    image = Box(0, 1, (10, 10, 4))
+    assert type(make_torso("mlp", image, (8,), "tanh")) is MLP
+    own = nn.Dense(3)
+    assert make_torso(own, image, (8,), "tanh") is own
+    for bad, match in (
+        (("cnn", Box(0, 1, (4,)), (8,), "tanh"), "use 'mlp'"),
+        (("mpl", image, (8,), "tanh"), "did you mean 'mlp'"),
+        (("mlp", image, (8,), "tanhh"), "did you mean 'tanh'"),
+    ):
+        with pytest.raises(ConfigError, match=match):
+            make_torso(*bad)
+
+
+def test_embed_discrete_spaces_as_one_hots():
+    np.testing.assert_array_equal(embed(jnp.array([2, 0]), Discrete(3)), [[0, 0, 1], [1, 0, 0]])
+    out = embed(jnp.array([[1, 2], [0, 0]]), MultiDiscrete((2, 3)))
+    np.testing.assert_array_equal(out, [[0, 1, 0, 0, 1], [1, 0, 1, 0, 0]])
+
+
+def test_embed_scales_integer_boxes_to_the_unit_interval():
+    pixels = jnp.array([[[[0], [255]], [[51], [102]]]], jnp.uint8)
+    space = Box(0, 255, (2, 2, 1), jnp.uint8)
+    np.testing.assert_allclose(embed(pixels, space), [[0, 1, 0.2, 0.4]], rtol=1e-6)
+    assert embed(pixels, space, rank=3).shape == (1, 2, 2, 1)
+    np.testing.assert_allclose(embed(jnp.array([[-2, 2]], jnp.int32), Box(-2, 2, (2,), jnp.int32)), [[0, 1]])
+    flags = embed(jnp.array([[True, False]]), Box(0, 1, (2,), jnp.bool_))
+    assert flags.dtype == jnp.float32 and flags.tolist() == [[1, 0]]
+    np.testing.assert_array_equal(embed(jnp.array([[3.0, -3.0]]), Box(-3, 3, (2,))), [[3, -3]])  # floats stay
+
+
+def test_embed_dict_flattens_by_name_and_leaves_the_mask_out():
+    space = Dict.of(b=Discrete(2), a=Box(0, 1, (2, 2)), action_mask=Box(0, 1, (3,), jnp.bool_))
+    obs = {"a": jnp.arange(4.0).reshape(1, 2, 2), "b": jnp.array([1]), "action_mask": jnp.ones((1, 3), bool)}
+    np.testing.assert_array_equal(embed(obs, space), [[0, 1, 2, 3, 0, 1]])
+
+
+def test_embed_takes_any_batch_and_stacked_frames():
+    space = Box(-1, 1, (2, 3))
+    assert embed(jnp.zeros((5, 4, 2, 3)), space).shape == (5, 4, 6)
+    assert embed(jnp.zeros((5, 2, 12)), space).shape == (5, 24)
+    assert embed(jnp.zeros((5,)), Box(-1, 1, ())).shape == (5, 1)
+
+
+def test_orthogonal(key):
+    for shape in ((6, 4), (4, 6), (3, 3, 2, 8)):
+        w = np.asarray(orthogonal(math.sqrt(2))(key, shape)).reshape(-1, shape[-1])
+        gram = w.T @ w if w.shape[0] >= w.shape[1] else w @ w.T
+        np.testing.assert_allclose(gram, 2 * np.eye(len(gram)), atol=1e-5)
+
+
+def test_dense_is_a_plain_dense_layer_with_its_gradients(key, rng):
+    x = jnp.asarray(rng.normal(size=(5, 7, 3)), jnp.float32)
+    layer = Dense(4)
+    params = layer.init(key, x)
+    kernel, bias = params["params"]["kernel"], params["params"]["bias"]
+    assert kernel.shape == (3, 4) and not np.asarray(bias).any()
+    params = jax.tree.map(lambda p: p + 0.1, params)
+    kernel, bias = (np.asarray(p, np.float64) for p in (params["params"]["kernel"], params["params"]["bias"]))
+    for leading in ((), (5,), (5, 7)):  # one observation, a batch, time and batch
+        part = x[(0,) * (2 - len(leading))]
+        np.testing.assert_allclose(layer.apply(params, part), np.asarray(part, np.float64) @ kernel + bias, rtol=1e-4, atol=1e-6)
+    cotangent = rng.normal(size=(5, 7, 4)).astype(np.float32)
+    grads, dx = jax.grad(lambda p, x: (layer.apply(p, x) * cotangent).sum(), (0, 1))(params, x)
+    np.testing.assert_allclose(grads["params"]["kernel"], np.einsum("abi,abj->ij", x, cotangent), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(grads["params"]["bias"], cotangent.sum((0, 1)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(dx, cotangent @ kernel.T, rtol=1e-4, atol=1e-5)
+
+
+def test_mlp_by_hand(key):
+    space = Box(-1, 1, (3,))
+    torso = MLP(space, (5, 4), "relu")
+    x = jnp.array([[0.3, -0.2, 0.9]])
+    params = torso.init(key, x)
+    h = np.asarray(x)
+    for name in ("Dense_0", "Dense_1"):
+        h = np.maximum(h @ np.asarray(params["params"][name]["kernel"]) + np.asarray(params["params"][name]["bias"]), 0)
+    np.testing.assert_allclose(torso.apply(params, x), h, rtol=1e-5, atol=1e-6)
+    assert MLP(space, ()).apply({}, x).tolist() == x.tolist()  # no layer at all: the observation

@@ -1,0 +1,54 @@
+"""The optimizer against Adam written out in NumPy."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl_fast import optim
+
+PARAMS = {"w": jnp.array([[1.0, 2.0], [3.0, 4.0]]), "b": jnp.array([0.5])}
+
+
+def gradients(step):
+    rng = np.random.default_rng(step)
+    return {"w": rng.normal(size=(2, 2)).astype(np.float32), "b": rng.normal(size=1).astype(np.float32)}
+
+
+@pytest.mark.parametrize("clip", [None, 0.5, 100.0])
+def test_adam_with_global_norm_clipping(clip):
+    rate, eps = 0.1, 1e-5
+    expected = {k: np.asarray(v, np.float64) for k, v in PARAMS.items()}
+    m = {k: 0.0 for k in PARAMS}
+    v = {k: 0.0 for k in PARAMS}
+    tx = optim.adam(clip, eps)
+    params, state = PARAMS, tx.init(PARAMS)
+
+    @jax.jit
+    def step(clip, rate, params, grads, state):  # clip and rate are traced, as in a sweep
+        return optim.apply(optim.adam(clip, eps), rate, params, grads, state)
+
+    for i in range(1, 4):
+        grads = gradients(i)
+        norm = np.sqrt(sum((g.astype(np.float64) ** 2).sum() for g in grads.values()))
+        assert float(optim.global_norm(grads)) == pytest.approx(norm, rel=1e-6)
+        scale = 1.0 if clip is None or norm < clip else clip / norm  # over all parameters at once
+        for name, g in grads.items():
+            g = g.astype(np.float64) * scale
+            m[name] = 0.9 * m[name] + 0.1 * g
+            v[name] = 0.999 * v[name] + 0.001 * g**2
+            direction = (m[name] / (1 - 0.9**i)) / (np.sqrt(v[name] / (1 - 0.999**i)) + eps)
+            expected[name] = expected[name] - rate * direction
+        params, state = step(clip, rate, params, grads, state)
+        for name in PARAMS:
+            np.testing.assert_allclose(params[name], expected[name], rtol=1e-5)
+            assert params[name].dtype == jnp.float32
+
+
+def test_polyak():
+    target, params = {"a": jnp.array([0.0, 4.0])}, {"a": jnp.array([1.0, 8.0])}
+    np.testing.assert_allclose(optim.polyak(target, params, 0.25)["a"], [0.25, 5.0])
+    np.testing.assert_array_equal(optim.polyak(target, params, 1.0)["a"], params["a"])
+    np.testing.assert_array_equal(optim.polyak(target, params, 0.0)["a"], target["a"])

@@ -1,0 +1,183 @@
+"""Returns against plain NumPy loops, over every pattern of terminated and truncated."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl_fast import returns
+
+T = 5
+# Every pattern of (goes on, terminated, truncated) over T steps, one environment each: 3^5 = 243.
+PATTERNS = np.array(list(itertools.product((0, 1, 2), repeat=T))).T
+B = PATTERNS.shape[1]
+TERMINATED, TRUNCATED = PATTERNS == 1, PATTERNS == 2
+DONE = TERMINATED | TRUNCATED
+# (discount, lambda)
+SETTINGS = np.array([(0.9, 0.8), (0.99, 0.95), (1.0, 1.0), (0.9, 1.0), (0.9, 0.0), (0.0, 0.5)], np.float32)
+
+
+@pytest.fixture(scope="module")
+def data():
+    """reward, value, and next_value of a trajectory: the next row's value unless the episode ended there."""
+    rng = np.random.default_rng(0)
+    reward, value, beyond = (rng.normal(size=(T, B)).astype(np.float32) for _ in range(3))
+    shifted = np.concatenate([value[1:], rng.normal(size=(1, B))]).astype(np.float32)
+    return reward, value, np.where(DONE, beyond, shifted).astype(np.float32)
+
+
+def loop_gae(reward, value, next_value, discount, lambda_):
+    out = np.zeros((T, B))
+    for b in range(B):
+        carry = 0.0
+        for t in reversed(range(T)):
+            successor = 0.0 if TERMINATED[t, b] else next_value[t, b]
+            delta = reward[t, b] + discount * successor - value[t, b]
+            carry = delta + (0.0 if DONE[t, b] else discount * lambda_ * carry)
+            out[t, b] = carry
+    return out
+
+
+def loop_lambda_returns(reward, next_value, discount, lambda_):
+    """The definition: a weighted mean of n-step returns, which stop at an episode's end or at the last row."""
+    out = np.zeros((T, B))
+    for t, b in itertools.product(range(T), range(B)):
+        total, weight = 0.0, 1.0
+        partial = 0.0
+        for i in range(t, T):
+            partial += discount ** (i - t) * reward[i, b]
+            n_step = partial + (0.0 if TERMINATED[i, b] else discount ** (i - t + 1) * next_value[i, b])
+            if DONE[i, b] or i == T - 1:
+                total += weight * n_step
+                break
+            total += weight * (1.0 - lambda_) * n_step
+            weight *= lambda_
+        out[t, b] = total
+    return out
+
+
+def both(reward, value, next_value, setting):
+    discount, lambda_ = setting
+    return (
+        returns.gae(reward, TERMINATED, DONE, value, next_value, discount, lambda_),
+        returns.lambda_returns(reward, TERMINATED, DONE, next_value, discount, lambda_),
+    )
+
+
+def test_gae_and_lambda_returns_equal_plain_loops_on_every_pattern(data):
+    reward, value, next_value = data
+    batched = jax.jit(jax.vmap(both, in_axes=(None, None, None, 0)))
+    advantages, lambda_returns = batched(*data, SETTINGS)
+    for i, (discount, lambda_) in enumerate(SETTINGS.astype(np.float64)):
+        expected = loop_gae(reward, value, next_value, discount, lambda_)
+        np.testing.assert_allclose(advantages[i], expected, rtol=1e-5, atol=1e-5)
+        expected = loop_lambda_returns(reward, next_value, discount, lambda_)
+        np.testing.assert_allclose(lambda_returns[i], expected, rtol=1e-5, atol=1e-5)
+        # For values that fit together the two are one thing: G^lambda = A + V.
+        np.testing.assert_allclose(lambda_returns[i], advantages[i] + value, rtol=1e-5, atol=2e-5)
+
+
+def test_with_and_without_jit_and_vmap_agree(data):
+    plain = both(*data, SETTINGS[0])
+    jitted = jax.jit(both)(*data, SETTINGS[0])
+    lane = jax.vmap(both, in_axes=(None, None, None, 0))(*data, SETTINGS[:1])
+    for a, b, c in zip(plain, jitted, lane, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(a, c[0], rtol=1e-6, atol=1e-6)
+
+
+def test_next_value_of_a_terminated_row_is_ignored_even_if_nan(data):
+    reward, value, next_value = data
+    poisoned = np.where(TERMINATED, np.nan, next_value)
+    for clean, dirty in zip(both(*data, SETTINGS[0]), both(reward, value, poisoned, SETTINGS[0]), strict=True):
+        np.testing.assert_array_equal(clean, dirty)
+
+
+def test_a_time_limit_is_not_a_failure():
+    """One step, reward 1, successor worth 10: cut it is worth 1 + gamma 10, terminated 1."""
+    one, ten = jnp.ones((1, 2)), jnp.full((1, 2), 10.0)
+    terminated = jnp.array([[False, True]])
+    advantage = returns.gae(one, terminated, jnp.array([[True, True]]), 0 * one, ten, 0.9, 0.95)
+    np.testing.assert_allclose(advantage, [[10.0, 1.0]])
+
+
+@pytest.mark.parametrize("function", [returns.gae, returns.lambda_returns])
+def test_shapes_that_differ_are_refused(function):
+    x, flags = jnp.ones((3, 2)), jnp.zeros((3, 2), bool)
+    args = (x, flags, flags, x, x[:2]) if function is returns.gae else (x, flags, flags, x[:2])
+    with pytest.raises(AssertionError):
+        function(*args, 0.9, 0.9)
+
+
+def expected_bootstrap(value, last, truncated, successor):
+    shifted = np.concatenate([value[1:], last[None]])
+    return np.where(truncated, successor, shifted)
+
+
+def test_bootstrap_values_on_every_pattern(data):
+    """405 truncated rows, more than one pass of 243."""
+    _, value, _ = data
+    rng = np.random.default_rng(1)
+    last, successor = rng.normal(size=B).astype(np.float32), rng.normal(size=(T, B)).astype(np.float32)
+    assert TRUNCATED.sum() > max(16, B)
+    asked = []
+
+    def value_of(index):
+        asked.append(index.shape)
+        return jnp.asarray(successor).reshape(-1)[index]
+
+    out = jax.jit(lambda v, x: returns.bootstrap_values(v, x, jnp.asarray(TRUNCATED), value_of))(value, last)
+    np.testing.assert_array_equal(out, expected_bootstrap(value, last, TRUNCATED, successor))
+    assert set(asked) == {(B,)}  # a pass is one row an environment
+
+
+def test_bootstrap_values_under_vmap_with_a_different_number_of_truncations_in_every_lane():
+    """From none to all rows: 0 to 8 passes of 16 rows."""
+    rng = np.random.default_rng(2)
+    steps, envs = 64, 2
+    share = np.array([0.0, 0.005, 0.1, 0.5, 0.9, 1.0])
+    truncated = rng.random((6, steps, envs)) < share[:, None, None]
+    value, successor = (rng.normal(size=(6, steps, envs)).astype(np.float32) for _ in range(2))
+    last = rng.normal(size=(6, envs)).astype(np.float32)
+    # Padding of a pass looks up the last row; what it finds there must not leak.
+    successor[:, -1, -1] = np.where(truncated[:, -1, -1], successor[:, -1, -1], np.nan)
+
+    def one(value, last, truncated, successor):
+        return returns.bootstrap_values(value, last, truncated, lambda i: successor.reshape(-1)[i])
+
+    out = jax.jit(jax.vmap(one))(value, last, truncated, successor)
+    for lane in range(6):
+        expected = expected_bootstrap(value[lane], last[lane], truncated[lane], successor[lane])
+        np.testing.assert_array_equal(out[lane], expected)
+        np.testing.assert_array_equal(jax.jit(one)(value[lane], last[lane], truncated[lane], successor[lane]), expected)
+
+
+def test_bootstrap_values_of_fewer_rows_than_a_pass():
+    out = returns.bootstrap_values(
+        jnp.array([[1.0], [2.0]]), jnp.array([3.0]), jnp.array([[True], [False]]), lambda i: 10.0 + i
+    )
+    np.testing.assert_array_equal(out, [[10.0], [3.0]])
+
+
+def test_window_return_equals_a_plain_loop():
+    n = 3
+    use = np.array(list(itertools.product((False, True), repeat=n))).T  # [3, 8]
+    b = use.shape[1]
+    rng = np.random.default_rng(3)
+    reward, boot_value = rng.normal(size=(n, b)), rng.normal(size=b)
+    steps, boot = use.sum(0), np.arange(b) % 2
+    for discount in (0.9, 0.0, 1.0):
+        expected = [
+            sum(discount**i * reward[i, j] for i in range(n) if use[i, j])
+            + discount ** int(steps[j]) * boot[j] * boot_value[j]
+            for j in range(b)
+        ]
+        args = (reward, use, steps.astype(np.int32), boot.astype(np.float32), boot_value)
+        args = [jnp.asarray(a, jnp.float32) if np.issubdtype(a.dtype, np.floating) else jnp.asarray(a) for a in args]
+        np.testing.assert_allclose(returns.window_return(*args, jnp.float32(discount)), expected, rtol=1e-5, atol=1e-6)
+        jitted = jax.jit(returns.window_return)(*args, discount)
+        np.testing.assert_allclose(jitted, expected, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,65 @@
+"""Spaces: bounds, samples, and what makes them usable as static parts of a program."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, zeros
+
+
+def test_discrete_and_multi_discrete_samples_cover_their_range(key):
+    x = Discrete(5).sample(key, (200, 2))
+    assert x.dtype == jnp.int32 and x.shape == (200, 2) and set(np.unique(x)) == set(range(5))
+    space = MultiDiscrete((2, 5))
+    x = np.asarray(space.sample(key, (300,)))
+    assert space.shape == (2,) and x.shape == (300, 2) and x.dtype == np.int32
+    assert set(x[:, 0]) == {0, 1} and set(x[:, 1]) == set(range(5))
+
+
+def test_box_normalises_what_it_is_given():
+    box = Box(np.array([-1, -1]), (1, 2), [2], "float32")
+    assert box == Box(-1.0, (1.0, 2.0), (2,)) and hash(box) == hash(Box(-1.0, (1.0, 2.0), (2,)))
+    low, high = box.bounds()
+    np.testing.assert_array_equal(low, [-1, -1])
+    np.testing.assert_array_equal(high, [1, 2])
+    assert low.dtype == np.float32 and box.shape == (2,) and box.dtype == jnp.dtype("float32")
+    assert Box(0, 1, ()).bounds()[0].shape == ()
+    image = Box(np.zeros((2, 3)), np.arange(6).reshape(2, 3) + 1.0, (2, 3))
+    np.testing.assert_array_equal(image.bounds()[1], np.arange(6).reshape(2, 3) + 1)
+
+
+def test_bounded():
+    assert Box(-1, 1, (2,)).bounded and not Box(-np.inf, 1, (2,)).bounded
+    assert not Box(-3.4e38, 3.4e38, (1,)).bounded  # what Gymnasium writes for "no bound"
+    assert not Box((-1.0, -np.inf), (1.0, np.inf), (2,)).bounded
+
+
+def test_box_samples(key):
+    box = Box((-1.0, 0.0), (1.0, 10.0), (2,))
+    x = np.asarray(box.sample(key, (500,)))
+    assert x.shape == (500, 2) and (x >= [-1, 0]).all() and (x <= [1, 10]).all() and x[:, 1].max() > 9
+    pixels = np.asarray(Box(0, 3, (4, 4, 1), jnp.uint8).sample(key, (50,)))
+    assert pixels.dtype == np.uint8 and set(np.unique(pixels)) == {0, 1, 2, 3}
+    flags = np.asarray(Box(0, 1, (8,), jnp.bool_).sample(key, (100,)))
+    assert flags.dtype == bool and 0.4 < flags.mean() < 0.6
+    assert np.isfinite(Box(-np.inf, np.inf, (3,)).sample(key, (5,))).all()
+
+
+def test_dict(key):
+    space = Dict.of(b=Discrete(3), a=Box(0, 1, (2,)))
+    assert space == Dict.of(a=Box(0, 1, (2,)), b=Discrete(3)) and hash(space) is not None
+    assert space["b"] == Discrete(3) and "a" in space and "c" not in space
+    sample = space.sample(key, (4,))
+    assert {name: x.shape for name, x in sample.items()} == {"a": (4, 2), "b": (4,)}
+    empty = zeros(space, (7,))
+    assert jax.tree.structure(empty) == jax.tree.structure(sample)
+    assert empty["b"].dtype == jnp.int32 and empty["a"].shape == (7, 2)
+
+
+@pytest.mark.parametrize("space", [Discrete(3), MultiDiscrete((2, 3)), Box(0, 255, (2, 2, 3), jnp.uint8)])
+def test_zeros_look_like_samples(space, key):
+    a, b = zeros(space, (3,)), space.sample(key, (3,))
+    assert a.shape == b.shape and a.dtype == b.dtype and not np.asarray(a).any()

@@ -1,0 +1,66 @@
+"""Running moments against NumPy on everything seen so far."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast.statistics import Moments
+
+
+def check(moments, seen):
+    np.testing.assert_allclose(moments.count, len(seen))
+    np.testing.assert_allclose(moments.mean, seen.mean(0), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(moments.m2 / moments.count, seen.var(0), rtol=1e-4, atol=1e-6)
+
+
+def test_batches_of_several_sizes_and_ranks_add_up(rng):
+    moments = Moments.init(jnp.zeros(3))
+    seen = np.zeros((0, 3))
+    update = jax.jit(Moments.update)
+    for shape in ((1,), (7,), (4, 5), (2, 3, 4), (1, 1)):
+        batch = rng.normal(2.0, 3.0, (*shape, 3)).astype(np.float32)
+        seen = np.concatenate([seen, batch.reshape(-1, 3).astype(np.float64)])
+        moments = update(moments, batch)
+        check(moments, seen)
+
+
+def test_a_large_offset_does_not_cancel(rng):
+    """Sums of squares in float32 would lose a variance of 1 at a mean of 10^4."""
+    data = (1e4 + rng.normal(size=(200, 50, 1))).astype(np.float32)
+    moments = jax.lax.scan(lambda m, x: (m.update(x), None), Moments.init(jnp.zeros(1)), data)[0]
+    variance = data.astype(np.float64).reshape(-1).var()
+    np.testing.assert_allclose(float(moments.m2[0] / moments.count), variance, rtol=0.02)
+
+
+def test_trees_scalars_images_and_integers(rng):
+    example = {"a": jnp.zeros(()), "b": (jnp.zeros((2, 2, 1), jnp.uint8), jnp.zeros(3))}
+    batch = {
+        "a": rng.normal(size=(6, 4)).astype(np.float32),
+        "b": (rng.integers(0, 255, (6, 4, 2, 2, 1)).astype(np.uint8), rng.normal(size=(6, 4, 3)).astype(np.float32)),
+    }
+    moments = Moments.init(example).update(batch).update(batch)
+    assert jax.tree.structure(moments.mean) == jax.tree.structure(example) == jax.tree.structure(moments.m2)
+    assert float(moments.count) == 48
+    for mean, m2, x in zip(*map(jax.tree.leaves, (moments.mean, moments.m2, batch)), strict=True):
+        x = x.reshape((24, *mean.shape)).astype(np.float64)
+        np.testing.assert_allclose(mean, x.mean(0), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(m2 / 48, x.var(0), rtol=1e-4)
+
+
+def test_normalize(rng):
+    data = rng.normal(5.0, 2.0, (1000, 2)).astype(np.float32)
+    moments = Moments.init(jnp.zeros(2))
+    np.testing.assert_array_equal(moments.normalize(jnp.asarray(data[:3])), data[:3])  # nothing seen: the identity
+    moments = moments.update(data)
+    out = np.asarray(moments.normalize(data))
+    np.testing.assert_allclose(out.mean(0), 0, atol=1e-4)
+    np.testing.assert_allclose(out.std(0), 1, rtol=1e-4)
+    np.testing.assert_array_equal(moments.normalize(jnp.array([1e9, -1e9])), [10.0, -10.0])
+    assert moments.normalize(jnp.zeros(2, jnp.uint8)).dtype == jnp.float32
+
+
+def test_a_feature_that_never_changes_stays_finite():
+    moments = Moments.init(jnp.zeros(1)).update(jnp.full((5, 1), 3.0)).update(jnp.full((5, 1), 3.0))
+    np.testing.assert_array_equal(moments.normalize(jnp.array([[3.0]])), [[0.0]])
