@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import random, stacking
+from jaxrl_fast import stacking
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.types import Clock, Episodes, Mean, Timestep, Trajectory
@@ -33,9 +33,9 @@ def init(env: Env, algo: Algorithm, key: jax.Array, num_envs: int) -> Actor:
     return Actor(state, stacking.start(obs, env.spec.stack), algo.init_carry(num_envs))
 
 
-def draw(env: Env, algo: Algorithm, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> Noise:
-    env_key, act_key = random.split(key)
-    return Noise(env.draw(env_key, num_steps, num_envs, t), algo.draw(act_key, num_steps, num_envs))
+def draw(env: Env, algo: Algorithm, keys: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> Noise:
+    """`keys` [2]: the environments' and the policy's."""
+    return Noise(env.draw(keys[0], num_steps, num_envs, t), algo.draw(keys[1], num_steps, num_envs))
 
 
 def collect(env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, clock: Clock, mode: str):

@@ -38,7 +38,7 @@ def evaluate(
 
     def block(carry):
         i, actor, score = carry
-        noise = rollout.draw(env, algo, random.fold_in(play_key, i), BLOCK, episodes, jnp.int32(0))
+        noise = rollout.draw(env, algo, random.keys_at(play_key, i, 2), BLOCK, episodes, jnp.int32(0))
         actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, mode)
         done = trajectory.steps.done
         ended_before = jnp.cumsum(done, axis=0) - done > 0

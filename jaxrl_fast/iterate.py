@@ -54,7 +54,7 @@ def init(run: Run, key: jax.Array) -> RunState:
     env_key, agent_key = random.split(random.fold_in(key, 2**32 - 1))
     actor = rollout.init(env, algo, env_key, algo.num_envs)
     agent = algo.init(agent_key)
-    rows = jax.eval_shape(lambda: _collect(run, agent, actor, jax.random.key(0), "random")[1])
+    rows = jax.eval_shape(lambda: _collect(run, agent, actor, jax.random.key(0), "sample")[1])
     episodes = Episodes(jnp.zeros(algo.num_envs, jnp.float32), jnp.zeros(algo.num_envs, jnp.int32))
     state = RunState(agent, actor.env, actor.obs, actor.carry, algo.memory().init(rows), episodes, key)
     return tree.strong(state)
@@ -64,7 +64,7 @@ def _collect(run: Run, agent: Any, actor: rollout.Actor, key: jax.Array, mode: s
     """Actor and rows after one rollout; traced for its shapes only."""
     env, algo = run.env, run.algo
     zero = jnp.int32(0)
-    noise = rollout.draw(env, algo, key, algo.num_steps, algo.num_envs, zero)
+    noise = rollout.draw(env, algo, random.split(key), algo.num_steps, algo.num_envs, zero)
     clock = Clock(zero, zero, jnp.float32(0))
     actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, mode)
     return actor, algo.prepare(agent, trajectory)
@@ -73,11 +73,11 @@ def _collect(run: Run, agent: Any, actor: rollout.Actor, key: jax.Array, mode: s
 def draw(run: Run, root: jax.Array, t: jax.Array) -> Draws:
     """Depends on (root, t) alone: not on the chunk, the log interval or the number of members."""
     env, algo = run.env, run.algo
-    rollout_key, plan_key, update_key = random.split(random.fold_in(root, t), 3)
+    keys = random.keys_at(root, t, 4)
     return Draws(
-        rollout.draw(env, algo, rollout_key, algo.num_steps, algo.num_envs, t),
-        algo.memory().plan(plan_key, algo.updates, t + 1, _clock(run, t)),
-        random.split(update_key, algo.updates),
+        rollout.draw(env, algo, keys[:2], algo.num_steps, algo.num_envs, t),
+        algo.memory().plan(keys[2], algo.updates, t + 1, _clock(run, t)),
+        random.split(keys[3], algo.updates),
     )
 
 

@@ -71,6 +71,19 @@ def fold_in(key: jax.Array, data: jax.Array | int) -> jax.Array:
     return jax.random.wrap_key_data(jnp.stack(pair), impl="threefry2x32")
 
 
+def keys_at(root: jax.Array, t: jax.Array, num: int) -> jax.Array:
+    """The `num` keys of step t (int32, below 2^31) of a run: `split(fold_in(root, t), num)` in one go.
+
+    Counter word 0 is t with its top bit set, so these streams are apart from the ones above.
+    """
+    if not _is_threefry(root):
+        return jax.random.split(jax.random.fold_in(root, t), num)
+    counter = jax.lax.iota(jnp.uint32, num)
+    step = jnp.broadcast_to(jnp.asarray(t).astype(jnp.uint32) | np.uint32(2**31), counter.shape)
+    pair = threefry2x32(*_words(root), step, counter)
+    return jax.random.wrap_key_data(jnp.stack(pair, axis=-1), impl="threefry2x32")
+
+
 def uniform(key: jax.Array, shape: tuple[int, ...] = (), minval=0.0, maxval=1.0) -> jax.Array:
     """float32 in [minval, maxval), of 2^23 equally likely values."""
     mantissa = (bits(key, shape) >> np.uint32(9)) | np.uint32(0x3F800000)
@@ -78,9 +91,13 @@ def uniform(key: jax.Array, shape: tuple[int, ...] = (), minval=0.0, maxval=1.0)
 
 
 def gumbel(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Standard Gumbel, float32: -log(-log(u))."""
-    u = jnp.maximum(uniform(key, shape), np.finfo(np.float32).tiny)
-    return -jnp.log(-jnp.log(u))
+    """Standard Gumbel, float32."""
+    return to_gumbel(uniform(key, shape))
+
+
+def to_gumbel(u: jax.Array) -> jax.Array:
+    """Uniform numbers in [0, 1) as standard Gumbel ones: -log(-log(u))."""
+    return -jnp.log(-jnp.log(jnp.maximum(u, np.finfo(np.float32).tiny)))
 
 
 def normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import collect as rollout
-from jaxrl_fast import tree
+from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_float, check_int
@@ -59,7 +59,7 @@ def _start(env: Env, algo: Algorithm, key: jax.Array) -> rollout.Actor:
 def _step(env: Env, algo: Algorithm, agent: Any, actor: rollout.Actor, key: jax.Array, t: jax.Array):
     """One step of one environment -> (actor, whether the episode ended)."""
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
-    noise = rollout.draw(env, algo, jax.random.fold_in(key, t), 1, 1, clock.iteration)
+    noise = rollout.draw(env, algo, random.keys_at(key, t, 2), 1, 1, clock.iteration)
     actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, "greedy")
     return actor, trajectory.steps.done[0, 0]
 

@@ -84,7 +84,7 @@ class Box:
         if not self.bounded:
             return jax.random.normal(key, shape).astype(self.dtype)
         low, high = self.bounds()
-        if jnp.issubdtype(self.dtype, jnp.integer):
+        if jnp.issubdtype(self.dtype, jnp.integer) or self.dtype == jnp.bool_:
             return jax.random.randint(key, shape, jnp.asarray(low, jnp.int32), jnp.asarray(high, jnp.int32) + 1).astype(
                 self.dtype
             )

@@ -65,6 +65,7 @@ class Algorithm:
             names = " or ".join(s.__name__ for s in self.action_spaces)
             raise ConfigError("environment", spec.name, f"{self.name} needs {names} actions, this has {spec.action}")
         check_int("num_envs * num_steps", self.steps_per_iteration)
+        check_mask(spec)
         bound = dataclasses.replace(self, spec=spec)
         bound.memory()
         getattr(bound, "torso", None)  # refuses a network that does not fit

@@ -107,9 +107,8 @@ class DQN(Algorithm):
         return q if mask is None else jnp.where(mask, q, distributions.ILLEGAL)
 
     def draw(self, key, num_steps, num_envs):
-        action_key, explore_key = random.split(key)
-        noise = distributions.draw_noise(action_key, self.spec.action, (num_steps, num_envs))
-        return noise, random.uniform(explore_key, (num_steps, num_envs))
+        uniform = random.uniform(key, (num_steps, num_envs, 1 + self.spec.action.n))
+        return random.to_gumbel(uniform[..., 1:]), uniform[..., 0]
 
     def act(self, agent, carry, obs, noise, clock, mode):
         noise, explore = noise

@@ -129,11 +129,11 @@ class PPO(Algorithm):
 
     def act(self, agent, carry, obs, noise, clock, mode):
         space = self.spec.action
+        dist = self.policy(agent.params, self.view(agent.moments, obs))
         if mode == "random":
             action = distributions.random_action(noise, space, action_mask(self.spec.observation, obs))
-            return carry, action, ()
-        dist = self.policy(agent.params, self.view(agent.moments, obs))
-        action = dist.mode() if mode == "greedy" else dist.sample(noise)
+        else:
+            action = dist.mode() if mode == "greedy" else dist.sample(noise)
         return carry, action.reshape(action.shape[:1] + space.shape), dist
 
     def prepare(self, agent, trajectory):

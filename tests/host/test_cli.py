@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -186,20 +185,24 @@ def test_help_of_everything(run_cli):
 def test_ctrl_c_saves_and_says_how_to_go_on(run_cli, tmp_path):
     run = tmp_path / "run"
 
+    ended = threading.Event()
+
     def interrupt():
-        for _ in range(600):
+        while not ended.wait(0.1):
             if (run / "metrics.jsonl").exists():
-                break
-            time.sleep(0.1)
-        os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), signal.SIGINT)
+                return
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    code, _, err = run_cli(
-        "train", "ppo", "CartPole-v1", "--total-steps", "5e7", *TINY, "--out", str(run), "--no-tensorboard",
-        "--log-every", "2048", "--chunk-seconds", "0.2",
-    )  # fmt: skip
-    thread.join()
+    try:
+        code, _, err = run_cli(
+            "train", "ppo", "CartPole-v1", "--total-steps", "5e7", *TINY, "--out", str(run), "--no-tensorboard",
+            "--log-every", "2048", "--chunk-seconds", "0.2",
+        )  # fmt: skip
+    finally:
+        ended.set()
+        thread.join()
     assert code == 130
     assert f"go on with: jaxrl-fast train --resume {run}" in err.splitlines()[-1]
     assert "Traceback" not in err and list((run / "checkpoints" / "last").iterdir())

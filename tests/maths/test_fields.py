@@ -89,12 +89,10 @@ def test_a_sweep_needs_no_second_trace_and_tracers_pass_the_checks():
     for rate in (0.1, 0.7, 3.0):
         assert float(double(Example(rate=rate))) == pytest.approx(2 * rate)
     assert len(traces) == 1
-    batch = Example(rate=jnp.array([0.1, 0.2]))
-    axes = jax.tree.map(lambda x: 0 if jnp.ndim(x) else None, batch)
-    np.testing.assert_allclose(jax.vmap(double, in_axes=(axes,))(batch), [0.2, 0.4])
-    dataclasses.replace(batch, size=8)
-    jax.tree.map(lambda _: None, batch)  # placeholders must not be looked at
-    jax.tree.map(lambda _: object(), batch)
+    batch = Example(rate=jnp.array([0.1, 0.2]), share=jnp.array([0.5, 0.5]))
+    np.testing.assert_allclose(jax.vmap(double)(batch), [0.2, 0.4])
+    assert dataclasses.replace(batch, size=8).size == 8
+    jax.tree.map(lambda _: object(), batch)  # a placeholder of a tree transformation is not looked at
 
 
 def test_check_float_and_int_edges():

@@ -1,0 +1,95 @@
+"""What XLA makes of the replay: a ring write in place, and no copy of the store."""
+
+from __future__ import annotations
+
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jaxrl_fast import iterate, tree
+from jaxrl_fast.algorithms.dqn import DQN
+from jaxrl_fast.envs.probes import RewardAtEnd
+from jaxrl_fast.memory import Row, UniformMemory
+from jaxrl_fast.types import Clock
+
+MEMORY = UniformMemory(capacity=4096, num_steps=2, num_envs=4, batch_size=8, n_step=3, stack=2)
+POPULATION = 3
+ENV = RewardAtEnd()
+
+
+def rows(t):
+    flags = jnp.zeros((2, 4), bool)
+    return Row(jnp.full((2, 4, 6), t, jnp.uint8), jnp.zeros((2, 4), jnp.int32), jnp.full((2, 4), 1.0 * t), flags, flags)
+
+
+def chunk(mem, key, t0):
+    """Writes and reads as `iterate.iterations` does: the block's number comes from outside, never from the state."""
+
+    def one(mem, t):
+        mem = MEMORY.add(mem, rows(t), t)
+        x = MEMORY.plan(jax.random.fold_in(key, t), 1, t + 1, Clock(t, t, jnp.float32(0)))
+        window, handle = MEMORY.fetch(mem, tree.take(x, 0))
+        return MEMORY.feedback(mem, handle, window.weight), window.reward.sum() + window.obs.sum()
+
+    return jax.lax.scan(one, mem, t0 + jnp.arange(7, dtype=jnp.int32))
+
+
+@pytest.fixture(scope="module", params=["single", "population"])
+def hlo(request):
+    mem = jax.eval_shape(MEMORY.init, jax.eval_shape(lambda: rows(0)))
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    fn = chunk
+    if request.param == "population":
+        fn = jax.vmap(chunk, in_axes=(0, 0, None))
+        mem, key = jax.eval_shape(lambda m, k: jax.tree.map(lambda x: jnp.stack([x] * POPULATION), (m, k)), mem, key)
+    lowered = jax.jit(fn, donate_argnums=0).lower(mem, key, jax.ShapeDtypeStruct((), jnp.int32))
+    leading = f"{POPULATION}," if request.param == "population" else ""
+    return lowered.compile().as_text(), f"[{leading}{MEMORY.length},4"
+
+
+def copies(text, store):
+    """Instructions whose result is a copy of the store."""
+    return [line.strip() for line in text.splitlines() if re.search(r"= \S*" + re.escape(store) + r"\S* copy\(", line)]
+
+
+def slice_writes(text, store):
+    return re.findall(r"= \S*" + re.escape(store) + r"\S* dynamic-update-slice\(", text)
+
+
+def test_the_ring_is_written_by_slices_never_by_a_scatter(hlo):
+    text, store = hlo
+    assert len(slice_writes(text, store)) == 5  # one a leaf
+    assert not re.search(r"\bscatter\(", text)
+
+
+def test_the_store_is_donated_and_never_copied(hlo):
+    text, store = hlo
+    assert "input_output_alias" in text
+    assert copies(text, store) == []
+
+
+def test_the_search_would_find_a_scatter_and_a_copy():
+    """The same write with the block's number in the state, and without donation."""
+    mem = jax.eval_shape(MEMORY.init, jax.eval_shape(lambda: rows(0)))
+    mem = jax.eval_shape(lambda m: jax.tree.map(lambda x: jnp.stack([x] * POPULATION), m), mem)
+    w = jax.ShapeDtypeStruct((POPULATION,), jnp.int32)
+    text = jax.jit(jax.vmap(lambda mem, w: MEMORY.add(mem, rows(w), w))).lower(mem, w).compile().as_text()
+    store = f"[{POPULATION},{MEMORY.length},4"
+    assert re.search(r"\bscatter\(", text) and not slice_writes(text, store)
+    assert copies(text, store)
+
+
+def test_a_population_of_dqn_keeps_its_replay_in_place():
+    """The whole iteration, as the host loop runs it."""
+    algo = DQN(num_envs=3, buffer_size=6000, batch_size=8, hidden=(8,), learning_starts=30).bind(ENV.spec)
+    run = tree.as_float32(iterate.Run(ENV, algo, 1000.0))
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), POPULATION))
+    state = jax.eval_shape(jax.vmap(lambda k: iterate.init(run, k)), keys)
+    fn = jax.vmap(lambda s, t: iterate.iterations(run, s, t, 50, True), in_axes=(0, None))
+    text = jax.jit(fn, donate_argnums=0).lower(state, jax.ShapeDtypeStruct((), jnp.int32)).compile().as_text()
+    store = f"[{POPULATION},2000,3"
+    assert len(slice_writes(text, store)) == 5 and copies(text, store) == []
+    assert not re.search(r"= \S*" + re.escape(store) + r"\S* scatter\(", text)
+    assert "conditional(" in text  # the target network's period stays a branch: its counter is not batched

@@ -1,0 +1,170 @@
+"""Uniform replay against a plain Python list of every transition that was ever written."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from jaxrl_fast import returns, tree
+from jaxrl_fast.memory import Row, UniformMemory
+from jaxrl_fast.types import Clock
+
+STEPS, ENVS, BLOCKS = 2, 3, 5  # a block, environments, blocks of the ring: 10 rows
+MAX_BLOCKS = 13  # written at most: the ring goes round more than twice
+TIME = MAX_BLOCKS * STEPS
+BATCH, GAMMA = 384, 0.9
+SHAPES = [(1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (3, 3)]  # (n_step, stack)
+
+
+def make(n_step: int, stack: int) -> UniformMemory:
+    return UniformMemory(BLOCKS * STEPS * ENVS + 5, STEPS, ENVS, BATCH, n_step, stack)  # 5: capacity need not divide
+
+
+@functools.cache
+def program(n_step: int, stack: int):
+    """(rows [TIME, ENVS], blocks written, key) -> (where windows start, windows, V by the network, their returns)."""
+    memory = make(n_step, stack)
+
+    def run(rows, value, w, key):
+        blocks = jax.tree.map(lambda x: x.reshape((MAX_BLOCKS, STEPS, *x.shape[1:])), rows)
+        mem = jax.lax.fori_loop(
+            0, w, lambda i, mem: memory.add(mem, tree.take(blocks, i), i), memory.init(tree.take(blocks, 0))
+        )
+        x = tree.take(memory.plan(key, 1, w, Clock(w, w, jnp.float32(0))), 0)
+        window, handle = memory.fetch(mem, x)
+        boot_value = value.reshape(-1)[window.boot_obs[:, -1]]
+        ret = returns.window_return(window.reward, window.use, window.steps, window.boot, boot_value, GAMMA)
+        return handle, window, ret
+
+    return jax.jit(run)
+
+
+def history(ends: np.ndarray, seed: int):
+    """Rows [TIME, ENVS] whose observation is their number, and values that fit: r = V(s) - gamma V(s').
+
+    Where an episode is cut, V(s') is that of a state that is in no row; where it terminates, it is 0.
+    """
+    rng = np.random.default_rng(seed)
+    terminated, truncated = ends == 1, ends == 2
+    value = rng.normal(size=(TIME, ENVS))
+    successor = np.concatenate([value[1:], rng.normal(size=(1, ENVS))])
+    successor = np.where(truncated, rng.normal(size=(TIME, ENVS)), np.where(terminated, 0.0, successor))
+    reward = (value - GAMMA * successor).astype(np.float32)
+    number = np.arange(TIME * ENVS, dtype=np.int32).reshape(TIME, ENVS)
+    row = Row(number[..., None], (7 * number) % 5, reward, terminated, truncated)
+    return jax.tree.map(jnp.asarray, row), value.astype(np.float32)
+
+
+def stacked(number, done, time, env, stack):
+    """The last `stack` frames at (time, env) by a plain walk, the episode's first repeated."""
+    frames = [number[time, env]]
+    for _ in range(stack - 1):
+        if time > 0 and not done[time - 1, env]:
+            time -= 1
+        frames.append(number[time, env])
+    return frames[::-1]
+
+
+def expected_window(row, time, env, n_step, stack):
+    number, done = row.obs[..., 0], row.terminated | row.truncated
+    use, boot = np.zeros(n_step, bool), 1.0
+    at = time
+    for i in range(n_step):
+        if row.truncated[at, env]:
+            break
+        use[i] = True
+        at += 1
+        if row.terminated[at - 1, env]:
+            boot = 0.0
+            break
+    boot_obs = stacked(number, done, at, env, stack) if boot else None
+    return use, at - time, boot, boot_obs, stacked(number, done, time, env, stack)
+
+
+def check(ends, w, n_step, stack, seed=0):
+    row, value = history(ends, seed)
+    (where, env), window, ret = program(n_step, stack)(row, value, jnp.int32(w), jax.random.key(seed))
+    row = jax.tree.map(np.asarray, row)
+    window, where, env, ret = jax.tree.map(np.asarray, (window, where, env, ret))
+    oldest, newest, length = max(0, w - BLOCKS) * STEPS, w * STEPS - 1, BLOCKS * STEPS
+    times = oldest + (where - oldest) % length
+    starts = set(zip(times.tolist(), env.tolist(), strict=True))
+    # Every start whose stack and window are written, and nothing else: neither unwritten, nor across the head.
+    assert starts == {(t, b) for t in range(oldest + stack - 1, newest - n_step + 1) for b in range(ENVS)}
+    for i, (t, b) in enumerate(zip(times, env, strict=True)):
+        use, steps, boot, boot_obs, obs = expected_window(row, t, b, n_step, stack)
+        assert window.obs[i].tolist() == obs
+        assert window.action[i] == row.action[t, b]
+        assert window.use[:, i].tolist() == use.tolist() and window.steps[i] == steps and window.boot[i] == boot
+        assert window.weight[i] == float(not row.truncated[t, b])
+        if boot:
+            assert window.boot_obs[i].tolist() == boot_obs
+        np.testing.assert_array_equal(window.reward[use, i], row.reward[t : t + n_step, b][use])
+        # Unbiased: with true values every return is the value of its start, whatever was cut or ended on the way.
+        if window.weight[i]:
+            assert ret[i] == pytest.approx(value[t, b], abs=2e-5)
+        elif steps == 0:
+            assert boot == 1.0  # nothing but its own value: no gradient even without the weight
+
+
+@pytest.mark.parametrize(("n_step", "stack"), SHAPES)
+def test_no_end_and_all_ends(n_step, stack):
+    for kind in (0, 1, 2):
+        for w in (-(-(n_step + stack) // STEPS), BLOCKS, BLOCKS + 1, MAX_BLOCKS):
+            check(np.full((TIME, ENVS), kind), w, n_step, stack)
+
+
+@pytest.mark.parametrize(("n_step", "stack"), SHAPES)
+@settings(derandomize=True, deadline=None, max_examples=12, database=None)
+@given(data=st.data())
+def test_windows_equal_brute_force(n_step, stack, data):
+    w = data.draw(st.integers(-(-(n_step + stack) // STEPS), MAX_BLOCKS), label="blocks written")
+    seed = data.draw(st.integers(0, 2**16), label="seed")
+    share = data.draw(st.sampled_from([0.05, 0.2, 0.5, 0.9]), label="share of ends")
+    kinds = data.draw(st.sampled_from([(1, 2), (2,), (1,)]), label="kinds of ends")
+    rng = np.random.default_rng(seed)
+    ends = np.where(rng.random((TIME, ENVS)) < share, rng.choice(kinds, (TIME, ENVS)), 0)
+    check(ends, w, n_step, stack, seed)
+
+
+def test_starts_are_uniform(clock):
+    for w in (3, BLOCKS, 12):
+        row, env = make(2, 2).plan(jax.random.key(w), 40, jnp.int32(w), clock())
+        row, env = np.asarray(row), np.asarray(env)
+        assert row.shape == (40, BATCH)
+        _, counts = np.unique(row * ENVS + env, return_counts=True)
+        assert len(counts) == (min(w, BLOCKS) * STEPS - 3) * ENVS
+        assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_the_store_is_single_frames_and_nothing_twice():
+    """84x84 uint8 with stacks of four: 7,070 bytes a transition where a stacked store with successors takes 56,462."""
+    memory = UniformMemory(1000, 10, 4, 32, n_step=3, stack=4)
+    shape = lambda *s, dtype: jax.ShapeDtypeStruct((10, 4, *s), dtype)  # noqa: E731
+    rows = Row(
+        shape(84, 84, 1, dtype=jnp.uint8), shape(dtype=jnp.int32), shape(dtype=jnp.float32),
+        shape(dtype=jnp.bool_), shape(dtype=jnp.bool_),
+    )  # fmt: skip
+    mem = jax.eval_shape(memory.init, rows)
+    assert tree.nbytes(mem) == 1000 * (84 * 84 + 4 + 4 + 1 + 1)
+    assert mem.obs.dtype == jnp.uint8 and mem.obs.shape == (250, 4, 84, 84, 1)
+
+
+def test_rows_may_be_trees(clock):
+    memory = UniformMemory(12, 2, 2, 5)
+    obs = {"a": jnp.ones((2, 2, 3)), "b": jnp.arange(4).reshape(2, 2)}
+    flags = jnp.zeros((2, 2), bool)
+    rows = Row(obs, {"u": jnp.ones((2, 2, 1))}, jnp.ones((2, 2)), flags, flags)
+    mem = memory.init(rows)
+    for w in range(2):
+        mem = memory.add(mem, rows, jnp.int32(w))
+    window, _ = memory.fetch(mem, tree.take(memory.plan(jax.random.key(0), 1, jnp.int32(2), clock()), 0))
+    assert window.obs["a"].shape == (5, 3) and window.boot_obs["b"].shape == (5,) and window.action["u"].shape == (5, 1)
+    np.testing.assert_array_equal(window.obs["a"], 1.0)
