@@ -175,7 +175,9 @@ def _eval(argv: list[str]) -> None:
         Option("seed", "int", 0, "seed of these episodes"),
         Option("which", "str", "auto", "checkpoint; auto is the best where there is one", metavar="{auto,best,last}"),
         Option("member", "int", None, "member of a population", hint="default: the one that evaluated best"),
-        Option("mode", "str", None, "how actions are chosen", metavar="{greedy,sample}", hint="default: as in training"),
+        Option(
+            "mode", "str", None, "how actions are chosen", metavar="{greedy,sample}", hint="default: as in training"
+        ),
         IMPORT,
     ]
     given = parse(f"{PROG} eval RUN", "Play episodes with a trained agent.", options, flags)
@@ -227,7 +229,13 @@ def _plot(argv: list[str]) -> None:
         rows[label if len(runs) == 1 else f"{label} ({run})"] = read_jsonl(path / "metrics.jsonl")
     metric = given.get("metric", "episode_return")
     name = "curve" if metric == "episode_return" else metric.replace("/", "_")
-    out = Path(given["out"]) if "out" in given else Path(runs[0]) / f"{name}.png" if len(runs) == 1 else Path("curves.png")
+    out = (
+        Path(given["out"])
+        if "out" in given
+        else Path(runs[0]) / f"{name}.png"
+        if len(runs) == 1
+        else Path("curves.png")
+    )
     if out.is_dir():
         raise ConfigError("--out", str(out), "a file name that ends in .png, .svg or .pdf; this is a directory")
     try:

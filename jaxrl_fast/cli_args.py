@@ -10,6 +10,7 @@ import ast
 import contextlib
 import dataclasses
 import io
+import itertools
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -76,7 +77,7 @@ def parse(prog: str, description: str, options: Sequence[Option], argv: Sequence
         if option.kind == "bool":
             if value != option.default:
                 given[option.key] = value
-        elif value not in (_UNSET, (_UNSET,), ()) or option.kind == "ints" and value == ():
+        elif value not in (_UNSET, (_UNSET,), ()) or (option.kind == "ints" and value == ()):
             given[option.key] = convert(option.flag, option.kind, value)
     return given
 
@@ -122,7 +123,7 @@ def is_flag(token: str) -> bool:
 
 
 def positionals(argv: Sequence[str], limit: int, switches: Iterable[str] = ()) -> tuple[list[str], list[str]]:
-    """(up to `limit` arguments that are no flag's value, the rest). They stand before any `--algo.` or `--env.` flag."""
+    """(up to `limit` arguments that are no flag's value, the rest); none is looked for behind `--algo.` or `--env.`."""
     found: list[str] = []
     rest: list[str] = []
     alone = {"-h", "--help", *switches}
@@ -143,7 +144,7 @@ def positionals(argv: Sequence[str], limit: int, switches: Iterable[str] = ()) -
 
 def peek(argv: Sequence[str], flag: str) -> list[str]:
     """The values given for a flag, before the command line is parsed."""
-    after = [v for f, v in zip(argv, argv[1:], strict=False) if f == flag and not is_flag(v)]
+    after = [v for f, v in itertools.pairwise(argv) if f == flag and not is_flag(v)]
     return after + [a.partition("=")[2] for a in argv if a.startswith(flag + "=")]
 
 

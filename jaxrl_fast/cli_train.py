@@ -152,7 +152,9 @@ def _environment_options(plan: Plan) -> list[Option]:
     options = []
     for name, default in registry.settings_of(plan.environment).items() if plan.environment else ():
         hint = _hint(plan, plan.env, name, default)
-        options.append(Option(name, kind_of_value(default), plan.env.get(name, default), _ENV_HELP.get(name, ""), hint, "env"))
+        options.append(
+            Option(name, kind_of_value(default), plan.env.get(name, default), _ENV_HELP.get(name, ""), hint, "env")
+        )
     return options
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -38,6 +39,7 @@ def draw(env: Env, algo: Algorithm, keys: jax.Array, num_steps: int, num_envs: i
     return Noise(env.draw(keys[0], num_steps, num_envs, t), algo.draw(keys[1], num_steps, num_envs))
 
 
+@functools.partial(jax.jit, static_argnames="mode")  # traced once, though `init` asks for its shapes too
 def collect(env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, clock: Clock, mode: str):
     """Step the environments once for every row of `noise` -> (Actor, Trajectory [T, B])."""
     stack = env.spec.stack

@@ -106,7 +106,7 @@ def from_outputs(space: Space, out: jax.Array, log_std: jax.Array | None = None,
         cuts = [sum(space.nvec[: i + 1]) for i in range(len(space.nvec) - 1)]
         return MultiCategorical(tuple(Categorical(part) for part in jnp.split(out, cuts, axis=-1)))
     assert isinstance(space, Box)
-    return Normal(out, log_std)
+    return Normal(out, jnp.broadcast_to(log_std, out.shape))  # a rollout stacks both over time
 
 
 def random_action(noise: Any, space: Space, mask: jax.Array | None = None) -> jax.Array:

@@ -7,6 +7,7 @@ so that `cond(t % k)` stays a branch and ring-buffer writes stay slices.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -110,12 +111,28 @@ def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool
         if algo.updates == 1:
             (agent, mem), updated = one((agent, mem), tree.take(xs, 0))
         else:
-            (agent, mem), updated = jax.lax.scan(one, (agent, mem), xs)
-            updated = jax.tree.map(lambda x: x.sum(0), updated)
+            (agent, mem), updated = scan_sum(one, (agent, mem), xs)
         agent = algo.finish(agent, rows)
         metrics = metrics | updated
     state = RunState(agent, actor.env, actor.obs, actor.carry, memory.retain(mem), episodes, state.key)
     return state, metrics
+
+
+def scan_sum(f, carry: Any, xs: Any) -> tuple[Any, Metrics]:
+    """`lax.scan` of f(carry, x) -> (carry, metrics) that adds the metrics up.
+
+    They leave the loop as one vector: a dozen scalars would be a dozen arrays to write in every step.
+    """
+    structure = None
+
+    def body(carry, x):
+        nonlocal structure
+        carry, metrics = f(carry, x)
+        leaves, structure = jax.tree.flatten(metrics)
+        return carry, jnp.stack(leaves)
+
+    carry, rows = jax.lax.scan(body, carry, xs)
+    return carry, jax.tree.unflatten(structure, list(rows.sum(0)))
 
 
 # Bytes of randomness that are drawn ahead for several iterations at once: small rollouts gain from one batched draw,
@@ -123,6 +140,7 @@ def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool
 DRAW_AHEAD_BYTES = 2**18
 
 
+@functools.partial(jax.jit, static_argnames=("count", "learn"))  # so that asking for its shapes traces it only once
 def iterations(run: Run, state: RunState, t0: jax.Array, count: int, learn: bool) -> tuple[RunState, Metrics]:
     """`count` (static) iterations from t0 -> (state, metrics summed over them). A log row."""
     shapes = jax.eval_shape(lambda: draw(run, jax.random.key(0), jnp.int32(0)))
@@ -136,15 +154,13 @@ def iterations(run: Run, state: RunState, t0: jax.Array, count: int, learn: bool
     def several(state, first):
         ts = first + jnp.arange(block, dtype=jnp.int32)
         draws = jax.vmap(lambda t: draw(run, state.key, t))(ts)
-        state, metrics = jax.lax.scan(one, state, (draws, ts))
-        return state, jax.tree.map(lambda x: x.sum(0), metrics)
+        return scan_sum(one, state, (draws, ts))
 
     def single(state, t):
         return iteration(run, state, draw(run, state.key, t), t, learn)
 
     starts = t0 + jnp.arange(0, count, block, dtype=jnp.int32)
-    state, metrics = jax.lax.scan(several if block > 1 else single, state, starts)
-    return state, jax.tree.map(lambda x: x.sum(0), metrics)
+    return scan_sum(several if block > 1 else single, state, starts)
 
 
 def warmup(run: Run, state: RunState) -> tuple[RunState, Metrics]:

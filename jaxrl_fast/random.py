@@ -19,15 +19,19 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
 
 
+@jax.jit  # traced once a shape
 def threefry2x32(k0: jax.Array, k1: jax.Array, x0: jax.Array, x1: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Twenty rounds of threefry on two words of counter under two words of key, all uint32."""
-    keys = (k0, k1, k0 ^ k1 ^ _PARITY)
-    x0, x1 = x0 + keys[0], x1 + keys[1]
+    add, xor, full = jax.lax.add, jax.lax.bitwise_xor, lambda x: jax.lax.full_like(x0, x)  # jnp traces ten times slower
+    k0, k1 = jnp.broadcast_to(k0, x0.shape), jnp.broadcast_to(k1, x0.shape)
+    keys = (k0, k1, xor(xor(k0, k1), full(_PARITY)))
+    x0, x1 = add(x0, keys[0]), add(x1, keys[1])
     for i in range(5):
         for r in _ROTATIONS[i % 2]:
-            x0 = x0 + x1
-            x1 = x0 ^ ((x1 << np.uint32(r)) | (x1 >> np.uint32(32 - r)))
-        x0, x1 = x0 + keys[(i + 1) % 3], x1 + keys[(i + 2) % 3] + np.uint32(i + 1)
+            x0 = add(x0, x1)
+            left, right = jax.lax.shift_left(x1, full(r)), jax.lax.shift_right_logical(x1, full(32 - r))
+            x1 = xor(x0, jax.lax.bitwise_or(left, right))
+        x0, x1 = add(x0, keys[(i + 1) % 3]), add(add(x1, keys[(i + 2) % 3]), full(i + 1))
     return x0, x1
 
 

@@ -78,22 +78,20 @@ def window_return(
     return jnp.tensordot(powers, reward * use, 1) + discount**steps * boot * boot_value
 
 
-def bootstrap_values(value: jax.Array, last_value: jax.Array, truncated: jax.Array, value_of) -> jax.Array:
+def bootstrap_values(value: jax.Array, last_value: jax.Array, truncated: jax.Array, value_at) -> jax.Array:
     """V of the true successor of every row, [T, B], evaluating the network only where it was not evaluated before.
 
-    value [T, B]: V(obs_t).  last_value [B]: V(last_obs).  truncated: bool [T, B].  value_of(index int [m]) -> [m]: V of
-    the successors of flat rows t * B + b.  Where the episode went on, V(next_obs_t) is the next row's value. Truncated
-    rows are looked up in passes of max(16, B), as many as there are (all environments cut together are one pass).
+    value [T, B]: V(obs_t).  last_value [B]: V(last_obs).  truncated: bool [T, B].  value_at(t) -> [B]: V of the true
+    successors of the rows of time t (traced int32).  Where the episode went on, V(next_obs_t) is the next row's value;
+    times at which something was truncated are looked up one after the other, as many as there are. A `while_loop`, not
+    a `cond`: under `vmap` a cond would evaluate every time step for everyone.
     """
-    rows = value.size
-    lanes = min(max(16, value.shape[1]), rows)
     shifted = jnp.concatenate([value[1:], last_value[None]])
 
     def body(state):
         todo, out = state
-        index = jnp.nonzero(todo, size=lanes, fill_value=rows)[0]
-        found = value_of(jnp.minimum(index, rows - 1))
-        return todo.at[index].set(False, mode="drop"), out.at[index].set(found, mode="drop")
+        t = jnp.argmax(todo).astype(jnp.int32)
+        row = jnp.where(truncated[t], value_at(t), out[t])
+        return todo.at[t].set(False), jax.lax.dynamic_update_slice_in_dim(out, row[None], t, 0)
 
-    start = (truncated.reshape(-1), shifted.reshape(-1))
-    return jax.lax.while_loop(lambda s: jnp.any(s[0]), body, start)[1].reshape(value.shape)
+    return jax.lax.while_loop(lambda s: jnp.any(s[0]), body, (jnp.any(truncated, axis=1), shifted))[1]

@@ -54,12 +54,11 @@ def observations(trajectory: Trajectory, k: int) -> Any:
     return jax.tree.map(lambda first, xs: jnp.concatenate([first[None], xs]), trajectory.first_obs, tail)
 
 
-def successors(trajectory: Trajectory, k: int, index: jax.Array) -> Any:
-    """The true successor observations of the flat rows `index` int [m] (t * B + b), as the agent would see them."""
-    frame = tree.take(tree.merge_axes(trajectory.steps.next_obs), index)
-    if k == 1:
-        return frame
-    return push(tree.take(tree.merge_axes(observations(trajectory, k)), index), frame, k)
+def successors(trajectory: Trajectory, k: int, t: jax.Array) -> Any:
+    """The true successor observations of time t (traced), [B, ..., k C], as the agent would see them."""
+    at = lambda xs: jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, t, 0, keepdims=False), xs)  # noqa: E731
+    frame = at(trajectory.steps.next_obs)
+    return frame if k == 1 else push(at(observations(trajectory, k)), frame, k)
 
 
 def example(spec: EnvSpec, batch: tuple[int, ...] = (1,)) -> Any:

@@ -57,9 +57,11 @@ class DQN(Algorithm):
 
     def __post_init__(self):
         super().__post_init__()
-        need = (self.n_step + 1) * self.steps_per_iteration
+        stack = self.spec.stack if self.spec else 1
+        need = (self.n_step + stack) * self.steps_per_iteration
         if self.buffer_size < need:
-            raise ConfigError("buffer_size", self.buffer_size, f"at least (n_step + 1) * num_envs * num_steps = {need}")
+            valid = f"at least (n_step + {stack}) * num_envs * num_steps = {need}"
+            raise ConfigError("buffer_size", self.buffer_size, valid)
 
     @property
     def updates(self) -> int:

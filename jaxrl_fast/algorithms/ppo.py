@@ -15,7 +15,7 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
 from jaxrl_fast.networks import Dense, make_torso
-from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
+from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 from jaxrl_fast.statistics import Moments
 from jaxrl_fast.types import Mean
 
@@ -106,8 +106,8 @@ class PPO(Algorithm):
         return Agent(params, self.optimizer.init(params), moments)
 
     def view(self, moments: Any, obs: Any) -> Any:
-        """The observation as the networks see it."""
-        return moments.normalize(obs) if self.normalize_observations else obs
+        """The observation as the networks see it: float features normalised; images, integers and masks as they are."""
+        return normalized(self.spec.observation, moments.normalize(obs), obs) if self.normalize_observations else obs
 
     def policy(self, params: Any, obs: Any, features: Any = None) -> Any:
         features = self.torso.apply(params["actor"], obs) if features is None else features
@@ -144,8 +144,8 @@ class PPO(Algorithm):
         action = steps.action.reshape(steps.reward.shape + (-1,)) if isinstance(self.spec.action, Box) else steps.action
         last = self.value(agent.params, self.view(agent.moments, trajectory.last_obs))
         next_value = returns.bootstrap_values(
-            value, last, steps.truncated, lambda index: self.value(
-                agent.params, self.view(agent.moments, stacking.successors(trajectory, self.spec.stack, index))
+            value, last, steps.truncated, lambda t: self.value(
+                agent.params, self.view(agent.moments, stacking.successors(trajectory, self.spec.stack, t))
             ),
         )  # fmt: skip
         advantage = returns.gae(
@@ -183,3 +183,10 @@ class PPO(Algorithm):
         if not self.normalize_observations:
             return agent
         return agent._replace(moments=agent.moments.update(rows.obs))
+
+
+def normalized(space: Space, normal: Any, raw: Any) -> Any:
+    """`normal` where the space is a float Box, `raw` elsewhere."""
+    if isinstance(space, Dict):
+        return {name: normalized(child, normal[name], raw[name]) for name, child in space.items}
+    return normal if isinstance(space, Box) and jnp.issubdtype(space.dtype, jnp.floating) else raw

@@ -71,7 +71,7 @@ class Env:
         done = outcome.terminated | outcome.truncated
         state = tree.where(done, fresh_state, state)
         obs = tree.where(done, fresh_obs, outcome.next_obs)
-        return tree.strong((state, obs)) + (outcome,)
+        return (*tree.strong((state, obs)), outcome)
 
     def render(self, state: Any) -> Any:
         """One state (no batch axis), on the host -> an RGB image, uint8 [H, W, 3] NumPy; None if it can't be drawn."""

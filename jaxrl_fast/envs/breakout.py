@@ -48,8 +48,9 @@ class Breakout(Env):
     @property
     def spec(self) -> EnvSpec:
         obs = Box(0.0, 1.0, (10, 10, 4), jnp.uint8)
-        return EnvSpec("Breakout-MinAtar", obs, Discrete(3 if self.use_minimal_action_set else 6),
-                       self.max_steps_in_episode)
+        return EnvSpec(
+            "Breakout-MinAtar", obs, Discrete(3 if self.use_minimal_action_set else 6), self.max_steps_in_episode
+        )
 
     def draw_reset(self, key, shape):
         return jax.random.bernoulli(key, 0.5, shape)  # the side that the ball starts from

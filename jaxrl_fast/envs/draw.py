@@ -1,4 +1,4 @@
-"""Small pictures for `Env.render`: shapes in world coordinates, and grids of channels. On the host, NumPy and Pillow."""
+"""Small pictures for `Env.render`: shapes in world coordinates, and grids of channels. NumPy and Pillow, no device."""
 
 from __future__ import annotations
 

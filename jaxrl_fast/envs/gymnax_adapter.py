@@ -171,14 +171,16 @@ class GymnaxEnv(Env):
         return draw.grid(np.asarray(picture), cell=20 if max(space.shape[:2]) <= 13 else 8)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _constructed(name: str, kwargs: tuple[tuple[str, Any], ...]) -> Any:
     """gymnax's object, one a set of constructor arguments: it is static by identity."""
     listed = {k: list(v) if isinstance(v, tuple) else v for k, v in kwargs}
     try:
         return gymnax_import.gymnax().registration.make(name, **listed)[0]
     except (ValueError, TypeError, AssertionError, IndexError) as error:
-        raise ConfigError(f"env ({name})", listed, f"arguments that gymnax accepts ({error or 'assertion failed'})")
+        raise ConfigError(
+            f"env ({name})", listed, f"arguments that gymnax accepts ({error or 'assertion failed'})"
+        ) from None
 
 
 def defaults(name: str) -> dict[str, Any]:
@@ -187,7 +189,7 @@ def defaults(name: str) -> dict[str, Any]:
     return {**constructor, **{k: v for k, v in params.items() if k not in constructor}}
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _defaults(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     if name in LEFT_OUT:
         raise ConfigError("environment", name, LEFT_OUT[name])

@@ -56,8 +56,9 @@ class _Car(Env):
         canvas.line(list(zip(xs, height(xs), strict=True)), draw.BLACK, 0.012)
         goal = float(self.goal_position)
         canvas.line([(goal, height(goal)), (goal, height(goal) + 0.2)], draw.BLACK, 0.008)
-        canvas.polygon([(goal, height(goal) + 0.2), (goal + 0.07, height(goal) + 0.17), (goal, height(goal) + 0.14)],
-                       draw.ORANGE)
+        canvas.polygon(
+            [(goal, height(goal) + 0.2), (goal + 0.07, height(goal) + 0.17), (goal, height(goal) + 0.14)], draw.ORANGE
+        )
         slope = math.atan(0.45 * 3 * math.cos(3 * position))
         along, up = (math.cos(slope), math.sin(slope)), (-math.sin(slope), math.cos(slope))
 

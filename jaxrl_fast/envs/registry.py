@@ -33,10 +33,10 @@ _PROBES: dict[str, str] = {
     "probe/action-reward": f"{_ENVS}.probes:ActionReward",
     "probe/truncated-only": f"{_ENVS}.probes:TruncatedOnly",
     "probe/named-action": f"{_ENVS}.probes:NamedAction",
-    "probe/continuous": f"{_ENVS}.probes:Continuous",
-    "probe/multi-discrete": f"{_ENVS}.probes:MultiDiscreteAction",
-    "probe/masked": f"{_ENVS}.probes:Masked",
-    "probe/dict": f"{_ENVS}.probes:DictObservation",
+    "probe/continuous": f"{_ENVS}.probes_spaces:Continuous",
+    "probe/multi-discrete": f"{_ENVS}.probes_spaces:MultiDiscreteAction",
+    "probe/masked": f"{_ENVS}.probes_spaces:Masked",
+    "probe/dict": f"{_ENVS}.probes_spaces:DictObservation",
 }
 _GYMNAX: tuple[str, ...] = (
     "Asterix-MinAtar", "Freeway-MinAtar", "Seaquest-MinAtar", "SpaceInvaders-MinAtar",
@@ -107,7 +107,7 @@ def make(name: str, **settings: Any) -> Env:
         return _build(name, frozen)  # an array among the settings (a sweep): it cannot be a key of the cache
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _cached(name: str, factory: Factory, items: tuple[tuple[str, type, Any], ...]) -> Env:
     return _build(name, {k: v for k, _, v in items})
 
@@ -121,6 +121,7 @@ def _build(name: str, settings: dict[str, Any]) -> Env:
     if dataclasses.is_dataclass(env):
         check_settings(env, "env.")
     env = wrappers.wrap(env, **common)
+    _ = env.spec  # a spec that cannot be (a stack of dicts) is an error here, not in the middle of a trace
     _ORIGIN[id(env)] = (env, name, dict(settings))
     return env
 
@@ -139,7 +140,7 @@ def _names() -> list[str]:
     return [*_NATIVE, *_PROBES, *_GYMNAX, *_USER]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _gymnax_factory(name: str) -> Factory:
     from jaxrl_fast.envs import gymnax_adapter
 

@@ -18,7 +18,7 @@ from jaxrl_fast import tree
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_float, check_int
 from jaxrl_fast.spaces import Box, zeros
-from jaxrl_fast.types import EnvSpec, Outcome
+from jaxrl_fast.types import EnvSpec
 
 # The settings that `make` takes for every environment, with their defaults.
 COMMON: dict[str, Any] = {

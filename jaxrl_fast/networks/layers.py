@@ -34,8 +34,11 @@ class Dense(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        kernel = self.param("kernel", orthogonal(self.scale), (x.shape[-1], self.features))
-        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        if self.has_variable("params", "kernel"):  # `self.param` would trace the initializer again, to check shapes
+            kernel, bias = self.get_variable("params", "kernel"), self.get_variable("params", "bias")
+        else:
+            kernel = self.param("kernel", orthogonal(self.scale), (x.shape[-1], self.features))
+            bias = self.param("bias", nn.initializers.zeros, (self.features,))
         return x @ kernel + bias
 
 

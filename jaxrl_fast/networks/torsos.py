@@ -81,7 +81,8 @@ def make_torso(network: str | nn.Module, space: Space, hidden: tuple[int, ...], 
     check_choice("activation", activation, ACTIVATIONS)
     image = isinstance(space, Box) and len(space.shape) == 3 and min(space.shape[:2]) >= 3  # the smallest filter
     if network == "cnn" and not image:
-        raise ConfigError("network", network, f"a CNN needs observations [H, W, C] of 3x3 or more; these are {space}; use 'mlp'")
+        valid = f"a CNN needs observations [H, W, C] of 3x3 or more; these are {space}; use 'mlp'"
+        raise ConfigError("network", network, valid)
     if network == "mlp" or not image:
         return MLP(space, hidden, activation)
     small = min(space.shape[:2]) < 36  # NatureCNN's strides need 36 pixels

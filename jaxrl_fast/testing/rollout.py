@@ -31,7 +31,7 @@ def _rows(x: jax.Array) -> jax.Array:
 
 def same(a: Any, b: Any) -> jax.Array:
     """bool [B]: equal in every leaf."""
-    flags = [jnp.all(_rows(x) == _rows(y), axis=-1) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b))]
+    flags = [jnp.all(_rows(x) == _rows(y), axis=-1) for x, y in zip(*map(jax.tree.leaves, (a, b)), strict=True)]
     return jnp.all(jnp.stack(flags), axis=0)
 
 
@@ -69,11 +69,13 @@ def _hull(obs: Any, margin: float) -> Any:
 
 def _inside(hull: Any, obs: Any) -> jax.Array:
     rows = [_rows(x).astype(jnp.float32) for x in jax.tree.leaves(obs)]
-    return jnp.all(jnp.stack([jnp.all((x >= a) & (x <= b), axis=-1) for x, (a, b) in zip(rows, hull)]), axis=0)
+    return jnp.all(
+        jnp.stack([jnp.all((x >= a) & (x <= b), axis=-1) for x, (a, b) in zip(rows, hull, strict=True)]), axis=0
+    )
 
 
 def play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> dict[str, Any]:
-    """Random play. Returns {"resets": first (state, obs) [NUM_RESETS], "first": those of `init`, "steps": counts [T]}."""
+    """Random play: {"resets": first (state, obs) [NUM_RESETS], "first", "last": [B], "steps": counts [T]}."""
     init_key, draw_key, act_key, reset_key = jax.random.split(key, 4)
     spec = env.spec
     limit = spec.max_episode_steps or 2**30

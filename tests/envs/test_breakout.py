@@ -44,11 +44,12 @@ def test_native_breakout_equals_gymnax_step_by_step(minimal):
         next_state, _, outcome = ours.step(noise, state, action)
         same = [jnp.array_equal(a, b) for a, b in zip(outcome[:4], expected[:4], strict=True)]
         again = to_gymnax(theirs, raw).replace(terminal=their_state.terminal)
-        same += [jnp.array_equal(a, b) for a, b in zip(jax.tree.leaves(again), jax.tree.leaves(their_state))]
-        seen = (outcome.reward.sum(), outcome.terminated.sum(), outcome.truncated.sum(), (~raw.bricks).sum((1, 2)).max())
+        same += [jnp.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (again, their_state)), strict=True)]
+        cleared = (~raw.bricks).sum((1, 2)).max()
+        seen = (outcome.reward.sum(), outcome.terminated.sum(), outcome.truncated.sum(), cleared)
         return next_state, (jnp.stack(same), seen)
 
-    state, obs = ours.init(jax.random.key(0), NUM_ENVS)
+    state, _obs = ours.init(jax.random.key(0), NUM_ENVS)
     _, (same, seen) = jax.jit(lambda s, k: jax.lax.scan(one, s, k))(
         state, jax.random.split(jax.random.key(1), NUM_STEPS)
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -46,7 +48,8 @@ def test_native_equals_gymnax_step_by_step(name):
         worst = jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b)), outcome[:2], expected[:2])
         ends = jax.tree.map(lambda a, b: jnp.sum(a != b), outcome[2:4], expected[2:4])
         physics = jnp.stack([getattr(their_state, f) for f in FIELDS[name]], axis=-1)
-        close = jnp.isclose(raw_state[0], physics, rtol=1e-5, atol=1e-6).all() & (raw_state[1] == their_state.time).all()
+        close = jnp.isclose(raw_state[0], physics, rtol=1e-5, atol=1e-6).all()
+        close &= (raw_state[1] == their_state.time).all()
         return next_state, (worst, ends, close, outcome.terminated.sum(), outcome.truncated.sum())
 
     state, _ = ours.init(jax.random.key(1), NUM_ENVS)
@@ -98,8 +101,6 @@ def test_render(name):
 def test_sweep_over_physics_changes_the_motion():
     env = registry.make("CartPole-v1")
     swept = jax.tree.map(lambda x: jnp.float32(x), env)
-    import dataclasses
-
     envs = dataclasses.replace(swept, gravity=jnp.array([1.0, 9.8, 30.0]))
     axes = jax.tree.map(lambda x: None, swept)
     axes = dataclasses.replace(axes, gravity=0)

@@ -12,7 +12,7 @@ from jaxrl_fast.spaces import Dict, Discrete
 
 GAMMA = 0.9
 NAMES = sorted(registry._PROBES)
-BANDITS = [n for n in NAMES if isinstance(registry.make(n), probes._Bandit)]
+BANDITS = [n for n in NAMES if isinstance(registry.make(n), probes.Bandit)]
 
 
 def leaves_match(space, obs):
@@ -84,7 +84,7 @@ def test_reward_at_end_and_its_discount():
 def test_two_step_credit(action):
     env = registry.make("probe/two-step-credit")
     known = env.known_values(GAMMA)
-    state, obs = env.init(jax.random.key(0), 1)
+    state, _obs = env.init(jax.random.key(0), 1)
     state, first = env.transition((), state, jnp.full(1, action))
     state, second = env.transition((), state, jnp.full(1, 1 - action))
     assert not bool(first.terminated[0]) and bool(second.terminated[0]) and float(first.reward[0]) == 0.0
@@ -96,7 +96,7 @@ def test_two_step_credit(action):
 
 def test_truncated_only_never_terminates():
     env = registry.make("probe/truncated-only")
-    state, obs = env.init(jax.random.key(0), 1)
+    state, _obs = env.init(jax.random.key(0), 1)
     ends = []
     for _ in range(4):
         state, outcome = env.transition((), state, jnp.zeros(1, jnp.int32))

@@ -40,7 +40,7 @@ def run_cli(capsys):
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory):
-    """(code, stdout, run directory) of `jaxrl-fast train ppo CartPole-v1` with tiny settings, in a folder of its own."""
+    """(code, stdout, run directory) of `jaxrl-fast train ppo CartPole-v1` tiny, in a folder of its own."""
     import contextlib
     import io
 
@@ -62,7 +62,15 @@ def test_train_writes_a_run_and_says_what_comes_next(first):
     assert "mean of 4 greedy episodes" in out
     for command in ("jaxrl-fast eval runs/", "jaxrl-fast train --resume runs/", "jaxrl-fast plot runs/"):
         assert command in out
-    for name in ("config.json", "metrics.jsonl", "result.json", "curve.png", "rollout.gif", "checkpoints", "tensorboard"):
+    for name in (
+        "config.json",
+        "metrics.jsonl",
+        "result.json",
+        "curve.png",
+        "rollout.gif",
+        "checkpoints",
+        "tensorboard",
+    ):
         assert (run / name).exists(), name
     content = read(run / "config.json")
     assert content["preset"] == "ppo/CartPole-v1" and content["run"]["total_steps"] == 2000
@@ -72,10 +80,15 @@ def test_train_writes_a_run_and_says_what_comes_next(first):
 
 
 def test_eval_prints_the_score(first, run_cli):
-    code, out, _ = run_cli("eval", str(first[2]), "--episodes", "8", "--seed", "3", "--which", "last", "--mode", "sample")
+    code, out, _ = run_cli(
+        "eval", str(first[2]), "--episodes", "8", "--seed", "3", "--which", "last", "--mode", "sample"
+    )
     assert code == 0
     assert "return " in out and "over 8 episodes" in out and "95% interval" in out and "sample" in out
-    assert run_cli("eval", str(first[2]), "--episodes", "8", "--seed", "3", "--which", "last", "--mode", "sample")[1] == out
+    assert (
+        run_cli("eval", str(first[2]), "--episodes", "8", "--seed", "3", "--which", "last", "--mode", "sample")[1]
+        == out
+    )
 
 
 def test_plot_one_and_several(first, run_cli, tmp_path, monkeypatch):
@@ -90,7 +103,9 @@ def test_plot_one_and_several(first, run_cli, tmp_path, monkeypatch):
 
 def test_config_repeats_the_run_bit_for_bit(first, run_cli, tmp_path):
     out = tmp_path / "again"
-    code, printed, _ = run_cli("train", "--config", str(first[2] / "config.json"), "--out", str(out), "--no-tensorboard")
+    code, printed, _ = run_cli(
+        "train", "--config", str(first[2] / "config.json"), "--out", str(out), "--no-tensorboard"
+    )
     assert code == 0 and "config.json" in printed
     assert rows(out) == rows(first[2])
     assert read(out / "config.json") == read(first[2] / "config.json")
@@ -176,7 +191,14 @@ def test_help_of_everything(run_cli):
         assert part in out
     code, out, _ = run_cli("train", "ppo", "CartPole-v1", "--help")
     assert code == 0
-    for part in ("--algo.num-envs INT", "(preset: 8)", "(default: 0.2)", "--env.gravity FLOAT", "--no-preset", "--wandb"):
+    for part in (
+        "--algo.num-envs INT",
+        "(preset: 8)",
+        "(default: 0.2)",
+        "--env.gravity FLOAT",
+        "--no-preset",
+        "--wandb",
+    ):
         assert part in out
     assert "(preset:" not in run_cli("train", "ppo", "CartPole-v1", "--no-preset", "--help")[1]
     assert "--total-steps INT" in run_cli("train", "--resume", "x", "--help")[1]
@@ -248,8 +270,8 @@ def test_the_module_is_the_command():
     ("kind", "text", "value"),
     [
         ("int", "500_000", 500_000), ("int", "5e5", 500_000), ("int", "500000", 500_000), ("int", "-1", -1),
-        ("float", "1e-3", 1e-3), ("number", "5", 5), ("number", "2.5", 2.5), ("any", "none", None), ("any", "True", True),
-        ("any", "7", 7), ("any", "(1, 2)", (1, 2)), ("any", "word", "word"), ("str", "5", "5"),
+        ("float", "1e-3", 1e-3), ("number", "5", 5), ("number", "2.5", 2.5), ("any", "none", None),
+        ("any", "True", True), ("any", "7", 7), ("any", "(1, 2)", (1, 2)), ("any", "word", "word"), ("str", "5", "5"),
         ("ints", ("64", "32"), (64, 32)), ("ints", ("64,32",), (64, 32)), ("numbers", ("0.5", "1"), (0.5, 1)),
     ],
 )  # fmt: skip

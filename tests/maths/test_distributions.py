@@ -93,10 +93,9 @@ def test_multi_categorical_is_a_product(key):
     np.testing.assert_allclose(dist.entropy(), sum(stats.entropy(x) for x in p), rtol=1e-5)
     np.testing.assert_array_equal(dist.mode(), [x.argmax() for x in p])
     n = 30_000
-    for sample, expected in (
-        (dist.sample(distributions.draw_noise(key, space, (n,))), p),
-        (distributions.random_action(distributions.draw_noise(key, space, (n,)), space), [np.ones(k) / k for k in space.nvec]),
-    ):
+    noise = distributions.draw_noise(key, space, (n,))
+    uniform = [np.ones(k) / k for k in space.nvec]
+    for sample, expected in ((dist.sample(noise), p), (distributions.random_action(noise, space), uniform)):
         sample = np.asarray(sample)
         assert sample.shape == (n, 3) and sample.dtype == np.int32
         joint = np.bincount(sample @ [8, 4, 1], minlength=24)

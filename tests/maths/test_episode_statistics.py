@@ -13,7 +13,7 @@ T, B, BLOCKS = 4, 6, 5
 
 
 def loop(reward, done):
-    """Per block: (sum of returns, sum of lengths, episodes) of those that ended in it; what is still running at the end."""
+    """Per block (sum of returns, sum of lengths, episodes) of those that ended in it; and what is still running."""
     ret, length = np.zeros(B), np.zeros(B, int)
     rows = []
     for block in range(BLOCKS):

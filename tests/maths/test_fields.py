@@ -102,7 +102,7 @@ def test_check_float_and_int_edges():
     errors.check_int("n", np.int32(1))
     with pytest.raises(ConfigError, match=r"x = 0.0 .*\(0, 1\]"):
         errors.check_float("x", 0.0, 0.0, 1.0, open_low=True)
-    with pytest.raises(ConfigError, match="n = 3.0"):
+    with pytest.raises(ConfigError, match=r"n = 3\.0"):
         errors.check_int("n", 3.0)
 
 

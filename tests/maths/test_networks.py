@@ -101,7 +101,8 @@ def test_dense_is_a_plain_dense_layer_with_its_gradients(key, rng):
     kernel, bias = (np.asarray(p, np.float64) for p in (params["params"]["kernel"], params["params"]["bias"]))
     for leading in ((), (5,), (5, 7)):  # one observation, a batch, time and batch
         part = x[(0,) * (2 - len(leading))]
-        np.testing.assert_allclose(layer.apply(params, part), np.asarray(part, np.float64) @ kernel + bias, rtol=1e-4, atol=1e-6)
+        expected = np.asarray(part, np.float64) @ kernel + bias
+        np.testing.assert_allclose(layer.apply(params, part), expected, rtol=1e-4, atol=1e-6)
     cotangent = rng.normal(size=(5, 7, 4)).astype(np.float32)
     grads, dx = jax.grad(lambda p, x: (layer.apply(p, x) * cotangent).sum(), (0, 1))(params, x)
     np.testing.assert_allclose(grads["params"]["kernel"], np.einsum("abi,abj->ij", x, cotangent), rtol=1e-4, atol=1e-5)

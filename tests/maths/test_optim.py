@@ -21,8 +21,8 @@ def gradients(step):
 def test_adam_with_global_norm_clipping(clip):
     rate, eps = 0.1, 1e-5
     expected = {k: np.asarray(v, np.float64) for k, v in PARAMS.items()}
-    m = {k: 0.0 for k in PARAMS}
-    v = {k: 0.0 for k in PARAMS}
+    m = dict.fromkeys(PARAMS, 0.0)
+    v = dict.fromkeys(PARAMS, 0.0)
     tx = optim.adam(clip, eps)
     params, state = PARAMS, tx.init(PARAMS)
 

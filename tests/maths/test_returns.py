@@ -119,46 +119,44 @@ def expected_bootstrap(value, last, truncated, successor):
 
 
 def test_bootstrap_values_on_every_pattern(data):
-    """405 truncated rows, more than one pass of 243."""
+    """Truncations at every time: five passes."""
     _, value, _ = data
     rng = np.random.default_rng(1)
     last, successor = rng.normal(size=B).astype(np.float32), rng.normal(size=(T, B)).astype(np.float32)
-    assert TRUNCATED.sum() > max(16, B)
     asked = []
 
-    def value_of(index):
-        asked.append(index.shape)
-        return jnp.asarray(successor).reshape(-1)[index]
+    def value_at(t):
+        asked.append(jnp.shape(t))
+        return jnp.asarray(successor)[t]
 
-    out = jax.jit(lambda v, x: returns.bootstrap_values(v, x, jnp.asarray(TRUNCATED), value_of))(value, last)
+    out = jax.jit(lambda v, x: returns.bootstrap_values(v, x, jnp.asarray(TRUNCATED), value_at))(value, last)
     np.testing.assert_array_equal(out, expected_bootstrap(value, last, TRUNCATED, successor))
-    assert set(asked) == {(B,)}  # a pass is one row an environment
+    assert set(asked) == {()}  # the network is traced for one time step
 
 
 def test_bootstrap_values_under_vmap_with_a_different_number_of_truncations_in_every_lane():
-    """From none to all rows: 0 to 8 passes of 16 rows."""
+    """From none to all times of 64. A time at which nothing was truncated must never be looked at: it holds NaN."""
     rng = np.random.default_rng(2)
     steps, envs = 64, 2
     share = np.array([0.0, 0.005, 0.1, 0.5, 0.9, 1.0])
     truncated = rng.random((6, steps, envs)) < share[:, None, None]
     value, successor = (rng.normal(size=(6, steps, envs)).astype(np.float32) for _ in range(2))
     last = rng.normal(size=(6, envs)).astype(np.float32)
-    # Padding of a pass looks up the last row; what it finds there must not leak.
-    successor[:, -1, -1] = np.where(truncated[:, -1, -1], successor[:, -1, -1], np.nan)
+    successor = np.where(truncated, successor, np.nan)
 
     def one(value, last, truncated, successor):
-        return returns.bootstrap_values(value, last, truncated, lambda i: successor.reshape(-1)[i])
+        return returns.bootstrap_values(value, last, truncated, lambda t: successor[t])
 
-    out = jax.jit(jax.vmap(one))(value, last, truncated, successor)
+    out, single = jax.jit(jax.vmap(one))(value, last, truncated, successor), jax.jit(one)
     for lane in range(6):
         expected = expected_bootstrap(value[lane], last[lane], truncated[lane], successor[lane])
         np.testing.assert_array_equal(out[lane], expected)
-        np.testing.assert_array_equal(jax.jit(one)(value[lane], last[lane], truncated[lane], successor[lane]), expected)
+        np.testing.assert_array_equal(single(value[lane], last[lane], truncated[lane], successor[lane]), expected)
 
 
-def test_bootstrap_values_of_fewer_rows_than_a_pass():
+def test_bootstrap_values_of_one_environment():
     out = returns.bootstrap_values(
-        jnp.array([[1.0], [2.0]]), jnp.array([3.0]), jnp.array([[True], [False]]), lambda i: 10.0 + i
+        jnp.array([[1.0], [2.0]]), jnp.array([3.0]), jnp.array([[True], [False]]), lambda t: 10.0 + t[None]
     )
     np.testing.assert_array_equal(out, [[10.0], [3.0]])
 

@@ -147,7 +147,7 @@ def test_starts_are_uniform(clock):
 def test_the_store_is_single_frames_and_nothing_twice():
     """84x84 uint8 with stacks of four: 7,070 bytes a transition where a stacked store with successors takes 56,462."""
     memory = UniformMemory(1000, 10, 4, 32, n_step=3, stack=4)
-    shape = lambda *s, dtype: jax.ShapeDtypeStruct((10, 4, *s), dtype)  # noqa: E731
+    shape = lambda *s, dtype: jax.ShapeDtypeStruct((10, 4, *s), dtype)
     rows = Row(
         shape(84, 84, 1, dtype=jnp.uint8), shape(dtype=jnp.int32), shape(dtype=jnp.float32),
         shape(dtype=jnp.bool_), shape(dtype=jnp.bool_),

@@ -1,0 +1,193 @@
+"""DQN with a linear Q function, so that targets, gradients and steps can be worked out in NumPy."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast.algorithms.dqn import Agent
+from jaxrl_fast.distributions import ILLEGAL
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.spaces import Box, Discrete
+from jaxrl_fast.types import EnvSpec, Window
+
+OBS, ACTIONS, ROWS, N = 3, 4, 10, 3
+SPEC = EnvSpec("x", Box(-9, 9, (OBS,)), Discrete(ACTIONS))
+BASE = jf.DQN(
+    hidden=(), learning_rate=0.05, discount=0.9, n_step=N, max_grad_norm=0.4, adam_epsilon=1e-6, target_period=2,
+    target_tau=0.3,
+)  # fmt: skip
+
+
+def window(rng) -> Window:
+    """Ends of every kind: whole windows, cut short, terminated, and one that weighs nothing."""
+    steps = np.array([3, 3, 3, 2, 1, 1, 2, 3, 0, 1])
+    boot = np.array([1, 1, 0, 1, 0, 1, 0, 1, 1, 0], np.float32)
+    use = np.arange(N)[:, None] < steps
+    normal = lambda *shape: rng.normal(size=shape).astype(np.float32)
+    weight = np.where(steps > 0, rng.uniform(0.2, 1.0, ROWS), 0.0).astype(np.float32)
+    action = rng.integers(0, ACTIONS, ROWS).astype(np.int32)
+    steps = steps.astype(np.int32)
+    return Window(normal(ROWS, OBS), action, 2 * normal(N, ROWS), use, steps, normal(ROWS, OBS), boot, weight)
+
+
+def linear(params, obs):
+    """Q by hand, float64."""
+    w, b = (np.asarray(params["head"]["params"][k], np.float64) for k in ("kernel", "bias"))
+    q = obs @ w + b
+    if "value" in params:
+        v, c = (np.asarray(params["value"]["params"][k], np.float64) for k in ("kernel", "bias"))
+        q = obs @ v + c + q - q.mean(1, keepdims=True)
+    return q
+
+
+def by_hand(algo, params, target, batch):
+    """(targets, errors, loss, gradients by name)."""
+    rows = np.arange(ROWS)
+    boot_q = linear(target, batch.boot_obs)
+    if algo.double:
+        boot_value = boot_q[rows, linear(params, batch.boot_obs).argmax(1)]
+    else:
+        boot_value = boot_q.max(1)
+    targets = np.zeros(ROWS)
+    for j in rows:
+        for i in range(batch.steps[j]):
+            targets[j] += algo.discount**i * batch.reward[i, j]
+        targets[j] += algo.discount ** int(batch.steps[j]) * batch.boot[j] * boot_value[j]
+    error = linear(params, batch.obs)[rows, batch.action] - targets
+    if algo.huber:
+        loss = np.where(np.abs(error) <= 1, 0.5 * error**2, np.abs(error) - 0.5)
+        slope = np.clip(error, -1, 1)
+    else:
+        loss, slope = 0.5 * error**2, error
+    slope = slope * batch.weight / ROWS
+    chosen = np.eye(ACTIONS)[batch.action]
+    head = chosen - 1 / ACTIONS if algo.dueling else chosen
+    grads = {"head": {"kernel": batch.obs.T @ (slope[:, None] * head), "bias": (slope[:, None] * head).sum(0)}}
+    if algo.dueling:
+        grads["value"] = {"kernel": batch.obs.T @ slope[:, None], "bias": slope.sum(keepdims=True)}
+    return targets, error, (batch.weight * loss).mean(), grads
+
+
+VARIANTS = {
+    "double": {},
+    "plain, squared": {"double": False, "huber": False},
+    "dueling, loose clip": {"dueling": True, "max_grad_norm": 100.0},
+    "annealed, copied target": {"anneal_learning_rate": True, "target_tau": 1.0, "target_period": 1},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_updates_equal_numpy(variant, clock, rng):
+    algo = dataclasses.replace(BASE, **VARIANTS[variant]).bind(SPEC)
+    agent = algo.init(jax.random.key(0))
+    shake = lambda p: p + 0.5 * rng.normal(size=p.shape).astype(np.float32)
+    params = jax.tree.map(shake, agent.params)
+    target = jax.tree.map(shake, agent.target)
+    agent = Agent(params, target, agent.opt_state)
+    update = jax.jit(algo.update)
+    names = ["head", "value"] if algo.dueling else ["head"]
+    m = {(n, k): 0.0 for n in names for k in ("kernel", "bias")}
+    v = dict(m)
+    disagree = False
+    for step in (1, 2, 3):
+        batch, progress = window(rng), 0.2 * step
+        _, error, loss, grads = by_hand(algo, params, target, batch)
+        q = linear(params, batch.boot_obs), linear(target, batch.boot_obs)
+        disagree |= bool((q[0].argmax(1) != q[1].argmax(1)).any())
+        norm = np.sqrt(sum((g**2).sum() for part in grads.values() for g in part.values()))
+        scale = min(1.0, algo.max_grad_norm / norm)
+        rate = algo.learning_rate * ((1 - progress) if algo.anneal_learning_rate else 1)
+        params = jax.tree.map(np.asarray, params)
+        for n, k in m:
+            g = grads[n][k] * scale
+            m[n, k] = 0.9 * m[n, k] + 0.1 * g
+            v[n, k] = 0.999 * v[n, k] + 0.001 * g**2
+            direction = (m[n, k] / (1 - 0.9**step)) / (np.sqrt(v[n, k] / (1 - 0.999**step)) + algo.adam_epsilon)
+            params[n]["params"][k] = (params[n]["params"][k] - rate * direction).astype(np.float32)
+        if step % algo.target_period == 0:  # with the new parameters
+            target = jax.tree.map(lambda t, p: t + algo.target_tau * (p - t), target, params)
+        agent, metrics, priority = update(agent, batch, None, clock(step, step, progress))
+        assert float(metrics["loss"].total) == pytest.approx(loss, rel=1e-4)
+        np.testing.assert_allclose(priority, np.abs(error), rtol=1e-4, atol=1e-5)
+        for ours, theirs in ((agent.params, params), (agent.target, target)):
+            for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    assert disagree  # else double and plain would be one
+
+
+def test_a_weight_of_zero_moves_nothing(clock, rng):
+    algo = BASE.bind(SPEC)
+    agent = algo.init(jax.random.key(0))
+    batch = window(rng)
+    other = batch._replace(reward=batch.reward.copy())
+    other.reward[:, 8] = 1e6  # the window of weight 0
+    a, b = (jax.jit(algo.update)(agent, x, None, clock(1, 1))[0].params for x in (batch, other))
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_epsilon_falls_linearly_over_its_fraction_of_the_horizon(key, clock):
+    n = 20_000
+    algo = dataclasses.replace(BASE, epsilon_start=0.8, epsilon_end=0.1, epsilon_fraction=0.5).bind(SPEC)
+    agent = algo.init(key)
+    head = {"kernel": jnp.zeros((OBS, ACTIONS)), "bias": jnp.array([0.0, 0.0, 1.0, 0.0])}  # always prefers action 2
+    agent = agent._replace(params=agent.params | {"head": {"params": head}})
+    noise = jax.tree.map(lambda x: x[0], algo.draw(key, 1, n))
+    obs = jnp.ones((n, OBS))
+    act = jax.jit(lambda clock: algo.act(agent, (), obs, noise, clock, "sample")[1])
+    for progress, epsilon in ((0.0, 0.8), (0.25, 0.45), (0.5, 0.1), (0.75, 0.1), (1.0, 0.1)):
+        share = np.bincount(act(clock(progress=progress)), minlength=ACTIONS) / n
+        expected = epsilon / ACTIONS + (1 - epsilon) * np.eye(ACTIONS)[2]
+        np.testing.assert_allclose(share, expected, atol=0.015)
+    assert (np.asarray(algo.act(agent, (), obs, noise, clock(), "greedy")[1]) == 2).all()
+    uniform = np.bincount(algo.act(agent, (), obs, noise, clock(progress=1.0), "random")[1], minlength=ACTIONS) / n
+    np.testing.assert_allclose(uniform, 1 / ACTIONS, atol=0.015)
+
+
+def test_no_mode_takes_an_illegal_action_and_no_bootstrap_values_one(key, clock):
+    env = jf.make("probe/masked")
+    algo = jf.DQN(hidden=(8,), epsilon_end=0.5).bind(env.spec)
+    agent = algo.init(key)
+    _, obs = env.init(key, 500)
+    mask = np.asarray(obs["action_mask"])
+    noise = jax.tree.map(lambda x: x[0], algo.draw(key, 1, 500))
+    for mode in ("random", "sample", "greedy"):
+        action = np.asarray(algo.act(agent, (), obs, noise, clock(progress=1.0), mode)[1])
+        assert action.dtype == np.int32 and mask[np.arange(500), action].all()
+    q = np.asarray(algo.q_values(agent.params, obs))
+    assert (q[~mask] == np.float32(ILLEGAL)).all() and (np.abs(q[mask]) < 100).all()
+
+
+def test_the_target_is_a_copy_not_the_same_buffer():
+    """One buffer twice in a donated state is an error."""
+    agent = jax.jit(BASE.bind(SPEC).init)(jax.random.key(0))
+    for p, t in zip(jax.tree.leaves(agent.params), jax.tree.leaves(agent.target), strict=True):
+        assert p is not t and p.unsafe_buffer_pointer() != t.unsafe_buffer_pointer()
+        np.testing.assert_array_equal(p, t)
+
+
+def test_replay_stores_single_frames_and_no_successor():
+    env = jf.make("probe/reward-at-end", stack=3)
+    algo = jf.DQN(hidden=(4,), num_envs=4, buffer_size=400).bind(env.spec)
+    assert algo.memory().stack == 3 and algo.warmup_steps >= 4 * (1 + 3)
+    from jaxrl_fast import iterate, tree
+
+    run = tree.as_float32(iterate.Run(env, algo, 100.0))
+    memory = jax.eval_shape(lambda: iterate.init(run, jax.random.key(0))).memory
+    assert memory.obs.shape == (100, 4, 4)
+    assert tree.nbytes(memory) == 400 * (4 * 4 + 4 + 4 + 1 + 1)
+
+
+def test_settings_that_do_not_fit_are_refused():
+    with pytest.raises(ConfigError, match=r"buffer_size = 31 .* = 32"):
+        jf.DQN(num_envs=8, n_step=3, buffer_size=31)
+    with pytest.raises(ConfigError, match=r"buffer_size = 16 .* = 40"):  # frames of a stack take rows too
+        jf.DQN(num_envs=8, buffer_size=16).bind(dataclasses.replace(SPEC, stack=4))
+    with pytest.raises(ConfigError, match="dqn needs Discrete actions"):
+        jf.DQN().bind(dataclasses.replace(SPEC, action=Box(-1, 1, (1,))))

@@ -1,0 +1,260 @@
+"""PPO against a reference written out by hand, and the details that its learning curves do not show."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast import collect, iterate, optim, tree
+from jaxrl_fast.algorithms.ppo import Rows
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.spaces import Box, Dict, Discrete
+from jaxrl_fast.types import EnvSpec
+
+OBS, ROWS = 3, 12
+BASE = jf.PPO(
+    num_envs=4, num_steps=6, num_minibatches=2, hidden=(5,), learning_rate=0.02, entropy_coefficient=0.03,
+    value_coefficient=0.7, clip_ratio=0.1, max_grad_norm=0.3, adam_epsilon=1e-5,
+)  # fmt: skip
+VARIANTS = {
+    "discrete": ({}, Discrete(4)),
+    "shared, neither value clipping nor normalisation": (
+        {"shared_torso": True, "clip_value": False, "normalize_advantage": False, "max_grad_norm": 1e3}, Discrete(4)
+    ),
+    "box": ({"anneal_learning_rate": False}, Box(-1.0, 1.0, (2,))),
+}  # fmt: skip
+
+
+def dense(params, x):
+    return x @ params["params"]["kernel"] + params["params"]["bias"]
+
+
+def reference_loss(params, batch, algo, discrete):
+    """Every formula spelled out, nothing of the library called."""
+    torso = lambda name: jnp.tanh(dense({"params": params[name]["params"]["Dense_0"]}, batch.obs))
+    features = torso("actor")
+    value = dense(params["value"], features if algo.shared_torso else torso("critic"))[:, 0]
+    out = dense(params["policy"], features)
+    if discrete:
+        log_p = out - jnp.log(jnp.exp(out).sum(1, keepdims=True))
+        log_prob = log_p[jnp.arange(ROWS), batch.action]
+        entropy = -(jnp.exp(log_p) * log_p).sum(1)
+    else:
+        std = jnp.exp(params["log_std"])
+        density = jnp.exp(-((batch.action - out) ** 2) / (2 * std**2)) / (std * jnp.sqrt(2 * jnp.pi))
+        log_prob = jnp.log(density).sum(1)
+        entropy = (0.5 * jnp.log(2 * jnp.pi * jnp.e * std**2)).sum() * jnp.ones(ROWS)
+    advantage = batch.advantage
+    if algo.normalize_advantage:
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    ratio = jnp.exp(log_prob) / jnp.exp(batch.log_prob)
+    low, high = 1 - algo.clip_ratio, 1 + algo.clip_ratio
+    policy_loss = -jnp.where(
+        advantage > 0, jnp.minimum(ratio, high) * advantage, jnp.maximum(ratio, low) * advantage
+    ).mean()
+    target = batch.advantage + batch.value
+    error = (value - target) ** 2
+    if algo.clip_value:
+        near = jnp.clip(value, batch.value - algo.clip_ratio, batch.value + algo.clip_ratio)
+        error = jnp.maximum(error, (near - target) ** 2)
+    value_loss = 0.5 * error.mean()
+    loss = policy_loss + algo.value_coefficient * value_loss - algo.entropy_coefficient * entropy.mean()
+    clipped = (ratio < low) | (ratio > high)
+    return loss, (policy_loss, value_loss, entropy.mean(), clipped.mean())
+
+
+def reference_step(params, grads, moments, rate, clip, eps, step):
+    """Global-norm clipping and Adam (Kingma & Ba 2015, algorithm 1) in NumPy."""
+    leaves, structure = jax.tree.flatten(params)
+    grads = [np.asarray(g, np.float64) for g in jax.tree.leaves(grads)]
+    norm = np.sqrt(sum((g**2).sum() for g in grads))
+    grads = [g * min(1.0, clip / norm) for g in grads]
+    moments = [(0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g) for (m, v), g in zip(moments, grads, strict=True)]
+    out = []
+    for p, (m, v) in zip(leaves, moments, strict=True):
+        direction = (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.999**step)) + eps)
+        out.append(np.asarray(p, np.float64) - rate * direction)
+    return jax.tree.unflatten(structure, [x.astype(np.float32) for x in out]), moments, norm
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_two_updates_equal_a_reference_written_by_hand(variant, key, clock):
+    settings, action = VARIANTS[variant]
+    discrete = isinstance(action, Discrete)
+    algo = dataclasses.replace(BASE, **settings).bind(EnvSpec("x", Box(-9, 9, (OBS,)), action))
+    agent = jax.jit(algo.init)(key)
+    rng = np.random.default_rng(0)
+    shake = lambda p: p + 0.3 * rng.normal(size=p.shape).astype(np.float32)
+    agent = agent._replace(params=jax.tree.map(shake, agent.params))
+    update = jax.jit(algo.update)
+    params, moments = agent.params, [(0.0, 0.0)] * len(jax.tree.leaves(agent.params))
+    norms, clipped = [], []
+    for i, progress in enumerate((0.25, 0.5)):
+        act = rng.integers(0, 4, ROWS).astype(np.int32) if discrete else rng.normal(size=(ROWS, 2)).astype(np.float32)
+        batch = Rows(*(rng.normal(size=(ROWS, *s)).astype(np.float32) for s in ((OBS,), (), (), (), ())))
+        batch = batch._replace(action=act, log_prob=(-1.4 if discrete else -2.5) + 0.3 * batch.log_prob)
+        grads, (policy_loss, value_loss, entropy, fraction) = jax.grad(reference_loss, has_aux=True)(
+            params, batch, algo, discrete
+        )
+        rate = algo.learning_rate * ((1 - progress) if algo.anneal_learning_rate else 1.0)
+        params, moments, norm = reference_step(
+            params, grads, moments, rate, algo.max_grad_norm, algo.adam_epsilon, i + 1
+        )
+        norms.append(norm)
+        clipped.append(float(fraction))
+        agent, metrics, _ = update(agent, batch, key, clock(i, i, progress))
+        for name, expected in (
+            ("policy_loss", policy_loss), ("value_loss", value_loss), ("entropy", entropy), ("clip_fraction", fraction)
+        ):  # fmt: skip
+            assert float(metrics[name].total) == pytest.approx(float(expected), rel=1e-4, abs=1e-6), name
+        for ours, theirs in zip(jax.tree.leaves(agent.params), jax.tree.leaves(params), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-6)
+    assert 0 < max(clipped) < 1  # the case is worth something: some ratios are clipped, some are not
+    if variant != list(VARIANTS)[1]:
+        assert max(norms) > algo.max_grad_norm
+
+
+FRESH = {
+    "discrete": ("CartPole-v1", {"num_steps": 24}),
+    "box, normalised": ("probe/continuous", {"normalize_observations": True}),
+    "multi-discrete, shared": ("probe/multi-discrete", {"shared_torso": True}),
+    "masked, normalised": ("probe/masked", {"normalize_observations": True}),
+    "stacked": ("probe/reward-at-end", {"stack": 3}),
+}
+
+
+@pytest.mark.parametrize("case", FRESH)
+def test_the_first_minibatch_has_ratio_one_and_is_seen_as_it_was_acted_on(case, compiled):
+    """Also after several iterations, when the observation statistics have moved."""
+    name, settings = FRESH[case]
+    settings = dict(settings)
+    env = jf.make(name, **({"stack": settings.pop("stack")} if "stack" in settings else {}))
+    algo = jf.PPO(num_envs=8, num_minibatches=2, hidden=(16,), learning_rate=0.01, **{"num_steps": 4} | settings)
+    algo = algo.bind(env.spec)
+    run = tree.as_float32(iterate.Run(env, algo, 100.0))
+
+    def first_minibatch(key):
+        state = iterate.init(run, key)
+        first, seen = state.agent, []
+        for t in range(3):
+            draws = iterate.draw(run, state.key, jnp.int32(t))
+            actor = collect.Actor(state.env, state.obs, state.carry)
+            clock = iterate._clock(run, jnp.int32(t))
+            _, trajectory = collect.collect(env, algo, state.agent, actor, draws.rollout, clock, "sample")
+            rows = algo.prepare(state.agent, trajectory)
+            memory = algo.memory()
+            batch, _ = memory.fetch(memory.add(memory.init(rows), rows, t), draws.plan[0])
+            metrics = algo.update(state.agent, batch, key, clock)[1]
+            seen.append((rows.obs, metrics))
+            state, _ = iterate.iteration(run, state, draws, jnp.int32(t), True)
+        return first, seen, state.agent
+
+    first, seen, last = compiled(first_minibatch, jax.random.key(3))
+    for _, metrics in seen:
+        assert float(metrics["clip_fraction"].total) == 0.0
+        assert abs(float(metrics["approx_kl"].total)) < 1e-6
+    moved = [np.abs(a - b).max() for a, b in zip(*map(jax.tree.leaves, (first.params, last.params)), strict=True)]
+    assert max(moved) > 1e-3  # it has learned in between
+    if algo.normalize_observations:  # the statistics hold exactly the rows of the finished iterations, raw
+        flat = lambda x: np.asarray(x, np.float64).reshape(-1, x.shape[-1])
+        raw = jax.tree.map(lambda *x: np.concatenate([flat(i) for i in x]), *[obs for obs, _ in seen])
+        assert float(last.moments.count) == 3 * 8 * 4
+        for mean, x in zip(jax.tree.leaves(last.moments.mean), jax.tree.leaves(raw), strict=True):
+            np.testing.assert_allclose(mean, x.mean(0), rtol=1e-4, atol=1e-5)
+
+
+def test_statistics_change_after_the_updates_and_not_in_them(key, clock):
+    algo = jf.PPO(num_envs=2, num_steps=2, num_minibatches=1, hidden=(4,), normalize_observations=True)
+    algo = algo.bind(EnvSpec("x", Box(-9, 9, (OBS,)), Discrete(2)))
+    agent = jax.jit(algo.init)(key)
+    agent = agent._replace(moments=agent.moments.update(jnp.arange(12.0).reshape(4, 3)))
+    batch = Rows(jnp.ones((4, OBS)), jnp.zeros(4, jnp.int32), jnp.zeros(4), jnp.zeros(4), jnp.arange(4.0))
+    updated = jax.jit(algo.update)(agent, batch, key, clock())[0]
+    for a, b in zip(*map(jax.tree.leaves, (agent.moments, updated.moments)), strict=True):
+        np.testing.assert_array_equal(a, b)
+    rows = jax.tree.map(lambda x: x.reshape((2, 2, *x.shape[1:])), batch)
+    assert float(algo.finish(updated, rows).moments.count) == 8
+
+
+def test_normalisation_leaves_masks_images_and_integers_alone():
+    space = Dict.of(
+        action_mask=Box(0, 1, (4,), jnp.bool_), image=Box(0, 255, (2, 2, 1), jnp.uint8), place=Discrete(3),
+        speed=Box(-9, 9, (2,)),
+    )  # fmt: skip
+    algo = jf.PPO(normalize_observations=True, hidden=(4,)).bind(EnvSpec("x", space, Discrete(4)))
+    obs = space.sample(jax.random.key(1), (50,))
+
+    def look(key, obs):
+        return algo.view(algo.init(key).moments.update(obs), obs)
+
+    view = jax.jit(look)(jax.random.key(0), obs)
+    for name in ("action_mask", "image", "place"):
+        assert view[name].dtype == obs[name].dtype
+        np.testing.assert_array_equal(view[name], obs[name])
+    np.testing.assert_allclose(view["speed"].mean(0), 0, atol=1e-5)
+
+
+def test_no_mode_takes_an_illegal_action(key, clock):
+    env = jf.make("probe/masked")
+    for normalize in (False, True):
+        algo = jf.PPO(hidden=(8,), normalize_observations=normalize).bind(env.spec)
+        agent = jax.jit(algo.init)(key)
+        _, obs = env.init(key, 500)
+        if normalize:
+            agent = agent._replace(moments=agent.moments.update(obs))
+        noise = jax.tree.map(lambda x: x[0], algo.draw(key, 1, 500))
+        for mode in ("random", "sample", "greedy"):
+            action = np.asarray(algo.act(agent, (), obs, noise, clock(), mode)[1])
+            assert np.asarray(obs["action_mask"])[np.arange(500), action].all()
+
+
+def test_the_learning_rate_counts_optimizer_steps():
+    """8 updates an iteration, a horizon of 4 iterations: 1, 31/32, ... 1/32 of the rate, then 0."""
+    env = jf.make("probe/constant-reward")
+    algo = jf.PPO(num_envs=2, num_steps=4, num_epochs=4, num_minibatches=2, hidden=(4,)).bind(env.spec)
+    run = tree.as_float32(iterate.Run(env, algo, 4.0))
+    clocks = [iterate._clock(run, jnp.int32(t), jnp.int32(i)) for t in range(5) for i in range(8)]
+    np.testing.assert_allclose([c.progress for c in clocks], np.minimum(np.arange(40) / 32, 1.0))
+    assert [int(c.update) for c in clocks] == list(range(40))
+    assert float(clocks[0].anneal(1.0, 0.2, 0.5)) == 1.0
+    np.testing.assert_allclose(clocks[8].anneal(1.0, 0.2, 0.5), 0.6)
+    np.testing.assert_allclose([clocks[16].anneal(1.0, 0.2, 0.5), clocks[39].anneal(1.0, 0.2, 0.5)], 0.2)
+
+
+def test_log_probabilities_are_of_the_action_before_any_clipping(key, clock):
+    """A Gaussian policy's action is stored as it was drawn, however far outside the box."""
+    spec = EnvSpec("x", Box(-9, 9, (OBS,)), Box(-1, 1, (2,)))
+    algo = jf.PPO(num_envs=64, hidden=(4,), initial_log_std=2.0).bind(spec)
+    agent = algo.init(key)
+    noise = jax.tree.map(lambda x: x[0], algo.draw(key, 1, 64))
+    _, action, _ = algo.act(agent, (), jnp.ones((64, OBS)), noise, clock(), "sample")
+    assert action.shape == (64, 2) and np.abs(action).max() > 3
+    np.testing.assert_allclose(np.std(action), np.exp(2.0), rtol=0.3)
+
+
+def test_sizes_and_spaces_that_do_not_fit_are_refused():
+    with pytest.raises(ConfigError, match=r"num_minibatches = 5 .* divisor of num_envs \* num_steps = 24"):
+        dataclasses.replace(BASE, num_minibatches=5)
+    spec = EnvSpec("x", Dict.of(action_mask=Box(0, 1, (2,), jnp.bool_)), Box(-1, 1, (2,)))
+    with pytest.raises(ConfigError, match="action_mask needs Discrete actions"):
+        BASE.bind(spec)
+    with pytest.raises(ConfigError, match="use 'mlp'"):
+        dataclasses.replace(BASE, network="cnn").bind(EnvSpec("x", Box(-1, 1, (2,)), Discrete(2)))
+
+
+def test_float_settings_are_leaves_that_can_be_swept(key, clock):
+    """One compiled update, three learning rates, three different steps."""
+    spec = EnvSpec("x", Box(-9, 9, (OBS,)), Discrete(2))
+    rates = jnp.array([0.0, 0.01, 0.02])
+    algo = dataclasses.replace(BASE, anneal_learning_rate=False, learning_rate=rates).bind(spec)
+    agent = jax.jit(BASE.bind(spec).init)(key)
+    batch = Rows(jnp.ones((4, OBS)), jnp.zeros(4, jnp.int32), jnp.zeros(4), jnp.zeros(4), jnp.arange(4.0))
+    one = lambda rate: dataclasses.replace(algo, learning_rate=rate).update(agent, batch, key, clock())[0].params
+    params = jax.jit(jax.vmap(one))(rates)
+    distance = jax.vmap(lambda p: optim.global_norm(jax.tree.map(lambda a, b: a - b, p, agent.params)))(params)
+    np.testing.assert_allclose(distance / distance[1], [0, 1, 2], rtol=1e-3)

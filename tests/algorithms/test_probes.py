@@ -1,0 +1,85 @@
+"""Every algorithm finds the known values of every probe that it can play."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import jaxrl_fast as jf
+
+PPO = {
+    "num_envs": 32, "num_steps": 8, "num_epochs": 2, "num_minibatches": 2, "learning_rate": 1e-2, "discount": 0.9,
+    "hidden": (16,), "entropy_coefficient": 0.0, "clip_value": False, "max_grad_norm": 10.0,
+}  # fmt: skip
+# probe, settings, rows of its known values that a trained policy still visits
+PPO_PROBES = [
+    ("constant-reward", {}, slice(None)),
+    ("reward-at-end", {"shared_torso": True}, slice(None)),
+    ("two-step-credit", {}, slice(0, 2)),
+    ("action-reward", {"normalize_observations": True}, slice(None)),
+    ("truncated-only", {}, slice(None)),
+    ("named-action", {}, slice(None)),
+    ("multi-discrete", {}, slice(None)),
+    ("masked", {"normalize_observations": True}, slice(None)),
+    ("dict", {}, slice(None)),
+]
+
+
+@pytest.mark.parametrize(("name", "settings", "visited"), PPO_PROBES, ids=[p[0] for p in PPO_PROBES])
+def test_ppo(learn, name, settings, visited):
+    algo, agent, known, metrics = learn(jf.PPO(**PPO | settings), f"probe/{name}", 20_000)
+    obs = algo.view(agent.moments, known.obs)
+    value = algo.value(agent.params, obs)
+    np.testing.assert_allclose(value[visited], known.value[visited], atol=0.05 * max(1.0, abs(known.value).max()))
+    if name == "two-step-credit":  # in its branches either action is as good
+        visited = slice(0, 1)
+    if known.action is not None:
+        np.testing.assert_array_equal(algo.policy(agent.params, obs).mode()[visited], known.action[visited])
+    assert all(np.isfinite(x).all() for x in metrics.values())
+
+
+def test_ppo_continuous(learn):
+    settings = {"initial_log_std": -0.5, "num_envs": 64}
+    algo, agent, known, _ = learn(jf.PPO(**PPO | settings), "probe/continuous", 60_000)
+    dist = algo.policy(agent.params, known.obs)
+    np.testing.assert_allclose(dist.mode(), known.action, atol=0.15)
+    np.testing.assert_allclose(algo.value(agent.params, known.obs), known.value, atol=0.15)
+    assert dist.log_std.max() < -1  # it became sure of itself
+
+
+DQN = {
+    "num_envs": 16, "batch_size": 64, "buffer_size": 4096, "learning_starts": 512, "learning_rate": 1e-2,
+    "anneal_learning_rate": True, "discount": 0.9, "hidden": (16,), "target_period": 10, "epsilon_end": 0.1,
+}  # fmt: skip
+DQN_PROBES = [
+    ("constant-reward", {"dueling": True}),
+    ("reward-at-end", {"n_step": 3}),
+    ("two-step-credit", {"double": False}),
+    ("action-reward", {"huber": False}),
+    ("truncated-only", {"n_step": 2, "target_period": 1, "target_tau": 0.2}),
+    ("named-action", {"num_steps": 4, "updates_per_iteration": 4}),
+    ("masked", {"dueling": True}),
+    ("dict", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), DQN_PROBES, ids=[p[0] for p in DQN_PROBES])
+def test_dqn(learn, name, settings):
+    algo, agent, known, metrics = learn(jf.DQN(**DQN | settings), f"probe/{name}", 16_000)
+    q = np.asarray(algo.q_values(agent.params, known.obs))
+    legal = known.q > -50  # an illegal action is never taken, so its value is never learned
+    np.testing.assert_allclose(q[legal], known.q[legal], atol=0.05 * max(1.0, abs(known.value).max()))
+    if name == "two-step-credit":
+        assert q[0].argmax() == known.action[0]
+    elif known.action is not None:
+        np.testing.assert_array_equal(q.argmax(-1), known.action)
+    assert all(np.isfinite(x).all() for x in metrics.values())
+
+
+def test_dqn_bootstraps_through_stacked_frames(learn):
+    """Two frames of a step counter: replay rebuilds the stacks that acting saw."""
+    algo, agent, _, _ = learn(jf.DQN(**DQN), "probe/reward-at-end", 16_000, stack=2)
+    eye = np.eye(4, dtype=np.float32)
+    seen = np.stack([np.concatenate([eye[max(i - 1, 0)], eye[i]]) for i in range(4)])
+    expected = 0.9 ** np.arange(3, -1, -1)
+    np.testing.assert_allclose(algo.q_values(agent.params, seen).max(-1), expected, atol=0.05)
