@@ -135,9 +135,10 @@ def scan_sum(f, carry: Any, xs: Any) -> tuple[Any, Metrics]:
     return carry, jax.tree.unflatten(structure, list(rows.sum(0)))
 
 
-# Bytes of randomness that are drawn ahead for several iterations at once: small rollouts gain from one batched draw,
-# large ones would only lose memory.
-DRAW_AHEAD_BYTES = 2**18
+# Randomness is drawn ahead for several iterations at once where one iteration takes few bytes of it (a step and one
+# update): one batched draw instead of dozens of small ones. Larger rollouts gain nothing and would only lose memory.
+DRAW_AHEAD_BYTES = 2**13
+DRAW_AHEAD_ITERATIONS = 64
 
 
 @functools.partial(jax.jit, static_argnames=("count", "learn"))  # so that asking for its shapes traces it only once
@@ -145,7 +146,8 @@ def iterations(run: Run, state: RunState, t0: jax.Array, count: int, learn: bool
     """`count` (static) iterations from t0 -> (state, metrics summed over them). A log row."""
     shapes = jax.eval_shape(lambda: draw(run, jax.random.key(0), jnp.int32(0)))
     size = sum(x.size * 4 for x in jax.tree.leaves(shapes))
-    block = max(b for b in range(1, min(count, 64) + 1) if count % b == 0 and (b == 1 or b * size <= DRAW_AHEAD_BYTES))
+    most = min(count, DRAW_AHEAD_ITERATIONS) if size <= DRAW_AHEAD_BYTES else 1
+    block = max(b for b in range(1, most + 1) if count % b == 0)
 
     def one(state, x):
         draws, t = x

@@ -9,19 +9,19 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import distributions, losses, optim, returns, stacking, tree
+from jaxrl_fast import distributions, losses, optim, random, returns, stacking, tree
 from jaxrl_fast.algorithms.base import Algorithm, action_mask
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
-from jaxrl_fast.networks import Dense, make_torso
+from jaxrl_fast.networks import MLP, Dense, make_torso
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 from jaxrl_fast.statistics import Moments
 from jaxrl_fast.types import Mean
 
 
 class Agent(NamedTuple):
-    params: Any  # {"actor", "critic": torsos, "policy", "value": heads, "log_std": Box actions only}
+    params: Any  # {"torso": actor's and critic's [2, ...], or the shared one, "policy", "value": heads, "log_std": Box}
     opt_state: Any
     moments: Any  # running observation statistics, () without normalisation
 
@@ -94,13 +94,14 @@ class PPO(Algorithm):
         obs = stacking.example(self.spec)
         moments = Moments.init(jax.tree.map(lambda x: x[0], obs)) if self.normalize_observations else ()
         obs = self.view(moments, obs)
-        keys = jax.random.split(key, 4)
-        params = {"actor": self.torso.init(keys[0], obs)}
-        if not self.shared_torso:
-            params["critic"] = self.torso.init(keys[1], obs)
-        features = self.torso.apply(params["actor"], obs)
-        for name, k in zip(("policy", "value"), keys[2:], strict=True):
-            params[name] = self.heads[name].init(k, features)
+        torso_key, *keys = random.split(key, 3)
+        if self.shared_torso:
+            params = {"torso": self.torso.init(torso_key, obs)}
+        else:
+            params = {"torso": jax.vmap(self.torso.init, (0, None))(random.split(torso_key), obs)}
+        features = jax.eval_shape(lambda p: self.features(p, obs)[0], params)
+        for (name, head), k in zip(self.heads.items(), keys, strict=True):
+            params[name] = head.init(k, jnp.zeros(features.shape))
         if isinstance(self.spec.action, Box):
             params["log_std"] = jnp.full((math.prod(self.spec.action.shape),), self.initial_log_std, jnp.float32)
         return Agent(params, self.optimizer.init(params), moments)
@@ -109,23 +110,42 @@ class PPO(Algorithm):
         """The observation as the networks see it: float features normalised; images, integers and masks as they are."""
         return normalized(self.spec.observation, moments.normalize(obs), obs) if self.normalize_observations else obs
 
+    def features(self, params: Any, obs: Any) -> tuple[jax.Array, jax.Array]:
+        """The actor's and the critic's features [..., F]."""
+        if self.shared_torso:
+            return (self.torso.apply(params["torso"], obs),) * 2
+        if isinstance(self.torso, MLP):  # one batched product instead of two: half the kernels of a small network
+            return tuple(jax.vmap(self.torso.apply, (0, None))(params["torso"], obs))
+        return self.one_features(params, obs, 0), self.one_features(params, obs, 1)
+
+    def one_features(self, params: Any, obs: Any, which: int) -> jax.Array:
+        """The actor's (0) or the critic's (1) features alone."""
+        if self.shared_torso or (which == 0 and "actor" in params):
+            return self.torso.apply(params.get("actor", params["torso"]), obs)
+        return self.torso.apply(tree.take(params["torso"], which), obs)
+
     def policy(self, params: Any, obs: Any, features: Any = None) -> Any:
-        features = self.torso.apply(params["actor"], obs) if features is None else features
+        features = self.one_features(params, obs, 0) if features is None else features
         out = self.heads["policy"].apply(params["policy"], features)
         mask = action_mask(self.spec.observation, obs)
         return distributions.from_outputs(self.spec.action, out, params.get("log_std"), mask)
 
     def value(self, params: Any, obs: Any, features: Any = None) -> jax.Array:
-        if features is None:
-            features = self.torso.apply(params["actor" if self.shared_torso else "critic"], obs)
+        features = self.one_features(params, obs, 1) if features is None else features
         return self.heads["value"].apply(params["value"], features)[..., 0]
 
     def both(self, params: Any, obs: Any) -> tuple[Any, jax.Array]:
-        features = self.torso.apply(params["actor"], obs) if self.shared_torso else None
-        return self.policy(params, obs, features), self.value(params, obs, features)
+        actor, critic = self.features(params, obs)
+        return self.policy(params, obs, actor), self.value(params, obs, critic)
 
     def draw(self, key, num_steps, num_envs):
         return distributions.draw_noise(key, self.spec.action, (num_steps, num_envs))
+
+    def acting(self, agent):
+        """The actor's torso is sliced out of the pair once a rollout, not once a step."""
+        params = agent.params
+        actor = params["torso"] if self.shared_torso else tree.take(params["torso"], 0)
+        return agent._replace(params=params | {"actor": actor})
 
     def act(self, agent, carry, obs, noise, clock, mode):
         space = self.spec.action
@@ -140,9 +160,10 @@ class PPO(Algorithm):
         """Log-probabilities, values and advantages of the whole rollout in one batch, after it."""
         steps, dist = trajectory.steps, trajectory.steps.extras
         obs = stacking.observations(trajectory, self.spec.stack)
-        value = self.value(agent.params, self.view(agent.moments, obs))
+        seen = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), obs, trajectory.last_obs)
+        values = self.value(agent.params, self.view(agent.moments, seen))
+        value, last = values[:-1], values[-1]
         action = steps.action.reshape(steps.reward.shape + (-1,)) if isinstance(self.spec.action, Box) else steps.action
-        last = self.value(agent.params, self.view(agent.moments, trajectory.last_obs))
         next_value = returns.bootstrap_values(
             value, last, steps.truncated, lambda t: self.value(
                 agent.params, self.view(agent.moments, stacking.successors(trajectory, self.spec.stack, t))
