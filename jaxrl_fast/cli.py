@@ -195,7 +195,7 @@ def _eval(argv: list[str]) -> None:
     found = agent.evaluate(given.get("episodes", 128), given.get("seed", 0), given.get("mode"))
     mean, low, high = interval(found.ret)
     spread = f", 95% interval {low:.2f} to {high:.2f}" if found.ret.size > 1 else ""
-    print(f"{agent.algo.name} on {agent.env.spec.name}, {given.get('mode') or agent.config.eval_mode} actions")
+    print(f"{agent.algo.name} on {agent.environment}, {given.get('mode') or agent.config.eval_mode} actions")
     print(f"return {mean:.2f} over {found.ret.size} episodes{spread}")
     print(f"lowest {found.ret.min():.2f}, highest {found.ret.max():.2f}, mean length {found.length.mean():.1f}")
     cut = int(np.sum(~found.finished))

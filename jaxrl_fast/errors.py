@@ -72,8 +72,7 @@ def check_float(
 ) -> None:
     """Accept a finite number in [low, high] ((low, high] with `open_low`).
 
-    Only Python and NumPy scalars are looked at: a traced or batched leaf of a sweep passes, because
-    dataclasses run their checks again at every unflatten.
+    Only Python and NumPy scalars are looked at: a traced or batched leaf of a sweep passes.
     """
     import numpy as np
 

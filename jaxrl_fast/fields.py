@@ -31,8 +31,7 @@ def setting(
 def check_settings(obj: Any, prefix: str = "") -> None:
     """Check every field of a frozen dataclass made of `setting`s; call it in `__post_init__`.
 
-    It runs again at every unflatten, so anything that is not a plain Python or NumPy value passes: tracers, batched
-    leaves, placeholders of a tree transformation. Ints given for float fields become floats.
+    A float field also takes a tracer or a batch of values, for a sweep. Ints given for float fields become floats.
     """
     for f in dataclasses.fields(obj):
         value, meta = getattr(obj, f.name), f.metadata

@@ -66,10 +66,16 @@ class Grid:
 def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
     """Whole rows that cover `total_steps`: the run is rounded up to them, by at most one row."""
     steps, warmup = algo.steps_per_iteration, algo.warmup_iterations
+    total = -(-config.total_steps // steps)
+    if warmup >= total:
+        raise ConfigError(
+            "total_steps", config.total_steps,
+            f"more than the {warmup * steps:,} steps of random actions at the start (algo.learning_starts)",
+        )  # fmt: skip
     horizon = max(-(-(config.horizon or config.total_steps) // steps), warmup + 1)
     planned = horizon - warmup  # the grid follows the horizon, so a longer or resumed run has the same rows
     row = max(1, planned // 100) if config.log_every is None else max(1, config.log_every // steps)
-    rows = max(1, -(-(-(-config.total_steps // steps) - warmup) // row))
+    rows = max(1, -(-(total - warmup) // row))
     per_eval = max(1, planned // row // 10) if config.eval_every is None else -(-config.eval_every // (row * steps))
     iterations = warmup + rows * row
     if iterations * max(algo.updates, 1) >= 2**31:

@@ -17,6 +17,7 @@ from jaxrl_fast import iterate, spaces, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.checkpoint import Checkpoints, abstract
 from jaxrl_fast.grid import RunConfig, plan_grid
+from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_choice, check_int
 from jaxrl_fast.evaluate import Evaluation, evaluate
@@ -34,6 +35,7 @@ class Agent:
     config: RunConfig
     state: Any  # the algorithm's agent, one member
     iteration: int
+    environment: str = ""  # the name it was trained as
     _act: Any = dataclasses.field(default=None, repr=False)
     _carry: Any = dataclasses.field(default=None, repr=False)
 
@@ -71,6 +73,7 @@ class Agent:
     def evaluate(self, episodes: int = 128, seed: int = 0, mode: str | None = None) -> Evaluation:
         """Play `episodes` episodes in the training environment."""
         check_int("episodes", episodes, 1, 1_000_000)
+        check_choice("mode", mode or "greedy", ("greedy", "sample"))
         play = jax.jit(evaluate, static_argnames=("episodes", "mode"))
         found = play(self.env, self.algo, self.state, jax.random.key(seed), episodes=episodes,
                      mode=mode or self.config.eval_mode)  # fmt: skip
@@ -109,7 +112,7 @@ def load(path: str | Path, which: str = "auto", member: int | None = None, modul
         checkpoints.close()
     agent = state if found[0] == "best" else state.agent
     agent = tree.take(agent, member) if config.seeds > 1 else agent
-    return Agent(tree.as_float32(algo), tree.as_float32(env), config, agent, found[1])
+    return Agent(tree.as_float32(algo), tree.as_float32(env), config, agent, found[1], registry.name_of(env))
 
 
 def resume(
@@ -156,4 +159,4 @@ def resume(
             "as the learning rate stay at their end values; --horizon sets a new one",
             stacklevel=2,
         )
-    return run_session(algo, env, new, RunDir(path), hooks, sinks, tensorboard, progress, resume=True)
+    return run_session(algo, env, new, lambda: RunDir(path), hooks, sinks, tensorboard, progress, resume=True)

@@ -78,10 +78,11 @@ class Population:
         return sharded
 
     def keys(self, seed: int) -> jax.Array:
-        """Root keys: member i has the key of a single run with seed `seed + i`."""
+        """Root keys on the devices: member i has the key of a single run with seed `seed + i`."""
         if self.size == 1:
-            return jax.random.key(seed)
-        return jax.vmap(jax.random.key)(jnp.asarray([seed + i for i in range(self.padded)], jnp.uint32))
+            return jax.device_put(jax.random.key(seed), self.sharding)
+        seeds = np.asarray([seed + i for i in range(self.size)] + [seed] * (self.padded - self.size), np.uint32)
+        return jax.device_put(jax.vmap(jax.random.key)(jnp.asarray(seeds)), self.sharding)
 
     def members(self, tree: Any) -> Any:
         """NumPy leaves [size, ...] of a fetched tree, padding dropped; a single run gets the axis."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast import iterate, random, tree
+from jaxrl_fast import iterate, random, runtime, tree
+from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.grid import Grid, RunConfig
 from jaxrl_fast.evaluate import evaluate
 from jaxrl_fast.iterate import Run
@@ -51,11 +53,50 @@ class Programs:
         self._evaluate = jax.jit(lift(score))
         self._snapshot = jax.jit(self._copy)
         self._compiled: dict[str, Any] = {}
+        self._jobs: dict[str, Future] = {}
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="compile")
+
+    def compile(self, keys: jax.Array) -> None:
+        """Compile side by side what the first updates need, and the evaluation after it, while they run.
+
+        Raises ConfigError where the state, and the snapshot of it that a checkpoint takes, cannot fit the device.
+        """
+        began = time.perf_counter()
+        traced = self._init.trace(self.run, keys)
+        state = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self.population.sharding), traced.out_info
+        )
+        self._check_memory(state)
+        zero = self._scalar(0)
+        self._start("init", lambda: traced.lower().compile())
+        if self.grid.warmup:
+            self._start("warmup", lambda: self._warmup.lower(self.run, state).compile())
+        self._start("chunk", lambda: self._chunk.lower(self.run, state, zero, zero).compile())
+        key = self._evaluation_key(self.config.seed, 0)
+        self._start("evaluate", lambda: self._evaluate.lower(self.run, state.agent, key).compile())
+        self._jobs["init"].result()
+        self.compile_seconds += time.perf_counter() - began
+
+    def _start(self, name: str, compile: Any) -> None:
+        """In the background; two at a time, in the order in which they are needed. XLA compiles without the GIL."""
+        self._jobs[name] = self._pool.submit(compile)
+
+    def _check_memory(self, state: RunState) -> None:
+        devices = self.population.devices
+        need, have = 2 * tree.nbytes(state) // len(devices), runtime.device_memory(devices[0])
+        if have is not None and need > have:
+            gib = 2.0**30
+            raise ConfigError(
+                "memory", f"{need / gib:.1f} GiB",
+                f"the run's state and its snapshot must fit the {have / gib:.1f} GiB of {devices[0].device_kind}: "
+                "lower buffer_size, hidden, num_envs, num_steps or seeds",
+            )  # fmt: skip
 
     def _call(self, name: str, fn: Any, *args: Any) -> Any:
         if name not in self._compiled:
             began = time.perf_counter()
-            self._compiled[name] = fn.lower(*args).compile()
+            job = self._jobs.get(name)
+            self._compiled[name] = job.result() if job else fn.lower(*args).compile()
             self.compile_seconds += time.perf_counter() - began
         return self._compiled[name](*args)
 
@@ -63,8 +104,7 @@ class Programs:
         return jax.device_put(dtype(value), self.population.replicated)
 
     def init(self, keys: jax.Array) -> RunState:
-        place = self.population.sharding
-        return self._call("init", self._init, self.run, jax.device_put(keys, place))
+        return self._call("init", self._init, self.run, keys)
 
     def warmup(self, state: RunState):
         return self._call("warmup", self._warmup, self.run, state)
@@ -74,10 +114,13 @@ class Programs:
 
     def evaluate(self, state: RunState, seed: int, rows: int) -> np.ndarray:
         """Mean return [seeds] over `eval_episodes` episodes; the key depends on the seed and the row alone."""
-        key = random.fold_in(random.fold_in(jax.random.key(seed), 2**32 - 2), rows)
-        key = jax.device_put(key, self.population.replicated)
+        key = self._evaluation_key(seed, rows)
         score = self._call("evaluate", self._evaluate, self.run, state.agent, key)
         return self.population.members(jax.device_get(score))
+
+    def _evaluation_key(self, seed: int, rows: int) -> jax.Array:
+        key = random.fold_in(random.fold_in(jax.random.key(seed), 2**32 - 2), rows)
+        return jax.device_put(key, self.population.replicated)
 
     def _copy(self, x: Any) -> Any:
         return tree.copy(self.unpadded(x))

@@ -15,6 +15,7 @@ import numpy as np
 from jaxrl_fast import config as configs
 from jaxrl_fast import runtime
 from jaxrl_fast.checkpoint import to_json
+from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.sinks import JsonlSink, Row, TensorBoardSink, read_jsonl
 
@@ -64,7 +65,7 @@ class RunDir:
         s = session
         result = {
             "algorithm": s.algo.name,
-            "environment": s.env.spec.name,
+            "environment": registry.name_of(s.env),
             "env_steps": s.env_steps,
             "seeds": list(range(s.config.seed, s.config.seed + s.config.seeds)),
             "eval_return": s.eval_return,
@@ -103,7 +104,7 @@ class RunDir:
         for sink in s.sinks:
             if hasattr(sink, "status"):
                 sink.status("drawing")
-        label = f"{s.algo.name} {s.env.spec.name}"
+        label = f"{s.algo.name} {registry.name_of(s.env)}"
         try:
             plots.learning_curve({label: read_jsonl(self.metrics)}, self.path / "curve.png")
             best = s.agent(int(np.argmax(s.eval_return)))

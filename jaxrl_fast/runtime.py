@@ -7,6 +7,7 @@ import sys
 import warnings
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 # jaxlib 0.10 deadlocks on few CPU cores in programs vmapped over several members, unless this scheduler is off. Only
 # the environment variable helps, a compiler option on `jit` does not; 0.11 does not hang (and an XLA that does not
@@ -69,6 +70,24 @@ def cpu_count() -> int:
 def request_host_devices(count: int) -> bool:
     """Ask for `count` CPU devices (no effect on accelerators); False where the backend already runs."""
     return count <= 1 or _add_xla_flag(_DEVICES_FLAG, str(count))
+
+
+def device_memory(device: Any) -> int | None:
+    """Bytes that programs on this device may use; on a CPU the container's limit. None where it is not known."""
+    if device.platform != "cpu":
+        stats = device.memory_stats() or {}
+        return stats.get("bytes_limit")
+    limits = []
+    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            limits.append(int(Path(file).read_text()))
+        except (OSError, ValueError):  # no such file, or "max"
+            continue
+    try:
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        pass
+    return min(limits, default=None)
 
 
 def enable_compile_cache() -> str | None:

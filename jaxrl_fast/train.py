@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import time
 import warnings
@@ -27,7 +28,7 @@ from jaxrl_fast.errors import ConfigError, NonFiniteError
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.population import Population, plan_population
 from jaxrl_fast.programs import ROWS, Programs
-from jaxrl_fast.rundir import RunDir
+from jaxrl_fast.rundir import RunDir, check_free
 from jaxrl_fast.signals import Interrupted, Signals
 from jaxrl_fast.sinks import Row, Sink
 
@@ -114,34 +115,46 @@ def train(
     config = RunConfig(total_steps=total_steps, **settings)
     if config.horizon is None:
         config = dataclasses.replace(config, horizon=config.total_steps)
-    algo.bind(env.spec)  # refuse before anything is written
-    plan_grid(algo.bind(env.spec), config)
-    rundir = None if out is None else RunDir.create(Path(out), algo, env, config, **about or {})
-    return run_session(algo, env, config, rundir, hooks, sinks, tensorboard, progress)
+    runtime.request_host_devices(min(config.seeds, runtime.cpu_count()))  # where it is not too late
+    plan_grid(algo.bind(env.spec), config)  # refuse before anything is written
+    create = None
+    if out is not None:
+        check_free(Path(out))
+        create = functools.partial(RunDir.create, Path(out), algo, env, config, **about or {})
+    return run_session(algo, env, config, create, hooks, sinks, tensorboard, progress)
 
 
-def run_session(algo, env, config, rundir, hooks=(), sinks=(), tensorboard=True, progress=False, resume=False):
-    """Build the session, restore it if asked, run it to its end, and close what was opened."""
+def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=True, progress=False, resume=False):
+    """Build the session, restore it if asked, run it to its end, and close what was opened.
+
+    `open_rundir()` is called once it is clear that the run fits the device, so a refused run leaves nothing behind.
+    """
     runtime.enable_compile_cache()
     began = time.perf_counter()
     algo = algo.bind(env.spec)
     population = plan_population(config.seeds, config.population)
     grid = plan_grid(algo, config)
     run = jax.device_put(tree.as_float32(Run(env, algo, float(grid.horizon))), population.replicated)
-    opened = [] if rundir is None else rundir.sinks(tensorboard)
-    if progress:
-        from jaxrl_fast.sinks import ProgressSink
-
-        opened.append(ProgressSink(grid.env_steps(grid.rows)))
-        opened[-1].status("compiling")
-    programs = Programs(run, grid, population, config)
-    session = Session(
-        algo, env, config, grid, population, run, programs, rundir, [*opened, *sinks], hooks,
-        reached=[None] * config.seeds,
-    )  # fmt: skip
     with contextlib.ExitStack() as stack:
-        for sink in session.sinks:
+        for sink in sinks:
             stack.callback(_close, sink)
+        opened = []
+        if progress:
+            from jaxrl_fast.sinks import ProgressSink
+
+            opened.append(ProgressSink(grid.env_steps(grid.rows)))
+            opened[-1].status("compiling")
+            stack.callback(_close, opened[-1])
+        programs = Programs(run, grid, population, config)
+        programs.compile(population.keys(config.seed))
+        rundir = open_rundir() if open_rundir else None
+        for sink in rundir.sinks(tensorboard) if rundir else ():
+            opened.append(sink)
+            stack.callback(_close, sink)
+        session = Session(
+            algo, env, config, grid, population, run, programs, rundir, [*opened, *sinks], hooks,
+            reached=[None] * config.seeds,
+        )  # fmt: skip
         checkpoints = stack.enter_context(contextlib.closing(Checkpoints(rundir.checkpoints))) if rundir else None
         _loop(session, checkpoints, stack.enter_context(Signals()), began, resume)
     return session

@@ -27,7 +27,24 @@ def settings(cls: type[T]) -> type[T]:
         name = f.type if isinstance(f.type, str) else getattr(f.type, "__name__", "")
         static = f.metadata.get("static", name not in _DYNAMIC)
         (meta if static else data).append(f.name)
-    return jax.tree_util.register_dataclass(cls, data, meta)
+    keys = tuple(jax.tree_util.GetAttrKey(name) for name in data)
+
+    def flatten(obj):
+        return tuple(getattr(obj, n) for n in data), tuple(getattr(obj, n) for n in meta)
+
+    def flatten_with_keys(obj):
+        children, static = flatten(obj)
+        return tuple(zip(keys, children, strict=True)), static
+
+    def unflatten(static, children):
+        # around __init__: its checks are for users' values, not for tracers, `None`s of an `in_axes`, or shapes
+        obj = object.__new__(cls)
+        for name, value in (*zip(data, children, strict=True), *zip(meta, static, strict=True)):
+            object.__setattr__(obj, name, value)
+        return obj
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    return cls
 
 
 @dataclass_transform(frozen_default=True)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from jaxrl_fast.envs import gymnax_import, wrappers
 from jaxrl_fast.envs.api import Env
-from jaxrl_fast.errors import ConfigError, MissingExtraError, nearest
+from jaxrl_fast.errors import ConfigError, nearest
 from jaxrl_fast.fields import check_settings
 
 Factory = Callable[..., Env]
@@ -54,7 +54,7 @@ class Listed(NamedTuple):
 
     source: str  # "native", "gymnax", "probe" or "user"
     installed: bool
-    extra: str = ""  # what `pip install 'jaxrl_fast[extra]'` needs, where it is not installed
+    extra: str = ""  # the extra of jaxrl_fast that brings it, where it is none of the plain dependencies
 
 
 def register(name: str, factory: Factory | str) -> None:
@@ -77,7 +77,7 @@ def list_environments() -> dict[str, Listed]:
     """Every environment that `make` knows by name. Imports none of them."""
     gymnax = gymnax_import.installed()
     rows = {name: Listed("native", True) for name in _NATIVE}
-    rows |= {name: Listed("gymnax", gymnax, "" if gymnax else "gymnax") for name in _GYMNAX}
+    rows |= {name: Listed("gymnax", gymnax) for name in _GYMNAX}
     rows |= {name: Listed("probe", True) for name in _PROBES}
     return rows | {name: Listed("user", True) for name in _USER}
 
@@ -136,6 +136,12 @@ def describe(env: Env) -> tuple[str, dict[str, Any]] | None:
     return None if entry is None else entry[1:]
 
 
+def name_of(env: Env) -> str:
+    """What a run calls this environment: the name that `make` was given, else its spec's."""
+    origin = describe(env)
+    return origin[0] if origin else env.spec.name
+
+
 def _names() -> list[str]:
     return [*_NATIVE, *_PROBES, *_GYMNAX, *_USER]
 
@@ -158,7 +164,7 @@ def _factory(name: str) -> Factory:
     if entry is None:
         if name in _GYMNAX or name.startswith(_PREFIX) or name == "MNISTBandit-bsuite":
             if not gymnax_import.installed():
-                raise MissingExtraError(f"environment {name!r}", "gymnax")
+                raise ConfigError("environment", name, "one whose package is installed: pip install 'gymnax>=1.0.1,<2'")
             return _gymnax_factory(name.removeprefix(_PREFIX))
         raise ConfigError("environment", name, f"a known environment (`jaxrl-fast list`){nearest(name, _names())}")
     if isinstance(entry, str):

@@ -26,7 +26,7 @@ VARIANTS = {
     "shared, neither value clipping nor normalisation": (
         {"shared_torso": True, "clip_value": False, "normalize_advantage": False, "max_grad_norm": 1e3}, Discrete(4)
     ),
-    "box": ({"anneal_learning_rate": False}, Box(-1.0, 1.0, (2,))),
+    "box": ({"anneal_learning_rate": False, "learning_rate": 0.006}, Box(-1.0, 1.0, (2,))),
 }  # fmt: skip
 
 
@@ -36,9 +36,10 @@ def dense(params, x):
 
 def reference_loss(params, batch, algo, discrete):
     """Every formula spelled out, nothing of the library called."""
-    torso = lambda name: jnp.tanh(dense({"params": params[name]["params"]["Dense_0"]}, batch.obs))
-    features = torso("actor")
-    value = dense(params["value"], features if algo.shared_torso else torso("critic"))[:, 0]
+    layer = params["torso"]["params"]["Dense_0"]  # [2, ...]: the actor's and the critic's, unless they share one
+    torso = lambda i: jnp.tanh(dense({"params": layer if algo.shared_torso else {k: v[i] for k, v in layer.items()}}, batch.obs))
+    features = torso(0)
+    value = dense(params["value"], torso(1))[:, 0]
     out = dense(params["policy"], features)
     if discrete:
         log_p = out - jnp.log(jnp.exp(out).sum(1, keepdims=True))

@@ -1,0 +1,164 @@
+"""What the documents show runs: their Python blocks in order, at tiny sizes, and the scripts a reader copies.
+
+A block that begins with a comment such as `# my_env.py` is also saved under that name where the blocks run, so that
+later blocks and the shell lines below it can import it. Sizes are made small by replacing text; a replacement that no
+longer occurs is an error, so that it is not forgotten when a document changes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import runpy
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxrl_fast import cli
+
+ROOT = Path(__file__).resolve().parents[1]
+SMALL = {
+    "README.md": {"500_000": "2_048", ", 64)": ", 2)", "seeds=4": "seeds=2", "num_envs=16": "num_envs=4"},
+    "CONTRIBUTING.md": {"100_000": "1_024", "20_000": "1_024"},
+    "docs/algorithms/ppo.md": {"500_000": "2_048"},
+    "docs/algorithms/dqn.md": {"500_000": "2_048"},
+}
+SHELL = {  # the lines that are run here, without their `jaxrl-fast`, and what is added to make them small
+    "CONTRIBUTING.md": {
+        "train reinforce walk --import my_env --import my_algorithm": "--total-steps 1024",
+    },
+}
+
+
+def blocks(document: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / document).read_text(), re.M | re.S)
+
+
+def small(document: str, code: str) -> str:
+    for old, new in SMALL[document].items():
+        code = code.replace(old, new)
+    return code
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """An empty working directory from which modules are imported; what was registered is forgotten afterwards."""
+    from jaxrl_fast import algorithms
+    from jaxrl_fast.envs import registry
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(registry, "_USER", dict(registry._USER))
+    monkeypatch.setattr(algorithms, "_REGISTRY", dict(algorithms._REGISTRY))
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "") or "").startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def run_block(place: Path, name: str, code: str, namespace: dict) -> None:
+    """Execute a block as a module, so that its classes can be found again by their name."""
+    titled = re.match(r"# (\w+)\.py\n", code)
+    name = titled.group(1) if titled else name
+    file = place / f"{name}.py"
+    file.write_text(code)
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(spec)
+    module.__dict__.update({k: v for k, v in namespace.items() if not k.startswith("__")})
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    namespace.update(module.__dict__)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("document", SMALL)
+def test_python_blocks_run(document: str, place: Path):
+    namespace: dict = {}
+    found = blocks(document, "python")
+    assert found, f"{document} has no Python block"
+    whole = "".join(found)
+    for old in SMALL[document]:
+        assert old in whole, f"{document} no longer has {old!r}: change SMALL"
+    for i, code in enumerate(found):
+        run_block(place, f"block_{Path(document).stem}_{i}", small(document, code), namespace)
+    shell = "".join(blocks(document, "bash"))
+    for line, more in SHELL.get(document, {}).items():
+        assert f"jaxrl-fast {line}" in shell, f"{document} no longer has the line {line!r}: change SHELL"
+        argv = shlex.split(f"{line} --eval-episodes 4 --no-tensorboard {more}")
+        assert cli.main(argv) == 0, f"jaxrl-fast {line}"
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("script", "arguments"),
+    [
+        ("ppo_cartpole.py", ["--total-steps", "2048", "--seeds", "2"]),
+        ("dqn_minatar.py", ["--total-steps", "10400", "--out", "run"]),
+    ],
+)
+def test_scripts_run(script: str, arguments: list[str], place: Path, monkeypatch, capsys):
+    path = ROOT / "scripts" / script
+    assert len(path.read_text().splitlines()) <= 40
+    monkeypatch.setattr(sys, "argv", [str(path), *arguments])
+    runpy.run_path(str(path), run_name="__main__")
+    assert "steps/s" in capsys.readouterr().out
+
+
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").rglob("*.md")))]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_lead_somewhere(document: str):
+    text = re.sub(r"^```.*?^```", "", (ROOT / document).read_text(), flags=re.M | re.S)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target or target.startswith("#"):
+            continue
+        file = (ROOT / document).parent / target.split("#")[0]
+        assert file.exists(), f"{document} links to {target}, which is not there"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_files_that_are_named_exist(document: str):
+    """Paths in backticks such as `jaxrl_fast/iterate.py` or `tests/host/` are those of the checkout."""
+    for name in re.findall(r"`((?:jaxrl_fast|tests|scripts|docs|notebooks)/[\w./-]*)`", (ROOT / document).read_text()):
+        assert (ROOT / name).exists(), f"{document} names {name}, which is not there"
+
+
+def test_readme_has_the_two_commands():
+    shell = "".join(blocks("README.md", "bash"))
+    assert "pip install -e . && jaxrl-fast train ppo CartPole-v1" in shell
+    assert "pip install -e '.[dev]' && pytest" in shell
+
+
+@pytest.mark.parametrize("name", ["ppo", "dqn"])
+def test_every_setting_and_metric_is_explained(name: str):
+    import dataclasses
+
+    from jaxrl_fast.algorithms import algorithm_class
+
+    text = (ROOT / f"docs/algorithms/{name}.md").read_text()
+    for field in dataclasses.fields(algorithm_class(name)):
+        if field.name != "spec":
+            assert f"`{field.name}`" in text, f"docs/algorithms/{name}.md does not explain {field.name}"
+
+
+def test_readme_lists_every_environment():
+    from jaxrl_fast.envs import registry
+
+    text = (ROOT / "README.md").read_text()
+    for known, entry in registry.list_environments().items():
+        if entry.source in ("native", "gymnax"):
+            stem, _, suite = known.partition("-")
+            assert known in text or (suite in text and stem in text), f"README.md does not list {known}"
+
+
+def test_ci_is_executable_and_knows_no_machine():
+    file = ROOT / ".ci" / "run"
+    text = file.read_text()
+    assert file.stat().st_mode & 0o111
+    assert "pip install --quiet -e '.[dev]'" in text
+    assert "://" not in text
+    assert not re.search(r"/(root|home|work|tmp|Users)/", text)
