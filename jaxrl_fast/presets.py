@@ -26,6 +26,56 @@ PRESETS: dict[tuple[str, str], Preset] = {
              discount=0.98, entropy_coefficient=0.0),
         dict(total_steps=500_000),
     ),  # fmt: skip
+    ("ppo", "Acrobot-v1"): Preset(
+        "ppo/Acrobot-v1",
+        dict(num_envs=16, num_steps=128, num_epochs=4, num_minibatches=8, learning_rate=1e-3, gae_lambda=0.94,
+             entropy_coefficient=0.0, normalize_observations=True),
+        dict(total_steps=500_000),
+    ),  # fmt: skip
+    ("ppo", "MountainCar-v0"): Preset(
+        "ppo/MountainCar-v0",
+        dict(num_envs=16, num_steps=32, num_epochs=8, num_minibatches=4, learning_rate=3e-3, gae_lambda=0.98,
+             entropy_coefficient=0.003, clip_value=False, normalize_observations=True),
+        dict(total_steps=1_000_000),
+    ),  # fmt: skip
+    ("ppo", "MountainCarContinuous-v0"): Preset(
+        "ppo/MountainCarContinuous-v0",
+        dict(num_envs=16, num_steps=512, num_epochs=8, num_minibatches=8, learning_rate=3e-3, discount=0.999,
+             gae_lambda=0.98, entropy_coefficient=0.0, clip_value=False, normalize_observations=True),
+        dict(total_steps=300_000),
+    ),  # fmt: skip
+    ("ppo", "Pendulum-v1"): Preset(
+        "ppo/Pendulum-v1",
+        dict(num_envs=16, num_steps=128, num_epochs=10, num_minibatches=16, learning_rate=1e-3, discount=0.95,
+             entropy_coefficient=0.0, clip_value=False, max_grad_norm=10.0, initial_log_std=-0.5,
+             normalize_observations=True),
+        dict(total_steps=500_000),
+    ),  # fmt: skip
+    ("dqn", "CartPole-v1"): Preset(
+        "dqn/CartPole-v1",
+        dict(num_envs=8, updates_per_iteration=2, batch_size=64, learning_starts=1000, learning_rate=1e-3,
+             anneal_learning_rate=True, epsilon_end=0.04, epsilon_fraction=0.2, huber=False),
+        dict(total_steps=100_000),
+    ),  # fmt: skip
+    ("dqn", "Acrobot-v1"): Preset(
+        "dqn/Acrobot-v1",
+        dict(num_envs=8, updates_per_iteration=2, batch_size=64, learning_starts=1000, learning_rate=1e-3,
+             anneal_learning_rate=True, epsilon_end=0.04, epsilon_fraction=0.2, huber=False),
+        dict(total_steps=100_000),
+    ),  # fmt: skip
+    ("ppo", "*-MinAtar"): Preset(  # an MLP and a large step: at 1e-3 Breakout stops at 6 to 11
+        "ppo/*-MinAtar",
+        dict(num_envs=64, num_steps=128, num_epochs=4, num_minibatches=8, learning_rate=5e-3, network="mlp",
+             activation="relu"),
+        dict(total_steps=1_000_000),
+    ),  # fmt: skip
+    ("dqn", "*-MinAtar"): Preset(
+        "dqn/*-MinAtar",
+        dict(num_envs=8, num_steps=1, updates_per_iteration=2, batch_size=32, buffer_size=100_000,
+             learning_starts=5_000, learning_rate=2.5e-4, adam_epsilon=3.125e-4, target_period=250,
+             epsilon_end=0.05, epsilon_fraction=0.1, network="mlp", hidden=(128,)),
+        dict(total_steps=1_000_000),
+    ),  # fmt: skip
 }
 
 

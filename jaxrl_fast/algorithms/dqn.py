@@ -48,7 +48,7 @@ class DQN(Algorithm):
     epsilon_fraction: float = setting(0.5, "of the horizon, over which it falls", low=0, high=1, open_low=True)
     double: bool = setting(True, "the online network chooses the bootstrap action")
     dueling: bool = setting(False, "Q = V + A - mean A")
-    huber: bool = setting(True, "Huber loss with delta 1 instead of half the square")
+    huber: bool = setting(False, "Huber loss with delta 1 instead of half the square; for rewards of at most that size")
     max_grad_norm: float = setting(10.0, "global norm at which gradients are clipped", low=0, open_low=True)
     adam_epsilon: float = setting(1e-8, "Adam's epsilon", low=0, open_low=True)
     network: str | nn.Module = setting("auto", "torso: auto, mlp, cnn, or a flax module from observation to features")

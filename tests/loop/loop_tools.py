@@ -1,0 +1,184 @@
+"""Tiny runs that every test of the loop shares, and what it means for two of them to be the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxrl_fast as jf
+from jaxrl_fast import jsonl, random
+from jaxrl_fast.rundir import RunDir
+
+HERE = Path(__file__).parent
+SETTINGS = {
+    "ppo": dict(num_envs=4, num_steps=8, num_epochs=2, num_minibatches=2, hidden=(8,), normalize_observations=True),
+    "dqn": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,), n_step=2,
+                target_period=3),
+}  # fmt: skip
+TOTAL, HALF = 1280, 640  # the replay of 256 wraps around several times
+RUN = dict(log_every=64, eval_every=320, eval_episodes=4)
+WALL = ("wall_seconds", "steps_per_second")
+
+
+def algorithm(name: str, **settings: Any) -> jf.Algorithm:
+    return {"ppo": jf.PPO, "dqn": jf.DQN}[name](**SETTINGS[name] | settings)
+
+
+def environment() -> jf.Env:
+    return jf.make("CartPole-v1", max_steps_in_episode=30)
+
+
+def train(algo: str | jf.Algorithm, out: Any = None, env: jf.Env | None = None, **settings: Any):
+    """A tiny run; without pictures, which other tests draw."""
+    algo = algorithm(algo) if isinstance(algo, str) else algo
+    with mock.patch.object(RunDir, "draw", lambda self, session: None):
+        settings = dict(total_steps=TOTAL, tensorboard=False) | RUN | settings
+        return jf.train(algo, env or environment(), out=out, **settings)
+
+
+def resume(path: Any, *args: Any, **settings: Any):
+    with mock.patch.object(RunDir, "draw", lambda self, session: None):
+        return jf.resume(path, *args, tensorboard=False, **settings)
+
+
+def arrays(tree: Any) -> dict[str, np.ndarray]:
+    """Every leaf by its path, on the host; typed keys as their data."""
+
+    def one(x):
+        x = jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+        return np.asarray(x)
+
+    return {jax.tree_util.keystr(path): one(x) for path, x in jax.tree.leaves_with_path(tree)}
+
+
+def assert_same(a: Any, b: Any) -> None:
+    """Bit for bit, NaN included; the same leaves, shapes and dtypes."""
+    assert_same_arrays(arrays(a), arrays(b))
+
+
+def assert_same_arrays(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> None:
+    assert a.keys() == b.keys() and a
+    for name, x in a.items():
+        y = b[name]
+        assert (x.shape, x.dtype) == (y.shape, y.dtype), name
+        assert x.tobytes() == y.tobytes(), f"{name}: {x} is not {y}"
+
+
+def assert_close(a: Any, b: Any, rtol: float = 1e-4, atol: float = 1e-5) -> None:
+    """To rounding; integers, flags and keys exactly."""
+    a, b = arrays(a), arrays(b)
+    assert a.keys() == b.keys() and a
+    for name, x in a.items():
+        if np.issubdtype(x.dtype, np.floating):
+            np.testing.assert_allclose(x, b[name], rtol=rtol, atol=atol, err_msg=name)
+        else:
+            np.testing.assert_array_equal(x, b[name], err_msg=name)
+
+
+def state(session: Any) -> Any:
+    """The RunState, padding dropped."""
+    return session.programs.unpadded(session.state)
+
+
+def member(tree: Any, index: int) -> Any:
+    return jax.tree.map(lambda x: x[index], tree)
+
+
+def logged(run: Path | str) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl, wall-clock fields aside."""
+    rows = jsonl.read_jsonl(Path(run) / "metrics.jsonl")
+    return [{k: v for k, v in row.items() if k not in WALL} for row in rows]
+
+
+def through_json(rows: Any) -> list[dict[str, Any]]:
+    """Rows in memory in the same form."""
+    return [
+        {"env_steps": row.env_steps, **{name: jsonl.numbers(v) for name, v in row.metrics.items()}} for row in rows
+    ]
+
+
+def subprocess_environment(**more: str) -> dict[str, str]:
+    """This process's, without the XLA flags it has collected."""
+    return {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "NPROC")} | {"NPROC": "1"} | more
+
+
+def python(code: str, *args: Any, timeout: float = 150, **more: str) -> subprocess.CompletedProcess:
+    """Run code in a process of its own, in this folder."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, args)], cwd=HERE, env=subprocess_environment(**more), timeout=timeout,
+        capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+@jf.settings
+class Breaks(jf.Env):
+    """Reward 1, cut every 4 steps; from iteration `at` on a share of the rewards is NaN."""
+
+    at: int = 10
+    share: float = 1.0
+
+    @property
+    def spec(self):
+        return jf.EnvSpec("test/breaks", jf.Box(0.0, 1.0, (1,)), jf.Discrete(2), 4)
+
+    def draw_reset(self, key, shape):
+        return jnp.zeros(shape, jnp.int32)
+
+    def reset(self, noise):
+        return noise, jnp.ones((*noise.shape, 1))
+
+    def draw_step(self, key, num_steps, num_envs, t):
+        bad = (t >= self.at) & (random.uniform(key, (num_steps, num_envs)) < self.share)
+        return jnp.where(bad, jnp.nan, 1.0)
+
+    def transition(self, noise, state, action):
+        time = state + 1
+        return time, jf.Outcome(jnp.ones((*time.shape, 1)), noise, jnp.zeros(time.shape, bool), time >= 4)
+
+
+@jf.settings
+class Lengths(jf.Env):
+    """Episodes of a random length, known from the state they begin with; reward 1 a step, so the return is the length."""
+
+    longest: int = 60
+
+    @property
+    def spec(self):
+        return jf.EnvSpec("test/lengths", jf.Box(0.0, 1.0, (1,)), jf.Discrete(2), self.longest)
+
+    def draw_reset(self, key, shape):
+        return random.randint(key, shape, 1, self.longest + 1)
+
+    def reset(self, noise):
+        return (noise, jnp.zeros_like(noise)), jnp.ones((*noise.shape, 1))
+
+    def transition(self, noise, state, action):
+        length, time = state[0], state[1] + 1
+        ended = time >= length
+        return (length, time), jf.Outcome(jnp.ones((*time.shape, 1)), jnp.ones(time.shape), ended, jnp.zeros_like(ended))
+
+
+@jf.settings
+class BreaksItself(jf.PPO):
+    """PPO whose parameters turn NaN in the update of one iteration, after its metrics were taken."""
+
+    name = "breaks-itself"
+    at: int = 4
+
+    def update(self, agent, batch, key, clock):
+        agent, metrics, priority = super().update(agent, batch, key, clock)
+        bad = clock.iteration == self.at
+        return agent._replace(params=jax.tree.map(lambda x: jnp.where(bad, jnp.nan, x), agent.params)), metrics, priority

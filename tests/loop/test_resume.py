@@ -1,0 +1,149 @@
+"""A resumed run equals an unbroken one bit for bit: state, replay, log rows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+
+import loop_tools as tools
+import numpy as np
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast.checkpoint import Checkpoints
+
+BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory):
+    """name -> a fresh copy of a run that ended in the middle of its horizon."""
+    base, done = tmp_path_factory.mktemp("half"), {}
+
+    def get(name, to):
+        if name not in done:
+            done[name] = base / name
+            tools.train(name, done[name], total_steps=tools.HALF, horizon=tools.TOTAL)
+        shutil.copytree(done[name], to)
+        return to
+
+    return get
+
+
+@BOTH
+def test_two_halves_are_the_whole(name, half, unbroken, tmp_path):
+    whole, whole_dir = unbroken(name)
+    run = half(name, tmp_path / "run")
+    assert tools.logged(run) == tools.logged(whole_dir)[: len(tools.logged(run))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session = tools.resume(run, tools.TOTAL)
+    tools.assert_same(tools.state(session), tools.state(whole))
+    assert tools.logged(run) == tools.logged(whole_dir)
+    assert [r.env_steps for r in session.history] == [r["env_steps"] for r in tools.logged(run)]
+    np.testing.assert_array_equal(session.eval_return, whole.eval_return)
+    assert (session.best_rows, session.best_score) == (whole.best_rows, whole.best_score)
+    assert (session.env_steps, session.grid) == (whole.env_steps, whole.grid)
+
+
+KILLED = """
+import os, signal, sys, loop_tools as tools
+
+def die(session, rows):
+    if session.rows >= 9:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+tools.train(sys.argv[1], sys.argv[2], hooks=[die], checkpoint_minutes=1e-9, chunk_seconds=1e-9)
+"""
+
+
+@BOTH
+def test_a_killed_run_goes_on_where_it_was(name, unbroken, tmp_path):
+    whole, whole_dir = unbroken(name)
+    run = tmp_path / "run"
+    ended = tools.python(KILLED, name, run)
+    assert ended.returncode == -9, ended.stderr
+    checkpoints = Checkpoints(run / "checkpoints", read_only=True)
+    saved = checkpoints.latest("last")
+    checkpoints.close()
+    assert 0 < saved < 9 and not (run / "result.json").exists()
+    left = tools.logged(run)
+    assert left[-1]["env_steps"] == whole.grid.env_steps(9) > whole.grid.env_steps(saved)  # rows that will be cut
+    session = tools.resume(run)
+    tools.assert_same(tools.state(session), tools.state(whole))
+    assert tools.logged(run) == tools.logged(whole_dir)
+    assert (run / "result.json").exists()
+
+
+def test_rows_after_the_checkpoint_are_cut(half, unbroken, tmp_path):
+    _, whole_dir = unbroken("ppo")
+    run = half("ppo", tmp_path / "run")
+    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write(json.dumps(last | {"env_steps": last["env_steps"] + 64, "value_loss": [123.0]}) + "\n")
+        file.write('{"env_steps": 768, "wall_')  # torn by the crash
+    tools.resume(run, tools.TOTAL)
+    assert tools.logged(run) == tools.logged(whole_dir)
+
+
+def test_a_finished_run_resumes_to_itself(half, tmp_path):
+    run = half("ppo", tmp_path / "run")
+    before, result = tools.logged(run), tools.read(run / "result.json")
+    session = tools.resume(run)
+    assert tools.logged(run) == before and session.env_steps == tools.HALF
+    assert tools.read(run / "result.json")["eval_return"] == result["eval_return"]
+
+
+def test_wall_time_adds_up_over_a_resume(half, tmp_path):
+    run = half("dqn", tmp_path / "run")
+    before = tools.read(run / "result.json")["wall_seconds"]
+    session = tools.resume(run, tools.TOTAL)
+    wall = [r.wall_seconds for r in session.history]
+    assert wall == sorted(wall) and session.wall_seconds > before > 0
+
+
+def test_past_the_horizon_schedules_stay_at_their_end(unbroken, tmp_path):
+    """The annealed learning rate is zero there, so the parameters stay what they are."""
+    whole, whole_dir = unbroken("ppo")
+    shutil.copytree(whole_dir, tmp_path / "run")
+    with pytest.warns(UserWarning, match=r"total_steps 1,536 is beyond the horizon 1,280 .*--horizon"):
+        session = tools.resume(tmp_path / "run", 1536)
+    assert session.env_steps == 1536 and session.grid.horizon == whole.grid.horizon
+    tools.assert_same(session.state.agent.params, whole.state.agent.params)
+    assert tools.logged(tmp_path / "run")[:20] == tools.logged(whole_dir)
+    assert len(tools.logged(tmp_path / "run")) == 24
+
+
+def test_a_new_horizon_changes_the_schedule_and_not_the_rows(unbroken, tmp_path):
+    whole, whole_dir = unbroken("ppo")
+    shutil.copytree(whole_dir, tmp_path / "run")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session = tools.resume(tmp_path / "run", 2560, horizon=2560)
+    assert session.grid.horizon == 2 * whole.grid.horizon
+    assert (session.grid.row, session.grid.eval_rows) == (whole.grid.row, whole.grid.eval_rows)
+    moved = tools.arrays(session.state.agent.params), tools.arrays(whole.state.agent.params)
+    assert all((moved[0][k] != moved[1][k]).any() for k in moved[0])
+    steps = [r["env_steps"] for r in tools.logged(tmp_path / "run")]
+    assert steps == list(range(64, 2561, 64))
+    config = tools.read(tmp_path / "run" / "config.json")["run"]
+    assert (config["total_steps"], config["horizon"]) == (2560, 2560)
+
+
+def test_an_end_before_what_is_done_is_refused(half, tmp_path):
+    run = half("ppo", tmp_path / "run")
+    before = (run / "config.json").read_bytes()
+    with pytest.raises(jf.ConfigError, match=r"total_steps = 100 .* at least the 640 steps"):
+        tools.resume(run, 100)
+    assert (run / "config.json").read_bytes() == before
+
+
+def test_a_population_resumes_too(tmp_path):
+    whole = tools.train("dqn", seeds=3, eval_every=0)
+    tools.train("dqn", tmp_path / "run", seeds=3, eval_every=0, total_steps=tools.HALF, horizon=tools.TOTAL)
+    session = tools.resume(tmp_path / "run", tools.TOTAL)
+    tools.assert_same(tools.state(session), tools.state(whole))
+    assert tools.logged(tmp_path / "run") == tools.through_json(whole.history)
+
+

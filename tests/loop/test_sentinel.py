@@ -1,0 +1,151 @@
+"""A value that is not finite ends the run at most a chunk late, is named, and leaves the last good checkpoint."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+
+import jax
+import loop_tools as tools
+import numpy as np
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast import cli, programs
+from jaxrl_fast.sinks import Sink
+
+loop = importlib.import_module("jaxrl_fast.train")
+NAMED = re.compile(r"(\w+) is (nan|inf|-inf) at ([\d,]+) environment steps in member (\d+) \(seed (\d+)\)")
+
+
+class Collects(Sink):
+    def __init__(self):
+        self.rows, self.flushed, self.closed = [], 0, 0
+
+    def write(self, row):
+        self.rows.append(row)
+
+    def flush(self):
+        self.flushed += 1
+
+    def close(self):
+        self.closed += 1
+
+
+def named(error) -> tuple[str, int, int, int]:
+    metric, _, steps, member, seed = NAMED.search(str(error)).groups()
+    return metric, int(steps.replace(",", "")), int(member), int(seed)
+
+
+@pytest.fixture
+def chunks(monkeypatch):
+    """One row a chunk; the list of (first iteration, rows) of every chunk that was started."""
+    started, chunk = [], programs.Programs.chunk
+    monkeypatch.setattr(programs, "ROWS", 1)
+    monkeypatch.setattr(loop, "ROWS", 1)
+    monkeypatch.setattr(
+        programs.Programs, "chunk", lambda self, s, t0, n: (started.append((t0, n)), chunk(self, s, t0, n))[1]
+    )
+    return started
+
+
+def test_metric_step_and_member_are_named_one_chunk_late(chunks):
+    sink = Collects()
+    with pytest.raises(jf.NonFiniteError) as error:
+        tools.train("ppo", env=tools.Breaks(at=10), sinks=[sink], seed=7, eval_every=0)
+    metric, steps, member, seed = named(error.value)
+    assert (steps, member, seed) == (12 * 32, 0, 7)  # iterations 10 and 11 are the sixth row
+    assert error.value.exit_code == 3 and "checkpoint" not in str(error.value)
+    assert [r.env_steps for r in sink.rows] == [64 * i for i in range(1, 7)]
+    assert np.isnan(sink.rows[-1].metrics[metric]).all()
+    assert all(np.isfinite(v).all() for r in sink.rows[:-1] for v in r.metrics.values())
+    assert not any(name.endswith("/bad") for r in sink.rows for name in r.metrics)
+    assert chunks[-1][0] <= 12 and len(chunks) == 7  # the next one was running when it was found
+    assert sink.flushed >= 1 and sink.closed == 1
+
+
+def test_the_member_that_broke_is_named(chunks):
+    sink = Collects()
+    with pytest.raises(jf.NonFiniteError) as error:
+        tools.train("ppo", env=tools.Breaks(at=4, share=0.003), sinks=[sink], seeds=3, seed=5, eval_every=0)
+    metric, steps, member, seed = named(error.value)
+    last = sink.rows[-1]
+    assert steps == last.env_steps and seed == 5 + member
+    bad = np.isnan(last.metrics["episode_return"])
+    assert bad[member] and not bad.all() and np.isnan(last.metrics[metric][member])
+    assert all(np.isfinite(r.metrics["episode_return"]).all() for r in sink.rows[:-1])
+
+
+def test_members_are_told_apart_in_one_row(chunks):
+    """The first of those that broke in the first row is named, and a row says which of the members are well."""
+    for seed in range(5, 8):
+        with pytest.raises(jf.NonFiniteError) as error:
+            tools.train("ppo", env=tools.Breaks(at=0, share=1.0), seeds=2, seed=seed, eval_every=0)
+        assert named(error.value)[1:] == (64, 0, seed)
+
+
+def test_parameters_are_looked_at_too(chunks):
+    algo = tools.BreaksItself(num_envs=4, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,), at=5)
+    sink = Collects()
+    with pytest.raises(jf.NonFiniteError, match=r"agent parameters are not finite at 192 environment steps in member 0"):
+        tools.train(algo, sinks=[sink], eval_every=0)
+    assert all(np.isfinite(v).all() for v in sink.rows[-1].metrics.values())  # no metric has shown it
+
+
+def test_an_episode_that_has_not_ended_is_not_an_error():
+    """0/0 is no return, not a bad one: null in the row."""
+    session = tools.train("ppo", env=jf.make("CartPole-v1", max_steps_in_episode=500), total_steps=64, log_every=32)
+    first = session.history[0].metrics
+    assert np.isnan(first["episode_return"]).all() or first["episode_length"].min() >= 8
+    session = tools.train("ppo", env=tools.Lengths(longest=1), total_steps=64)
+    assert np.isfinite(session.history[0].metrics["episode_return"]).all()
+
+
+def test_the_last_good_checkpoint_stays_usable(chunks, tmp_path):
+    run = tmp_path / "run"
+    with pytest.raises(jf.NonFiniteError, match="the last good checkpoint is in .*checkpoints") as error:
+        tools.train("ppo", run, env=tools.Breaks(at=10), checkpoint_minutes=1e-9, eval_every=128)
+    rows = tools.logged(run)
+    metric = named(error.value)[0]
+    assert rows[-1]["env_steps"] == 384 and rows[-1][metric] == [None]  # what happened is in the log
+    agent = jf.load(run, "last")
+    assert agent.iteration == 5 and all(np.isfinite(x).all() for x in jax.tree.leaves(agent.state.params))
+    assert jf.load(run, "best").act(np.ones(1, np.float32)) in (0, 1)
+    with pytest.raises(jf.NonFiniteError) as again:
+        tools.resume(run)
+    assert named(again.value) == named(error.value)
+    assert tools.logged(run) == rows
+
+
+def test_a_divergent_learning_rate():
+    with pytest.raises(jf.NonFiniteError, match=r"environment steps in member 0 \(seed 0\)"):
+        tools.train(tools.algorithm("ppo", learning_rate=1e38), eval_every=0)
+
+
+MODULE = """
+import jaxrl_fast as jf
+from loop_tools import Breaks
+jf.register("Breaks-v0", Breaks)
+"""
+
+
+def test_the_command_line_ends_with_3(tmp_path, monkeypatch, capsys):
+    (tmp_path / "loop_breaks_module.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from jaxrl_fast.envs import registry
+
+    before = dict(registry.__dict__)
+    try:
+        code = cli.main(
+            ["train", "ppo", "Breaks-v0", "--import", "loop_breaks_module", "--total-steps", "1280", "--log-every", "64",
+             "--algo.num-envs", "4", "--algo.num-steps", "8", "--algo.hidden", "8", "--eval-every", "0", "--no-tensorboard",
+             "--out", "run"]
+        )  # fmt: skip
+    finally:
+        sys.modules.pop("loop_breaks_module", None)
+        assert before.keys() == registry.__dict__.keys()
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert code == 3 and last.startswith("jaxrl-fast: error: ") and "Traceback" not in last
+    assert named(last)[1:] == (384, 0, 0) and not (tmp_path / "run" / "result.json").exists()
