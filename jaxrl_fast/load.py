@@ -16,11 +16,11 @@ from jaxrl_fast import config as configs
 from jaxrl_fast import iterate, spaces, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.checkpoint import Checkpoints, abstract
-from jaxrl_fast.grid import RunConfig, plan_grid
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_choice, check_int
 from jaxrl_fast.evaluate import Evaluation, evaluate
+from jaxrl_fast.grid import RunConfig, plan_grid
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.rundir import RunDir
 from jaxrl_fast.types import Clock

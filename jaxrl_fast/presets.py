@@ -14,8 +14,8 @@ class Preset(NamedTuple):
 
     name: str
     algo: dict[str, Any]
-    run: dict[str, Any] = {}  # noqa: RUF012 - never written to
-    env: dict[str, Any] = {}  # noqa: RUF012
+    run: dict[str, Any] = {}
+    env: dict[str, Any] = {}
 
 
 # (algorithm, pattern of environment names) -> preset; the first match counts.
@@ -73,7 +73,7 @@ PRESETS: dict[tuple[str, str], Preset] = {
         "dqn/*-MinAtar",
         dict(num_envs=8, num_steps=1, updates_per_iteration=2, batch_size=32, buffer_size=100_000,
              learning_starts=5_000, learning_rate=2.5e-4, adam_epsilon=3.125e-4, target_period=250,
-             epsilon_end=0.05, epsilon_fraction=0.1, network="mlp", hidden=(128,)),
+             epsilon_end=0.05, epsilon_fraction=0.1, huber=True, network="mlp", hidden=(128,)),
         dict(total_steps=1_000_000),
     ),  # fmt: skip
 }

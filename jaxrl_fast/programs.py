@@ -12,8 +12,8 @@ import numpy as np
 
 from jaxrl_fast import iterate, random, runtime, tree
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.grid import Grid, RunConfig
 from jaxrl_fast.evaluate import evaluate
+from jaxrl_fast.grid import Grid, RunConfig
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.population import Population
 from jaxrl_fast.types import RunState

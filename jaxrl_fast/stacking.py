@@ -56,7 +56,7 @@ def observations(trajectory: Trajectory, k: int) -> Any:
 
 def successors(trajectory: Trajectory, k: int, t: jax.Array) -> Any:
     """The true successor observations of time t (traced), [B, ..., k C], as the agent would see them."""
-    at = lambda xs: jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, t, 0, keepdims=False), xs)  # noqa: E731
+    at = lambda xs: jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, t, 0, keepdims=False), xs)
     frame = at(trajectory.steps.next_obs)
     return frame if k == 1 else push(at(observations(trajectory, k)), frame, k)
 

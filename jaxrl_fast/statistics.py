@@ -36,7 +36,7 @@ class Moments(NamedTuple):
             return mean + delta * n / total, m2
 
         pairs = jax.tree.map(one, self.mean, self.m2, batch)
-        is_pair = lambda x: isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], jax.Array)  # noqa: E731
+        is_pair = lambda x: isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], jax.Array)
         mean = jax.tree.map(lambda p: p[0], pairs, is_leaf=is_pair)
         m2 = jax.tree.map(lambda p: p[1], pairs, is_leaf=is_pair)
         return Moments(total, mean, m2)

@@ -22,9 +22,9 @@ import numpy as np
 from jaxrl_fast import runtime, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.checkpoint import Checkpoints, abstract, to_json
-from jaxrl_fast.grid import Grid, RunConfig, plan_grid
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, NonFiniteError
+from jaxrl_fast.grid import Grid, RunConfig, plan_grid
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.population import Population, plan_population
 from jaxrl_fast.programs import ROWS, Programs
@@ -173,7 +173,7 @@ def _loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: 
     if resume:
         _restore(s, checkpoints)
     earlier = s.wall_seconds
-    wall = lambda: earlier + time.perf_counter() - began  # noqa: E731
+    wall = lambda: earlier + time.perf_counter() - began
     if s.grid.warmup and not resume:
         s.state, metrics = s.programs.warmup(s.state)
         _emit(s, [_row(s, -1, metrics, wall(), 0.0)])
@@ -189,7 +189,7 @@ def _loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: 
         now = time.perf_counter()
         seconds, mark, pending = now - max(mark, dispatched), now, None
         steps = n * s.grid.row * s.grid.steps * s.config.seeds
-        if not first or s.rows >= s.grid.rows and not s.train_seconds:
+        if not first or (s.rows >= s.grid.rows and not s.train_seconds):
             s.train_seconds += seconds
             s.train_steps += steps
         first, row_seconds = False, seconds / n

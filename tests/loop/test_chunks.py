@@ -50,7 +50,7 @@ def test_evaluation_does_not_touch_training(name, unbroken):
     whole, _ = unbroken(name)
     session = tools.train(name, eval_every=0, chunk_seconds=1e9)
     tools.assert_same(session.state, whole.state)
-    drop = lambda rows: [{k: v for k, v in r.items() if k != "eval_return"} for r in tools.through_json(rows)]  # noqa: E731
+    drop = lambda rows: [{k: v for k, v in r.items() if k != "eval_return"} for r in tools.through_json(rows)]
     assert drop(session.history) == drop(whole.history)
 
 
@@ -110,7 +110,7 @@ def test_one_trace_and_one_compile_for_all_chunks(name, monkeypatch):
     """Twenty chunks of different sizes after the first: nothing is traced or compiled any more."""
     traces, chunk, seen = [], programs.chunk, []
     monkeypatch.setattr(programs, "chunk", lambda *args: (traces.append(args), chunk(*args))[1])
-    at = lambda session, rows: seen.append((compiles[TRACE], compiles[COMPILE]))  # noqa: E731
+    at = lambda session, rows: seen.append((compiles[TRACE], compiles[COMPILE]))
     before = compiles[TRACE], compiles[COMPILE]
     tools.train(name, eval_every=0, hooks=[at], chunk_seconds=1e-9)
     assert len(traces) == 1
