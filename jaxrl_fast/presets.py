@@ -46,9 +46,8 @@ PRESETS: dict[tuple[str, str], Preset] = {
     ),  # fmt: skip
     ("ppo", "Pendulum-v1"): Preset(
         "ppo/Pendulum-v1",
-        dict(num_envs=16, num_steps=128, num_epochs=10, num_minibatches=16, learning_rate=1e-3, discount=0.95,
-             entropy_coefficient=0.0, clip_value=False, max_grad_norm=10.0, initial_log_std=-0.5,
-             normalize_observations=True),
+        dict(num_envs=16, num_steps=256, num_epochs=10, num_minibatches=32, learning_rate=1e-3, discount=0.9,
+             entropy_coefficient=0.0, clip_value=False, normalize_observations=True),
         dict(total_steps=500_000),
     ),  # fmt: skip
     ("dqn", "CartPole-v1"): Preset(

@@ -14,8 +14,8 @@ class Interrupted(UserError, KeyboardInterrupt):
 
     def __init__(self, signum: int, path: Any, env_steps: int):
         self.exit_code = 128 + signum
-        how = f"; go on with: jaxrl-fast train --resume {path}" if path else ""
-        super().__init__(f"stopped by {signal.Signals(signum).name} at {env_steps:,} environment steps, saved{how}")
+        how = f", saved; go on with: jaxrl-fast train --resume {path}" if path else "; nothing is saved without `out`"
+        super().__init__(f"stopped by {signal.Signals(signum).name} at {env_steps:,} environment steps{how}")
 
 
 class Signals:

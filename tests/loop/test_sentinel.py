@@ -13,6 +13,7 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import cli, programs
+from jaxrl_fast.envs import registry
 from jaxrl_fast.sinks import Sink
 
 loop = importlib.import_module("jaxrl_fast.train")
@@ -77,14 +78,6 @@ def test_the_member_that_broke_is_named(chunks):
     assert all(np.isfinite(r.metrics["episode_return"]).all() for r in sink.rows[:-1])
 
 
-def test_members_are_told_apart_in_one_row(chunks):
-    """The first of those that broke in the first row is named, and a row says which of the members are well."""
-    for seed in range(5, 8):
-        with pytest.raises(jf.NonFiniteError) as error:
-            tools.train("ppo", env=tools.Breaks(at=0, share=1.0), seeds=2, seed=seed, eval_every=0)
-        assert named(error.value)[1:] == (64, 0, seed)
-
-
 def test_parameters_are_looked_at_too(chunks):
     algo = tools.BreaksItself(num_envs=4, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,), at=5)
     sink = Collects()
@@ -134,9 +127,7 @@ def test_the_command_line_ends_with_3(tmp_path, monkeypatch, capsys):
     (tmp_path / "loop_breaks_module.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    from jaxrl_fast.envs import registry
-
-    before = dict(registry.__dict__)
+    monkeypatch.setattr(registry, "_USER", dict(registry._USER))
     try:
         code = cli.main(
             ["train", "ppo", "Breaks-v0", "--import", "loop_breaks_module", "--total-steps", "1280", "--log-every", "64",
@@ -145,7 +136,6 @@ def test_the_command_line_ends_with_3(tmp_path, monkeypatch, capsys):
         )  # fmt: skip
     finally:
         sys.modules.pop("loop_breaks_module", None)
-        assert before.keys() == registry.__dict__.keys()
     last = capsys.readouterr().err.splitlines()[-1]
     assert code == 3 and last.startswith("jaxrl-fast: error: ") and "Traceback" not in last
     assert named(last)[1:] == (384, 0, 0) and not (tmp_path / "run" / "result.json").exists()
