@@ -21,11 +21,11 @@ loop = importlib.import_module("jaxrl_fast.train")
 @pytest.fixture
 def rows_of_a_chunk(monkeypatch):
     """Set how many rows fit a chunk; what the chunks really held is appended to the list that comes back."""
-    held = []
-    chunk = programs.Programs.chunk
-    monkeypatch.setattr(programs.Programs, "chunk", lambda self, s, t0, n: (held.append(n), chunk(self, s, t0, n))[1])
 
     def limit(rows):
+        held, chunk = [], programs.Programs.chunk
+        noting = lambda self, s, t0, n: (held.append(n), chunk(self, s, t0, n))[1]  # noqa: E731
+        monkeypatch.setattr(programs.Programs, "chunk", noting)
         monkeypatch.setattr(programs, "ROWS", rows)
         monkeypatch.setattr(loop, "ROWS", rows)
         return held

@@ -1,0 +1,179 @@
+"""Members equal single runs; where they are placed; sweeps."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from types import SimpleNamespace
+
+import jax
+import jax.monitoring
+import jax.numpy as jnp
+import loop_tools as tools
+import numpy as np
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast import population, runtime
+
+BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
+compiles = Counter()
+jax.monitoring.register_event_duration_secs_listener(lambda event, seconds, **_: compiles.update([event]))
+COMPILE = "/jax/core/compile/backend_compile_duration"
+
+
+@BOTH
+def test_members_one_after_the_other_are_the_single_runs_bit_for_bit(name, singles):
+    session = tools.train(
+        name, seeds=3, population="map", total_steps=tools.HALF, horizon=tools.TOTAL, eval_every=0
+    )
+    assert session.population.mode == "map"
+    rows = tools.through_json(session.history)
+    for i, single in enumerate(singles(name)):
+        tools.assert_same(tools.member(session.state, i), single.state)
+        alone = tools.through_json(single.history)
+        assert [{k: v[i : i + 1] if isinstance(v, list) else v for k, v in r.items()} for r in rows] == alone
+
+
+@BOTH
+def test_members_in_one_batch_are_the_single_runs_to_rounding(name):
+    settings = dict(total_steps=192 if name == "ppo" else 128, horizon=tools.TOTAL, eval_every=0)
+    session = tools.train(name, seeds=3, seed=1, population="vmap", **settings)
+    assert session.population.mode == "vmap"
+    for i in range(3):
+        single = tools.train(name, seed=1 + i, **settings)
+        tools.assert_close(tools.member(tools.state(session), i), single.state)
+        for key in ("episode_return", "loss" if name == "dqn" else "value_loss"):
+            np.testing.assert_allclose(session.curve(key)[1][:, i], single.curve(key)[1][:, 0], rtol=1e-4)
+
+
+def test_members_of_a_run_differ(singles):
+    states = [tools.arrays(s.state.agent.params) for s in singles("ppo")]
+    assert all((states[0][k] != states[1][k]).any() for k in states[0])
+
+
+@BOTH
+def test_vmap_over_keys_of_make_train(name):
+    algo, env = tools.algorithm(name), tools.environment()
+    train = jf.make_train(algo, env, total_steps=128, log_every=64)
+    keys = jax.random.split(jax.random.key(0), 4)
+    state, metrics = jax.jit(jax.vmap(train))(keys)
+    assert {m.shape[0] for m in metrics.values()} == {4}
+    one, rows = jax.jit(train)(keys[2])
+    tools.assert_close(tools.member(state, 2), one)
+    tools.assert_close(tools.member(metrics, 2), rows)
+
+
+def test_a_sweep_is_a_vmap_and_one_compile():
+    algo, env = tools.algorithm("ppo"), tools.environment()
+
+    def last(lr, key):
+        swept = dataclasses.replace(algo, learning_rate=lr)
+        state, metrics = jf.make_train(swept, env, total_steps=96, log_every=32)(key)
+        return state.agent.params, metrics["value_loss"]
+
+    sweep = jax.jit(jax.vmap(last, in_axes=(0, None)))
+    key, rates = jax.random.key(0), jnp.array([1e-4, 1e-3, 1e-2, 0.0])
+    before = compiles[COMPILE]
+    params, loss = sweep(rates, key)
+    jax.block_until_ready(params)
+    after = compiles[COMPILE]
+    sweep(rates * 3, key)
+    assert sweep._cache_size() == 1
+    assert after - before == 1 and compiles[COMPILE] - after <= 1  # rates * 3 is a program too
+    assert loss.shape == (4, 3) and len(set(np.asarray(loss)[:, -1].tolist())) == 4
+    for i, rate in enumerate([1e-4, 1e-3]):
+        algo_i = dataclasses.replace(algo, learning_rate=rate)
+        state, _ = jax.jit(jf.make_train(algo_i, env, total_steps=96, log_every=32))(key)
+        tools.assert_close(tools.member(params, i), state.agent.params)
+    start = jax.jit(lambda key: jf.make_train(dataclasses.replace(algo, learning_rate=0.0), env, 32)(key))(key)[0]
+    tools.assert_close(tools.member(params, 3), start.agent.params)
+
+
+def test_a_sweep_of_the_environment():
+    algo = tools.algorithm("ppo")
+
+    def lengths(gravity):
+        env = jf.envs.cartpole.CartPole(gravity=gravity, max_steps_in_episode=200)
+        return jf.make_train(algo, env, total_steps=512, log_every=512)(jax.random.key(0))[1]["episode_length"]
+
+    import jaxrl_fast.envs.cartpole  # noqa: F401
+
+    found = np.asarray(jax.jit(jax.vmap(lengths))(jnp.array([9.8, 9.8, 90.0])))
+    assert found[0] == found[1] != found[2]
+
+
+def devices(platform, count):
+    return [SimpleNamespace(platform=platform, id=i) for i in range(count)]
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_where_members_are_placed(hangs, monkeypatch):
+    monkeypatch.setattr(runtime, "vmap_hangs_on_cpu", lambda: hangs)
+    plan = lambda *args: (lambda p: (p.mode, len(p.devices), p.padded))(population.plan_population(*args))  # noqa: E731
+    assert plan(4, "auto", devices("gpu", 1)) == ("vmap", 1, 4)
+    assert plan(5, "auto", devices("gpu", 4)) == ("vmap", 4, 8)
+    assert plan(4, "auto", devices("cpu", 1)) == ("map", 1, 4)
+    assert plan(1, "auto", devices("cpu", 2)) == ("map", 1, 1)
+    assert plan(3, "map", devices("cpu", 2)) == ("map", 2, 4)
+    assert plan(4, "map", devices("gpu", 1)) == ("map", 1, 4)
+    assert plan(4, "vmap", devices("cpu", 1)) == ("vmap", 1, 4)
+    if hangs:  # jaxlib 0.10: never a vmap on each of several CPU devices
+        assert plan(3, "auto", devices("cpu", 2)) == ("map", 2, 4)
+        assert plan(3, "vmap", devices("cpu", 2)) == ("vmap", 1, 3)
+    else:
+        assert plan(3, "auto", devices("cpu", 2)) == plan(3, "vmap", devices("cpu", 2)) == ("vmap", 2, 4)
+
+
+def test_which_jaxlib_hangs(monkeypatch):
+    for version, hangs in (("0.10.2", True), ("0.10.9", True), ("0.11.0", False), ("0.11.2", False), ("1.0.0", False)):
+        monkeypatch.setattr(runtime.metadata, "version", lambda name, v=version: v)
+        assert runtime.vmap_hangs_on_cpu() is hangs
+
+
+TWO_DEVICES = """
+import re, sys
+import loop_tools as tools  # imports jaxrl_fast, which must see the flag before the backend starts
+import jax, numpy as np
+from jaxrl_fast import population, runtime
+
+assert len(jax.devices()) == 2, jax.devices()
+hangs = runtime.vmap_hangs_on_cpu()
+plans = {mode: population.plan_population(3, mode) for mode in population.MODES}
+assert plans["auto"].mode == ("map" if hangs else "vmap") and len(plans["auto"].devices) == 2
+assert len(plans["vmap"].devices) == (1 if hangs else 2)
+for name in ("ppo", "dqn"):
+    for mode in ("map",) if hangs else ("map", "vmap"):
+        settings = dict(horizon=tools.TOTAL, eval_every=0, seeds=3, population=mode)
+        session = tools.train(name, f"{sys.argv[1]}/{name}-{mode}", total_steps=128, **settings)
+        assert (session.population.mode, session.population.padded) == (mode, 4)
+        assert {len(x.sharding.device_set) for x in jax.tree.leaves(session.state)} == {2}
+        text = session.programs._compiled["chunk"].as_text()
+        found = re.findall(r"all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter|collective-broadcast", text)
+        assert not found, found
+        assert "num_partitions=2" in text
+        np.savez(f"{sys.argv[1]}/{name}-{mode}.npz", **tools.arrays(tools.state(session)))
+        if name == "dqn":
+            whole = tools.train(name, total_steps=tools.HALF, **settings)
+            again = tools.resume(f"{sys.argv[1]}/{name}-{mode}", tools.HALF)
+            tools.assert_same(tools.state(again), tools.state(whole))
+"""
+
+
+def test_three_members_on_two_devices(tmp_path):
+    """They equal single runs (to rounding: a partitioned program is fused differently), one pads the devices, nothing
+    is sent between them, a resumed run equals an unbroken one bit for bit, and one device can take over."""
+    ended = tools.python(TWO_DEVICES, tmp_path, timeout=280, XLA_FLAGS="--xla_force_host_platform_device_count=2")
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    settings = dict(total_steps=128, horizon=tools.TOTAL, eval_every=0)
+    for name in ("ppo", "dqn"):
+        singles = [tools.train(name, seed=i, **settings) for i in range(3)]
+        for file in tmp_path.glob(f"{name}-*.npz"):
+            with np.load(file) as found:
+                for i, single in enumerate(singles):
+                    tools.assert_close_arrays({k: v[i] for k, v in found.items()}, tools.arrays(single.state))
+    with np.load(tmp_path / "ppo-map.npz") as found:
+        session = tools.resume(tmp_path / "ppo-map")  # on the devices of this process
+        tools.assert_same_arrays(tools.arrays(tools.state(session)), dict(found))
+    session = tools.resume(tmp_path / "ppo-map", 256)
+    assert session.env_steps == 256 and len(tools.logged(tmp_path / "ppo-map")) == 4

@@ -1,0 +1,174 @@
+"""What the compiled programs are: no callbacks, no implicit transfers, small metrics, the same for every platform."""
+
+from __future__ import annotations
+
+import re
+
+import jax
+import jax.numpy as jnp
+import loop_tools as tools
+import numpy as np
+import pytest
+from jax import export
+
+import jaxrl_fast as jf
+from jaxrl_fast import iterate, programs, tree
+from jaxrl_fast.grid import RunConfig, plan_grid
+from jaxrl_fast.population import plan_population
+
+BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
+KEY = jax.eval_shape(lambda: jax.random.key(0))
+
+
+def build(name, members=1, mode="map", total=tools.TOTAL, **settings):
+    """Programs that are not compiled, and the shapes of their state."""
+    algo, env = tools.algorithm(name, **settings).bind(tools.environment().spec), tools.environment()
+    config = RunConfig(total_steps=total, seeds=members, log_every=64, eval_episodes=4)
+    grid, place = plan_grid(algo, config), plan_population(members, mode, jax.devices()[:1])
+    run = tree.as_float32(iterate.Run(env, algo, float(grid.horizon)))
+    made = programs.Programs(run, grid, place, config)
+    return made, jax.eval_shape(made._init, run, place.keys(0))
+
+
+def traced(name, **settings):
+    """Every program of a run, traced."""
+    made, state = build(name, **settings)
+    zero = jax.ShapeDtypeStruct((), jnp.int32)
+    return {
+        "init": made._init.trace(made.run, made.population.keys(0)),
+        "warmup": made._warmup.trace(made.run, state) if made.grid.warmup else None,
+        "chunk": made._chunk.trace(made.run, state, zero, zero),
+        "evaluate": made._evaluate.trace(made.run, state.agent, KEY),
+    }
+
+
+def callbacks(traced_program) -> list[str]:
+    """Names of host callbacks in a program, before and after XLA has lowered it."""
+    jaxpr = re.findall(r"\w*(?:callback|debug_print|infeed|outfeed)\w*", str(traced_program.jaxpr))
+    custom = re.findall(r'custom_call @(\S*callback\S*?)\(|custom_call_target ?= ?"([^"]*callback[^"]*)"',
+                        traced_program.lower().as_text())  # fmt: skip
+    return jaxpr + ["".join(found) for found in custom] + [str(effect) for effect in traced_program.jaxpr.effects]
+
+
+@BOTH
+@pytest.mark.parametrize("members", [1, 3])
+def test_no_callback_in_any_program(name, members):
+    for program in traced(name, members=members).values():
+        assert program is None or callbacks(program) == []
+
+
+@BOTH
+def test_no_callback_in_make_train(name):
+    train = jf.make_train(tools.algorithm(name), tools.environment(), tools.TOTAL, eval_every=320, eval_episodes=4)
+    assert callbacks(jax.jit(train).trace(KEY)) == []
+    assert callbacks(jax.jit(jax.vmap(train)).trace(jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 3)))) == []
+
+
+def test_the_search_would_find_a_callback():
+    def prints(x):
+        jax.debug.print("{}", x)
+        return jax.pure_callback(lambda v: v, x, x, vmap_method="sequential")
+
+    found = callbacks(jax.jit(jax.vmap(prints)).trace(jnp.ones(2)))
+    assert any("debug" in x for x in found) and any("pure" in x for x in found)
+    assert sum("custom" in x or "ffi" in x for x in found) >= 2, found  # and in what was lowered
+
+
+def test_no_callback_in_the_compiled_program(unbroken):
+    for name in ("ppo", "dqn"):
+        compiled = unbroken(name)[0].programs._compiled
+        assert {"init", "chunk", "evaluate"} <= compiled.keys()
+        for program in compiled.values():
+            text = program.as_text()
+            assert "ENTRY" in text and not re.search(r'custom_call_target="[^"]*callback|\b(?:infeed|outfeed|send|recv)\(', text)
+
+
+@BOTH
+def test_a_chunk_runs_without_implicit_transfers(name, unbroken):
+    whole, _ = unbroken(name)
+    made = whole.programs
+    state = made.snapshot(whole.state)
+    with jax.transfer_guard("disallow"):
+        with pytest.raises(Exception, match="[Dd]isallowed"):  # the guard is awake
+            jnp.add(jnp.ones(3), np.ones(3)).block_until_ready()
+        state, metrics, finite = made.chunk(state, 1000, 2)
+        agent = made.snapshot(state.agent)
+        metrics, finite = jax.device_get((metrics, finite))
+    assert finite and jax.tree.leaves(agent)
+    assert all(np.isfinite(m.count[:2]).all() for m in metrics.values())
+
+
+@BOTH
+def test_the_state_is_donated(name, unbroken):
+    """Every byte of the state that goes in is reused; what a checkpoint took before is not touched."""
+    whole, _ = unbroken(name)
+    made = whole.programs
+    old = made.snapshot(whole.state)
+    kept, before = made.snapshot(old), tools.arrays(made.snapshot(old))
+    made.chunk(old, 1000, 1)
+    assert all(x.is_deleted() for x in jax.tree.leaves((old.agent, old.env, old.memory)))
+    tools.assert_same_arrays(tools.arrays(kept), before)
+
+
+@BOTH
+def test_metrics_are_a_sum_and_a_count_a_row(name):
+    """Their size depends on neither environments, steps, updates nor the length of a row."""
+    wide = dict(num_envs=16, num_steps=32, num_epochs=3) if name == "ppo" else dict(num_envs=16, updates_per_iteration=3)
+    for settings in ({}, wide):
+        made, state = build(name, total=51_200, **settings)
+        zero = jax.ShapeDtypeStruct((), jnp.int32)
+        after, metrics, finite = jax.eval_shape(made._chunk, made.run, state, zero, zero)
+        assert {x.shape for x in jax.tree.leaves(metrics)} == {(programs.ROWS,)} and finite.shape == ()
+        assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
+    train = jf.make_train(tools.algorithm(name), tools.environment(), 51_200, log_every=5120)
+    _, metrics = jax.eval_shape(train, KEY)
+    assert len({x.shape for x in jax.tree.leaves(metrics)}) == 1 and len(metrics["env_steps"].shape) == 1
+    assert metrics["env_steps"].shape[0] <= 10
+
+
+@BOTH
+def test_no_leaf_of_the_state_is_weakly_typed(name):
+    """A weak leaf would come back strong and cost a second compile."""
+    made, state = build(name)
+    closed = jax.make_jaxpr(iterate.init)(made.run, jax.random.key(0))
+    assert not any(aval.weak_type for aval in closed.out_avals if hasattr(aval, "weak_type"))
+    assert not any(x.weak_type for x in jax.tree.leaves(made.run))
+
+
+@BOTH
+def test_float_settings_and_the_horizon_are_arguments(name):
+    """Another learning rate, discount or length of the run is the same program, so the compile cache has it."""
+    zero = jax.ShapeDtypeStruct((), jnp.int32)
+    texts = []
+    for total, rate, discount in ((tools.TOTAL, 1e-3, 0.9), (2 * tools.TOTAL, 7e-4, 0.99)):
+        made, state = build(name, total=total, learning_rate=rate, discount=discount)
+        texts.append(made._chunk.lower(made.run, state, zero, zero).as_text())
+    assert texts[0] == texts[1]
+
+
+@BOTH
+def test_the_run_lowers_for_every_platform(name):
+    """On a machine that has none of them."""
+    platforms = ("cpu", "cuda", "tpu")
+    train = jf.make_train(tools.algorithm(name), tools.environment(), tools.TOTAL, eval_every=320, eval_episodes=4)
+    lowered = export.export(jax.jit(train), platforms=platforms)(KEY)
+    assert lowered.platforms == platforms and lowered.mlir_module()
+    for platform in platforms:
+        assert export.export(jax.jit(train), platforms=[platform])(KEY).platforms == (platform,)
+
+
+@BOTH
+@pytest.mark.parametrize("mode", ["map", "vmap"])
+def test_a_chunk_of_a_population_lowers_for_every_platform(name, mode):
+    made, state = build(name, members=3, mode=mode)
+    zero = jax.ShapeDtypeStruct((), jnp.int32)
+    lowered = export.export(made._chunk, platforms=("cpu", "cuda", "tpu"))(made.run, state, zero, zero)
+    assert lowered.platforms == ("cpu", "cuda", "tpu")
+
+
+def test_a_population_keeps_branches_and_slices():
+    """Under vmap the target's period stays a branch and the ring's write a slice: t is not batched."""
+    made, state = build("dqn", members=3, mode="vmap")
+    zero = jax.ShapeDtypeStruct((), jnp.int32)
+    text = made._chunk.lower(made.run, state, zero, zero).compile().as_text()
+    assert "conditional(" in text and "dynamic-update-slice(" in text
