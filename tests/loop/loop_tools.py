@@ -78,7 +78,9 @@ def assert_close(a: Any, b: Any) -> None:
     assert_close_arrays(arrays(a), arrays(b))
 
 
-def assert_close_arrays(a: dict[str, np.ndarray], b: dict[str, np.ndarray], rtol: float = 1e-3, atol: float = 1e-4) -> None:
+def assert_close_arrays(
+    a: dict[str, np.ndarray], b: dict[str, np.ndarray], rtol: float = 1e-3, atol: float = 1e-4
+) -> None:
     assert a.keys() == b.keys() and a
     for name, x in a.items():
         if np.issubdtype(x.dtype, np.floating):
@@ -104,9 +106,7 @@ def logged(run: Path | str) -> list[dict[str, Any]]:
 
 def through_json(rows: Any) -> list[dict[str, Any]]:
     """Rows in memory in the same form."""
-    return [
-        {"env_steps": row.env_steps, **{name: jsonl.numbers(v) for name, v in row.metrics.items()}} for row in rows
-    ]
+    return [{"env_steps": row.env_steps, **{name: jsonl.numbers(v) for name, v in row.metrics.items()}} for row in rows]
 
 
 def subprocess_environment(**more: str) -> dict[str, str]:
@@ -171,7 +171,9 @@ class Lengths(jf.Env):
     def transition(self, noise, state, action):
         length, time = state[0], state[1] + 1
         ended = time >= length
-        return (length, time), jf.Outcome(jnp.ones((*time.shape, 1)), jnp.ones(time.shape), ended, jnp.zeros_like(ended))
+        return (length, time), jf.Outcome(
+            jnp.ones((*time.shape, 1)), jnp.ones(time.shape), ended, jnp.zeros_like(ended)
+        )
 
 
 @jf.settings
@@ -184,4 +186,8 @@ class BreaksItself(jf.PPO):
     def update(self, agent, batch, key, clock):
         agent, metrics, priority = super().update(agent, batch, key, clock)
         bad = clock.iteration == self.at
-        return agent._replace(params=jax.tree.map(lambda x: jnp.where(bad, jnp.nan, x), agent.params)), metrics, priority
+        return (
+            agent._replace(params=jax.tree.map(lambda x: jnp.where(bad, jnp.nan, x), agent.params)),
+            metrics,
+            priority,
+        )

@@ -24,7 +24,7 @@ def rows_of_a_chunk(monkeypatch):
 
     def limit(rows):
         held, chunk = [], programs.Programs.chunk
-        noting = lambda self, s, t0, n: (held.append(n), chunk(self, s, t0, n))[1]  # noqa: E731
+        noting = lambda self, s, t0, n: (held.append(n), chunk(self, s, t0, n))[1]
         monkeypatch.setattr(programs.Programs, "chunk", noting)
         monkeypatch.setattr(programs, "ROWS", rows)
         monkeypatch.setattr(loop, "ROWS", rows)
@@ -55,19 +55,6 @@ def test_evaluation_does_not_touch_training(name, unbroken):
 
 
 @BOTH
-def test_the_log_interval_does_not_touch_training(name, unbroken):
-    """Rows of four times as many iterations hold the same episodes."""
-    whole, _ = unbroken(name)
-    total = 1216 if name == "dqn" else 1280
-    short, long = (tools.train(name, total_steps=total, horizon=tools.TOTAL, log_every=n, eval_every=0) for n in (64, 128))
-    if short.env_steps == long.env_steps:
-        tools.assert_same(short.state, long.state)
-    a, b = (dict(zip(*s.curve("episode_length"), strict=True)) for s in (short, long))
-    assert len(a) == 2 * len(b) - (name == "dqn")
-    assert whole.history[-1].env_steps == tools.TOTAL
-
-
-@BOTH
 def test_rows_fall_on_fixed_steps(name, unbroken):
     whole, whole_dir = unbroken(name)
     rows = tools.logged(whole_dir)
@@ -95,7 +82,9 @@ def test_one_program_from_make_train_is_the_same_run(name, unbroken):
 
 
 def test_make_train_evaluates_on_its_grid():
-    train = jf.make_train(tools.algorithm("ppo"), tools.environment(), 640, log_every=64, eval_every=128, eval_episodes=4)
+    train = jf.make_train(
+        tools.algorithm("ppo"), tools.environment(), 640, log_every=64, eval_every=128, eval_episodes=4
+    )
     _, metrics = jax.jit(train)(jax.random.key(0))
     np.testing.assert_array_equal(np.isfinite(metrics["eval_return"]), np.arange(1, 11) % 2 == 0)
 

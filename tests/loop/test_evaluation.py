@@ -81,7 +81,7 @@ def test_greedy_and_sampled_play_differ(key):
 def test_the_logged_score_is_that_of_the_agent_then(name):
     """Its key depends on the seed and the row alone, and the agent is the one after that row."""
     agents = {}
-    keep = lambda s, rows: agents.update({s.rows: jax.tree.map(lambda x: np.asarray(x).copy(), s.state.agent)})  # noqa: E731
+    keep = lambda s, rows: agents.update({s.rows: jax.tree.map(lambda x: np.asarray(x).copy(), s.state.agent)})
     session = tools.train(name, hooks=[keep], seed=4)
     scores = {r.env_steps: r.metrics["eval_return"][0] for r in session.history if "eval_return" in r.metrics}
     assert len(scores) >= 3
@@ -93,7 +93,9 @@ def test_the_logged_score_is_that_of_the_agent_then(name):
 
 
 def test_the_final_score_is_over_the_episodes_that_were_asked_for(tmp_path):
-    session = tools.train("ppo", tmp_path / "run", env=tools.Lengths(longest=1), total_steps=64, eval_episodes=7, seeds=2)
+    session = tools.train(
+        "ppo", tmp_path / "run", env=tools.Lengths(longest=1), total_steps=64, eval_episodes=7, seeds=2
+    )
     result = tools.read(tmp_path / "run" / "result.json")
     assert result["eval_return"] == [1.0, 1.0] and result["eval_episodes"] == 7 and result["seeds"] == [0, 1]
     np.testing.assert_array_equal(session.eval_return, [1.0, 1.0])

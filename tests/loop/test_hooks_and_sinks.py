@@ -32,7 +32,7 @@ class Collects(Sink):
 
 @pytest.mark.parametrize("name", ["ppo", "dqn"])
 def test_a_sink_gets_every_row_once_in_order(name, unbroken, tmp_path):
-    whole, whole_dir = unbroken(name)
+    _whole, whole_dir = unbroken(name)
     sink = Collects()
     session = tools.train(name, tmp_path / "run", sinks=[sink])
     assert tools.through_json(sink.rows) == tools.logged(whole_dir)
@@ -114,7 +114,7 @@ def test_the_run_ends_when_every_member_has_reached_the_target(scripted, tmp_pat
 def test_who_has_reached_the_target_survives_a_resume(scripted, tmp_path):
     scripted({2: [0.2, 0.1], 4: [0.9, 0.3], 6: [0.1, 0.3], 8: [0.0, 2.0], 10: [0.0, 0.0]})
     run = tmp_path / "run"
-    hook = lambda session, rows: session.stop() if session.rows >= 6 else None  # noqa: E731
+    hook = lambda session, rows: session.stop() if session.rows >= 6 else None
     tools.train("ppo", run, seeds=2, eval_every=128, target_return=0.9, hooks=[hook])
     session = tools.resume(run)
     assert session.reached == [{"env_steps": 256, "eval_return": 0.9}, {"env_steps": 512, "eval_return": 2.0}]
@@ -124,7 +124,7 @@ def test_who_has_reached_the_target_survives_a_resume(scripted, tmp_path):
 def test_the_best_agent_is_kept_beside_the_last(scripted, tmp_path):
     scripted({2: [0.2], 4: [0.9], 6: [0.1], 8: [0.9], 10: [0.5]})
     run, seen = tmp_path / "run", {}
-    keep = lambda session, rows: seen.update({session.rows: tools.arrays(session.state.agent)})  # noqa: E731
+    keep = lambda session, rows: seen.update({session.rows: tools.arrays(session.state.agent)})
     session = tools.train("ppo", run, total_steps=640, eval_every=128, hooks=[keep])
     best, last = jf.load(run), jf.load(run, "last")
     assert (best.iteration, last.iteration, session.best_rows) == (4, 10, 4)  # the first of two that are as good

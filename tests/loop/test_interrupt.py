@@ -73,7 +73,7 @@ def test_handlers_are_put_back():
 
 def test_an_interrupt_without_a_run_directory():
     """Nothing is saved there, and what was caught is still a KeyboardInterrupt for whoever called."""
-    hook = lambda session, rows: signal.raise_signal(signal.SIGINT) if session.rows == 3 else None  # noqa: E731
+    hook = lambda session, rows: signal.raise_signal(signal.SIGINT) if session.rows == 3 else None
     with pytest.raises(Interrupted, match="stopped by SIGINT at 192 environment steps") as error:
         tools.train("ppo", hooks=[hook], chunk_seconds=1e-9, eval_every=0)
     assert error.value.exit_code == 130 and isinstance(error.value, KeyboardInterrupt)

@@ -61,7 +61,9 @@ def test_no_callback_in_any_program(name, members):
 def test_no_callback_in_make_train(name):
     train = jf.make_train(tools.algorithm(name), tools.environment(), tools.TOTAL, eval_every=320, eval_episodes=4)
     assert callbacks(jax.jit(train).trace(KEY)) == []
-    assert callbacks(jax.jit(jax.vmap(train)).trace(jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 3)))) == []
+    assert (
+        callbacks(jax.jit(jax.vmap(train)).trace(jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 3)))) == []
+    )
 
 
 def test_the_search_would_find_a_callback():
@@ -80,7 +82,9 @@ def test_no_callback_in_the_compiled_program(unbroken):
         assert {"init", "chunk", "evaluate"} <= compiled.keys()
         for program in compiled.values():
             text = program.as_text()
-            assert "ENTRY" in text and not re.search(r'custom_call_target="[^"]*callback|\b(?:infeed|outfeed|send|recv)\(', text)
+            assert "ENTRY" in text and not re.search(
+                r'custom_call_target="[^"]*callback|\b(?:infeed|outfeed|send|recv)\(', text
+            )
 
 
 @BOTH
@@ -113,7 +117,9 @@ def test_the_state_is_donated(name, unbroken):
 @BOTH
 def test_metrics_are_a_sum_and_a_count_a_row(name):
     """Their size depends on neither environments, steps, updates nor the length of a row."""
-    wide = dict(num_envs=16, num_steps=32, num_epochs=3) if name == "ppo" else dict(num_envs=16, updates_per_iteration=3)
+    wide = (
+        dict(num_envs=16, num_steps=32, num_epochs=3) if name == "ppo" else dict(num_envs=16, updates_per_iteration=3)
+    )
     for settings in ({}, wide):
         made, state = build(name, total=51_200, **settings)
         zero = jax.ShapeDtypeStruct((), jnp.int32)
@@ -129,7 +135,7 @@ def test_metrics_are_a_sum_and_a_count_a_row(name):
 @BOTH
 def test_no_leaf_of_the_state_is_weakly_typed(name):
     """A weak leaf would come back strong and cost a second compile."""
-    made, state = build(name)
+    made, _state = build(name)
     closed = jax.make_jaxpr(iterate.init)(made.run, jax.random.key(0))
     assert not any(aval.weak_type for aval in closed.out_avals if hasattr(aval, "weak_type"))
     assert not any(x.weak_type for x in jax.tree.leaves(made.run))

@@ -145,5 +145,3 @@ def test_a_population_resumes_too(tmp_path):
     session = tools.resume(tmp_path / "run", tools.TOTAL)
     tools.assert_same(tools.state(session), tools.state(whole))
     assert tools.logged(tmp_path / "run") == tools.through_json(whole.history)
-
-
