@@ -26,7 +26,8 @@ class Population:
     """`size` members on `devices`; one member has no axis at all. `padded` is what divides by the devices.
 
     mode "vmap": the members of a device in one batch (best on accelerators); "map": one after the other (best on
-    CPU cores, bitwise equal to single runs, and the way around jaxlib 0.10's deadlock).
+    CPU cores, and the way around jaxlib 0.10's deadlock). On one device "map" is bitwise equal to single runs; over
+    several devices XLA fuses the program otherwise, and members equal single runs to rounding.
     """
 
     size: int

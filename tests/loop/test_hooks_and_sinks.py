@@ -32,7 +32,7 @@ class Collects(Sink):
 
 @pytest.mark.parametrize("name", ["ppo", "dqn"])
 def test_a_sink_gets_every_row_once_in_order(name, unbroken, tmp_path):
-    _whole, whole_dir = unbroken(name)
+    __, whole_dir = unbroken(name)
     sink = Collects()
     session = tools.train(name, tmp_path / "run", sinks=[sink])
     assert tools.through_json(sink.rows) == tools.logged(whole_dir)
