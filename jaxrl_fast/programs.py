@@ -44,7 +44,9 @@ class Programs:
         lift = population.lift
         episodes, mode = config.eval_episodes, config.eval_mode
 
-        def score(run, agent, key):
+        def score(run, member, rows):
+            agent, root = member  # every member's own key: it scores as a single run with its seed does
+            key = random.fold_in(random.fold_in(root, 2**32 - 2), rows)
             return jnp.mean(evaluate(run.env, run.algo, agent, key, episodes, mode).ret)
 
         self._init = jax.jit(lift(iterate.init))
@@ -72,8 +74,7 @@ class Programs:
         if self.grid.warmup:
             self._start("warmup", lambda: self._warmup.lower(self.run, state).compile())
         self._start("chunk", lambda: self._chunk.lower(self.run, state, zero, zero).compile())
-        key = self._evaluation_key(self.config.seed, 0)
-        self._start("evaluate", lambda: self._evaluate.lower(self.run, state.agent, key).compile())
+        self._start("evaluate", lambda: self._evaluate.lower(self.run, (state.agent, state.key), zero).compile())
         self._jobs["init"].result()
         self.compile_seconds += time.perf_counter() - began
 
@@ -112,15 +113,10 @@ class Programs:
     def chunk(self, state: RunState, t0: int, rows: int):
         return self._call("chunk", self._chunk, self.run, state, self._scalar(t0), self._scalar(rows))
 
-    def evaluate(self, state: RunState, seed: int, rows: int) -> np.ndarray:
-        """Mean return [seeds] over `eval_episodes` episodes; the key depends on the seed and the row alone."""
-        key = self._evaluation_key(seed, rows)
-        score = self._call("evaluate", self._evaluate, self.run, state.agent, key)
+    def evaluate(self, state: RunState, rows: int) -> np.ndarray:
+        """Mean return [seeds] over `eval_episodes` episodes; the keys depend on the seed and the row alone."""
+        score = self._call("evaluate", self._evaluate, self.run, (state.agent, state.key), self._scalar(rows))
         return self.population.members(jax.device_get(score))
-
-    def _evaluation_key(self, seed: int, rows: int) -> jax.Array:
-        key = random.fold_in(random.fold_in(jax.random.key(seed), 2**32 - 2), rows)
-        return jax.device_put(key, self.population.replicated)
 
     def _copy(self, x: Any) -> Any:
         return tree.copy(self.unpadded(x))

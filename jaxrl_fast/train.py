@@ -290,7 +290,7 @@ def _emit(s: Session, rows: list[Row]) -> None:
 
 def _evaluate(s: Session) -> np.ndarray:
     """Mean return of every member; keeps the best agent and who reached the target."""
-    score = s.programs.evaluate(s.state, s.config.seed, s.rows)
+    score = s.programs.evaluate(s.state, s.rows)
     for i, value in enumerate(score):
         if s.config.target_return is not None and s.reached[i] is None and value >= s.config.target_return:
             s.reached[i] = {"env_steps": s.env_steps, "eval_return": float(value)}
