@@ -52,11 +52,6 @@ class UniformMemory(Memory):
         """Rows on the time axis."""
         return self.num_blocks * self.num_steps
 
-    @property
-    def min_rows(self) -> int:
-        """Rows on the time axis that must be written before the first sample."""
-        return self.n_step + self.stack
-
     def init(self, rows):
         return jax.tree.map(lambda x: jnp.zeros((self.length, *x.shape[1:]), x.dtype), rows)
 
