@@ -106,5 +106,5 @@ def plan_population(size: int, mode: str = "auto", devices: Any = None) -> Popul
         spread = cpu and len(devices) > 1 and not runtime.vmap_hangs_on_cpu()
         mode = "vmap" if spread or not cpu else "map"
     if mode == "vmap" and cpu and len(devices) > 1 and runtime.vmap_hangs_on_cpu():
-        devices = devices[:1]  # vmap on each of several CPU devices never returns with this jaxlib
+        devices = devices[:1]  # a batch of LAPACK calls (orthogonal initializers of other libraries) never returns
     return Population(size, mode, devices)

@@ -21,7 +21,7 @@ def jaxlib_version() -> tuple[int, int]:
 
 
 def vmap_hangs_on_cpu() -> bool:
-    """Whether this jaxlib is one that deadlocks with `vmap` on several CPU devices."""
+    """Whether this jaxlib deadlocks where several CPU devices run a batch of LAPACK calls (see docs/architecture.md)."""
     return jaxlib_version() < (0, 11)
 
 

@@ -18,12 +18,26 @@ def orthogonal(scale: float):
 
     def init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
         rows, columns = math.prod(shape[:-1]), shape[-1]
-        gaussian = random.normal(key, (max(rows, columns), min(rows, columns)))
-        q, r = jnp.linalg.qr(gaussian)
-        q = q * jnp.sign(jnp.diagonal(r))  # makes the distribution uniform (Haar)
-        return (scale * (q if rows >= columns else q.T)).reshape(shape).astype(dtype)
+        q = orthonormal_rows(random.normal(key, (min(rows, columns), max(rows, columns))))
+        return (scale * (q if rows < columns else q.T)).reshape(shape).astype(dtype)
 
     return init
+
+
+def orthonormal_rows(a: jax.Array) -> jax.Array:
+    """Gram-Schmidt on the rows of [m, n], m <= n; for a Gaussian matrix the result is uniform (Haar).
+
+    Not `jnp.linalg.qr`: on CPU that is a call to LAPACK, which deadlocks with jaxlib 0.10 where two devices run a
+    batch of them, and loads SciPy. Each row is projected twice, which keeps float32 orthogonal to rounding.
+    """
+
+    def row(i: jax.Array, q: jax.Array) -> jax.Array:
+        x = a[i]
+        for _ in range(2):  # the rows of q from i on are still zero
+            x = x - (q @ x) @ q
+        return q.at[i].set(x / jnp.linalg.norm(x))
+
+    return jax.lax.fori_loop(0, a.shape[0], row, jnp.zeros_like(a))
 
 
 class Dense(nn.Module):

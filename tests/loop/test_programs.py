@@ -38,7 +38,7 @@ def traced(name, **settings):
         "init": made._init.trace(made.run, made.population.keys(0)),
         "warmup": made._warmup.trace(made.run, state) if made.grid.warmup else None,
         "chunk": made._chunk.trace(made.run, state, zero, zero),
-        "evaluate": made._evaluate.trace(made.run, state.agent, KEY),
+        "evaluate": made._evaluate.trace(made.run, (state.agent, state.key), zero),
     }
 
 
@@ -64,6 +64,13 @@ def test_no_callback_in_make_train(name):
     assert (
         callbacks(jax.jit(jax.vmap(train)).trace(jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 3)))) == []
     )
+
+
+@BOTH
+def test_no_lapack_in_any_program(name):
+    """A batch of LAPACK calls deadlocks on two CPU devices with jaxlib 0.10: `networks.layers.orthonormal_rows`."""
+    for program in traced(name).values():
+        assert program is None or "lapack" not in program.lower().as_text()
 
 
 def test_the_search_would_find_a_callback():
