@@ -31,6 +31,11 @@ _NAMES = {
     "SingleEnv": "envs.single",
     "PPO": "algorithms.ppo",
     "DQN": "algorithms.dqn",
+    "C51": "algorithms.c51",
+    "Rainbow": "algorithms.rainbow",
+    "QRDQN": "algorithms.qr_dqn",
+    "IQN": "algorithms.iqn",
+    "PQN": "algorithms.pqn",
     "Algorithm": "algorithms.base",
     "register_algorithm": "algorithms",
     "list_algorithms": "algorithms",
@@ -57,12 +62,19 @@ _NAMES = {
     "Row": "sinks",
 }
 __all__ = sorted(_NAMES)
+_PACKAGES = ("envs", "memory", "networks", "testing")  # `jf.envs.TimeLimit` after a plain import
 
 if TYPE_CHECKING:
+    from jaxrl_fast import envs, memory, networks, testing
     from jaxrl_fast.algorithms import list_algorithms, register_algorithm
     from jaxrl_fast.algorithms.base import Algorithm
+    from jaxrl_fast.algorithms.c51 import C51
     from jaxrl_fast.algorithms.dqn import DQN
+    from jaxrl_fast.algorithms.iqn import IQN
     from jaxrl_fast.algorithms.ppo import PPO
+    from jaxrl_fast.algorithms.pqn import PQN
+    from jaxrl_fast.algorithms.qr_dqn import QRDQN
+    from jaxrl_fast.algorithms.rainbow import Rainbow
     from jaxrl_fast.envs.api import Env
     from jaxrl_fast.envs.registry import list_environments, make, register
     from jaxrl_fast.envs.single import SingleEnv
@@ -91,6 +103,8 @@ sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f"jaxrl_fast.{name}")
     if name not in _NAMES:
         raise AttributeError(f"module 'jaxrl_fast' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"jaxrl_fast.{_NAMES[name]}"), name)
@@ -99,4 +113,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_PACKAGES})

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from jaxrl_fast.errors import ConfigError, UserError, nearest
+from jaxrl_fast.fields import type_name
 
 _UNSET = "\0"  # stands for "not given" in what tyro returns
 _METAVARS = {
@@ -221,7 +222,7 @@ def show(value: Any) -> str:
 
 def kind_of_field(field: dataclasses.Field) -> str:
     """The kind of a settings field, by its annotation."""
-    name = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))
+    name = type_name(field)
     choices = field.metadata.get("choices")
     if choices is not None:
         return "str" if all(isinstance(c, str) for c in choices) else "any"

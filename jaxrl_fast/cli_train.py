@@ -13,6 +13,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.cli_args import Option, kind_of_field, kind_of_value, show
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError, UserError
+from jaxrl_fast.fields import type_name
 from jaxrl_fast.grid import RunConfig, plan_grid
 
 _RUN_HELP = {
@@ -69,6 +70,7 @@ def describe_train(names: list[str], flags: list[str], file: str | None) -> Plan
     """Find algorithm and environment, their settings, and where defaults come from: class, preset or config.json."""
     asks_help = any(f in ("-h", "--help") for f in flags)
     prog = " ".join(["jaxrl-fast train", *names])
+    late = "; both come before --algo. and --env. flags" if any(f.startswith(("--algo.", "--env.")) for f in flags) else ""
     if file is not None:
         if names:
             raise UserError(f"leave out {' '.join(names)}: --config {file} names the algorithm and the environment")
@@ -92,9 +94,9 @@ def describe_train(names: list[str], flags: list[str], file: str | None) -> Plan
             plan.source = "defaults"
     elif len(names) == 1:
         algorithm_class(names[0])
-        raise UserError(f"train needs an environment too: {prog} CartPole-v1; `jaxrl-fast list` shows them")
+        raise UserError(f"train needs an environment too: {prog} CartPole-v1; `jaxrl-fast list` shows them{late}")
     else:
-        raise UserError("train needs an algorithm and an environment: jaxrl-fast train ppo CartPole-v1")
+        raise UserError(f"train needs an algorithm and an environment: jaxrl-fast train ppo CartPole-v1{late}")
     plan.options = _run_options(plan) + _algorithm_options(plan) + _environment_options(plan)
     return plan
 
@@ -143,6 +145,8 @@ def _algorithm_options(plan: Plan) -> list[Option]:
         default = plan.algo.get(field.name, None if missing else default)
         choices = field.metadata.get("choices")
         metavar = "{" + ",".join(map(str, choices)) + "}" if choices else ""
+        if "Module" in type_name(field):
+            metavar = "NAME|MODULE:CLASS"
         text = field.metadata.get("help", "")
         options.append(Option(field.name, kind_of_field(field), default, text, hint, "algo", metavar))
     return options
@@ -202,12 +206,12 @@ def _free_directory(algorithm: str, environment: str, seed: int) -> Path:
 
 
 def wandb_sink(project: str | None, out: Path, config: dict[str, Any], group: str | None = None) -> list[Any]:
-    """The W&B sink beside the run directory, where --wandb asks for it."""
+    """The W&B sink, with its files in the run directory, where --wandb asks for it."""
     if project is None:
         return []
-    from jaxrl_fast.sinks import WandbSink
+    from jaxrl_fast.boards import WandbSink
 
-    return [WandbSink(project, config, out.parent, name=out.name, group=group)]
+    return [WandbSink(project, config, out, name=out.name, group=group)]
 
 
 def print_end(session: Any) -> None:

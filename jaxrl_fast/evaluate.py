@@ -40,9 +40,10 @@ def evaluate(
         i, actor, score = carry
         noise = rollout.draw(env, algo, random.keys_at(play_key, i, 2), BLOCK, episodes, jnp.int32(0))
         actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, mode)
-        done = trajectory.steps.done
+        within = i * BLOCK + jnp.arange(BLOCK) < limit  # which may be no multiple of BLOCK
+        done = trajectory.steps.done & within[:, None]
         ended_before = jnp.cumsum(done, axis=0) - done > 0
-        counts = ~(ended_before | score.finished)
+        counts = within[:, None] & ~(ended_before | score.finished)
         score = Evaluation(
             score.ret + jnp.sum(trajectory.steps.reward * counts, axis=0),
             score.length + jnp.sum(counts, axis=0, dtype=jnp.int32),

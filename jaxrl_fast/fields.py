@@ -21,11 +21,28 @@ def setting(
     choices: tuple | None = None,
     static: bool | None = None,
 ) -> Any:
-    """A field with its range: `low <= value <= high` (`low < value` with `open_low`), or one of `choices`."""
+    """A field with its range: `low <= value <= high` (`low < value` with `open_low`), or one of `choices`.
+
+    An int whose default is positive, without `low`, is a size: at least 1. A plain dataclass field has no bound.
+    """
     metadata: dict[str, Any] = {"help": help, "low": low, "high": high, "open_low": open_low, "choices": choices}
     if static is not None:
         metadata["static"] = static
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def type_name(field: dataclasses.Field) -> str:
+    """A field's annotation as it is written: "int", "tuple[int, ...]"; also without `from __future__ import annotations`."""
+    kind = field.type
+    text = kind if isinstance(kind, str) else kind.__name__ if isinstance(kind, type) else str(kind)
+    text = text.removeprefix("typing.").replace("Tuple[", "tuple[")
+    return text if set(text) & set("[|") else text.rpartition(".")[2]  # "jax.Array" is "Array"
+
+
+def _is_size(field: dataclasses.Field) -> bool:
+    """Whether it was made by `setting` with a positive default, or a tuple of them."""
+    values = field.default if isinstance(field.default, tuple) else (field.default,)
+    return "low" in field.metadata and all(isinstance(v, int) and v > 0 for v in values)
 
 
 def check_settings(obj: Any, prefix: str = "") -> None:
@@ -35,8 +52,7 @@ def check_settings(obj: Any, prefix: str = "") -> None:
     """
     for f in dataclasses.fields(obj):
         value, meta = getattr(obj, f.name), f.metadata
-        kind = f.type if isinstance(f.type, str) else getattr(f.type, "__name__", "")
-        name = prefix + f.name
+        kind, name = type_name(f), prefix + f.name
         low, high = meta.get("low"), meta.get("high")
         if meta.get("choices") is not None:
             check_choice(name, value, meta["choices"])
@@ -50,7 +66,9 @@ def check_settings(obj: Any, prefix: str = "") -> None:
                 )  # fmt: skip
                 object.__setattr__(obj, f.name, float(value))
         elif kind == "int":
-            check_int(name, value, int(1 if low is None else low), int(2**31 - 1 if high is None else high))
+            if low is None:
+                low = 1 if _is_size(f) else -(2**31)
+            check_int(name, value, int(low), int(2**31 - 1 if high is None else high))
             object.__setattr__(obj, f.name, int(value))
         elif kind == "bool":
             if not isinstance(value, (bool, np.bool_)):
@@ -58,6 +76,7 @@ def check_settings(obj: Any, prefix: str = "") -> None:
             object.__setattr__(obj, f.name, bool(value))
         elif kind.startswith("tuple[int"):
             values = tuple(value) if isinstance(value, (tuple, list)) else None
-            if values is None or not all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in values):
-                raise ConfigError(name, value, "a tuple of positive integers")
+            size = _is_size(f)
+            if values is None or not all(type(v) is int and (v > 0 or not size) for v in values):
+                raise ConfigError(name, value, f"a tuple of {'positive ' if size else ''}integers")
             object.__setattr__(obj, f.name, values)

@@ -41,6 +41,8 @@ class RunConfig:
         check_choice("population", self.population, ("auto", "vmap", "map"))
         if self.target_return is not None:
             check_float("target_return", self.target_return)
+            if self.eval_every == 0:
+                raise ConfigError("target_return", self.target_return, "None where eval_every = 0: evaluations test it")
         check_float("checkpoint_minutes", self.checkpoint_minutes, 0, open_low=True)
         check_float("chunk_seconds", self.chunk_seconds, 0, open_low=True)
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import collect as rollout
-from jaxrl_fast import random, tree
+from jaxrl_fast import random, runtime, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.evaluate import evaluate
@@ -179,6 +179,7 @@ def make_train(algo: Algorithm, env: Env, total_steps: int = 500_000, log_every:
     `env_steps` is among them, and `eval_return` where `eval_every` is given (NaN in rows without an evaluation).
     Float settings of `algo` and `env` are traced: put `make_train` inside a function of them and `vmap` that to sweep.
     """
+    runtime.enable_compile_cache()  # for whoever compiles the function; a folder that was chosen stays, and so does "off"
     algo = algo.bind(env.spec)
     grid = plan_grid(algo, RunConfig(total_steps=total_steps, log_every=log_every, eval_every=eval_every or 0))
     run = tree.as_float32(Run(env, algo, float(grid.horizon)))

@@ -83,7 +83,8 @@ class Agent:
 def load(path: str | Path, which: str = "auto", member: int | None = None, modules: Sequence[str] = ()) -> Agent:
     """The agent of a run: `which` is "best" (by evaluation), "last", or "auto" (best where there is one).
 
-    member: which seed of a population; None takes the one that evaluated best at the end (the first, without a result).
+    member: which seed of a population; None takes the one that scored best when the checkpoint "best" was taken, and for
+    "last" the one that scored best at the end (the first, without a result).
     """
     check_choice("which", which, ("auto", "best", "last"))
     path = Path(path)
@@ -99,8 +100,9 @@ def load(path: str | Path, which: str = "auto", member: int | None = None, modul
             raise ConfigError("run", str(path), f"a run with a checkpoint ({' or '.join(order)}); this has none")
         if member is not None:
             check_int("member", member, 0, config.seeds - 1)
-        else:
-            member = RunDir(path).best_member()
+        meta = checkpoints.meta(*found)
+        if member is None:
+            member = RunDir(path).best_member(meta.get("best_scores"))
         run = tree.as_float32(Run(env, algo, float(plan_grid(algo, config).horizon)))
         state = jax.eval_shape(lambda: iterate.init(run, jax.random.key(0)))
         like = state.agent if found[0] == "best" else state
@@ -110,9 +112,9 @@ def load(path: str | Path, which: str = "auto", member: int | None = None, modul
         state = checkpoints.restore(*found, abstract(like, here))
     finally:
         checkpoints.close()
-    agent = state if found[0] == "best" else state.agent
+    agent, row = (state, meta["best_rows"]) if found[0] == "best" else (state.agent, meta["rows"])
     agent = tree.take(agent, member) if config.seeds > 1 else agent
-    return Agent(tree.as_float32(algo), tree.as_float32(env), config, agent, found[1], registry.name_of(env))
+    return Agent(tree.as_float32(algo), tree.as_float32(env), config, agent, row, registry.name_of(env))
 
 
 def resume(
@@ -121,8 +123,8 @@ def resume(
 ):  # fmt: skip
     """Go on with a run from its last checkpoint, bit for bit as if it had never stopped; returns the Session.
 
-    total_steps: a new end. Schedules stay fractions of the horizon fixed at the start and clamp past it (a warning
-    says so) unless `horizon` sets a new one.
+    total_steps: a new end; a target return that every member has reached does not stop the run again. Schedules stay
+    fractions of the horizon fixed at the start and clamp past it (a warning says so) unless `horizon` sets a new one.
     """
     from jaxrl_fast.train import run_session
 
@@ -147,9 +149,11 @@ def resume(
         rows = checkpoints.latest("last")
         if rows is None:
             raise ConfigError("--resume", str(path), "a run that has saved a checkpoint; start it again instead")
-        checkpoints.meta("last", rows)
+        reached = checkpoints.meta("last", rows)["reached"]
     finally:
         checkpoints.close()
+    if total_steps is not None and all(reached):
+        new = dataclasses.replace(new, target_return=None)
     done = plan_grid(bound, new).env_steps(rows)
     if total_steps is not None and total_steps < done:
         raise ConfigError("total_steps", total_steps, f"at least the {done:,} steps that are done")

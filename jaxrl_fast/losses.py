@@ -33,3 +33,28 @@ def huber(error: jax.Array, delta: float = 1.0) -> jax.Array:
     size = jnp.abs(error)
     inside = jnp.minimum(size, delta)
     return 0.5 * inside**2 + delta * (size - inside)
+
+
+def quantile_huber(quantiles: jax.Array, taus: jax.Array, targets: jax.Array, kappa: float = 1.0) -> jax.Array:
+    """Quantile regression, summed over the quantiles and averaged over the targets (Dabney et al. 2018, eq. 10).
+
+        rho(d) = |tau - 1[d < 0]| L_kappa(d) / kappa,   d_ij = target_j - quantile_i,   L_kappa: Huber
+
+    quantiles, taus: [b, N] (taus also [N]); targets: [b, M]. Returns [b].
+    """
+    delta = targets[:, None, :] - quantiles[:, :, None]
+    weight = jnp.abs(taus[..., None] - (delta < 0))
+    return jnp.sum(jnp.mean(weight * huber(delta, kappa) / kappa, axis=-1), axis=-1)
+
+
+def categorical_projection(atoms: jax.Array, probs: jax.Array, v_min: jax.Array, v_max: jax.Array) -> jax.Array:
+    """Probabilities of moved atoms on the fixed support again (Bellemare et al. 2017, algorithm 1).
+
+    atoms: float32 [b, K], where the mass lies (clipped to the support here).  probs: [b, K].  The support is K evenly
+    spaced values from v_min to v_max. Each mass is shared by its two neighbours: a triangle kernel, no scatter.
+    """
+    num = atoms.shape[-1]
+    place = (jnp.clip(atoms, v_min, v_max) - v_min) * ((num - 1) / (v_max - v_min))  # [b, K] in 0 .. K-1
+    support = jnp.arange(num, dtype=place.dtype)
+    share = jnp.clip(1.0 - jnp.abs(place[:, None, :] - support[:, None]), 0.0, 1.0)  # [b, to, from]
+    return jnp.sum(share * probs[:, None, :], axis=-1)

@@ -19,6 +19,12 @@ def adam(max_grad_norm: Any = None, epsilon: Any = 1e-8) -> optax.GradientTransf
     return optax.flatten(optax.chain(*steps, optax.scale_by_adam(eps=epsilon)))
 
 
+def radam(max_grad_norm: Any = None, epsilon: Any = 1e-8) -> optax.GradientTransformation:
+    """As `adam`, rectified (Liu et al. 2020): the variance of its first steps is held down, no warm-up is needed."""
+    steps = [] if max_grad_norm is None else [optax.clip_by_global_norm(max_grad_norm)]
+    return optax.flatten(optax.chain(*steps, optax.scale_by_radam(eps=epsilon)))
+
+
 def apply(tx: optax.GradientTransformation, learning_rate: Any, params: Any, grads: Any, opt_state: Any):
     """One descent step -> (params, opt_state)."""
     direction, opt_state = tx.update(grads, opt_state, params)

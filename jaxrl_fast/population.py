@@ -6,6 +6,8 @@ No member ever talks to another, so the compiled program holds no collective.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -93,6 +95,29 @@ class Population:
 
     def member(self, tree: Any, index: int) -> Any:
         return tree if self.size == 1 else jax.tree.map(lambda x: x[index], tree)
+
+
+def spread(size: int, mode: str = "auto") -> None:
+    """Ask for a CPU device a core, at most one a member; where that comes too late, say once what to do.
+
+    A number of devices that the user chose is left alone, and so is a mode that has no use for several.
+    """
+    wanted = min(size, runtime.cpu_count())
+    if runtime.request_host_devices(wanted) or jax.default_backend() != "cpu" or jax.config.jax_num_cpu_devices > 0:
+        return
+    have = len(jax.local_devices())
+    if have < wanted and not (mode == "vmap" and runtime.vmap_hangs_on_cpu()):
+        _warn_of_idle_cores(size, wanted, have)
+
+
+@functools.cache
+def _warn_of_idle_cores(size: int, wanted: int, have: int) -> None:
+    warnings.warn(
+        f"seeds = {size} could be trained on {wanted} CPU cores, but JAX has started with {have} CPU device(s) already: "
+        "import jaxrl_fast and call jf.train before other JAX work, or start Python with "
+        f"XLA_FLAGS=--xla_force_host_platform_device_count={wanted}",
+        stacklevel=4,
+    )
 
 
 def plan_population(size: int, mode: str = "auto", devices: Any = None) -> Population:

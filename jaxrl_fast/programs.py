@@ -32,7 +32,7 @@ def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array, row: int):
     shapes = jax.eval_shape(lambda s: iterate.iterations(run, s, t0, row, True)[1], state)
     buffer = jax.tree.map(lambda x: jnp.zeros((ROWS, *x.shape), x.dtype), shapes)
     state, buffer = jax.lax.fori_loop(0, rows, body, (state, buffer))
-    return state, buffer, tree.all_finite(state.agent)
+    return state, buffer, tree.all_finite((state.agent, run.algo.memory().watch(state.memory)))
 
 
 class Programs:
@@ -84,7 +84,9 @@ class Programs:
 
     def _check_memory(self, state: RunState) -> None:
         devices = self.population.devices
-        need, have = 2 * tree.nbytes(state) // len(devices), runtime.device_memory(devices[0])
+        shared = devices[0].platform == "cpu"  # all host devices have one memory
+        need = 2 * tree.nbytes(state) // (1 if shared else len(devices))
+        have = runtime.device_memory(devices[0])
         if have is not None and need > have:
             gib = 2.0**30
             raise ConfigError(

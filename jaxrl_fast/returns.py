@@ -10,6 +10,8 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from jaxrl_fast.types import Window
+
 
 def gae(
     reward: jax.Array,
@@ -65,17 +67,14 @@ def lambda_returns(
     return returns
 
 
-def window_return(
-    reward: jax.Array, use: jax.Array, steps: jax.Array, boot: jax.Array, boot_value: jax.Array, discount: jax.Array
-) -> jax.Array:
-    """n-step return of replay windows, [b]:  sum_i gamma^i r_i use_i + gamma^steps boot V.
+def window_return(window: Window, discount: jax.Array | float) -> tuple[jax.Array, jax.Array]:
+    """The two parts of a replay window's n-step return: its target is  ret + factor * V(boot_obs).
 
-    reward, use: [n, b]; steps, boot, boot_value: [b]. See `jaxrl_fast.types.Window`.
+        ret = sum_i gamma^i r_i use_i,   factor = gamma^steps boot;   float32 [b] each, see `jaxrl_fast.types.Window`
     """
-    chex.assert_equal_shape([reward, use])
-    chex.assert_equal_shape([steps, boot, boot_value])
-    powers = discount ** jnp.arange(reward.shape[0], dtype=jnp.float32)
-    return jnp.tensordot(powers, reward * use, 1) + discount**steps * boot * boot_value
+    chex.assert_equal_shape([window.reward, window.use])
+    powers = discount ** jnp.arange(window.reward.shape[0], dtype=jnp.float32)
+    return jnp.tensordot(powers, window.reward * window.use, 1), discount**window.steps * window.boot
 
 
 def bootstrap_values(value: jax.Array, last_value: jax.Array, truncated: jax.Array, value_at) -> jax.Array:

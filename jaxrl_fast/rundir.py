@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,11 @@ import numpy as np
 
 from jaxrl_fast import config as configs
 from jaxrl_fast import runtime
+from jaxrl_fast.boards import TensorBoardSink
 from jaxrl_fast.checkpoint import to_json
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.sinks import JsonlSink, Row, TensorBoardSink, read_jsonl
+from jaxrl_fast.sinks import JsonlSink, Row, read_jsonl
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +28,7 @@ class RunDir:
     """Paths and files of one run."""
 
     path: Path
+    new: bool = False  # whether `create` made the directory
 
     @property
     def metrics(self) -> Path:
@@ -39,12 +43,23 @@ class RunDir:
         """A new directory with its config.json; one that exists with anything in it is refused."""
         check_free(path)
         content = describe(algo, env, config, **more)  # before anything is written: it refuses what it can't encode
+        new = not path.exists()
         try:
             path.mkdir(parents=True, exist_ok=True)
             configs.write_json(path / "config.json", content)
         except OSError as error:
             raise ConfigError("out", str(path), f"a directory that can be written ({error.strerror})") from error
-        return cls(path)
+        return cls(path, new)
+
+    def discard(self) -> None:
+        """Undo `create` where there is neither a row nor a checkpoint, so that the same command can be given again."""
+        if self.metrics.exists() or self.checkpoints.exists():
+            return
+        shutil.rmtree(self.path / "wandb", ignore_errors=True)
+        (self.path / "config.json").unlink(missing_ok=True)
+        if self.new:
+            with contextlib.suppress(OSError):  # somebody else has put a file there
+                self.path.rmdir()
 
     def sinks(self, tensorboard: bool) -> list[Any]:
         found: list[Any] = [JsonlSink(self.metrics)]
@@ -89,10 +104,10 @@ class RunDir:
         if content["run"] != dataclasses.asdict(config):
             configs.write_json(self.path / "config.json", content | {"run": dataclasses.asdict(config)})
 
-    def best_member(self) -> int:
-        """The member that evaluated best at the end; 0 while there is no result."""
+    def best_member(self, scores: list[float | None] | None = None) -> int:
+        """The member with the best of these scores, else the one that evaluated best at the end; 0 without a result."""
         try:
-            scores = json.loads((self.path / "result.json").read_text())["eval_return"]
+            scores = scores or json.loads((self.path / "result.json").read_text())["eval_return"]
         except (OSError, ValueError, KeyError):
             return 0
         return int(np.argmax([-np.inf if x is None else x for x in scores]))

@@ -1,9 +1,10 @@
-"""Where the rows of a run go: a file of JSON lines, TensorBoard, Weights & Biases, and the terminal.
+"""Where the rows of a run go: a file of JSON lines, the terminal, and `boards`: TensorBoard, Weights & Biases.
 
 A `Row` is what the run came to over one log interval; the host loop hands every row to every `Sink`, in order, and
 calls `flush` before a checkpoint commits. A resumed run starts at a checkpoint's step and writes the rows after it
 again, so at resume it first calls `cut`, which drops them: the log of a resumed run equals that of an unbroken one.
 
+    sink.open()           the run begins; one that is refused never comes so far, so nothing is made before
     sink.write(row)       one log interval
     sink.flush()          everything written so far is on disk when this returns
     sink.cut(env_steps)   drop what was written after `env_steps`
@@ -25,13 +26,11 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 
 from jaxrl_fast import jsonl
-from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError
+from jaxrl_fast.errors import ConfigError, RunError
 from jaxrl_fast.jsonl import read_jsonl
 from jaxrl_fast.terminal import Display
 
-__all__ = ["JsonlSink", "ProgressSink", "Row", "Sink", "TensorBoardSink", "WandbSink", "read_jsonl"]
-
-_MEMBERS = 64  # TensorBoard and W&B get no more members than that beside the mean; metrics.jsonl holds them all
+__all__ = ["JsonlSink", "ProgressSink", "Row", "Sink", "read_jsonl"]
 
 
 class Row(NamedTuple):
@@ -45,6 +44,9 @@ class Row(NamedTuple):
 
 class Sink:
     """Base of all sinks: takes everything and does nothing."""
+
+    def open(self) -> None:
+        pass
 
     def write(self, row: Row) -> None:
         pass
@@ -88,14 +90,14 @@ class JsonlSink(Sink):
             self._file.write(jsonl.encode(record))
             self._file.flush()
         except OSError as error:
-            raise _cannot_write(self.path, error) from error
+            raise cannot_write(self.path, error) from error
 
     def flush(self) -> None:
         if self._file is not None:
             try:
                 jsonl.sync(self._file)
             except OSError as error:
-                raise _cannot_write(self.path, error) from error
+                raise cannot_write(self.path, error) from error
 
     def close(self) -> None:
         self.flush()
@@ -109,108 +111,11 @@ class JsonlSink(Sink):
         try:
             jsonl.cut(self.path, env_steps)
         except OSError as error:
-            raise _cannot_write(self.path, error) from error
+            raise cannot_write(self.path, error) from error
 
 
-class TensorBoardSink(Sink):
-    """TensorBoard events: each metric's mean over the members, and with several members `metric/member_007` as well.
-
-    Values that are not finite are skipped. One event holds a whole row. After `cut` a new event file begins with a
-    mark that makes TensorBoard drop what older files hold after that step.
-    """
-
-    def __init__(self, directory: str | Path, members: int = _MEMBERS):
-        self.directory = Path(directory)
-        self._members = members
-        self._purge: int | None = None
-        self._writer: Any = None
-
-    def write(self, row: Row) -> None:
-        from tensorboardX.proto.event_pb2 import Event
-        from tensorboardX.proto.summary_pb2 import Summary
-
-        values = _scalars(row, self._members)
-        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
-        try:
-            if self._writer is None:
-                self._open()
-            self._writer.write_event(Event(step=int(row.env_steps), wall_time=time.time(), summary=summary))
-            self._writer.flush()
-        except OSError as error:
-            raise _cannot_write(self.directory, error) from error
-
-    def _open(self) -> None:
-        # The file writer below tensorboardX's SummaryWriter: that one sends every event through a process queue to
-        # a thread of its own, one event a tag, and its flush does not wait for what is still in the queue.
-        from tensorboardX.event_file_writer import EventsWriter
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
-
-        self.directory.mkdir(parents=True, exist_ok=True)
-        # File names hold whole seconds and an existing file is overwritten: a resume within a second would erase
-        # the rows before it. TensorBoard reads files in the order of their names, which nanoseconds keep.
-        self._writer = EventsWriter(str(self.directory / "events"), f".{time.time_ns()}")
-        if self._purge is not None:
-            mark = SessionLog(status=SessionLog.START)
-            self._writer.write_event(Event(step=self._purge, wall_time=time.time(), session_log=mark))
-
-    def flush(self) -> None:
-        if self._writer is not None:
-            self._writer.flush()
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-
-    def cut(self, env_steps: int) -> None:
-        self.close()
-        self._purge = int(env_steps) + 1  # TensorBoard drops this step and all later ones
-
-
-class WandbSink(Sink):
-    """Weights & Biases: the same scalars as TensorBoard, drawn over `env_steps`. Needs the extra [wandb].
-
-    `mode` is wandb's ("online", "offline", "disabled"); None leaves it to WANDB_MODE and wandb's own settings.
-    What W&B has been sent cannot be taken back: a resumed run is a new W&B run, in the same `group`.
-    """
-
-    def __init__(
-        self,
-        project: str,
-        config: dict[str, Any],
-        directory: str | Path,
-        name: str | None = None,
-        group: str | None = None,
-        mode: str | None = None,
-        members: int = _MEMBERS,
-    ):
-        try:
-            import wandb
-        except ImportError as error:
-            raise MissingExtraError("logging to Weights & Biases", "wandb") from error
-        # Offline runs leave a folder `wandb` where they ran, and without the package Python imports that instead.
-        if not hasattr(wandb, "init"):
-            raise MissingExtraError("logging to Weights & Biases", "wandb")
-        self._members = members
-        directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)  # wandb writes to a temporary folder where this is absent
-        try:
-            self._run = wandb.init(
-                project=project, config=config, dir=str(directory), name=name, group=group, mode=mode
-            )
-        except wandb.errors.Error as error:
-            message = f"a project that wandb can open ({error}); WANDB_MODE=offline needs no account"
-            raise ConfigError("wandb project", project, message) from error
-        self._run.define_metric("env_steps")
-        self._run.define_metric("*", step_metric="env_steps")
-
-    def write(self, row: Row) -> None:
-        self._run.log({"env_steps": int(row.env_steps), **_scalars(row, self._members)})
-
-    def close(self) -> None:
-        if self._run is not None:
-            run, self._run = self._run, None
-            run.finish()
+def cannot_write(path: Path, error: OSError) -> RunError:
+    return RunError(f"cannot write {path}: {error.strerror or error}")
 
 
 class ProgressSink(Sink):
@@ -275,23 +180,6 @@ class ProgressSink(Sink):
         (wall0, steps0), (wall1, steps1) = self._seen[0], self._seen[-1]
         rate = (steps1 - steps0) / (wall1 - wall0) if wall1 > wall0 else row.steps_per_second / members
         return max(self.total_steps - row.env_steps, 0) / rate if rate > 0 and math.isfinite(rate) else None
-
-
-def _scalars(row: Row, members: int) -> dict[str, float]:
-    """Tag -> value: means over the members that have one, and up to `members` single members. Finite ones only."""
-    found = {"steps_per_second": float(row.steps_per_second), "wall_seconds": float(row.wall_seconds)}
-    for name, values in row.metrics.items():
-        values = np.atleast_1d(np.asarray(values, np.float64)).reshape(-1)
-        finite = values[np.isfinite(values)]
-        if finite.size:
-            found[name] = float(finite.mean())
-        if values.size > 1:
-            found |= {f"{name}/member_{i:03d}": v for i, v in enumerate(values[:members].tolist())}
-    return {tag: value for tag, value in found.items() if math.isfinite(value)}
-
-
-def _cannot_write(path: Path, error: OSError) -> RunError:
-    return RunError(f"cannot write {path}: {error.strerror or error}")
 
 
 def _summary(values: np.ndarray) -> str:

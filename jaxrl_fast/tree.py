@@ -9,8 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl_fast.fields import type_name
+
 T = TypeVar("T")
-_DYNAMIC = {"float", "Array", "jax.Array", "Any"}
+_DYNAMIC = {"float", "Array", "Any"}
 
 
 @dataclass_transform(frozen_default=True)
@@ -24,8 +26,7 @@ def settings(cls: type[T]) -> type[T]:
     cls = dataclasses.dataclass(frozen=True)(cls)
     data, meta = [], []
     for f in dataclasses.fields(cls):
-        name = f.type if isinstance(f.type, str) else getattr(f.type, "__name__", "")
-        static = f.metadata.get("static", name not in _DYNAMIC)
+        static = f.metadata.get("static", type_name(f) not in _DYNAMIC)
         (meta if static else data).append(f.name)
     keys = tuple(jax.tree_util.GetAttrKey(name) for name in data)
 

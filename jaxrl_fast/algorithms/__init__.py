@@ -9,6 +9,11 @@ from jaxrl_fast.errors import ConfigError, nearest
 _REGISTRY: dict[str, str | type] = {
     "ppo": "jaxrl_fast.algorithms.ppo:PPO",
     "dqn": "jaxrl_fast.algorithms.dqn:DQN",
+    "c51": "jaxrl_fast.algorithms.c51:C51",
+    "qr_dqn": "jaxrl_fast.algorithms.qr_dqn:QRDQN",
+    "iqn": "jaxrl_fast.algorithms.iqn:IQN",
+    "rainbow": "jaxrl_fast.algorithms.rainbow:Rainbow",
+    "pqn": "jaxrl_fast.algorithms.pqn:PQN",
 }
 
 

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import distributions, losses, optim, random, returns, stacking, tree
-from jaxrl_fast.algorithms.base import Algorithm, action_mask
+from jaxrl_fast import distributions, losses, optim, returns, stacking, tree
+from jaxrl_fast.algorithms.actor_critic import ActorCritic
+from jaxrl_fast.algorithms.base import action_mask
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
-from jaxrl_fast.networks import MLP, Dense, make_torso
-from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
-from jaxrl_fast.statistics import Moments
+from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import Mean
 
 
 class Agent(NamedTuple):
-    params: Any  # {"torso": actor's and critic's [2, ...], or the shared one, "policy", "value": heads, "log_std": Box}
+    params: Any  # see `ActorCritic`
     opt_state: Any
     moments: Any  # running observation statistics, () without normalisation
 
@@ -35,11 +32,10 @@ class Rows(NamedTuple):
 
 
 @tree.settings
-class PPO(Algorithm):
+class PPO(ActorCritic):
     """Clipped policy gradient over short rollouts of many environments; discrete, multi-discrete and box actions."""
 
     name: ClassVar[str] = "ppo"
-    action_spaces: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Box)
 
     num_envs: int = setting(16, "environments stepped together")
     num_steps: int = setting(128, "steps of each environment in one rollout")
@@ -56,20 +52,12 @@ class PPO(Algorithm):
     value_coefficient: float = setting(0.5, "weight of the value loss", low=0)
     max_grad_norm: float = setting(0.5, "global norm at which gradients are clipped", low=0, open_low=True)
     adam_epsilon: float = setting(1e-5, "Adam's epsilon", low=0, open_low=True)
-    normalize_observations: bool = setting(False, "by running mean and variance, updated after the update")
-    initial_log_std: float = setting(0.0, "of the Gaussian policy (box actions)")
-    network: str | nn.Module = setting("auto", "torso: auto, mlp, cnn, or a flax module from observation to features")
-    hidden: tuple[int, ...] = setting((64, 64), "widths of the torso's dense layers")
-    activation: str = setting("tanh", "of the torso")
-    shared_torso: bool = setting(False, "one torso for policy and value")
 
     def __post_init__(self):
         super().__post_init__()
         rows = self.num_envs * self.num_steps
         if rows % self.num_minibatches:
-            raise ConfigError(
-                "num_minibatches", self.num_minibatches, f"a divisor of num_envs * num_steps = {rows}"
-            )
+            raise ConfigError("num_minibatches", self.num_minibatches, f"a divisor of num_envs * num_steps = {rows}")
 
     @property
     def updates(self) -> int:
@@ -79,73 +67,15 @@ class PPO(Algorithm):
         return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches)
 
     @property
-    def torso(self) -> nn.Module:
-        return make_torso(self.network, self.spec.observation, self.hidden, self.activation)
-
-    @property
-    def heads(self) -> dict[str, nn.Module]:
-        return {"policy": Dense(distributions.num_outputs(self.spec.action), 0.01), "value": Dense(1, 1.0)}
-
-    @property
     def optimizer(self):
         return optim.adam(self.max_grad_norm, self.adam_epsilon)
 
     def init(self, key: jax.Array) -> Agent:
-        obs = stacking.example(self.spec)
-        moments = Moments.init(jax.tree.map(lambda x: x[0], obs)) if self.normalize_observations else ()
-        obs = self.view(moments, obs)
-        torso_key, *keys = random.split(key, 3)
-        if self.shared_torso:
-            params = {"torso": self.torso.init(torso_key, obs)}
-        else:
-            params = {"torso": jax.vmap(self.torso.init, (0, None))(random.split(torso_key), obs)}
-        features = jax.eval_shape(lambda p: self.features(p, obs)[0], params)
-        for (name, head), k in zip(self.heads.items(), keys, strict=True):
-            params[name] = head.init(k, jnp.zeros(features.shape))
-        if isinstance(self.spec.action, Box):
-            params["log_std"] = jnp.full((math.prod(self.spec.action.shape),), self.initial_log_std, jnp.float32)
+        params, moments = self.init_networks(key)
         return Agent(params, self.optimizer.init(params), moments)
-
-    def view(self, moments: Any, obs: Any) -> Any:
-        """The observation as the networks see it: float features normalised; images, integers and masks as they are."""
-        return normalized(self.spec.observation, moments.normalize(obs), obs) if self.normalize_observations else obs
-
-    def features(self, params: Any, obs: Any) -> tuple[jax.Array, jax.Array]:
-        """The actor's and the critic's features [..., F]."""
-        if self.shared_torso:
-            return (self.torso.apply(params["torso"], obs),) * 2
-        if isinstance(self.torso, MLP):  # one batched product instead of two: half the kernels of a small network
-            return tuple(jax.vmap(self.torso.apply, (0, None))(params["torso"], obs))
-        return self.one_features(params, obs, 0), self.one_features(params, obs, 1)
-
-    def one_features(self, params: Any, obs: Any, which: int) -> jax.Array:
-        """The actor's (0) or the critic's (1) features alone."""
-        if self.shared_torso or (which == 0 and "actor" in params):
-            return self.torso.apply(params.get("actor", params["torso"]), obs)
-        return self.torso.apply(tree.take(params["torso"], which), obs)
-
-    def policy(self, params: Any, obs: Any, features: Any = None) -> Any:
-        features = self.one_features(params, obs, 0) if features is None else features
-        out = self.heads["policy"].apply(params["policy"], features)
-        mask = action_mask(self.spec.observation, obs)
-        return distributions.from_outputs(self.spec.action, out, params.get("log_std"), mask)
-
-    def value(self, params: Any, obs: Any, features: Any = None) -> jax.Array:
-        features = self.one_features(params, obs, 1) if features is None else features
-        return self.heads["value"].apply(params["value"], features)[..., 0]
-
-    def both(self, params: Any, obs: Any) -> tuple[Any, jax.Array]:
-        actor, critic = self.features(params, obs)
-        return self.policy(params, obs, actor), self.value(params, obs, critic)
 
     def draw(self, key, num_steps, num_envs):
         return distributions.draw_noise(key, self.spec.action, (num_steps, num_envs))
-
-    def acting(self, agent):
-        """The actor's torso is sliced out of the pair once a rollout, not once a step."""
-        params = agent.params
-        actor = params["torso"] if self.shared_torso else tree.take(params["torso"], 0)
-        return agent._replace(params=params | {"actor": actor})
 
     def act(self, agent, carry, obs, noise, clock, mode):
         space = self.spec.action
@@ -161,7 +91,8 @@ class PPO(Algorithm):
         steps, dist = trajectory.steps, trajectory.steps.extras
         obs = stacking.observations(trajectory, self.spec.stack)
         seen = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), obs, trajectory.last_obs)
-        values = self.value(agent.params, self.view(agent.moments, seen))
+        values = self.value(agent.params, self.view(agent.moments, tree.merge_axes(seen)))  # modules take [b, ...]
+        values = values.reshape(-1, self.num_envs)
         value, last = values[:-1], values[-1]
         action = steps.action.reshape(steps.reward.shape + (-1,)) if isinstance(self.spec.action, Box) else steps.action
         next_value = returns.bootstrap_values(
@@ -204,10 +135,3 @@ class PPO(Algorithm):
         if not self.normalize_observations:
             return agent
         return agent._replace(moments=agent.moments.update(rows.obs))
-
-
-def normalized(space: Space, normal: Any, raw: Any) -> Any:
-    """`normal` where the space is a float Box, `raw` elsewhere."""
-    if isinstance(space, Dict):
-        return {name: normalized(child, normal[name], raw[name]) for name, child in space.items}
-    return normal if isinstance(space, Box) and jnp.issubdtype(space.dtype, jnp.floating) else raw

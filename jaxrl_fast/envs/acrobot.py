@@ -34,7 +34,7 @@ class Acrobot(Env):
     gravity: float = 9.8
     max_vel_1: float = setting(4 * math.pi, low=0, open_low=True, static=True)
     max_vel_2: float = setting(9 * math.pi, low=0, open_low=True, static=True)
-    max_steps_in_episode: int = 500
+    max_steps_in_episode: int = setting(500, low=1)
 
     @property
     def spec(self) -> EnvSpec:

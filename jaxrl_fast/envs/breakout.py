@@ -15,6 +15,7 @@ import numpy as np
 from jaxrl_fast import tree
 from jaxrl_fast.envs import draw
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.fields import setting
 from jaxrl_fast.spaces import Box, Discrete
 from jaxrl_fast.types import EnvSpec, Outcome
 
@@ -42,7 +43,7 @@ class Breakout(Env):
     """Break bricks with a ball. Observation uint8 [10, 10, 4] of zeros and ones (paddle, ball, trail, bricks), actions
     {0: none, 1: left, 2: right} or MinAtar's six, reward 1 a brick. Ends when the ball is missed."""
 
-    max_steps_in_episode: int = 1000
+    max_steps_in_episode: int = setting(1000, low=1)
     use_minimal_action_set: bool = True
 
     @property

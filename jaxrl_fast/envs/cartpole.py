@@ -29,7 +29,7 @@ class CartPole(Env):
     tau: float = setting(0.02, low=0, open_low=True)
     theta_threshold_radians: float = setting(12 * 2 * math.pi / 360, low=0, open_low=True, static=True)
     x_threshold: float = setting(2.4, low=0, open_low=True, static=True)
-    max_steps_in_episode: int = 500
+    max_steps_in_episode: int = setting(500, low=1)
 
     @property
     def spec(self) -> EnvSpec:

@@ -20,7 +20,7 @@ import numpy as np
 from jaxrl_fast import tree
 from jaxrl_fast.envs import draw, gymnax_import
 from jaxrl_fast.envs.api import Env
-from jaxrl_fast.errors import ConfigError, MissingExtraError, check_float, check_int, nearest
+from jaxrl_fast.errors import ConfigError, check_float, check_int, nearest
 from jaxrl_fast.spaces import Box, Dict, Discrete, Space
 from jaxrl_fast.types import EnvSpec, Outcome
 
@@ -195,8 +195,6 @@ def _defaults(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         raise ConfigError("environment", name, LEFT_OUT[name])
     if name not in NAMES:
         raise ConfigError("environment", name, f"an environment of gymnax 1.0{nearest(name, NAMES)}")
-    if not gymnax_import.installed():
-        raise MissingExtraError(f"environment {name!r}", "gymnax")
     factory = gymnax_import.gymnax().registration._registry[name]
     signature = inspect.signature(factory).parameters
     # DeepSea's `action_mapping_key` is an array and cannot be part of a name; its mapping stays the default one.

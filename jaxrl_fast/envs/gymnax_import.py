@@ -18,6 +18,7 @@ import sys
 import types
 from collections.abc import Iterator
 
+INSTALL = "pip install 'gymnax>=1.0.1,<2'"  # a plain dependency of ours
 _UNUSED = ("matplotlib", "matplotlib.pyplot", "matplotlib.colors", "seaborn", "gymnax.utils.load_mnist")
 
 

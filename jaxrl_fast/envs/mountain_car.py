@@ -83,7 +83,7 @@ class MountainCar(_Car):
     goal_velocity: float = 0.0
     force: float = 0.001
     gravity: float = 0.0025
-    max_steps_in_episode: int = 200
+    max_steps_in_episode: int = setting(200, low=1)
 
     @property
     def spec(self) -> EnvSpec:
@@ -110,7 +110,7 @@ class MountainCarContinuous(_Car):
     goal_velocity: float = 0.0
     power: float = 0.0015
     gravity: float = 0.0025
-    max_steps_in_episode: int = 999
+    max_steps_in_episode: int = setting(999, low=1)
 
     @property
     def spec(self) -> EnvSpec:

@@ -29,7 +29,7 @@ class Pendulum(Env):
     g: float = 10.0
     m: float = setting(1.0, low=0, open_low=True)
     l: float = setting(1.0, low=0, open_low=True)  # noqa: E741
-    max_steps_in_episode: int = 200
+    max_steps_in_episode: int = setting(200, low=1)
 
     @property
     def spec(self) -> EnvSpec:

@@ -26,6 +26,7 @@ import numpy as np
 
 from jaxrl_fast import tree
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.fields import setting
 from jaxrl_fast.spaces import Box, Discrete
 from jaxrl_fast.types import EnvSpec, Outcome
 
@@ -87,7 +88,7 @@ class ConstantReward(Bandit):
 class RewardAtEnd(Env):
     """`length` steps, reward 1 on the last one: V of step i = gamma^(length - 1 - i). Observation: one-hot step."""
 
-    length: int = 4
+    length: int = setting(4, low=1)
 
     @property
     def spec(self) -> EnvSpec:
@@ -168,7 +169,7 @@ class TruncatedOnly(Env):
     on a smaller value.
     """
 
-    length: int = 4
+    length: int = setting(4, low=1)
 
     @property
     def spec(self) -> EnvSpec:
@@ -194,7 +195,7 @@ class TruncatedOnly(Env):
 class NamedAction(Bandit):
     """The observation is the one-hot of the right action: reward 1 for it, else 0. One step."""
 
-    num_actions: int = 4
+    num_actions: int = setting(4, low=1)
 
     @property
     def spec(self) -> EnvSpec:

@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxrl_fast import tree
 from jaxrl_fast.envs.probes import Bandit, Known
+from jaxrl_fast.fields import setting
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete
 from jaxrl_fast.types import EnvSpec
 
@@ -62,7 +63,7 @@ class Masked(Bandit):
     Observation {"observation": one-hot float32 [6], "action_mask": bool [6], True where legal}. One step.
     """
 
-    num_actions: int = 6
+    num_actions: int = setting(6, low=1)
 
     @property
     def spec(self) -> EnvSpec:

@@ -54,13 +54,13 @@ class Listed(NamedTuple):
 
     source: str  # "native", "gymnax", "probe" or "user"
     installed: bool
-    extra: str = ""  # the extra of jaxrl_fast that brings it, where it is none of the plain dependencies
 
 
 def register(name: str, factory: Factory | str) -> None:
     """Make `factory(**settings) -> Env` (or "module:attribute") known as `name`, for `make` and the command line.
 
-    Its settings are the fields of the dataclass, or the parameters of the function, that have defaults.
+    Its settings are the fields of the dataclass, or the parameters of the function, that have defaults. One definition
+    may come twice: a notebook's cell that runs again, or a script that is imported by its name as well.
     """
     if not isinstance(name, str) or not name:
         raise ConfigError("name", name, "a non-empty string")
@@ -68,9 +68,25 @@ def register(name: str, factory: Factory | str) -> None:
         raise ConfigError("name", name, f"a name that does not begin with {', '.join((*_LATER, _PREFIX))}")
     if not callable(factory) and not (isinstance(factory, str) and factory.count(":") == 1):
         raise ConfigError("factory", factory, 'a function or class that returns an Env, or "module:attribute"')
-    if name in _names() and _USER.get(name) != factory:
+    if name in _names() and not (name in _USER and _same(_USER[name], factory)):
         raise ConfigError("name", name, "a name that is not taken")
+    if callable(factory):
+        _check_names(name, factory)
     _USER[name] = factory
+
+
+def _same(a: Factory | str, b: Factory | str) -> bool:
+    """Whether two factories are one definition."""
+    names = {getattr(x, "__qualname__", x) for x in (a, b)}
+    modules = {getattr(x, "__module__", None) for x in (a, b)}
+    return a == b or (len(names) == 1 and (len(modules) == 1 or "__main__" in modules))
+
+
+def _check_names(name: str, factory: Factory) -> None:
+    """Refuse a setting that would never arrive, because `make` gives it to a wrapper."""
+    for own in inspect.signature(factory).parameters:
+        if own in wrappers.COMMON:
+            raise ConfigError("environment", name, f"one without a setting {own!r}, which `make` itself takes: rename it")
 
 
 def list_environments() -> dict[str, Listed]:
@@ -84,6 +100,7 @@ def list_environments() -> dict[str, Listed]:
 
 def settings_of(name: str) -> dict[str, Any]:
     """The settings of `make(name, ...)` with their defaults, those that every environment takes included."""
+    _check_names(name, _factory(name))
     return {**_own_settings(name), **wrappers.COMMON}
 
 
@@ -164,7 +181,7 @@ def _factory(name: str) -> Factory:
     if entry is None:
         if name in _GYMNAX or name.startswith(_PREFIX) or name == "MNISTBandit-bsuite":
             if not gymnax_import.installed():
-                raise ConfigError("environment", name, "one whose package is installed: pip install 'gymnax>=1.0.1,<2'")
+                raise ConfigError("environment", name, f"one whose package is installed: {gymnax_import.INSTALL}")
             return _gymnax_factory(name.removeprefix(_PREFIX))
         raise ConfigError("environment", name, f"a known environment (`jaxrl-fast list`){nearest(name, _names())}")
     if isinstance(entry, str):
@@ -175,7 +192,7 @@ def _factory(name: str) -> Factory:
 
 def _own_settings(name: str) -> dict[str, Any]:
     factory = _factory(name)
-    if isinstance(factory, functools.partial):
+    if isinstance(factory, functools.partial) and name not in _USER:
         from jaxrl_fast.envs import gymnax_adapter
 
         return gymnax_adapter.defaults(*factory.args)

@@ -6,6 +6,7 @@
     fetch(mem, x)                 -> (batch, handle)
     feedback(mem, handle, priority) -> mem        for a memory that samples by priority
     retain(mem)                   -> mem          what outlives the iteration (a rollout does not)
+    watch(mem)                    -> arrays       what must stay finite; the NaN sentinel looks at it beside the agent
 
 A memory is a frozen dataclass of sizes. It holds no counters: head and size follow from the unbatched `w`, so that a
 ring write stays one `dynamic_update_slice` under a population's `vmap` and a single run costs nothing extra.
@@ -39,3 +40,6 @@ class Memory:
 
     def retain(self, mem: PyTree) -> PyTree:
         return mem
+
+    def watch(self, mem: PyTree) -> PyTree:
+        return ()

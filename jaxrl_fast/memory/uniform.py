@@ -1,72 +1,18 @@
-"""Uniform replay: a ring of single frames, time-major; successors, stacks and n-step windows are gathered on demand.
-
-Nothing is stored twice. A row is (obs, action, reward, terminated, truncated); the successor of row i is row i + 1.
-After a truncation the true successor is not there: that row serves only as a successor itself, a window stops before
-it and bootstraps from its observation with gamma^steps, and a window that would start on it has weight 0. This is
-unbiased and costs one transition per truncated episode, where storing next observations would cost half the memory.
-"""
+"""Uniform replay: every window of the ring is as likely as any other."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import random
-from jaxrl_fast.memory.api import Memory
-from jaxrl_fast.types import Window
-
-
-class Row(NamedTuple):
-    """What a replay memory stores of one step; leaves [T, B, ...]."""
-
-    obs: Any
-    action: Any
-    reward: jax.Array
-    terminated: jax.Array
-    truncated: jax.Array
+from jaxrl_fast.memory.ring import Ring, gather_windows
 
 
 @dataclasses.dataclass(frozen=True)
-class UniformMemory(Memory):
-    """A ring of `capacity` transitions of `num_envs` environments, written in blocks of `num_steps` rows.
-
-    n_step: window length.  stack: frames per observation (see `EnvSpec.stack`).
-    """
-
-    capacity: int
-    num_steps: int
-    num_envs: int
-    batch_size: int
-    n_step: int = 1
-    stack: int = 1
-
-    @property
-    def num_blocks(self) -> int:
-        return max(self.capacity // (self.num_steps * self.num_envs), 1)
-
-    @property
-    def length(self) -> int:
-        """Rows on the time axis."""
-        return self.num_blocks * self.num_steps
-
-    def init(self, rows):
-        return jax.tree.map(lambda x: jnp.zeros((self.length, *x.shape[1:]), x.dtype), rows)
-
-    def add(self, mem, rows, w):
-        def write(mem, rows, w):
-            start = (w % self.num_blocks) * self.num_steps
-            put = lambda m, r: jax.lax.dynamic_update_slice_in_dim(m, r.astype(m.dtype), start, 0)
-            return jax.tree.map(put, mem, rows)
-
-        def write_apart(mem, rows, w):
-            # On a CPU XLA would fuse the write into what reads the store next, and copy the store twice for that. A
-            # loop that runs once, which XLA can't know, keeps them apart: 75 instead of 610 us at 10^6 rows.
-            return jax.lax.fori_loop(0, jnp.where(w < 0, 2, 1), lambda _, mem: write(mem, rows, w), mem)
-
-        return jax.lax.platform_dependent(mem, rows, w, cpu=write_apart, default=write)
+class UniformMemory(Ring):
+    """See `Ring`."""
 
     def plan(self, key, n, w, clock):
         """Uniform over every start whose whole window and stack are written: (row, env) int32 [n, batch_size] each."""
@@ -80,37 +26,3 @@ class UniformMemory(Memory):
 
     def fetch(self, mem, x):
         return gather_windows(mem, *x, n_step=self.n_step, stack=self.stack), x
-
-
-def gather_windows(mem: Row, row: jax.Array, env: jax.Array, n_step: int, stack: int) -> Window:
-    """The n-step windows that start at (row, env), int32 [b] each, from a ring [S, B, ...]."""
-    length = mem.reward.shape[0]
-    rows = (row + jnp.arange(n_step, dtype=row.dtype)[:, None]) % length  # [n, b]
-    terminated, truncated = mem.terminated[rows, env], mem.truncated[rows, env]
-    ended = jnp.cumsum(terminated | truncated, axis=0) - (terminated | truncated)  # ends before row i
-    use = (ended == 0) & ~truncated
-    steps = jnp.sum(use, axis=0, dtype=jnp.int32)
-    return Window(
-        obs=gather_obs(mem, row, env, stack),
-        action=jax.tree.map(lambda a: a[row, env], mem.action),
-        reward=mem.reward[rows, env],
-        use=use,
-        steps=steps,
-        boot_obs=gather_obs(mem, (row + steps) % length, env, stack),
-        boot=1.0 - jnp.any(use & terminated, axis=0).astype(jnp.float32),
-        weight=use[0].astype(jnp.float32),
-    )
-
-
-def gather_obs(mem: Row, row: jax.Array, env: jax.Array, stack: int) -> Any:
-    """Observations at (row, env); with stack > 1 the last frames along the last axis, the episode's first repeated."""
-    if stack == 1:
-        return jax.tree.map(lambda x: x[row, env], mem.obs)
-    length, alive, frame = mem.reward.shape[0], jnp.ones(row.shape, bool), row
-    frames = [row]
-    for back in range(1, stack):
-        before = (row - back) % length
-        alive &= ~(mem.terminated[before, env] | mem.truncated[before, env])
-        frame = jnp.where(alive, before, frame)
-        frames.append(frame)
-    return jax.tree.map(lambda x: jnp.concatenate([x[f, env] for f in reversed(frames)], axis=-1), mem.obs)

@@ -56,6 +56,35 @@ class Dense(nn.Module):
         return x @ kernel + bias
 
 
+class NoisyDense(nn.Module):
+    """y = x (W + S e) + b + s e', e factorised Gaussian noise (Fortunato et al. 2018, eq. 9-11).
+
+    Fresh noise for every row of the batch, from flax's rng "noise"; without that rng the mean weights alone. A row's
+    noisy product is  f(e_out) * ((x * f(e_in)) S), so the noise never becomes a matrix a row.
+    """
+
+    features: int
+    scale: float = 0.5  # sigma_0
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        inputs = x.shape[-1]
+        bound = inputs**-0.5
+        uniform = lambda key, shape: random.uniform(key, shape, -bound, bound)
+        constant = nn.initializers.constant(self.scale * bound)
+        kernel = self.param("kernel", uniform, (inputs, self.features))
+        bias = self.param("bias", uniform, (self.features,))
+        kernel_sigma = self.param("kernel_sigma", constant, (inputs, self.features))
+        bias_sigma = self.param("bias_sigma", constant, (self.features,))
+        y = x @ kernel + bias
+        if not self.has_rng("noise"):
+            return y
+        noise = random.normal(self.make_rng("noise"), (*x.shape[:-1], inputs + self.features))
+        noise = jnp.sign(noise) * jnp.sqrt(jnp.abs(noise))
+        into, out = noise[..., :inputs], noise[..., inputs:]
+        return y + out * ((x * into) @ kernel_sigma + bias_sigma)
+
+
 def embed(obs: Any, space: Space, rank: int = 1) -> jax.Array:
     """An observation as float32 features: one-hot for discrete spaces, scaled to [0, 1] for integer boxes.
 

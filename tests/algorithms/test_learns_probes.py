@@ -52,21 +52,40 @@ DQN = {
     "anneal_learning_rate": True, "discount": 0.9, "hidden": (16,), "target_period": 10, "epsilon_end": 0.1,
 }  # fmt: skip
 DQN_PROBES = [
-    ("constant-reward", {"dueling": True}),
-    ("reward-at-end", {"n_step": 3}),
-    ("two-step-credit", {"double": False}),
-    ("action-reward", {"huber": False}),
-    ("truncated-only", {"n_step": 2, "target_period": 1, "target_tau": 0.2}),
-    ("named-action", {"num_steps": 4, "updates_per_iteration": 4}),
-    ("masked", {"dueling": True}),
-    ("dict", {}),
+    (jf.DQN, "constant-reward", {"dueling": True}),
+    (jf.DQN, "reward-at-end", {"n_step": 3}),
+    (jf.DQN, "two-step-credit", {"double": False}),
+    (jf.DQN, "action-reward", {"noisy": True, "epsilon_start": 0.0, "epsilon_end": 0.0}),
+    (jf.DQN, "truncated-only", {"n_step": 2, "target_period": 1, "target_tau": 0.2}),
+    (jf.DQN, "named-action", {"num_steps": 4, "updates_per_iteration": 4}),
+    (jf.DQN, "masked", {"dueling": True}),
+    (jf.DQN, "dict", {"layer_norm": True}),
+    (jf.DQN, "truncated-only", {"prioritized": True, "n_step": 2, "num_steps": 2}),
+    (jf.DQN, "constant-reward", {"prioritized": True, "reset_period": 700}),
+    (jf.C51, "reward-at-end", {"v_min": -0.5, "v_max": 1.5}),
+    (jf.C51, "masked", {"v_min": -2.0, "v_max": 4.0, "dueling": True}),
+    (jf.QRDQN, "truncated-only", {"num_quantiles": 8}),
+    (jf.QRDQN, "masked", {"num_quantiles": 8, "dueling": True}),
+    (jf.IQN, "reward-at-end", {"num_fractions": 8, "num_act_fractions": 8, "num_cosines": 16}),
+    (jf.IQN, "masked", {"num_fractions": 8, "num_act_fractions": 8, "num_cosines": 16}),
+]
+PQN = {
+    "num_envs": 32, "num_steps": 8, "num_epochs": 4, "num_minibatches": 4, "learning_rate": 1e-2, "discount": 0.9,
+    "hidden": (16,), "epsilon_end": 0.1,
+}  # fmt: skip
+PQN_PROBES = [
+    (jf.PQN, "constant-reward", {"dueling": True}),
+    (jf.PQN, "two-step-credit", {"return_lambda": 0.0}),  # above 0 the exploring actions count
+    (jf.PQN, "truncated-only", {}),
+    (jf.PQN, "masked", {"layer_norm": False, "epsilon_end": 0.5}),
 ]
 
 
-@pytest.mark.parametrize(("name", "settings"), DQN_PROBES, ids=[p[0] for p in DQN_PROBES])
-def test_dqn(learn, name, settings):
-    algo, agent, known, metrics = learn(jf.DQN(**DQN | settings), f"probe/{name}", 16_000)
-    q = np.asarray(algo.q_values(agent.params, known.obs))
+@pytest.mark.parametrize(("cls", "name", "settings"), DQN_PROBES + PQN_PROBES, ids=lambda x: getattr(x, "name", None))
+def test_value_based(learn, cls, name, settings):
+    common = PQN if cls is jf.PQN else DQN
+    algo, agent, known, metrics = learn(cls(**common | settings), f"probe/{name}", 20_000)
+    q = np.asarray(algo.action_values(agent.params, known.obs))
     legal = known.q > -50  # an illegal action is never taken, so its value is never learned
     np.testing.assert_allclose(q[legal], known.q[legal], atol=0.05 * max(1.0, abs(known.value).max()))
     if name == "two-step-credit":
@@ -76,10 +95,30 @@ def test_dqn(learn, name, settings):
     assert all(np.isfinite(x).all() for x in metrics.values())
 
 
+@pytest.mark.parametrize("cls", [jf.DQN, jf.QRDQN])
+def test_munchausen_learns_soft_values(learn, cls):
+    """Its fixed point by hand, on a probe whose episodes last one step: Q(a) = r(a) + alpha clip(tau log pi(a))."""
+    tau, alpha, clip = 0.5, 0.5, -0.6
+    settings = {"munchausen": True, "munchausen_temperature": tau, "munchausen_alpha": alpha, "munchausen_clip": clip}
+    algo, agent, known, _ = learn(cls(**DQN | settings), "probe/action-reward", 20_000)
+    expected = known.q.copy()
+    for _ in range(200):
+        log_policy = expected / tau - np.log(np.exp(expected / tau).sum(-1, keepdims=True))
+        expected = 0.9 * expected + 0.1 * (known.q + alpha * np.clip(tau * log_policy, clip, 0))
+    np.testing.assert_allclose(algo.action_values(agent.params, known.obs), expected, atol=0.06)
+
+
+def test_rainbow_finds_the_action(learn):
+    settings = {k: v for k, v in DQN.items() if not k.startswith("epsilon")}
+    algo, agent, known, metrics = learn(jf.Rainbow(**settings, v_min=-1.5, v_max=1.5), "probe/masked", 20_000)
+    np.testing.assert_array_equal(algo.action_values(agent.params, known.obs).argmax(-1), known.action)
+    assert all(np.isfinite(x).all() for x in metrics.values())
+
+
 def test_dqn_bootstraps_through_stacked_frames(learn):
     """Two frames of a step counter: replay rebuilds the stacks that acting saw."""
     algo, agent, _, _ = learn(jf.DQN(**DQN), "probe/reward-at-end", 16_000, stack=2)
     eye = np.eye(4, dtype=np.float32)
     seen = np.stack([np.concatenate([eye[max(i - 1, 0)], eye[i]]) for i in range(4)])
     expected = 0.9 ** np.arange(3, -1, -1)
-    np.testing.assert_allclose(algo.q_values(agent.params, seen).max(-1), expected, atol=0.05)
+    np.testing.assert_allclose(algo.action_values(agent.params, seen).max(-1), expected, atol=0.05)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 
@@ -83,6 +84,42 @@ def test_register_a_class_a_function_and_a_string():
         registry.register("CartPole-v1", Mine)
     with pytest.raises(ConfigError, match="nonsense"):
         registry.register("nonsense", lambda: 3) or registry.make("nonsense")
+
+
+def test_a_definition_may_come_twice():
+    def cell(module: str):
+        @tree.settings
+        class Walk(CartPole):
+            level: int = 0
+
+        Walk.__module__ = module
+        registry.register("walk", Walk)
+        return Walk
+
+    for module in ("walks", "walks", "__main__", "walks"):  # a cell that runs again, a script, its import
+        assert type(cell(module)()) is type(registry.make("walk", level=0))
+    with pytest.raises(ConfigError, match="not taken"):
+        cell("others")
+    registry.register("partial", functools.partial(CartPole, length=0.3))
+    assert registry.make("partial", tau=0.1).length == 0.3
+
+
+def test_a_setting_of_the_wrappers_is_refused():
+    @tree.settings
+    class Mine(CartPole):
+        time_limit: int = 7
+
+    for factory in (Mine, lambda time_limit: CartPole(), lambda time_limit=3: CartPole()):
+        with pytest.raises(ConfigError, match=r"environment = 'mine' .*'time_limit'.*rename"):
+            registry.register("mine", factory)
+    registry.register("text", f"{__name__}:Stacked")
+    with pytest.raises(ConfigError, match=r"environment = 'text' .*'stack'"):
+        registry.make("text")
+
+
+@tree.settings
+class Stacked(CartPole):
+    stack: int = 2
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import flax.linen as nn
 import pytest
 
 import jaxrl_fast as jf
@@ -111,6 +112,8 @@ TABLE = [
     row("algorithm and environment swapped", "train CartPole-v1 ppo", "algorithm = 'CartPole-v1'", "choose from"),
     row("no algorithm", "train", "train ppo CartPole-v1"),
     row("no environment", "train ppo", "needs an environment"),
+    row("names after a group", "train --algo.num-envs 4 ppo CartPole-v1", "needs an algorithm", "both come before --algo."),
+    row("one name after a group", "train ppo --env.stack 2 CartPole-v1", "an environment too", "both come before --algo."),
     row("unknown flag", f"{PPO} --total-step 100", "flag = '--total-step'", "did you mean '--total-steps'"),
     row("unknown algorithm flag", f"{PPO} --algo.learning-rat 1", "'--algo.learning-rat'", "'--algo.learning-rate'"),
     row("flag without its group", f"{PPO} --learning-rate 1", "'--learning-rate'", "mean '--algo.learning-rate'"),
@@ -143,8 +146,8 @@ TABLE = [
     row("layer of width 0", f"{PPO} --algo.hidden 64 0", "hidden = (64, 0)", "positive integers"),
     row("layer that is no number", f"{PPO} --algo.hidden 64 wide", "--algo.hidden = 'wide'", "an integer"),
     row("batch of 0", f"{DQN} --algo.batch-size 0", "batch_size = 0", "from 1"),
-    row("buffer too small", f"{DQN} --algo.buffer-size 8 --algo.num-envs 8", "buffer_size = 8", "at least", "= 16"),
-    row("window longer than the buffer", f"{DQN} --algo.n-step 99999", "buffer_size = 100000", "(n_step + 1)"),
+    row("buffer too small", f"{DQN} --algo.buffer-size 8 --algo.num-envs 8", "buffer_size = 8", "at least 16"),
+    row("window longer than the buffer", f"{DQN} --algo.n-step 99999", "buffer_size = 100000", "at least 800000", "n_step"),
     row("no steps", f"{PPO} --total-steps 0", "total_steps = 0", "from 1"),
     row("negative total", f"{PPO} --total-steps -5e5", "total_steps = -500000", "from 1"),
     row("total is NaN", f"{PPO} --total-steps nan", "--total-steps = 'nan'", "5e5"),
@@ -173,6 +176,11 @@ TABLE = [
     row("population", f"{PPO} --population pmap", "population = 'pmap'", "'vmap'", "did you mean"),
     row("network", f"{PPO} --algo.network cnnn", "network = 'cnnn'", "did you mean 'cnn'"),
     row("network that does not fit", f"{PPO} --algo.network cnn", "network = 'cnn'", "use 'mlp'"),
+    row("network of no module", f"{PPO} --algo.network no_nets:Net", "algo.network = 'no_nets'", "imported from here"),
+    row("network of a broken module", f"{PPO} --algo.network broken:Net", "algo.network = 'broken'", "SyntaxError"),
+    row("network with a wrong name", f"{PPO} --algo.network jaxrl_fast.networks:MPL", "a name in", "did you mean 'MLP'"),
+    row("network that is none", f"{PPO} --algo.network json:loads", "algo.network = 'json:loads'", "flax.linen.Module"),
+    row("network that needs fields", f"{PPO} --algo.network jaxrl_fast.networks:MLP", "fields have defaults", "'space'"),
     row("activation", f"{PPO} --algo.activation tan", "activation = 'tan'", "did you mean 'tanh'"),
     row("episode limit 0", f"{PPO} --env.max-steps-in-episode 0", "env.max_steps_in_episode = 0", "from 1"),
     row("episode limit half", f"{PPO} --env.max-steps-in-episode 2.5", "env.max_steps_in_episode = 2.5", "integer"),
@@ -209,6 +217,14 @@ TABLE = [
     row("config with bad imports", "train --config {run}", "imports = 5", "module names", damage=config(imports=5)),
     row("config whose import is gone", "train --config {run}", "--import = 'gone_module'",
         damage=config(imports=["gone_module"])),
+    row("config with an algorithm of a script", "train --config {run}", "algorithm = '__main__:Mine'", "module of its own",
+        damage=config(algorithm__name="mine", algorithm__class="__main__:Mine")),
+    row("config with another class of this name", "train --config {run}", "algorithm = 'json:Mine'", "a name in json",
+        damage=config(algorithm__class="json:Mine")),
+    row("config with a class that is no algorithm", "train --config {run}", "algorithm = 'json:JSONDecoder'", "subclass",
+        damage=config(algorithm__class="json:JSONDecoder")),
+    row("config with a network of a script", "train --config {run}", "class = '__main__:Net'", "module of its own",
+        damage=config(algorithm__settings__network={"class": "__main__:Net", "fields": {}})),
     row("config beside an algorithm", "train ppo CartPole-v1 --config {run}", "leave out ppo CartPole-v1"),
     # resume
     row("resume nothing", "train --resume nowhere", "--resume = 'nowhere'", "an existing run directory"),
@@ -313,6 +329,20 @@ def test_bad_command_line(case: Row, made, tmp_path, monkeypatch, capsys):
     assert list(here.iterdir()) == []
 
 
+class Net(nn.Module):
+    activation: Callable = nn.relu
+
+
+def local():
+    """A class that no import finds."""
+
+    @jf.settings
+    class Local(jf.PPO):
+        pass
+
+    return Local()
+
+
 CARTPOLE = lambda: jf.make("CartPole-v1")
 CALLS = [
     ("unknown setting of train", lambda: jf.train(jf.PPO(), CARTPOLE(), 100, sede=1), ("sede = 1", "seeds")),
@@ -328,6 +358,16 @@ CALLS = [
         lambda: jf.make_train(jf.DQN(), jf.make("Pendulum-v1"), total_steps=10),
         ("Discrete",),
     ),
+    (
+        "network with a lambda in a run directory",
+        lambda: jf.train(jf.PPO(network=Net(lambda x: x)), CARTPOLE(), 100, out="run"),
+        ("network.activation = <function", "no lambda"),
+    ),
+    (
+        "local class in a run directory",
+        lambda: jf.train(local(), CARTPOLE(), 100, out="run"),
+        ("algorithm = 'local.<locals>.Local'", "a class of a module"),
+    ),
     ("load nothing", lambda: jf.load("nowhere"), ("run = 'nowhere'",)),
     ("register a taken name", lambda: jf.register("CartPole-v1", lambda: None), ("'CartPole-v1'", "not taken")),
     ("register no algorithm", lambda: jf.register_algorithm(int), ("algorithm = ", "Algorithm")),
@@ -338,6 +378,7 @@ CALLS = [
 @pytest.mark.parametrize(("call", "says"), [pytest.param(c, s, id=n.replace(" ", "-")) for n, c, s in CALLS])
 def test_bad_call(call, says, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delattr("jaxrl_fast.programs.Programs.compile")  # all of this is known before
     with pytest.raises((UserError, ValueError)) as error:
         call()
     for part in says:

@@ -9,11 +9,17 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import flax.linen as nn
+import jax.numpy as jnp
 import pytest
 
-from jaxrl_fast import cli, cli_args
+import jaxrl_fast as jf
+from jaxrl_fast import algorithms, cli, cli_args, config
+from jaxrl_fast.envs import registry
 
 TINY = ["--algo.num-envs", "4", "--algo.num-steps", "32", "--algo.hidden", "8", "--eval-episodes", "4"]
 pytestmark = pytest.mark.timeout(120)
@@ -26,6 +32,12 @@ def read(path: Path) -> dict:
 def rows(run: Path) -> list[dict]:
     found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [{k: v for k, v in row.items() if k not in ("wall_seconds", "steps_per_second")} for row in found]
+
+
+@pytest.fixture(autouse=True)
+def _forget_what_is_registered(monkeypatch):
+    monkeypatch.setattr(registry, "_USER", dict(registry._USER))
+    monkeypatch.setattr(algorithms, "_REGISTRY", dict(algorithms._REGISTRY))
 
 
 @pytest.fixture
@@ -170,6 +182,117 @@ def test_a_module_of_the_user(run_cli, tmp_path, monkeypatch):
     code, out, _ = run_cli("list", "--import", "cli_user_module")
     assert "An algorithm of the user." in out and "Mine-v0" in out
     assert "--algo.bonus FLOAT" in run_cli(*arguments[:-1], "--help")[1]
+
+
+OWN = """
+from typing import Callable
+
+import flax.linen as nn
+import jaxrl_fast as jf
+
+
+class Net(nn.Module):
+    features: tuple[int, ...] = (8, 8)
+    activation: Callable = nn.relu
+
+    @nn.compact
+    def __call__(self, obs):
+        for n in self.features:
+            obs = self.activation(nn.Dense(n)(obs))
+        return obs
+
+
+@jf.register_algorithm
+@jf.settings
+class Plain(jf.PPO):
+    name = "plain"
+    widths: tuple[int, ...] = jf.setting((8, 8), "sizes of mine")
+    torso_of_mine: str | nn.Module = "auto"
+"""
+
+
+def test_a_network_of_the_user_and_a_file_without_future_annotations(run_cli, tmp_path, monkeypatch):
+    (tmp_path / "cli_own_module.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    train = ["train", "plain", "CartPole-v1", "--import", "cli_own_module", "--algo.network", "cli_own_module:Net"]
+    rest = ["--algo.num-envs", "4", "--algo.num-steps", "32", "--eval-episodes", "4", "--no-tensorboard"]
+    own = ["--algo.torso-of-mine", "cli_own_module:Net", "--algo.hidden", "32"]
+    code, _, err = run_cli(*train, *rest, *own, "--algo.widths", "64", "64", "--total-steps", "300", "--out", "run")
+    assert code == 0, err
+    settings = read(tmp_path / "run" / "config.json")["algorithm"]["settings"]
+    assert settings["network"] == settings["torso_of_mine"] == {"class": "cli_own_module:Net", "fields": {"features": [8, 8]}}
+    assert settings["widths"] == [64, 64] and settings["hidden"] == [32]
+    code, out, err = run_cli("eval", "run", "--episodes", "4")
+    assert code == 0 and "plain on CartPole-v1" in out, err
+    assert run_cli("train", "--config", "run", "--help")[0] == 0
+    assert run_cli("train", "--resume", "run", "--total-steps", "400", "--no-tensorboard")[0] == 0
+
+
+def act(x):
+    return x
+
+
+class Net(nn.Module):
+    activation: Callable = nn.relu
+    dtype: Any = jnp.float32
+
+
+@jf.settings
+class Ours(jf.PPO):
+    """Keeps PPO's name, and is not registered."""
+
+
+@jf.settings
+class Maze(jf.SingleEnv):
+    name: str = "small"
+    spec: jf.EnvSpec = jf.EnvSpec("maze", jf.Discrete(2), jf.Discrete(2), 3)
+
+
+def again(entry: dict) -> dict:
+    return json.loads(json.dumps(entry))
+
+
+@pytest.mark.parametrize("net", [Net(), Net(act), Net(nn.gelu, jnp.bfloat16), Net(jnp.sin), Net(nn.Dense)])
+def test_functions_and_dtypes_of_a_network_come_back(net):
+    algo = jf.PPO(network=net)
+    assert config.decode_algorithm(again(config.encode_algorithm(algo))) == algo
+
+
+def test_a_subclass_that_keeps_a_name_comes_back():
+    for algo in (Ours(), jf.PPO()):
+        assert type(config.decode_algorithm(again(config.encode_algorithm(algo)))) is type(algo)
+
+
+def test_an_environment_made_by_hand_keeps_every_field():
+    env = Maze("large", jf.EnvSpec("other", jf.Discrete(3), jf.Discrete(2), 4))
+    assert config.decode_environment(again(config.encode_environment(env))) == env
+
+
+def test_classes_of_a_script(monkeypatch):
+    """Found in the process of the script; and an algorithm also after it moved to a module that registers it."""
+    entry = config.encode_algorithm(jf.PPO(network=Net()))
+    entry["settings"]["network"]["class"] = "__main__:Net"
+    with pytest.raises(jf.ConfigError, match="write 'nets:Net' into config.json"):
+        config.decode_algorithm(entry)
+    monkeypatch.setattr(sys.modules["__main__"], "Net", Net, raising=False)
+    assert config.decode_algorithm(entry).network == Net()
+    monkeypatch.setitem(algorithms._REGISTRY, "ppo", Ours)
+    assert type(config.decode_algorithm(entry | {"class": "__main__:Ours"})) is Ours
+
+
+def test_list_says_how_to_install_gymnax(run_cli, monkeypatch):
+    from jaxrl_fast.envs import gymnax_import
+
+    monkeypatch.setattr(gymnax_import, "installed", lambda: False)
+    code, out, _ = run_cli("list")
+    assert code == 0 and "  gymnax, not installed: pip install 'gymnax>=1.0.1,<2'\n" in out
+
+
+def test_subpackages_come_with_a_plain_import():
+    code = "import sys, jaxrl_fast as jf; assert not {'flax', 'jaxrl_fast.envs'} & set(sys.modules);"
+    code += "jf.testing.check_env, jf.envs.TimeLimit, jf.memory.RolloutMemory, jf.networks.MLP"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
 
 
 def test_list(run_cli):

@@ -10,9 +10,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jaxrl_fast import terminal
+from jaxrl_fast import cli_train, terminal
+from jaxrl_fast.boards import TensorBoardSink, WandbSink
 from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError
-from jaxrl_fast.sinks import JsonlSink, ProgressSink, Row, Sink, TensorBoardSink, WandbSink, read_jsonl
+from jaxrl_fast.sinks import JsonlSink, ProgressSink, Row, Sink, read_jsonl
 
 
 def row(env_steps, rate=268_123.4, **metrics):
@@ -269,6 +270,9 @@ def test_wandb_gets_the_same_scalars_over_env_steps(tmp_path, monkeypatch):
     fake = FakeWandb()
     monkeypatch.setitem(sys.modules, "wandb", fake)
     sink = WandbSink("project", {"seed": 0}, tmp_path / "new")
+    sink.close()
+    assert not (tmp_path / "new").exists() and not fake.finished  # a run that was refused
+    sink.open()
     assert fake.settings["mode"] is None  # WANDB_MODE decides
     assert (tmp_path / "new").is_dir() and fake.settings["dir"] == str(tmp_path / "new")
     sink.write(row(7, 5.0, a=[1, np.nan]))
@@ -279,10 +283,20 @@ def test_wandb_gets_the_same_scalars_over_env_steps(tmp_path, monkeypatch):
     assert (("*",), {"step_metric": "env_steps"}) in fake.metrics and fake.finished == 1
 
 
+def test_wandb_of_the_command_line_writes_into_the_run_directory(tmp_path, monkeypatch):
+    fake = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    (sink,) = cli_train.wandb_sink("p", tmp_path / "run", {})
+    assert not (tmp_path / "run").exists()
+    sink.open()
+    assert fake.settings["dir"] == str(tmp_path / "run") and fake.settings["name"] == "run"
+    assert cli_train.wandb_sink(None, tmp_path, {}) == []
+
+
 def test_wandb_that_cannot_start_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", FakeWandb(fails=True))
     with pytest.raises(ConfigError, match=r"api_key not configured.*WANDB_MODE=offline"):
-        WandbSink("p", {}, tmp_path)
+        WandbSink("p", {}, tmp_path).open()
 
 
 @pytest.mark.timeout(120)
@@ -291,6 +305,7 @@ def test_wandb_offline_for_real(tmp_path, monkeypatch):
         pytest.skip("`wandb` is a folder here, not the package")
     monkeypatch.setenv("WANDB_MODE", "offline")
     sink = WandbSink("p", {"seed": 0}, tmp_path)
+    sink.open()
     sink.write(row(1))
     sink.write(row(2))
     sink.close()
@@ -456,4 +471,4 @@ def test_without_standard_error_there_is_no_display(monkeypatch):
 
 def test_a_sink_does_nothing_by_default():
     sink = Sink()
-    assert [sink.write(row(1)), sink.flush(), sink.cut(0), sink.close()] == [None] * 4
+    assert [sink.open(), sink.write(row(1)), sink.flush(), sink.cut(0), sink.close()] == [None] * 5

@@ -57,13 +57,15 @@ def test_the_mean_is_that_of_a_plain_rollout(name, key):
     np.testing.assert_array_equal(found.length, 2)
 
 
-def test_the_step_limit_cuts_an_episode_and_says_so(key):
-    env = tools.Lengths(longest=500)
+@pytest.mark.parametrize("limit", [50, 57])  # a multiple of the block and none
+def test_the_step_limit_cuts_an_episode_and_says_so(limit, key):
+    env = tools.Lengths(longest=80)
     algo = bound(env)
-    found = evaluate(env, algo, algo.init(key), key, episodes=64, max_steps=50)
+    found = evaluate(env, algo, algo.init(key), key, episodes=64, max_steps=limit)
     lengths = first_lengths(env, algo, key, 64)
-    np.testing.assert_array_equal(found.finished, lengths <= 50)
-    np.testing.assert_array_equal(found.length, np.minimum(lengths, 50))
+    assert ((lengths > limit) & (lengths < 75)).any() and (lengths <= limit).any()
+    np.testing.assert_array_equal(found.finished, lengths <= limit)
+    np.testing.assert_array_equal(found.length, np.minimum(lengths, limit))
     np.testing.assert_array_equal(found.ret, found.length)
 
 

@@ -18,7 +18,8 @@ FLOORS = [
     "envs memory",
     "algorithms",
     "collect grid iterate evaluate population programs testing",
-    "train load config rundir checkpoint signals sinks jsonl terminal plots record presets cli cli_args cli_train __main__",
+    "train session load config rundir checkpoint signals sinks boards jsonl terminal plots record presets "
+    "cli cli_args cli_train __main__",
 ]
 FLOOR = {name: i for i, names in enumerate(FLOORS) for name in names.split()}
 FILES = {
@@ -134,4 +135,5 @@ def test_names_for_type_checkers_are_the_names_at_run_time():
     tree = ast.parse((ROOT / "__init__.py").read_text())
     block = next(n for n in tree.body if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.dump(n.test))
     listed = {a.name: n.module for n in block.body for a in n.names}
-    assert listed == {name: f"jaxrl_fast.{module}" for name, module in jaxrl_fast._NAMES.items()}
+    names = {name: f"jaxrl_fast.{module}" for name, module in jaxrl_fast._NAMES.items()}
+    assert listed == names | dict.fromkeys(jaxrl_fast._PACKAGES, "jaxrl_fast")

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import programs
+from jaxrl_fast import programs, runtime
 from jaxrl_fast.sinks import Sink
 
 
 class Collects(Sink):
     def __init__(self):
         self.rows, self.calls = [], []
+
+    def open(self):
+        self.calls.append("open")
 
     def write(self, row):
         self.rows.append(row)
@@ -49,7 +52,7 @@ def test_a_sink_is_cut_at_resume_and_gets_what_follows(tmp_path):
     tools.train("ppo", tmp_path / "run", total_steps=tools.HALF, horizon=tools.TOTAL)
     sink = Collects()
     tools.resume(tmp_path / "run", tools.TOTAL, sinks=[sink])
-    assert sink.calls[0] == ("cut", tools.HALF)
+    assert sink.calls[:3] == [("cut", tools.HALF), "open", "write"]
     assert [r.env_steps for r in sink.rows] == list(range(tools.HALF + 64, tools.TOTAL + 1, 64))
 
 
@@ -89,6 +92,30 @@ def test_what_a_hook_raises_ends_the_run_and_closes_the_sinks():
     assert sink.calls[-1] == "close"
 
 
+def test_a_run_that_does_not_fit_opens_no_sink_and_leaves_nothing(tmp_path, monkeypatch):
+    sink = Collects()
+    monkeypatch.setattr(runtime, "device_memory", lambda device: 1000)
+    with pytest.raises(jf.ConfigError, match="memory = "):
+        tools.train("ppo", tmp_path / "run", sinks=[sink])
+    assert sink.calls == ["close"] and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("case", ["new", "empty", "another's file", "a row"])
+def test_a_run_that_fails_before_its_first_row_cleans_up(case, tmp_path, monkeypatch):
+    """So that the same command can be given again; only what the run itself has made."""
+    run, sink = tmp_path / "run", Collects()
+    if case == "empty":
+        run.mkdir()
+    if case == "another's file":
+        sink.open = lambda: (run / "notes").write_text("keep")
+    with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
+        patched.setattr(programs.Programs, "chunk", lambda *args: 1 / 0)
+        tools.train("dqn" if case == "a row" else "ppo", run, sinks=[sink])  # DQN's warm-up is a row
+    left = sorted(p.name for p in run.iterdir()) if run.exists() else None
+    expected = {"new": None, "empty": [], "another's file": ["notes"], "a row": ["config.json", "metrics.jsonl"]}
+    assert left == expected[case]
+
+
 @pytest.fixture
 def scripted(monkeypatch):
     """Evaluations that come to what a table {rows: [score of each member]} says."""
@@ -121,6 +148,36 @@ def test_who_has_reached_the_target_survives_a_resume(scripted, tmp_path):
     assert session.env_steps == 512 and session.best_rows == 8
 
 
+def test_a_run_that_reached_its_target_goes_on_to_a_new_end(scripted, tmp_path):
+    """As the command that it prints says; without a new end there is nothing left to do."""
+    scripted({rows: [0.95] for rows in (2, 4, 6)})
+    run = tmp_path / "run"
+    tools.train("ppo", run, eval_every=128, target_return=0.9)
+    assert tools.resume(run).env_steps == 128
+    session = tools.resume(run, 384)
+    assert session.env_steps == 384 and len(tools.logged(run)) == 6
+    assert session.reached == [{"env_steps": 128, "eval_return": pytest.approx(0.95)}]
+
+
+def test_a_target_that_is_missed_outlives_a_new_end(scripted, tmp_path):
+    scripted({2: [0.2], 4: [0.95], 6: [0.95]})
+    tools.train("ppo", tmp_path / "run", eval_every=128, target_return=0.9, total_steps=128, horizon=tools.TOTAL)
+    assert tools.resume(tmp_path / "run", 384).env_steps == 256
+
+
+def test_a_target_that_is_never_looked_at_is_refused(tmp_path):
+    with pytest.raises(jf.ConfigError, match=r"target_return = 0.9 .* eval_every = 0"):
+        tools.train("ppo", tmp_path / "run", eval_every=0, target_return=0.9)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_speed_of_a_run_that_ends_in_its_first_chunk(scripted):
+    session = tools.train("ppo", hooks=[lambda session, rows: session.stop()])
+    assert session.rows == 1 and session.steps_per_second == session.history[-1].steps_per_second > 0
+    scripted({1: [1.0]})
+    assert tools.train("ppo", eval_every=64, target_return=0.5).steps_per_second > 0
+
+
 def test_the_best_agent_is_kept_beside_the_last(scripted, tmp_path):
     scripted({2: [0.2], 4: [0.9], 6: [0.1], 8: [0.9], 10: [0.5]})
     run, seen = tmp_path / "run", {}
@@ -142,6 +199,16 @@ def test_members_of_a_checkpoint(scripted, tmp_path):
     tools.assert_same(jf.load(run).state, session.agent(1))  # the one that evaluated best
     with pytest.raises(jf.ConfigError, match="member = 3 .* 0 to 2"):
         jf.load(run, member=3)
+
+
+def test_the_member_is_the_best_one_of_the_checkpoint(scripted, tmp_path):
+    """Not the one that scored best at the end, which may have been poor when `best` was taken."""
+    scripted({4: [0.5, 0.9, 0.1], 8: [0.8, 0.1, 0.0]})
+    run, seen = tmp_path / "run", {}
+    keep = lambda s, rows: seen.update({s.rows: tools.arrays(s.agent(1))})
+    session = tools.train("ppo", run, seeds=3, total_steps=512, eval_every=256, hooks=[keep], chunk_seconds=1e9)
+    tools.assert_same_arrays(tools.arrays(jf.load(run).state), seen[4])
+    tools.assert_same(jf.load(run, "last").state, session.agent(0))
 
 
 def test_a_loaded_agent_acts(unbroken):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import signal
 import subprocess
 import sys
@@ -12,7 +13,11 @@ import loop_tools as tools
 import pytest
 
 from jaxrl_fast import config as configs
+from jaxrl_fast import programs
+from jaxrl_fast.rundir import RunDir
 from jaxrl_fast.signals import Interrupted, Signals
+
+loop = importlib.import_module("jaxrl_fast.train")
 
 ARGUMENTS = [
     "train", "ppo", "CartPole-v1", "--total-steps", "5e7", "--log-every", "1024", "--eval-every", "0", "--chunk-seconds", "0.1",
@@ -78,3 +83,51 @@ def test_an_interrupt_without_a_run_directory():
         tools.train("ppo", hooks=[hook], chunk_seconds=1e-9, eval_every=0)
     assert error.value.exit_code == 130 and isinstance(error.value, KeyboardInterrupt)
     assert str(error.value).endswith("nothing is saved without `out`")
+
+
+def during(monkeypatch, owner, name):
+    """SIGTERM each time that this function of the run is called."""
+    original = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *args: (signal.raise_signal(signal.SIGTERM), original(*args))[1])
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "result"),
+    [(loop, "make_row", False), (programs.Programs, "evaluate", False), (RunDir, "finish", True)],
+)
+def test_a_signal_after_the_last_chunk_is_heeded(owner, name, result, unbroken, tmp_path, monkeypatch):
+    """In the last rows, in the final evaluation, in what is written of the result: saved, and exit code 143."""
+    settings = dict(total_steps=64, horizon=tools.TOTAL, eval_every=0)
+    whole = tools.train("ppo", **settings)
+    with monkeypatch.context() as patched, pytest.raises(Interrupted, match="SIGTERM at 64 environment steps") as error:
+        during(patched, owner, name)
+        tools.train("ppo", tmp_path / "run", **settings)
+    assert error.value.exit_code == 143 and (tmp_path / "run" / "result.json").exists() == result
+    session = tools.resume(tmp_path / "run")
+    tools.assert_same(session.state, whole.state)
+    assert session.eval_return == whole.eval_return and (tmp_path / "run" / "result.json").exists()
+
+
+def test_a_signal_in_the_middle_of_a_turn_waits_for_the_next(tmp_path, monkeypatch):
+    """One that comes after the look at it must not save a chunk that was neither checked nor logged."""
+
+    class Late:
+        """Caught from the second look on: the first turn finds none at its one look."""
+
+        looks = 0
+
+        @property
+        def caught(self):
+            self.looks += 1
+            return signal.SIGINT if self.looks > 1 else None
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr(loop, "Signals", Late)
+    with pytest.raises(Interrupted, match="at 128 environment steps"):
+        tools.train("ppo", tmp_path / "run", eval_every=0, chunk_seconds=1e-9)
+    assert [r["env_steps"] for r in tools.logged(tmp_path / "run")] == [64, 128]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections import Counter
 from types import SimpleNamespace
 
@@ -120,6 +121,32 @@ def test_where_members_are_placed(hangs, monkeypatch):
         assert plan(3, "vmap", devices("cpu", 2)) == ("vmap", 1, 3)
     else:
         assert plan(3, "auto", devices("cpu", 2)) == plan(3, "vmap", devices("cpu", 2)) == ("vmap", 2, 4)
+
+
+def test_idle_cores_are_mentioned_once(monkeypatch):
+    """JAX has started in this process, so there will be no more devices; one that the user asked for is enough."""
+    jax.devices()
+    monkeypatch.setattr(runtime, "cpu_count", lambda: 4)
+    monkeypatch.setattr(jax, "local_devices", lambda: devices("cpu", 1))
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
+    monkeypatch.setattr(runtime, "vmap_hangs_on_cpu", lambda: True)
+    monkeypatch.setenv("XLA_FLAGS", "")
+    population._warn_of_idle_cores.cache_clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        population.spread(1)
+        population.spread(3, "vmap")  # takes one device there
+        monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=1")
+        population.spread(3)
+        monkeypatch.setenv("XLA_FLAGS", "")
+        with monkeypatch.context() as patched:
+            patched.setattr(population.jax, "default_backend", lambda: "gpu")
+            population.spread(3)
+    with pytest.warns(UserWarning, match="seeds = 3 .* 3 CPU cores.*--xla_force_host_platform_device_count=3"):
+        population.spread(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        population.spread(3)
 
 
 def test_which_jaxlib_hangs(monkeypatch):

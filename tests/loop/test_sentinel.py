@@ -113,6 +113,25 @@ def test_the_last_good_checkpoint_stays_usable(chunks, tmp_path):
     assert tools.logged(run) == rows
 
 
+def test_without_a_checkpoint_none_is_named_and_the_best_agent_is_saved(chunks, tmp_path):
+    """The first save is due after minutes; the evaluations before the end are not lost."""
+    best, none = tmp_path / "best", tmp_path / "none"
+    with pytest.raises(jf.NonFiniteError, match=r"; no checkpoint was due .* = 5\), the best agent .*checkpoints.best$"):
+        tools.train("ppo", best, env=tools.Breaks(at=10), eval_every=128)
+    assert jf.load(best).iteration == 2 and not (best / "checkpoints" / "last").exists()
+    with pytest.raises(jf.NonFiniteError, match=r"; no checkpoint was due before it \(checkpoint_minutes = 5\)$"):
+        tools.train("ppo", none, env=tools.Breaks(at=10), eval_every=0)
+    assert not (none / "checkpoints").exists() and len(tools.logged(none)) == 6
+
+
+def test_the_warm_up_is_checked_too(tmp_path):
+    run = tmp_path / "run"
+    with pytest.raises(jf.NonFiniteError, match="at 64 environment steps in member 0") as error:
+        tools.train("dqn", run, env=tools.Breaks(at=2))
+    (row,) = tools.logged(run)
+    assert row[named(error.value)[0]] == [None] and not any(name.endswith("/bad") for name in row)
+
+
 def test_a_divergent_learning_rate():
     with pytest.raises(jf.NonFiniteError, match=r"environment steps in member 0 \(seed 0\)"):
         tools.train(tools.algorithm("ppo", learning_rate=1e38), eval_every=0)

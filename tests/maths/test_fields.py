@@ -12,7 +12,7 @@ import pytest
 
 from jaxrl_fast import errors, tree
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.fields import check_settings, setting
+from jaxrl_fast.fields import check_settings, setting, type_name
 
 
 @tree.settings
@@ -21,7 +21,7 @@ class Example:
     share: float = setting(0.5, low=0, high=1)
     size: int = setting(4, low=2)
     switch: bool = False
-    widths: tuple[int, ...] = (8, 8)
+    widths: tuple[int, ...] = setting((8, 8))
     mode: str = setting("a", choices=("apple", "a", "b"))
     fixed: float = setting(1.0, static=True)
 
@@ -68,6 +68,57 @@ def test_good_values_become_plain_python():
     assert (type(made.rate), type(made.share), type(made.size)) == (float, float, int)
     assert made.switch is True and made.widths == (3, 4)
     assert hash(Example()) == hash(Example()) and Example() == Example()
+
+
+def test_a_plain_field_has_no_bound():
+    @dataclasses.dataclass(frozen=True)
+    class Plain:
+        level: int = 0
+        lives: int = 3
+        start: tuple[int, ...] = (0, 2)
+        offset: int = setting(0)
+
+    for obj in (Plain(), Plain(level=-1, lives=0, start=[-3], offset=-2)):
+        check_settings(obj)
+    with pytest.raises(ConfigError, match=r"lives = 0\.5 .*an integer"):
+        check_settings(Plain(lives=0.5))
+    with pytest.raises(ConfigError, match=r"start = \(1\.5,\) .*a tuple of integers"):
+        check_settings(Plain(start=(1.5,)))
+
+
+ANNOTATED = """
+import typing
+import jax
+from jaxrl_fast import tree
+from jaxrl_fast.fields import check_settings, setting
+
+@tree.settings
+class Mine:
+    rate: float = 0.5
+    array: jax.Array = 1.0
+    anything: typing.Any = 2.0
+    size: int = setting(3)
+    widths: tuple[int, ...] = setting((8, 8))
+    older: typing.Tuple[int, ...] = setting((8, 8))
+    network: str | tuple = "auto"
+
+    def __post_init__(self):
+        check_settings(self)
+"""
+
+
+@pytest.mark.parametrize("first", ["", "from __future__ import annotations"])
+def test_annotations_are_read_as_types_and_as_text(first):
+    names: dict = {"__name__": __name__}
+    exec(compile(first + ANNOTATED, "mine.py", "exec", dont_inherit=True), names)
+    mine = names["Mine"]
+    assert jax.tree.leaves(mine()) == [0.5, 1.0, 2.0]
+    assert mine(widths=[4]).widths == mine(older=[4]).older == (4,)
+    for bad in ({"rate": "x"}, {"size": 0}, {"widths": 8}, {"widths": (0,)}, {"older": (1.5,)}):
+        with pytest.raises(ConfigError):
+            mine(**bad)
+    kinds = [type_name(f) for f in dataclasses.fields(mine)]
+    assert kinds == ["float", "Array", "Any", "int", "tuple[int, ...]", "tuple[int, ...]", "str | tuple"]
 
 
 def test_floats_are_leaves_and_the_rest_is_static():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,3 +61,42 @@ def test_a_clipped_sample_has_no_gradient():
 def test_value_loss_by_hand(value, target, old, expected):
     assert float(losses.value_loss(value, target, old, 0.2)) == pytest.approx(expected, rel=1e-6)
     assert float(losses.value_loss(value, target)) == pytest.approx(0.5 * (value - target) ** 2, rel=1e-6)
+
+
+def test_quantile_huber_equals_a_plain_loop(rng):
+    z, taus, target = rng.normal(size=(4, 3)), rng.uniform(size=(4, 3)), 2 * rng.normal(size=(4, 5))
+    for kappa in (1.0, 0.5):
+        expected = np.zeros(4)
+        for b, i, j in itertools.product(range(4), range(3), range(5)):
+            d = target[b, j] - z[b, i]
+            size = 0.5 * d * d if abs(d) <= kappa else kappa * (abs(d) - kappa / 2)
+            expected[b] += abs(taus[b, i] - (d < 0)) * size / kappa / 5
+        np.testing.assert_allclose(losses.quantile_huber(*map(jnp.float32, (z, taus, target)), kappa), expected, rtol=1e-5)
+
+
+def test_quantile_huber_is_least_at_the_quantiles():
+    """Its gradient is zero where the share of targets below z is tau (far from the Huber corner)."""
+    targets = jnp.linspace(0.0, 1000.0, 1001)[None]
+    grad = jax.grad(lambda z: losses.quantile_huber(z, jnp.array([0.1, 0.5, 0.9]), targets).sum())
+    np.testing.assert_allclose(grad(jnp.array([[100.0, 500.0, 900.0]])), 0.0, atol=2e-3)
+    assert (np.asarray(grad(jnp.array([[50.0, 400.0, 800.0]]))) < -0.02).all()
+
+
+def test_categorical_projection_equals_algorithm_1_of_the_paper(rng):
+    v_min, v_max, atoms = -2.0, 3.0, 6
+    dz = (v_max - v_min) / (atoms - 1)
+    probs = rng.dirichlet(np.ones(atoms), 5)
+    moved = np.concatenate([rng.uniform(-5, 6, (4, atoms)), np.linspace(v_min, v_max, atoms)[None]])
+    expected = np.zeros((5, atoms))
+    for b, j in itertools.product(range(5), range(atoms)):
+        place = (np.clip(moved[b, j], v_min, v_max) - v_min) / dz
+        low, high = int(np.floor(place)), int(np.ceil(place))
+        if low == high:
+            expected[b, low] += probs[b, j]
+        else:
+            expected[b, low] += probs[b, j] * (high - place)
+            expected[b, high] += probs[b, j] * (place - low)
+    out = losses.categorical_projection(jnp.float32(moved), jnp.float32(probs), v_min, v_max)
+    np.testing.assert_allclose(out, expected, atol=1e-5)
+    np.testing.assert_allclose(out.sum(1), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(out[4], probs[4], atol=1e-5)  # atoms that did not move

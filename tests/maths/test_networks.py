@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.networks import MLP, Dense, MinAtarCNN, NatureCNN, make_torso
+from jaxrl_fast.networks import CNN, MINATAR_FILTERS, MLP, NATURE_FILTERS, Dense, NoisyDense, make_torso
 from jaxrl_fast.networks.layers import embed, orthogonal
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete
 
@@ -21,11 +21,11 @@ CHOICE = [
     (Box(0, 1, (10, 5)), MLP),
     (Discrete(5), MLP),
     (Dict.of(a=Box(0, 1, (84, 84, 3))), MLP),
-    (Box(0, 1, (10, 10, 4), jnp.bool_), MinAtarCNN),
-    (Box(0, 255, (84, 84, 1), jnp.uint8), NatureCNN),
-    (Box(0, 255, (36, 36, 1), jnp.uint8), NatureCNN),
-    (Box(0, 255, (35, 84, 1), jnp.uint8), MinAtarCNN),
-    (Box(0, 1, (3, 3, 2)), MinAtarCNN),
+    (Box(0, 1, (10, 10, 4), jnp.bool_), MINATAR_FILTERS),
+    (Box(0, 255, (84, 84, 1), jnp.uint8), NATURE_FILTERS),
+    (Box(0, 255, (36, 36, 1), jnp.uint8), NATURE_FILTERS),
+    (Box(0, 255, (35, 84, 1), jnp.uint8), MINATAR_FILTERS),
+    (Box(0, 1, (3, 3, 2)), MINATAR_FILTERS),
     (Box(0, 1, (2, 8, 2)), MLP),  # too small for a 3x3 filter
 ]
 
@@ -33,7 +33,8 @@ CHOICE = [
 @pytest.mark.parametrize(("space", "expected"), CHOICE)
 def test_auto_chooses_by_the_observation_and_what_it_chooses_works(space, expected):
     torso = make_torso("auto", space, (8,), "relu")
-    assert type(torso) is expected
+    assert type(torso) is (MLP if expected is MLP else CNN)
+    assert expected is MLP or torso.filters == expected
     obs = jax.eval_shape(lambda key: space.sample(key, (2, 3)), jax.random.key(0))
     features, params = jax.eval_shape(torso.init_with_output, jax.random.key(0), obs)
     assert features.shape == (2, 3, 8) and features.dtype == jnp.float32
@@ -120,3 +121,40 @@ def test_mlp_by_hand(key):
         h = np.maximum(h @ np.asarray(params["params"][name]["kernel"]) + np.asarray(params["params"][name]["bias"]), 0)
     np.testing.assert_allclose(torso.apply(params, x), h, rtol=1e-5, atol=1e-6)
     assert MLP(space, ()).apply({}, x).tolist() == x.tolist()  # no layer at all: the observation
+
+
+@pytest.mark.parametrize("network", ["mlp", "cnn"])
+def test_layer_norm_before_every_activation(network, key):
+    """With the norm, scaling all of a torso's inputs and layers changes nothing but through epsilon."""
+    space = Box(0, 1, (6, 6, 2))
+    torso = make_torso(network, space, (8, 8), "relu", layer_norm=True)
+    obs = space.sample(key, (5,))
+    params = torso.init(key, obs)
+    norms = [name for name in params["params"] if name.startswith("LayerNorm")]
+    assert len(norms) == (3 if network == "cnn" else 2)
+    scaled = jax.tree_util.tree_map_with_path(
+        lambda path, x: x * 3 if "LayerNorm" not in str(path) and "kernel" in str(path) else x, params
+    )
+    np.testing.assert_allclose(torso.apply(params, obs), torso.apply(scaled, obs), atol=1e-3)
+    assert np.asarray(torso.apply(params, obs)).std() > 0.1
+
+
+def test_noisy_dense_has_the_noise_of_its_paper(key, rng):
+    """Mean and covariance of y over the noise, against  mu x + b  and  sum_i (x_i s_i)^2 E[f(e)^2]^2 + ...  by hand."""
+    layer = NoisyDense(2)
+    x = jnp.asarray(rng.normal(size=3), jnp.float32)
+    params = layer.init(key, x)
+    sigma = params["params"]["kernel_sigma"]
+    np.testing.assert_allclose(sigma, 0.5 / np.sqrt(3), rtol=1e-6)
+    assert np.abs(params["params"]["kernel"]).max() <= 1 / np.sqrt(3)
+    mean = layer.apply(params, x)
+    np.testing.assert_allclose(mean, x @ params["params"]["kernel"] + params["params"]["bias"], rtol=1e-6)
+    many = jnp.broadcast_to(x, (40_000, 3))
+    y = np.asarray(layer.apply(params, many, rngs={"noise": key}), np.float64)
+    np.testing.assert_allclose(y.mean(0), mean, atol=0.02)
+    second = np.sqrt(2 / np.pi)  # E[f(e)^2] = E|e|
+    weights = np.sum(np.asarray(x) ** 2) * second * float(sigma[0, 0]) ** 2
+    expected = second * (weights + float(params["params"]["bias_sigma"][0]) ** 2)  # each output's own factor f(e_out)
+    np.testing.assert_allclose(y.var(0), expected, rtol=0.05)
+    assert abs(np.corrcoef(y.T)[0, 1]) < 0.03
+    assert len(np.unique(y[:, 0])) > 39_000  # every row has noise of its own

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from jaxrl_fast import returns
+from jaxrl_fast.types import Window
 
 T = 5
 # Every pattern of (goes on, terminated, truncated) over T steps, one environment each: 3^5 = 243.
@@ -174,8 +175,7 @@ def test_window_return_equals_a_plain_loop():
             + discount ** int(steps[j]) * boot[j] * boot_value[j]
             for j in range(b)
         ]
-        args = (reward, use, steps.astype(np.int32), boot.astype(np.float32), boot_value)
-        args = [jnp.asarray(a, jnp.float32) if np.issubdtype(a.dtype, np.floating) else jnp.asarray(a) for a in args]
-        np.testing.assert_allclose(returns.window_return(*args, jnp.float32(discount)), expected, rtol=1e-5, atol=1e-6)
-        jitted = jax.jit(returns.window_return)(*args, discount)
-        np.testing.assert_allclose(jitted, expected, rtol=1e-5, atol=1e-6)
+        window = Window((), (), jnp.float32(reward), use, jnp.int32(steps), (), jnp.float32(boot), jnp.ones(b))
+        for fn in (returns.window_return, jax.jit(returns.window_return)):
+            ret, factor = fn(window, jnp.float32(discount))
+            np.testing.assert_allclose(ret + factor * jnp.float32(boot_value), expected, rtol=1e-5, atol=1e-6)

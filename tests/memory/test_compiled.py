@@ -81,10 +81,12 @@ def test_the_search_would_find_a_scatter_and_a_copy():
     assert copies(text, store)
 
 
+@pytest.mark.parametrize("prioritized", [False, True])
 @pytest.mark.parametrize("population", [0, POPULATION])
-def test_dqn_keeps_its_replay_in_place(population):
+def test_dqn_keeps_its_replay_in_place(population, prioritized):
     """The whole iteration, as the host loop runs it. Six times as slow at 10^5 rows when this fails."""
-    algo = DQN(num_envs=3, buffer_size=6000, batch_size=8, hidden=(8,), learning_starts=30).bind(ENV.spec)
+    algo = DQN(num_envs=3, buffer_size=6000, batch_size=8, hidden=(8,), learning_starts=30, prioritized=prioritized)
+    algo = algo.bind(ENV.spec)
     run = tree.as_float32(iterate.Run(ENV, algo, 1000.0))
     init, fn = lambda key: iterate.init(run, key), lambda s, t: iterate.iterations(run, s, t, 50, True)
     key, leading = jax.eval_shape(lambda: jax.random.key(0)), ""
@@ -96,4 +98,6 @@ def test_dqn_keeps_its_replay_in_place(population):
     store = f"[{leading}2000,3"
     assert len(slice_writes(text, store)) == 5 and copies(text, store) == []
     assert not re.search(r"= \S*" + re.escape(store) + r"\S* scatter\(", text)
+    if prioritized:  # nor is a level of the sum tree: 6000 leaves, 750 rows of 8
+        assert f"[{leading}750,8]" in text and copies(text, f"[{leading}750,8]") == []
     assert "conditional(" in text  # the target network's period stays a branch: its counter is not batched

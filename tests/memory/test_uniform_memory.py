@@ -40,8 +40,8 @@ def program(n_step: int, stack: int):
         x = tree.take(memory.plan(key, 1, w, Clock(w, w, jnp.float32(0))), 0)
         window, handle = memory.fetch(mem, x)
         boot_value = value.reshape(-1)[window.boot_obs[:, -1]]
-        ret = returns.window_return(window.reward, window.use, window.steps, window.boot, boot_value, GAMMA)
-        return handle, window, ret
+        ret, factor = returns.window_return(window, GAMMA)
+        return handle, window, ret + factor * boot_value
 
     return jax.jit(run)
 

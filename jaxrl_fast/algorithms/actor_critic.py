@@ -1,0 +1,102 @@
+"""What the actor-critic algorithms share: a policy and a value on torsos of their own or on one, and what they see."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import distributions, random, stacking, tree
+from jaxrl_fast.algorithms.base import Algorithm, action_mask
+from jaxrl_fast.fields import setting
+from jaxrl_fast.networks import MLP, Dense, make_torso
+from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
+from jaxrl_fast.statistics import Moments
+
+
+@tree.settings
+class ActorCritic(Algorithm):
+    """params: {"torso": actor's and critic's [2, ...], or the shared one, "policy", "value": heads, "log_std": Box}."""
+
+    action_spaces: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Box)
+
+    normalize_observations: bool = setting(False, "by running mean and variance, updated after the update")
+    initial_log_std: float = setting(0.0, "of the Gaussian policy (box actions)")
+    network: str | nn.Module = setting("auto", "torso: auto, mlp, cnn, or a flax module from observation to features")
+    hidden: tuple[int, ...] = setting((64, 64), "widths of the torso's dense layers")
+    activation: str = setting("tanh", "of the torso")
+    shared_torso: bool = setting(False, "one torso for policy and value")
+
+    @property
+    def torso(self) -> nn.Module:
+        return make_torso(self.network, self.spec.observation, self.hidden, self.activation)
+
+    @property
+    def heads(self) -> dict[str, nn.Module]:
+        return {"policy": Dense(distributions.num_outputs(self.spec.action), 0.01), "value": Dense(1, 1.0)}
+
+    def init_networks(self, key: jax.Array) -> tuple[Any, Any]:
+        """-> (params, moments of the observations; () without normalisation)."""
+        obs = stacking.example(self.spec)
+        moments = Moments.init(jax.tree.map(lambda x: x[0], obs)) if self.normalize_observations else ()
+        obs = self.view(moments, obs)
+        torso_key, *keys = random.split(key, 3)
+        if self.shared_torso:
+            params = {"torso": self.torso.init(torso_key, obs)}
+        else:
+            # not a vmap: a batch of a user's LAPACK initializers would deadlock (docs/architecture.md)
+            params = {"torso": jax.lax.map(lambda key: self.torso.init(key, obs), random.split(torso_key))}
+        features = jax.eval_shape(lambda p: self.features(p, obs)[0], params)
+        for (name, head), k in zip(self.heads.items(), keys, strict=True):
+            params[name] = head.init(k, jnp.zeros(features.shape))
+        if isinstance(self.spec.action, Box):
+            params["log_std"] = jnp.full((math.prod(self.spec.action.shape),), self.initial_log_std, jnp.float32)
+        return params, moments
+
+    def view(self, moments: Any, obs: Any) -> Any:
+        """The observation as the networks see it: float features normalised; images, integers and masks as they are."""
+        return normalized(self.spec.observation, moments.normalize(obs), obs) if self.normalize_observations else obs
+
+    def features(self, params: Any, obs: Any) -> tuple[jax.Array, jax.Array]:
+        """The actor's and the critic's features [..., F]."""
+        if self.shared_torso:
+            return (self.torso.apply(params["torso"], obs),) * 2
+        if isinstance(self.torso, MLP):  # one batched product instead of two: half the kernels of a small network
+            return tuple(jax.vmap(self.torso.apply, (0, None))(params["torso"], obs))
+        return self.one_features(params, obs, 0), self.one_features(params, obs, 1)
+
+    def one_features(self, params: Any, obs: Any, which: int) -> jax.Array:
+        """The actor's (0) or the critic's (1) features alone."""
+        if self.shared_torso or (which == 0 and "actor" in params):
+            return self.torso.apply(params.get("actor", params["torso"]), obs)
+        return self.torso.apply(tree.take(params["torso"], which), obs)
+
+    def policy(self, params: Any, obs: Any, features: Any = None) -> Any:
+        features = self.one_features(params, obs, 0) if features is None else features
+        out = self.heads["policy"].apply(params["policy"], features)
+        mask = action_mask(self.spec.observation, obs)
+        return distributions.from_outputs(self.spec.action, out, params.get("log_std"), mask)
+
+    def value(self, params: Any, obs: Any, features: Any = None) -> jax.Array:
+        features = self.one_features(params, obs, 1) if features is None else features
+        return self.heads["value"].apply(params["value"], features)[..., 0]
+
+    def both(self, params: Any, obs: Any) -> tuple[Any, jax.Array]:
+        actor, critic = self.features(params, obs)
+        return self.policy(params, obs, actor), self.value(params, obs, critic)
+
+    def acting(self, agent):
+        """The actor's torso is sliced out of the pair once a rollout, not once a step."""
+        params = agent.params
+        actor = params["torso"] if self.shared_torso else tree.take(params["torso"], 0)
+        return agent._replace(params=params | {"actor": actor})
+
+
+def normalized(space: Space, normal: Any, raw: Any) -> Any:
+    """`normal` where the space is a float Box, `raw` elsewhere."""
+    if isinstance(space, Dict):
+        return {name: normalized(child, normal[name], raw[name]) for name, child in space.items}
+    return normal if isinstance(space, Box) and jnp.issubdtype(space.dtype, jnp.floating) else raw

@@ -1,0 +1,54 @@
+"""Categorical DQN (Bellemare et al. 2017): a distribution of returns over fixed values."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast import losses, tree
+from jaxrl_fast.algorithms.dqn import DQN
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.fields import setting
+
+
+@tree.settings
+class C51(DQN):
+    """The return's distribution over `num_atoms` fixed values; an output is the logit of an atom."""
+
+    name: ClassVar[str] = "c51"
+
+    num_atoms: int = setting(51, "atoms of the support", low=2)
+    v_min: float = setting(-10.0, "lowest atom: the least discounted return")
+    v_max: float = setting(10.0, "highest atom: the largest discounted return")
+
+    def __post_init__(self):
+        super().__post_init__()
+        numbers = isinstance(self.v_min, (float, np.floating)) and isinstance(self.v_max, (float, np.floating))
+        if numbers and self.v_min >= self.v_max:
+            raise ConfigError("v_min", self.v_min, f"a number below v_max = {self.v_max}")
+        if self.munchausen:
+            raise ConfigError("munchausen", True, f"False: {self.name} has no soft values; use dqn, qr_dqn or iqn")
+
+    @property
+    def outputs(self) -> int:
+        return self.num_atoms
+
+    @property
+    def atoms(self) -> jax.Array:
+        return self.v_min + (self.v_max - self.v_min) * jnp.linspace(0.0, 1.0, self.num_atoms)
+
+    def expected(self, z):
+        return jnp.sum(jax.nn.softmax(z) * self.atoms, axis=-1)
+
+    def backup(self, ret, factor, z):
+        moved = ret[:, None] + factor[:, None] * self.atoms
+        return losses.categorical_projection(moved, jax.nn.softmax(z), self.v_min, self.v_max)
+
+    def regression(self, z, taus, target):
+        """Cross-entropy; the priority is the Kullback-Leibler divergence, as in Rainbow."""
+        loss = -jnp.sum(target * jax.nn.log_softmax(z), axis=-1)
+        entropy = -jnp.sum(jnp.where(target > 0, target * jnp.log(jnp.maximum(target, 1e-30)), 0.0), axis=-1)
+        return loss, jnp.maximum(loss - entropy, 0.0)

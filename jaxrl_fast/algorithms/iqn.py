@@ -1,0 +1,57 @@
+"""Implicit quantile networks (Dabney et al. 2018b): the network is asked for the quantile at any fraction."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import losses, random, stacking, tree
+from jaxrl_fast.algorithms.dqn import DQN
+from jaxrl_fast.algorithms.qr_dqn import midpoints
+from jaxrl_fast.fields import setting
+from jaxrl_fast.networks import Dense
+
+
+@tree.settings
+class IQN(DQN):
+    """Z(s, a, tau) = head(features(s) * phi(tau)); updates draw fractions at random, actions use even ones."""
+
+    name: ClassVar[str] = "iqn"
+
+    num_fractions: int = setting(32, "fractions drawn for an update, online and target (N = N')")
+    num_act_fractions: int = setting(32, "even fractions whose mean is the value of an action (K)")
+    num_cosines: int = setting(64, "cosine features of a fraction")
+    kappa: float = setting(1.0, "where the quantile Huber loss turns linear", low=0, open_low=True)
+
+    def expected(self, z):
+        return z.mean(axis=-1)
+
+    def init_params(self, key):
+        embed_key, key = random.split(key)
+        params = super().init_params(key)
+        width = jax.eval_shape(lambda p: self.torso.apply(p, stacking.example(self.spec)), params["torso"]).shape[-1]
+        return params | {"fractions": Dense(width).init(embed_key, jnp.zeros((1, self.num_cosines)))}
+
+    def quantiles(self, params, obs, taus, key=None) -> jax.Array:
+        """Z at fractions [b or 1, N] -> [b, n, N] (eq. 4: a Hadamard product with relu(W cos(pi i tau) + b))."""
+        cosines = jnp.cos(math.pi * jnp.arange(self.num_cosines, dtype=jnp.float32) * taus[..., None])
+        width = params["fractions"]["params"]["bias"].shape[0]
+        phi = jax.nn.relu(Dense(width).apply(params["fractions"], cosines))  # [b, N, F]
+        features = self.features(params, obs, key)
+        z = self.head(params, features[..., None, :] * phi, key)  # [b, N, n, 1]
+        return jnp.swapaxes(z[..., 0], -1, -2)
+
+    def action_values(self, params, obs, key=None):
+        return self.legal(self.expected(self.quantiles(params, obs, midpoints(self.num_act_fractions), key)), obs)
+
+    def predict(self, params, obs, key):
+        batch = jax.tree.leaves(obs)[0].shape[0]
+        taus = random.uniform(random.fold_in(key, 3), (batch, self.num_fractions))
+        return self.quantiles(params, obs, taus, key), taus
+
+    def regression(self, z, taus, target):
+        loss = losses.quantile_huber(z, taus, target, self.kappa)
+        return loss, loss

@@ -1,0 +1,90 @@
+"""Parallelised Q-network (Gallici et al. 2024): Q(lambda) from many environments, no replay and no target network."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import distributions, optim, returns, stacking, tree
+from jaxrl_fast.algorithms.value_based import ValueBased
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.fields import setting
+from jaxrl_fast.memory import RolloutMemory
+from jaxrl_fast.types import Mean
+
+
+class Agent(NamedTuple):
+    params: Any
+    opt_state: Any
+
+
+class Rows(NamedTuple):
+    obs: Any
+    action: jax.Array
+    target: jax.Array  # the lambda return
+
+
+@tree.settings
+class PQN(ValueBased):
+    """Layer norm takes the place of the target network, many environments that of the replay."""
+
+    name: ClassVar[str] = "pqn"
+
+    num_envs: int = setting(128, "environments stepped together")
+    num_steps: int = setting(32, "steps of each environment in one rollout")
+    num_epochs: int = setting(2, "passes over a rollout")
+    num_minibatches: int = setting(32, "minibatches a pass; must divide num_envs * num_steps")
+    return_lambda: float = setting(0.65, "lambda of the return", low=0, high=1)
+    anneal_learning_rate: bool = setting(True, "linearly to zero over the horizon")
+    epsilon_fraction: float = setting(0.1, "of the horizon, over which it falls", low=0, high=1, open_low=True)
+    layer_norm: bool = setting(True, "before every activation of the torso")
+
+    def __post_init__(self):
+        super().__post_init__()
+        rows = self.num_envs * self.num_steps
+        if rows % self.num_minibatches:
+            raise ConfigError("num_minibatches", self.num_minibatches, f"a divisor of num_envs * num_steps = {rows}")
+
+    @property
+    def updates(self) -> int:
+        return self.num_epochs * self.num_minibatches
+
+    @property
+    def optimizer(self):
+        return optim.radam(self.max_grad_norm, self.adam_epsilon)
+
+    def memory(self) -> RolloutMemory:
+        return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches)
+
+    def init(self, key: jax.Array) -> Agent:
+        params = self.init_params(key)
+        return Agent(params, self.optimizer.init(params))
+
+    def prepare(self, agent, trajectory):
+        """Lambda returns of the greedy policy's values, the whole rollout in one batch (eq. 16, Peng's Q(lambda))."""
+        steps, stack = trajectory.steps, self.spec.stack
+        obs = stacking.observations(trajectory, stack)
+        seen = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), obs, trajectory.last_obs)
+        best = lambda obs: self.action_values(agent.params, obs).max(axis=-1)
+        value = best(tree.merge_axes(seen)).reshape(-1, self.num_envs)
+        next_value = returns.bootstrap_values(
+            value[:-1], value[-1], steps.truncated, lambda t: best(stacking.successors(trajectory, stack, t))
+        )
+        target = returns.lambda_returns(
+            steps.reward, steps.terminated, steps.done, next_value, self.discount, self.return_lambda
+        )
+        return Rows(obs, steps.action, target)
+
+    def update(self, agent, batch, key, clock):
+        def loss_fn(params):
+            z = self.head(params, self.features(params, batch.obs, key), key)
+            q = distributions.one_hot_select(self.expected(z), batch.action)
+            error = q - batch.target
+            return 0.5 * jnp.mean(jnp.square(error)), (q, error)
+
+        (loss, (q, error)), grads = jax.value_and_grad(loss_fn, has_aux=True)(agent.params)
+        params, opt_state = optim.apply(self.optimizer, self.step_size(clock), agent.params, grads, agent.opt_state)
+        metrics = {"loss": loss, "q_value": q.mean(), "td_error": jnp.abs(error).mean()}
+        return Agent(params, opt_state), {name: Mean.of(x) for name, x in metrics.items()}, ()

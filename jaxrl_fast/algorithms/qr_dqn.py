@@ -1,0 +1,39 @@
+"""Quantile regression DQN (Dabney et al. 2018a): the return's quantiles at fixed fractions."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import losses, tree
+from jaxrl_fast.algorithms.dqn import DQN
+from jaxrl_fast.fields import setting
+
+
+def midpoints(count: int) -> jax.Array:
+    """The fractions (i + 1/2) / count, float32 [count]."""
+    return (jnp.arange(count, dtype=jnp.float32) + 0.5) / count
+
+
+@tree.settings
+class QRDQN(DQN):
+    """An output is the return's quantile at (i + 1/2) / num_quantiles; their mean is the value."""
+
+    name: ClassVar[str] = "qr_dqn"
+
+    num_quantiles: int = setting(51, "quantiles an action")
+    kappa: float = setting(1.0, "where the quantile Huber loss turns linear", low=0, open_low=True)
+
+    @property
+    def outputs(self) -> int:
+        return self.num_quantiles
+
+    def expected(self, z):
+        return z.mean(axis=-1)
+
+    def regression(self, z, taus, target):
+        """Eq. 10; the priority is the loss."""
+        loss = losses.quantile_huber(z, midpoints(self.num_quantiles), target, self.kappa)
+        return loss, loss

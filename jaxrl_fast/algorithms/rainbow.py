@@ -1,0 +1,25 @@
+"""Rainbow (Hessel et al. 2018): C51 with double, dueling, three-step, prioritized and noisy switched on."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from jaxrl_fast import tree
+from jaxrl_fast.algorithms.c51 import C51
+from jaxrl_fast.fields import setting
+
+
+@tree.settings
+class Rainbow(C51):
+    """Each switch can be turned off again, for an ablation."""
+
+    name: ClassVar[str] = "rainbow"
+
+    dueling: bool = setting(True, "Q = V + A - mean A (Wang et al. 2016)")
+    noisy: bool = setting(True, "noisy dense layers (Fortunato et al. 2018)")
+    n_step: int = setting(3, "length of the return before the bootstrap")
+    prioritized: bool = setting(True, "sample windows by their error (Schaul et al. 2016)")
+    priority_exponent: float = setting(0.5, "alpha: 0 samples uniformly", low=0, high=1)
+    epsilon_start: float = setting(0.0, "exploration at first; the noisy layers explore", low=0, high=1)
+    epsilon_end: float = setting(0.0, "and in the end", low=0, high=1)
+    adam_epsilon: float = setting(1.5e-4, "Adam's epsilon", low=0, open_low=True)

@@ -1,0 +1,122 @@
+"""What the value-based algorithms share: the Q network, epsilon-greedy and noisy acting, the optimizer."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import distributions, optim, random, stacking, tree
+from jaxrl_fast.algorithms.base import Algorithm, action_mask
+from jaxrl_fast.fields import setting
+from jaxrl_fast.networks import Dense, NoisyDense, make_torso
+from jaxrl_fast.spaces import Discrete
+
+
+@tree.settings
+class ValueBased(Algorithm):
+    """Action values from a torso and a head; `outputs` numbers an action, whose meaning `expected` knows."""
+
+    action_spaces: ClassVar[tuple[type, ...]] = (Discrete,)
+
+    num_envs: int = setting(8, "environments stepped together")
+    num_steps: int = setting(1, "steps of each environment between updates")
+    learning_rate: float = setting(2.5e-4, "Adam's step size", low=0)
+    anneal_learning_rate: bool = setting(False, "linearly to zero over the horizon")
+    discount: float = setting(0.99, "gamma", low=0, high=1)
+    epsilon_start: float = setting(1.0, "exploration at first", low=0, high=1)
+    epsilon_end: float = setting(0.05, "and in the end", low=0, high=1)
+    epsilon_fraction: float = setting(0.5, "of the horizon, over which it falls", low=0, high=1, open_low=True)
+    dueling: bool = setting(False, "Q = V + A - mean A (Wang et al. 2016)")
+    noisy: bool = setting(False, "noisy dense layers (Fortunato et al. 2018); set epsilon_start and epsilon_end to 0")
+    max_grad_norm: float = setting(10.0, "global norm at which gradients are clipped", low=0, open_low=True)
+    adam_epsilon: float = setting(1e-8, "Adam's epsilon", low=0, open_low=True)
+    network: str | nn.Module = setting("auto", "torso: auto, mlp, cnn, or a flax module from observation to features")
+    hidden: tuple[int, ...] = setting((128, 128), "widths of the torso's dense layers")
+    activation: str = setting("relu", "of the torso")
+    layer_norm: bool = setting(False, "before every activation of the torso")
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that the head puts out for an action."""
+        return 1
+
+    def expected(self, z: jax.Array) -> jax.Array:
+        """Outputs [..., outputs] -> the value that is their mean [...]."""
+        return z[..., 0]
+
+    @property
+    def torso(self) -> nn.Module:
+        return make_torso(
+            self.network, self.spec.observation, self.hidden, self.activation, self.layer_norm, self.noisy
+        )
+
+    @property
+    def heads(self) -> dict[str, nn.Module]:
+        dense = NoisyDense if self.noisy else lambda features: Dense(features, 1.0)
+        heads = {"head": dense(self.spec.action.n * self.outputs)}
+        return heads | ({"value": dense(self.outputs)} if self.dueling else {})
+
+    @property
+    def optimizer(self):
+        return optim.adam(self.max_grad_norm, self.adam_epsilon)
+
+    def init_params(self, key: jax.Array) -> dict[str, Any]:
+        obs = stacking.example(self.spec)
+        torso_key, *keys = random.split(key, 1 + len(self.heads))
+        params = {"torso": self.torso.init(torso_key, obs)}
+        features = self.torso.apply(params["torso"], obs)
+        for (name, head), k in zip(self.heads.items(), keys, strict=True):
+            params[name] = head.init(k, features)
+        return params
+
+    def features(self, params: Any, obs: Any, key: jax.Array | None = None) -> jax.Array:
+        """[..., F]; `key`: of the noise of noisy layers, None for their mean."""
+        return self.torso.apply(params["torso"], obs, rngs=self.rngs(key, 0))
+
+    def head(self, params: Any, features: jax.Array, key: jax.Array | None = None) -> jax.Array:
+        """Features [..., F] -> outputs of every action [..., n, outputs]."""
+        n, k = self.spec.action.n, self.outputs
+        z = self.heads["head"].apply(params["head"], features, rngs=self.rngs(key, 1))
+        z = z.reshape((*z.shape[:-1], n, k))
+        if not self.dueling:
+            return z
+        value = self.heads["value"].apply(params["value"], features, rngs=self.rngs(key, 2))
+        return value[..., None, :] + z - z.mean(-2, keepdims=True)
+
+    def rngs(self, key: jax.Array | None, which: int) -> dict[str, jax.Array]:
+        return {} if key is None or not self.noisy else {"noise": random.fold_in(key, which)}
+
+    def action_values(self, params: Any, obs: Any, key: jax.Array | None = None) -> jax.Array:
+        """Q(s, .) [..., n] for choosing actions; illegal ones have a value so low that no maximum takes them."""
+        return self.legal(self.expected(self.head(params, self.features(params, obs, key), key)), obs)
+
+    def legal(self, q: jax.Array, obs: Any) -> jax.Array:
+        mask = action_mask(self.spec.observation, obs)
+        return q if mask is None else jnp.where(mask, q, distributions.ILLEGAL)
+
+    def draw(self, key, num_steps, num_envs):
+        """Gumbel noise of random actions [T, B, n], when to take them [T, B], and keys of noisy layers [T]."""
+        noisy = ()
+        if self.noisy:
+            key, other = random.split(key)
+            noisy = random.split(other, num_steps)
+        uniform = random.uniform(key, (num_steps, num_envs, 1 + self.spec.action.n))
+        return random.to_gumbel(uniform[..., 1:]), uniform[..., 0], noisy
+
+    def act(self, agent, carry, obs, noise, clock, mode):
+        gumbel, explore, key = noise
+        random_action = distributions.random_action(gumbel, self.spec.action, action_mask(self.spec.observation, obs))
+        if mode == "random":
+            return carry, random_action, ()
+        key = key if self.noisy and mode == "sample" else None
+        greedy = jnp.argmax(self.action_values(agent.params, obs, key), axis=-1).astype(jnp.int32)
+        if mode == "greedy":
+            return carry, greedy, ()
+        epsilon = clock.anneal(self.epsilon_start, self.epsilon_end, self.epsilon_fraction)
+        return carry, jnp.where(explore < epsilon, random_action, greedy), ()
+
+    def step_size(self, clock: Any) -> jax.Array:
+        return self.learning_rate * (1.0 - clock.progress) if self.anneal_learning_rate else self.learning_rate

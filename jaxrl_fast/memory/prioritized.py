@@ -1,0 +1,71 @@
+"""Prioritized replay (Schaul et al. 2016), proportional and stratified, over the ring and a sum tree."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import random
+from jaxrl_fast.memory import sum_tree
+from jaxrl_fast.memory.ring import Ring, Row, gather_windows
+
+
+class Prioritized(NamedTuple):
+    rows: Row
+    tree: sum_tree.Tree  # priorities (|error| + epsilon)^alpha; 0 where no window may start
+    top: jax.Array  # float32: the largest priority seen, which new rows get
+
+
+@dataclasses.dataclass(frozen=True)
+class PrioritizedMemory(Ring):
+    """A window's chance is its priority (|error| + epsilon)^alpha over their sum; its weight (N p)^-beta / max.
+
+    alpha: 0 is uniform.  beta: rises linearly to 1 at the horizon.  epsilon: keeps an error of zero in the game.
+    A row becomes a possible start when its whole window is written, and leaves before a frame of it is overwritten;
+    a truncated row never is one. So a leaf is not at its row's place but `n_step` rows on: what an `add` brings to
+    life is then the very block of leaves that it writes, and never wraps around.
+    """
+
+    alpha: Any = 0.6
+    beta: Any = 0.4
+    epsilon: Any = 1e-6
+
+    def init(self, rows):
+        return Prioritized(super().init(rows), sum_tree.init(self.length * self.num_envs), jnp.float32(1.0))
+
+    def add(self, mem, rows, w):
+        store = super().add(mem.rows, rows, w)
+        time = w * self.num_steps - self.n_step + jnp.arange(self.num_steps, dtype=jnp.int32)
+        start = (time >= self.stack - 1)[:, None] & ~store.truncated[time % self.length]
+        block = self.num_steps * self.num_envs
+        leaves = lambda w: (w % self.num_blocks) * block + jnp.arange(block, dtype=jnp.int32)
+        tree = sum_tree.set_at(mem.tree, leaves(w), jnp.where(start, mem.top, 0.0).reshape(block))
+        tree = sum_tree.set_at(tree, leaves(w + self.dead_blocks), jnp.zeros(block))
+        return Prioritized(store, tree, mem.top)
+
+    def plan(self, key, n, w, clock):
+        return random.uniform(key, (n, self.batch_size)), jnp.broadcast_to(clock.anneal(self.beta, 1.0), (n,))
+
+    def fetch(self, mem, x):
+        uniform, beta = x
+        stratum = (jnp.arange(self.batch_size, dtype=jnp.float32) + uniform) / self.batch_size
+        leaf, priority = sum_tree.find(mem.tree, stratum * sum_tree.total(mem.tree))
+        row = (leaf // self.num_envs - self.n_step) % self.length
+        window = gather_windows(mem.rows, row, leaf % self.num_envs, self.n_step, self.stack)
+        real = priority > 0  # all are, unless nothing at all can be sampled
+        least = jnp.min(jnp.where(real, priority, jnp.inf))
+        weight = jnp.where(real, (least / jnp.where(real, priority, 1.0)) ** beta, 0.0)  # N and the sum cancel
+        return window._replace(weight=window.weight * weight), leaf
+
+    def feedback(self, mem, handle, priority):
+        """`priority` [b]: sizes of errors. One that is negative or not finite makes `top` so (see `watch`)."""
+        priority = jnp.where(priority >= 0, priority + self.epsilon, jnp.nan) ** self.alpha
+        return Prioritized(
+            mem.rows, sum_tree.set_at(mem.tree, handle, priority), jnp.maximum(mem.top, jnp.max(priority))
+        )
+
+    def watch(self, mem):
+        return mem.top

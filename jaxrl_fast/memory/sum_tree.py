@@ -1,0 +1,74 @@
+"""A sum tree in XLA: one array a level, parents always summed again from their children.
+
+Level 0 holds the leaves as rows of FANOUT siblings, float32 [nodes, FANOUT]; level k + 1 holds the sums of level k's
+rows, in rows of FANOUT again, and the last level is one row. One array a level, because a write into a heap in one
+array makes XLA copy it; a fan-out above two, because a few gathers of short rows beat seventeen steps of a binary
+tree (8 of 4, 8, 16, 32, 64 was the fastest on a CPU); and sums recomputed rather than updated by differences, because
+a float32 tree drifts otherwise.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+FANOUT = 8
+
+Tree = tuple[jax.Array, ...]
+
+
+def init(leaves: int) -> Tree:
+    """A tree of at least `leaves` leaves, all zero."""
+    levels, nodes = [], leaves
+    while True:
+        nodes = -(-nodes // FANOUT)
+        levels.append(jnp.zeros((nodes, FANOUT), jnp.float32))
+        if nodes == 1:
+            return tuple(levels)
+
+
+def total(tree: Tree) -> jax.Array:
+    return jnp.sum(tree[-1])
+
+
+def get(tree: Tree, index: jax.Array) -> jax.Array:
+    """Leaves at int32 [b]."""
+    return tree[0][index // FANOUT, index % FANOUT]
+
+
+def set_at(tree: Tree, index: jax.Array, values: jax.Array) -> Tree:
+    """Overwrite the leaves at int32 [b] by float32 [b]; equal indices must come with equal values."""
+    levels = []
+    for level in tree:
+        level = level.at[index // FANOUT, index % FANOUT].set(values)
+        levels.append(level)
+        index = index // FANOUT
+        values = level[index].sum(axis=1)
+    return tuple(levels)
+
+
+def find(tree: Tree, mass: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The leaves at which the running sum of all leaves passes `mass` float32 [b] in [0, total).
+
+    Returns (index int32 [b], leaf float32 [b]). A leaf of zero is never found while another is not, whatever
+    rounding does: `mass` beyond a row's sum goes to the row's last leaf that is not zero.
+    """
+    node = jnp.zeros(mass.shape, jnp.int32)
+    for level in reversed(tree):
+        row = level[node]  # [b, FANOUT]
+        child, before, weight = _choose(row, mass)
+        mass = mass - before
+        node = node * FANOUT + child
+    return node, weight
+
+
+def _choose(row: jax.Array, mass: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Which of the siblings [b, FANOUT] `mass` falls on, the sum of those before it, and its weight."""
+    upper = jnp.triu(jnp.ones((FANOUT, FANOUT), jnp.float32))
+    running = jnp.matmul(row, upper, precision=jax.lax.Precision.HIGHEST)  # a product is the fastest short cumsum
+    passed = running <= mass[:, None]
+    place = jnp.arange(FANOUT, dtype=jnp.int32)
+    last = jnp.max(jnp.where(row > 0, place, 0), axis=1)
+    child = jnp.minimum(jnp.sum(passed, axis=1, dtype=jnp.int32), last)
+    at = lambda x, index: jnp.sum(jnp.where(place == index[:, None], x, 0.0), axis=1)
+    return child, at(running, child - 1), at(row, child)

@@ -1,0 +1,167 @@
+"""Prioritized replay against a plain list of rows: which windows can start, how often, with what weight."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxrl_fast import tree
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.memory import PrioritizedMemory, Row, UniformMemory, sum_tree
+from jaxrl_fast.types import Clock
+
+ENVS, BLOCKS, BATCH = 3, 5, 32
+SHAPES = [(1, 1, 1), (2, 1, 1), (2, 3, 1), (1, 3, 2), (2, 2, 3), (4, 2, 2)]  # num_steps, n_step, stack
+
+
+def make(steps: int, n_step: int, stack: int, **settings) -> PrioritizedMemory:
+    blocks = BLOCKS + -(-(n_step + stack) // steps)
+    return PrioritizedMemory(blocks * steps * ENVS, steps, ENVS, BATCH, n_step, stack, **settings)
+
+
+def rows(memory, t: int, terminated, truncated) -> Row:
+    """Block t; the observation is the row's number."""
+    number = jnp.arange(ENVS * memory.num_steps, dtype=jnp.int32).reshape(memory.num_steps, ENVS)
+    number = number + t * ENVS * memory.num_steps
+    return Row(number[..., None], number, number.astype(jnp.float32), terminated, truncated)
+
+
+@functools.cache
+def programs(shape):
+    memory = make(*shape, alpha=1.0)
+    return memory, jax.jit(memory.add), jax.jit(memory.fetch), jax.jit(memory.feedback)
+
+
+def filled(shape, blocks, ends):
+    memory, add, fetch, feedback = programs(shape)
+    ends = ends.reshape(-1, memory.num_steps, ENVS)
+    mem = memory.init(jax.eval_shape(lambda: rows(memory, 0, ends[0] == 1, ends[0] == 2)))
+    for t in range(blocks):
+        mem = add(mem, rows(memory, t, jnp.asarray(ends[t] == 1), jnp.asarray(ends[t] == 2)), jnp.int32(t))
+    return memory, mem, fetch, feedback
+
+
+def starts(memory, blocks: int, ends) -> set[tuple[int, int]]:
+    """(time, env) of every row that may start a window: its frames and its whole window are in the ring.
+
+    Whole blocks beside the write head are switched off, so that up to a block less than that is used.
+    """
+    time = blocks * memory.num_steps
+    oldest = max(0, time - memory.length) + memory.stack - 1
+    waste = memory.dead_blocks * memory.num_steps - (memory.n_step + memory.stack - 1)
+    assert 0 <= waste < memory.num_steps
+    first = max(memory.stack - 1, time - memory.length + memory.stack - 1 + waste)
+    assert first >= oldest
+    return {(r, e) for r in range(first, time - memory.n_step) for e in range(ENVS) if ends[r, e] != 2}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**31), st.integers(1, 14))
+def test_what_can_be_sampled_is_what_the_definition_says(shape, seed, blocks):
+    rng = np.random.default_rng(seed)
+    memory = programs(shape)[0]
+    ends = rng.choice(3, size=(blocks * memory.num_steps, ENVS), p=[0.7, 0.15, 0.15])
+    memory, mem, fetch, _ = filled(shape, blocks, ends)
+    leaves = np.asarray(mem.tree[0]).reshape(-1)[: memory.length * ENVS].reshape(memory.length, ENVS)
+    slot = (np.arange(memory.length) + memory.n_step) % memory.length  # the leaf of row i
+    time = blocks * memory.num_steps
+    alive = set()
+    for row, env in zip(*np.nonzero(leaves[slot]), strict=True):
+        number = row + (time - 1 - row) // memory.length * memory.length  # the latest time written to that slot
+        alive.add((int(number), int(env)))
+    assert alive == starts(memory, blocks, ends)
+    if not alive:
+        return
+    plan = memory.plan(jax.random.key(seed % 1000), 1, jnp.int32(blocks), Clock(0, 0, jnp.float32(0.5)))
+    window, _ = fetch(mem, tree.take(plan, 0))
+    for b in range(BATCH):
+        number = int(window.action[b])
+        row, env = divmod(number, ENVS)
+        assert (row, env) in alive and window.weight[b] == 1.0  # all priorities are equal
+        steps, boot = 0, 1.0
+        for i in range(memory.n_step):
+            kind = ends[row + i, env]
+            if kind == 2:
+                break
+            steps += 1
+            assert window.reward[i, b] == number + i * ENVS and window.use[i, b]
+            if kind == 1:
+                boot = 0.0
+                break
+        assert window.steps[b] == steps and window.boot[b] == boot
+        if boot:
+            assert window.boot_obs[b, -1] == number + steps * ENVS
+        stack, first = [], row
+        for _ in range(memory.stack):
+            stack.append(first * ENVS + env)
+            first = first if first == 0 or ends[first - 1, env] else first - 1
+        np.testing.assert_array_equal(window.obs[b], stack[::-1])
+
+
+def test_frequencies_and_weights_follow_the_priorities(rng):
+    """alpha, epsilon and beta by hand: p = (|e| + eps)^alpha; a window's weight is (p_min / p)^beta."""
+    memory, mem, _, _ = filled((1, 1, 1), 6, np.zeros((6, ENVS), int))
+    memory = PrioritizedMemory(memory.capacity, 1, ENVS, BATCH, alpha=0.7, beta=0.4, epsilon=0.01)
+    leaf = np.flatnonzero(np.asarray(mem.tree[0]).reshape(-1)).astype(np.int32)
+    error = rng.exponential(size=len(leaf)).astype(np.float32)
+    error[3] = 0.0
+    mem = memory.feedback(mem, leaf, error)
+    p = (error + 0.01) ** 0.7
+    np.testing.assert_allclose(sum_tree.get(mem.tree, leaf), p, rtol=1e-5)
+    np.testing.assert_allclose(mem.top, max(1.0, p.max()), rtol=1e-5)
+    plan = memory.plan(jax.random.key(0), 4000, jnp.int32(6), Clock(0, 0, jnp.float32(0.25)))
+    np.testing.assert_allclose(plan[1], 0.4 + 0.6 * 0.25, rtol=1e-6)
+    windows, drawn = jax.jit(jax.vmap(memory.fetch, (None, 0)))(mem, plan)
+    share = np.bincount(np.asarray(drawn).reshape(-1), minlength=leaf.max() + 1)[leaf] / drawn.size
+    np.testing.assert_allclose(share, p / p.sum(), atol=4e-3)
+    assert share[3] > 0  # an error of zero stays in the game
+    priority = sum_tree.get(mem.tree, drawn)
+    np.testing.assert_allclose(
+        windows.weight, (priority.min(axis=1, keepdims=True) / priority) ** 0.55, rtol=1e-4
+    )
+
+
+def test_a_batch_is_stratified():
+    memory, mem, fetch, _ = filled((1, 1, 1), 6, np.zeros((6, ENVS), int))
+    alive = int(np.count_nonzero(np.asarray(mem.tree[0])))
+    plan = memory.plan(jax.random.key(1), 1, jnp.int32(6), Clock(0, 0, jnp.float32(0)))
+    leaf = np.asarray(fetch(mem, tree.take(plan, 0))[1])
+    assert (np.diff(leaf) >= 0).all() and len(set(leaf.tolist())) == alive < BATCH
+
+
+def test_new_rows_get_the_largest_priority_seen():
+    shape = (2, 1, 1)
+    memory, mem, _, feedback = filled(shape, 3, np.zeros((6, ENVS), int))
+    leaf = np.flatnonzero(np.asarray(mem.tree[0]).reshape(-1)).astype(np.int32)[:2]
+    mem = feedback(mem, leaf, jnp.array([7.5, 0.1]))
+    none = jnp.zeros((2, ENVS), bool)
+    after = programs(shape)[1](mem, rows(memory, 3, none, none), jnp.int32(3))
+    born = np.asarray(after.tree[0]).reshape(-1)[3 * 2 * ENVS : 4 * 2 * ENVS]
+    np.testing.assert_allclose(born, 7.5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("bad", [-0.5, np.nan, np.inf])
+def test_a_bad_priority_shows_in_what_the_sentinel_watches(bad):
+    memory, mem, _, feedback = filled((1, 1, 1), 4, np.zeros((4, ENVS), int))
+    assert np.isfinite(memory.watch(mem))
+    assert not np.isfinite(memory.watch(feedback(mem, jnp.array([3, 4]), jnp.array([0.5, bad]))))
+
+
+def test_nothing_to_sample_weighs_nothing():
+    memory, mem, fetch, _ = filled((1, 3, 1), 2, np.zeros((2, ENVS), int))
+    plan = memory.plan(jax.random.key(1), 1, jnp.int32(2), Clock(0, 0, jnp.float32(0)))
+    assert not np.asarray(fetch(mem, tree.take(plan, 0))[0].weight).any()
+
+
+@pytest.mark.parametrize("cls", [UniformMemory, PrioritizedMemory])
+def test_sizes_that_hold_no_window_are_refused(cls):
+    with pytest.raises(ConfigError, match="capacity = 24 is not valid: at least 32"):
+        cls(capacity=24, num_steps=2, num_envs=4, batch_size=8, n_step=5)
+    cls(capacity=32, num_steps=2, num_envs=4, batch_size=8, n_step=5)

@@ -1,0 +1,94 @@
+"""The sum tree against a plain array: writes, sums, and which leaf a mass falls on."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxrl_fast.memory import sum_tree
+
+LEAVES = [1, 7, sum_tree.FANOUT, 96, 1000]
+
+
+def flat(tree) -> np.ndarray:
+    return np.asarray(tree[0]).reshape(-1)
+
+
+def sound(tree):
+    """Every parent is the sum of its children, to the rounding of one sum; what no child stands behind is zero."""
+    for below, level in itertools.pairwise(tree):
+        sums = np.asarray(jnp.sum(below, axis=1))
+        np.testing.assert_allclose(np.asarray(level).reshape(-1)[: len(sums)], sums, rtol=1e-6)
+        assert not np.asarray(level).reshape(-1)[len(sums) :].any()
+    assert tree[-1].shape[0] == 1
+
+
+@functools.cache
+def programs(leaves: int, batch: int):
+    return jax.jit(sum_tree.set_at), jax.jit(sum_tree.find)
+
+
+@pytest.mark.parametrize("leaves", LEAVES)
+def test_scattered_writes_with_duplicates(leaves, rng):
+    set_at, _ = programs(leaves, 16)
+    tree, expected = sum_tree.init(leaves), np.zeros(leaves, np.float32)
+    for _ in range(5):
+        index = rng.integers(0, leaves, 16).astype(np.int32)
+        drawn = rng.uniform(0, 2, leaves).astype(np.float32)
+        tree = set_at(tree, index, drawn[index])
+        expected[index] = drawn[index]
+        sound(tree)
+    np.testing.assert_array_equal(flat(tree)[:leaves], expected)
+    np.testing.assert_array_equal(sum_tree.get(tree, index), expected[index])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**31), st.sampled_from([7, 96, 1000]), st.floats(0.0, 0.95))
+def test_a_mass_falls_where_the_running_sum_passes_it(seed, leaves, zeros):
+    rng = np.random.default_rng(seed)
+    set_at, find = programs(leaves, 64)
+    values = np.where(rng.uniform(size=leaves) < zeros, 0.0, rng.integers(1, 9, leaves)).astype(np.float32)
+    values[rng.integers(leaves)] = 2.0
+    index = np.arange(leaves, dtype=np.int32)
+    tree = set_at(sum_tree.init(leaves), index, values)
+    ends = np.cumsum(values)  # integers: exact in float32
+    mass = rng.uniform(0, ends[-1], 64).astype(np.float32)
+    mass[:3] = 0.0, np.nextafter(ends[-1], np.float32(0)), ends[-1]  # the last is out of range: rounding can bring it
+    leaf, weight = find(tree, mass)
+    expected = np.searchsorted(ends, mass, side="right")
+    expected[2] = np.flatnonzero(values)[-1]
+    np.testing.assert_array_equal(leaf, expected)
+    np.testing.assert_array_equal(weight, values[expected])
+
+
+def test_leaves_are_found_in_proportion(rng):
+    values = rng.exponential(size=300).astype(np.float32) ** 3
+    values[::7] = 0
+    tree = sum_tree.set_at(sum_tree.init(300), jnp.arange(300), jnp.asarray(values))
+    mass = jnp.asarray(rng.uniform(size=200_000), jnp.float32) * sum_tree.total(tree)
+    count = np.bincount(np.asarray(jax.jit(sum_tree.find)(tree, mass)[0]), minlength=300)
+    assert not count[::7].any()
+    p = values / values.sum()
+    np.testing.assert_array_less(np.abs(count / 200_000 - p), 5 * np.sqrt(p / 200_000) + 1e-5)
+
+
+def test_no_drift_over_many_writes():
+    """A million writes of wildly different sizes: the root is still the sum of the leaves, as a fresh tree has it."""
+
+    def body(i, tree):
+        key = jax.random.fold_in(jax.random.key(0), i)
+        index = jax.random.randint(key, (100,), 0, 512)
+        values = jnp.exp(10 * jax.random.normal(jax.random.fold_in(key, 1), (512,)))[index]
+        return sum_tree.set_at(tree, index, values)
+
+    tree = jax.jit(lambda tree: jax.lax.fori_loop(0, 10_000, body, tree))(sum_tree.init(512))
+    sound(tree)
+    fresh = sum_tree.set_at(sum_tree.init(512), jnp.arange(512), jnp.asarray(flat(tree)))
+    np.testing.assert_allclose(fresh[-1], tree[-1], rtol=1e-6)
