@@ -26,6 +26,9 @@ _MINATAR = dict(num_envs=8, num_steps=1, updates_per_iteration=2, batch_size=32,
                 learning_starts=5_000, learning_rate=2.5e-4, adam_epsilon=3.125e-4, target_period=250,
                 epsilon_end=0.05, epsilon_fraction=0.1, network="mlp", hidden=(128,))  # fmt: skip
 
+_PPO_MINATAR = dict(num_envs=64, num_steps=128, num_epochs=4, num_minibatches=8, learning_rate=5e-3, network="mlp",
+                    activation="relu")  # fmt: skip
+
 # (algorithm, pattern of environment names) -> preset; the first match counts.
 PRESETS: dict[tuple[str, str], Preset] = {
     ("ppo", "CartPole-v1"): Preset(
@@ -84,12 +87,22 @@ PRESETS: dict[tuple[str, str], Preset] = {
              epsilon_end=0.05, epsilon_fraction=0.2),
         dict(total_steps=500_000),
     ),  # fmt: skip
-    ("ppo", "*-MinAtar"): Preset(  # an MLP and a large step: at 1e-3 Breakout stops at 6 to 11
-        "ppo/*-MinAtar",
-        dict(num_envs=64, num_steps=128, num_epochs=4, num_minibatches=8, learning_rate=5e-3, network="mlp",
-             activation="relu"),
+    ("ppo", "Breakout-MinAtar"): Preset(
+        "ppo/Breakout-MinAtar",
+        _PPO_MINATAR | dict(hidden=(256, 128), shared_torso=True, gae_lambda=0.8, entropy_coefficient=0.03),
         dict(total_steps=1_000_000),
-    ),  # fmt: skip
+    ),
+    ("ppo", "Asterix-MinAtar"): Preset(  # a long lambda leaves it at 2
+        "ppo/Asterix-MinAtar",
+        _PPO_MINATAR | dict(hidden=(256,), shared_torso=True, gae_lambda=0.65),
+        dict(total_steps=1_000_000),
+    ),
+    ("ppo", "SpaceInvaders-MinAtar"): Preset(
+        "ppo/SpaceInvaders-MinAtar",
+        _PPO_MINATAR | dict(hidden=(256,), shared_torso=True, gae_lambda=0.8),
+        dict(total_steps=1_000_000),
+    ),
+    ("ppo", "*-MinAtar"): Preset("ppo/*-MinAtar", _PPO_MINATAR, dict(total_steps=1_000_000)),
     ("dqn", "*-MinAtar"): Preset("dqn/*-MinAtar", _MINATAR | dict(huber=True), dict(total_steps=1_000_000)),
     ("qr_dqn", "*-MinAtar"): Preset("qr_dqn/*-MinAtar", _MINATAR, dict(total_steps=1_000_000)),
     ("iqn", "*-MinAtar"): Preset("iqn/*-MinAtar", _MINATAR, dict(total_steps=1_000_000)),
