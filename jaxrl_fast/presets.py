@@ -97,12 +97,11 @@ PRESETS: dict[tuple[str, str], Preset] = {
         _PPO_MINATAR | dict(hidden=(256,), shared_torso=True, gae_lambda=0.65),
         dict(total_steps=1_000_000),
     ),
-    ("ppo", "SpaceInvaders-MinAtar"): Preset(
-        "ppo/SpaceInvaders-MinAtar",
+    ("ppo", "*-MinAtar"): Preset(
+        "ppo/*-MinAtar",
         _PPO_MINATAR | dict(hidden=(256,), shared_torso=True, gae_lambda=0.8),
         dict(total_steps=1_000_000),
     ),
-    ("ppo", "*-MinAtar"): Preset("ppo/*-MinAtar", _PPO_MINATAR, dict(total_steps=1_000_000)),
     ("dqn", "*-MinAtar"): Preset("dqn/*-MinAtar", _MINATAR | dict(huber=True), dict(total_steps=1_000_000)),
     ("qr_dqn", "*-MinAtar"): Preset("qr_dqn/*-MinAtar", _MINATAR, dict(total_steps=1_000_000)),
     ("iqn", "*-MinAtar"): Preset("iqn/*-MinAtar", _MINATAR, dict(total_steps=1_000_000)),
