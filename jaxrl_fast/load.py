@@ -22,6 +22,7 @@ from jaxrl_fast.errors import ConfigError, check_choice, check_int
 from jaxrl_fast.evaluate import Evaluation, evaluate
 from jaxrl_fast.grid import RunConfig, plan_grid
 from jaxrl_fast.iterate import Run
+from jaxrl_fast.population import spread
 from jaxrl_fast.rundir import RunDir
 from jaxrl_fast.types import Clock
 
@@ -132,6 +133,7 @@ def resume(
     if not path.is_dir():
         raise ConfigError("--resume", str(path), "an existing run directory")
     algo, env, config, _ = configs.load(path, tuple(modules))
+    spread(config.seeds, config.population)
     new = config
     if total_steps is not None:
         new = dataclasses.replace(new, total_steps=total_steps)

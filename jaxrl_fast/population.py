@@ -114,7 +114,7 @@ def spread(size: int, mode: str = "auto") -> None:
 def _warn_of_idle_cores(size: int, wanted: int, have: int) -> None:
     warnings.warn(
         f"seeds = {size} could be trained on {wanted} CPU cores, but JAX has started with {have} CPU device(s) already: "
-        "import jaxrl_fast and call jf.train before other JAX work, or start Python with "
+        "import jaxrl_fast and start the run before other JAX work, or start Python with "
         f"XLA_FLAGS=--xla_force_host_platform_device_count={wanted}",
         stacklevel=4,
     )

@@ -1,15 +1,16 @@
-"""Peers to measure against: PureJaxRL and rejax, loaded from a checkout of theirs.
+"""Peers to measure against: PureJaxRL, rejax and purejaxql, loaded from a checkout of theirs.
 
-Neither is a dependency of ours and none of their code is here. A benchmark is given the path of a checkout
-(`--purejaxrl DIR`, `--rejax DIR`, or the environment variables PUREJAXRL and REJAX); without one it says that the peer
-is absent and measures only us. Their packages must be there: flax, optax, chex, distrax, gymnax, and flashbax for
-PureJaxRL's DQN.
+None is a dependency of ours and none of their code is here. A benchmark is given the path of a checkout
+(`--purejaxrl DIR`, `--rejax DIR`, `--purejaxql DIR`, or the environment variables PUREJAXRL, REJAX and PUREJAXQL);
+without one it says that the peer is absent and measures only us. Their packages must be there: flax, optax, chex,
+distrax, gymnax, and flashbax for PureJaxRL's DQN.
 
 The peers run as they are, on today's jax and gymnax, by shims that touch nothing inside their training programs:
 
 - `gymnax.make` gives back the five values of gymnax before 1.0. `info` is cut to what it held then: PureJaxRL returns
   `info` of every step of the run, and gymnax 1.0's terminal observations in it would cost the peer time unfairly.
-- `wandb`, `brax` and `navix`, which their wrappers import and these programs never use, are empty during the import.
+- `wandb`, `brax`, `navix`, `hydra`, `omegaconf` and `safetensors`, which they import and these programs never use, are
+  empty during the import.
 - `jax.tree_map`, removed from jax, is `jax.tree.map`.
 """
 
@@ -29,13 +30,13 @@ class PeerAbsent(Exception):
 
 
 class LegacyEnv:
-    """A gymnax environment of any version, speaking the five-value API of gymnax before 1.0."""
+    """A gymnax environment of any version, speaking the five-value API of gymnax before 1.0; `keep`: of its info."""
 
-    def __init__(self, env, params):
-        self._env, self._params = env, params
+    def __init__(self, env, params, keep=("discount",)):
+        self._env, self._params, self._keep = env, params, keep
 
     def __getattr__(self, name):
-        if name.startswith("__") or name in ("_env", "_params"):  # copy and pickle probe an empty instance
+        if name.startswith("__") or name in ("_env", "_params", "_keep"):  # copy and pickle probe an empty instance
             raise AttributeError(name)
         return getattr(self._env, name)
 
@@ -50,7 +51,7 @@ class LegacyEnv:
         if len(out) == 5:
             return out
         obs, state, reward, terminated, truncated, info = out
-        info = {name: value for name, value in info.items() if name == "discount"}
+        info = {name: value for name, value in info.items() if name in self._keep}
         return obs, state, reward, terminated | truncated, info
 
     def observation_space(self, params=None):
@@ -171,8 +172,32 @@ def rejax(path):
     return package
 
 
+LOGGED = ("discount", "returned_episode_returns", "returned_episode_lengths", "returned_episode")
+
+
+def purejaxql(path, program="pqn_gymnax"):
+    """`make_train` of purejaxql's `pqn_gymnax` (an MLP) or `pqn_minatar` (a CNN), from a checkout at `path`.
+
+    `make_train(config)` gives `key -> {"runner_state", "metrics"}`; keys are of the old kind, `jax.random.PRNGKey`.
+    """
+    source = _checkout("purejaxql", path, ("purejaxql",), f"{program}.py")
+    stubs = {name: _Stub(name.replace("__", ".")) for name in ("wandb", "omegaconf", "safetensors", "safetensors__flax")}
+    hydra = _Overlay(_Stub("hydra"), main=lambda **_: lambda fn: fn)  # decorates a `main` that nobody calls
+    try:
+        import gymnax
+        from gymnax.wrappers.purerl import LogWrapper
+
+        with _modules(hydra=hydra, **stubs):
+            module = _load(f"_purejaxql_{program}", source / f"{program}.py")
+    except ImportError as error:
+        raise PeerAbsent(f"purejaxql: {error}") from error
+    module.gymnax = gymnax
+    module.LogWrapper = lambda env: LegacyEnv(LogWrapper(env), None, LOGGED)  # the outermost of its wrappers
+    return module.make_train
+
+
 def add_arguments(parser, *peers):
-    """`--purejaxrl DIR` and `--rejax DIR`, by default from the environment."""
+    """`--purejaxrl DIR` and the like, by default from the environment."""
     for peer in peers:
         parser.add_argument(
             f"--{peer}",
@@ -180,137 +205,3 @@ def add_arguments(parser, *peers):
             default=os.environ.get(peer.upper()),
             help=f"a checkout of {peer} to measure against",
         )
-
-
-# Their settings ------------------------------------------------------------------------------------------------------
-
-PPO_CARTPOLE = {
-    "LR": 2.5e-4,
-    "NUM_ENVS": 4,
-    "NUM_STEPS": 128,
-    "TOTAL_TIMESTEPS": 500_000,
-    "UPDATE_EPOCHS": 4,
-    "NUM_MINIBATCHES": 4,
-    "GAMMA": 0.99,
-    "GAE_LAMBDA": 0.95,
-    "CLIP_EPS": 0.2,
-    "ENT_COEF": 0.01,
-    "VF_COEF": 0.5,
-    "MAX_GRAD_NORM": 0.5,
-    "ACTIVATION": "tanh",
-    "ENV_NAME": "CartPole-v1",
-    "ANNEAL_LR": True,
-}
-PPO_MINATAR = PPO_CARTPOLE | {
-    "LR": 5e-3,
-    "NUM_ENVS": 64,
-    "NUM_MINIBATCHES": 8,
-    "TOTAL_TIMESTEPS": 1_000_000,
-    "ACTIVATION": "relu",
-    "ENV_NAME": "Breakout-MinAtar",
-}
-DQN_CARTPOLE = {
-    "NUM_ENVS": 10,
-    "BUFFER_SIZE": 10_000,
-    "BUFFER_BATCH_SIZE": 128,
-    "TOTAL_TIMESTEPS": 500_000,
-    "EPSILON_START": 1.0,
-    "EPSILON_FINISH": 0.05,
-    "EPSILON_ANNEAL_TIME": 250_000,
-    "TARGET_UPDATE_INTERVAL": 500,
-    "LR": 2.5e-4,
-    "LEARNING_STARTS": 10_000,
-    "TRAINING_INTERVAL": 10,
-    "LR_LINEAR_DECAY": False,
-    "GAMMA": 0.99,
-    "TAU": 1.0,
-    "ENV_NAME": "CartPole-v1",
-}
-
-
-def rejax_dqn(package, config, evaluate=False):
-    """rejax's DQN at the settings of PureJaxRL's `config`, as `key -> (state, evaluations)`.
-
-    The evaluations that rejax always runs are left out unless asked for (then: 11 over the run, 128 episodes each).
-    """
-    from flax import linen as nn
-
-    networks = importlib.import_module("rejax.networks")
-    total = config["TOTAL_TIMESTEPS"]
-    env, params = legacy_make(config["ENV_NAME"])
-    algo = package.get_algo("dqn").create(
-        env=env,
-        env_params=params,
-        num_envs=config["NUM_ENVS"],
-        num_epochs=1,
-        buffer_size=config["BUFFER_SIZE"],
-        fill_buffer=config["LEARNING_STARTS"],
-        batch_size=config["BUFFER_BATCH_SIZE"],
-        learning_rate=config["LR"],
-        gamma=config["GAMMA"],
-        total_timesteps=total,
-        target_update_freq=config["TARGET_UPDATE_INTERVAL"],
-        polyak=1.0 - config["TAU"],
-        eps_start=config["EPSILON_START"],
-        eps_end=config["EPSILON_FINISH"],
-        exploration_fraction=config["EPSILON_ANNEAL_TIME"] / total,
-        ddqn=False,
-        eval_freq=total // 10 if evaluate else total,
-        skip_initial_evaluation=not evaluate,
-    )
-    agent = networks.EpsilonGreedyPolicy(networks.DiscreteQNetwork)(
-        hidden_layer_sizes=(120, 84), action_dim=env.action_space(params).n, activation=nn.relu
-    )
-    algo = algo.replace(agent=agent)
-    if not evaluate:
-        algo = algo.replace(eval_callback=lambda algo, state, key: ())
-    return lambda key: algo.train(key)
-
-
-def rejax_ppo(package, config):
-    """rejax's PPO at the settings of PureJaxRL's `config` (constant learning rate, an Adam for each network)."""
-    total = config["TOTAL_TIMESTEPS"]
-    env, params = legacy_make(config["ENV_NAME"])
-    algo = package.get_algo("ppo").create(
-        env=env,
-        env_params=params,
-        agent_kwargs={"activation": config["ACTIVATION"]},
-        num_envs=config["NUM_ENVS"],
-        num_steps=config["NUM_STEPS"],
-        num_epochs=config["UPDATE_EPOCHS"],
-        num_minibatches=config["NUM_MINIBATCHES"],
-        learning_rate=config["LR"],
-        gamma=config["GAMMA"],
-        gae_lambda=config["GAE_LAMBDA"],
-        clip_eps=config["CLIP_EPS"],
-        ent_coef=config["ENT_COEF"],
-        vf_coef=config["VF_COEF"],
-        max_grad_norm=config["MAX_GRAD_NORM"],
-        total_timesteps=total,
-        eval_freq=total,
-        skip_initial_evaluation=True,
-    )
-    algo = algo.replace(eval_callback=lambda algo, state, key: ())
-    return lambda key: algo.train(key)
-
-
-def episode_returns(metrics):
-    """Returns of PureJaxRL's finished episodes of one run, in order of time (from the `metrics` of its PPO)."""
-    import numpy as np
-
-    done = np.asarray(metrics["returned_episode"]).reshape(-1)
-    return np.asarray(metrics["returned_episode_returns"]).reshape(-1)[done]
-
-
-def purejaxrl_steps(config):
-    """Environment steps that PureJaxRL takes: whole iterations, rounded down."""
-    rollout = config["NUM_ENVS"] * config.get("NUM_STEPS", 1)
-    return config["TOTAL_TIMESTEPS"] // rollout * rollout
-
-
-def final_return(metrics, part=0.1):
-    """Mean return of the last tenth of PureJaxRL's run: of its episodes (PPO), or of its iterations (DQN)."""
-    import numpy as np
-
-    returns = episode_returns(metrics) if "returned_episode" in metrics else np.asarray(metrics["returns"]).reshape(-1)
-    return float(np.mean(returns[-max(1, int(len(returns) * part)) :])) if len(returns) else float("nan")

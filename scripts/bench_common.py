@@ -98,6 +98,7 @@ class Contestant:
     """One program. `build()` gives `fn`, `args(turn)` its arguments, `score(result)` the mean return at the end.
 
     steps: environment steps it is asked for; `count(result)`, where given, is how many it really took.
+    donate: which arguments the program may write over; `args` makes them anew for every turn, outside the timing.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Contestant:
     args: Callable[[int], tuple]
     score: Callable[[Any], float] | None = None
     count: Callable[[Any], int] | None = None
+    donate: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass
@@ -116,12 +118,12 @@ class Compiled:
     compile: float
 
 
-def compile_apart(fn: Callable, args: tuple) -> Compiled:
+def compile_apart(fn: Callable, args: tuple, donate: tuple[int, ...] = ()) -> Compiled:
     """Trace, lower and backend-compile `fn`, each timed."""
     import jax
 
     t0 = time.perf_counter()
-    traced = jax.jit(fn).trace(*args)
+    traced = jax.jit(fn, donate_argnums=donate).trace(*args)
     t1 = time.perf_counter()
     lowered = traced.lower()
     t2 = time.perf_counter()
@@ -140,7 +142,7 @@ def race(contestants: list[Contestant], turns: int, log=say) -> dict[str, Any]:
 
     programs, results = {}, {}
     for one in contestants:
-        program = compile_apart(one.build(), one.args(0))
+        program = compile_apart(one.build(), one.args(0), one.donate)
         out = jax.block_until_ready(program.call(*one.args(0)))
         programs[one.name] = program
         results[one.name] = {
@@ -244,130 +246,3 @@ def main(args: argparse.Namespace, rows: dict[str, Callable[[argparse.Namespace]
         if args.json:
             Path(args.json).write_text(json.dumps(collected, indent=1) + "\n")
     return 1 if failed else 0
-
-
-# Ours ----------------------------------------------------------------------------------------------------------------
-
-
-def final_return(metrics: Any, part: float = 0.1) -> float:
-    """Mean return of the episodes in the last tenth of the log rows of one run (`metrics` of `make_train`)."""
-    import numpy as np
-
-    metric = metrics["episode_return"]
-    if hasattr(metric, "total"):
-        total, count = np.asarray(metric.total, np.float64), np.asarray(metric.count, np.float64)
-    else:
-        mean = np.asarray(metric, np.float64)
-        count = np.isfinite(mean).astype(np.float64)
-        total = np.where(count > 0, mean, 0.0)
-    total, count = np.atleast_1d(total), np.atleast_1d(count)
-    last = max(1, round(len(total) * part))
-    return float(total[-last:].sum() / max(count[-last:].sum(), 1e-9))
-
-
-def ppo_settings(config: dict) -> dict[str, Any]:
-    """PureJaxRL's PPO configuration in our names."""
-    return {
-        "num_envs": config["NUM_ENVS"],
-        "num_steps": config["NUM_STEPS"],
-        "num_epochs": config["UPDATE_EPOCHS"],
-        "num_minibatches": config["NUM_MINIBATCHES"],
-        "learning_rate": config["LR"],
-        "anneal_learning_rate": config["ANNEAL_LR"],
-        "discount": config["GAMMA"],
-        "gae_lambda": config["GAE_LAMBDA"],
-        "clip_ratio": config["CLIP_EPS"],
-        "entropy_coefficient": config["ENT_COEF"],
-        "value_coefficient": config["VF_COEF"],
-        "max_grad_norm": config["MAX_GRAD_NORM"],
-        "network": "mlp",  # PureJaxRL flattens MinAtar's images
-        "hidden": (64, 64),
-        "activation": config["ACTIVATION"],
-    }
-
-
-def dqn_settings(config: dict) -> dict[str, Any]:
-    """PureJaxRL's DQN configuration in our names."""
-    return {
-        "num_envs": config["NUM_ENVS"],
-        "num_steps": 1,
-        "updates_per_iteration": config["NUM_ENVS"] // config["TRAINING_INTERVAL"],
-        "batch_size": config["BUFFER_BATCH_SIZE"],
-        "buffer_size": config["BUFFER_SIZE"],
-        "learning_starts": config["LEARNING_STARTS"],
-        "learning_rate": config["LR"],
-        "anneal_learning_rate": config["LR_LINEAR_DECAY"],
-        "discount": config["GAMMA"],
-        "target_period": config["TARGET_UPDATE_INTERVAL"] // config["TRAINING_INTERVAL"],
-        "target_tau": config["TAU"],
-        "epsilon_start": config["EPSILON_START"],
-        "epsilon_end": config["EPSILON_FINISH"],
-        "epsilon_fraction": config["EPSILON_ANNEAL_TIME"] / config["TOTAL_TIMESTEPS"],
-        "double": False,
-        "dueling": False,
-        "huber": False,
-        "max_grad_norm": 1e9,  # the peer does not clip
-        "hidden": (120, 84),
-        "activation": "relu",
-    }
-
-
-def ours(jf: Any, algorithm: str, config: dict, name: str = "jaxrl_fast") -> Contestant:
-    """Our program of `config`, one run."""
-    import jax
-
-    settings = {"PPO": ppo_settings, "DQN": dqn_settings}[algorithm](config)
-
-    def build():
-        return jf.make_train(
-            getattr(jf, algorithm)(**settings), jf.make(config["ENV_NAME"]), total_steps=config["TOTAL_TIMESTEPS"]
-        )
-
-    return Contestant(
-        name,
-        config["TOTAL_TIMESTEPS"],
-        build,
-        lambda turn: (jax.random.key(turn),),
-        lambda out: final_return(out[1]),
-        env_steps,
-    )
-
-
-def env_steps(out: Any) -> int:
-    """Steps that our program took over all its members: it rounds up to whole log rows."""
-    import numpy as np
-
-    steps = np.asarray(out[1]["env_steps"])
-    return int(steps[..., -1].astype(np.int64).sum())
-
-
-def scaled(config: dict, scale: float) -> dict:
-    """The same configuration over fewer steps."""
-    spans = ("TOTAL_TIMESTEPS", "EPSILON_ANNEAL_TIME")
-    return config | {name: max(1, int(config[name] * scale)) for name in spans if name in config and scale != 1}
-
-
-def usable(jf: Any, algorithm: str, notes: list[str]) -> bool:
-    """Whether our side can be measured; says so where not."""
-    if jf is not None and hasattr(jf, "make_train") and hasattr(jf, algorithm):
-        return True
-    notes.append(f"jaxrl_fast is absent, or has no make_train or {algorithm}: measured without it")
-    return False
-
-
-def spread(fn: Callable, how: str, devices: list) -> Callable:
-    """`fn` of one key -> of many keys: "vmap" on one device, or "map": shared out over devices, one after the other."""
-    import jax
-    import numpy as np
-    from jax.sharding import Mesh, PartitionSpec
-
-    if how == "vmap":
-        return jax.vmap(fn)
-    over = PartitionSpec("members")
-    return jax.shard_map(
-        lambda keys: jax.lax.map(fn, keys),
-        mesh=Mesh(np.asarray(devices), ("members",)),
-        in_specs=over,
-        out_specs=over,
-        check_vma=False,
-    )

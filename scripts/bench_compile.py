@@ -12,18 +12,20 @@ import statistics
 import sys
 import tempfile
 
+import _peer_settings as theirs
 import _peers
 import bench_common as bench
+import bench_ours as ours
 
 STAGES = ("trace", "lower", "compile")
 
 
 def programs(args, jf, algorithm, notes):
     """{name: build} of a whole training run at PureJaxRL's CartPole settings."""
-    config = bench.scaled(_peers.PPO_CARTPOLE if algorithm == "PPO" else _peers.DQN_CARTPOLE, args.scale)
+    config = ours.scaled(theirs.PPO_CARTPOLE if algorithm == "PPO" else theirs.DQN_CARTPOLE, args.scale)
     found = {}
-    if bench.usable(jf, algorithm, notes):
-        found["jaxrl_fast"] = bench.ours(jf, algorithm, config).build
+    if ours.usable(jf, algorithm, notes):
+        found["jaxrl_fast"] = ours.run(jf, algorithm, config).build
     try:
         make_train = _peers.purejaxrl(args.purejaxrl, algorithm.lower())
         found["PureJaxRL"] = lambda: make_train(dict(config))

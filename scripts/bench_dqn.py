@@ -10,44 +10,22 @@ from __future__ import annotations
 
 import sys
 
+import _peer_settings as theirs
 import _peers
 import bench_common as bench
+import bench_ours as ours
 
 
 def cartpole(args):
     """10 environments, a batch of 128 for every 10 steps, 120 x 84 relu."""
     jf = bench.prepare()
-    import jax
-
     notes, contestants = [], []
-    config = bench.scaled(_peers.DQN_CARTPOLE, args.scale)
-    steps = config["TOTAL_TIMESTEPS"]
-
-    def key(turn):
-        return (jax.random.key(turn),)
-
-    if bench.usable(jf, "DQN", notes):
-        contestants.append(bench.ours(jf, "DQN", config))
-    try:
-        make_train = _peers.purejaxrl(args.purejaxrl, "dqn")
-        contestants.append(
-            bench.Contestant(
-                "PureJaxRL",
-                steps,
-                lambda: make_train(dict(config)),
-                key,
-                lambda out: _peers.final_return(out["metrics"]),
-            )
-        )
-    except _peers.PeerAbsent as absent:
-        notes.append(f"peer absent, {absent}")
-    try:
-        package = _peers.rejax(args.rejax)
-        contestants.append(bench.Contestant("rejax", steps, lambda: _peers.rejax_dqn(package, config), key))
-    except _peers.PeerAbsent as absent:
-        notes.append(f"peer absent, {absent}")
-    machine = bench.machine()
-    return {"machine": machine, "notes": notes} | bench.race(contestants, args.turns)
+    config = ours.scaled(theirs.DQN_CARTPOLE, args.scale)
+    if ours.usable(jf, "DQN", notes):
+        contestants.append(ours.run(jf, "DQN", config))
+    contestants += theirs.purejaxrl(args.purejaxrl, "dqn", config, notes)
+    contestants += theirs.rejax(args.rejax, "dqn", config, notes)
+    return {"machine": bench.machine(), "notes": notes} | bench.race(contestants, args.turns)
 
 
 ROWS = {"cartpole": cartpole}

@@ -1,22 +1,47 @@
-"""What is learned: mean return at the end of training over several seeds, ours and PureJaxRL at its settings, in turns.
+"""What is learned: algorithms x environments x seeds from one command, on MinAtar or any other environments.
 
-    python scripts/bench_learning.py --purejaxrl ~/purejaxrl --seeds 5 --json learning.json
+    python scripts/bench_learning.py                                  # the table of docs/benchmarks.md
+    python scripts/bench_learning.py --algorithms rainbow pqn --environments Breakout-MinAtar --seeds 3
+    python scripts/bench_learning.py --ablation                       # Rainbow without each of its switches, two games
+    python scripts/bench_learning.py --peers --purejaxrl ~/purejaxrl  # PPO and DQN beside PureJaxRL at its settings
 
-The score of a seed is the mean return of the episodes that ended in the last tenth of the run, under the training
-policy. Ours is run at the same settings; for the presets see `jaxrl-fast train`, which evaluates apart from training.
+Each pair is one run of `jf.train` with the presets and all seeds in one program (vmapped on an accelerator, mapped over
+the cores of a CPU), 2e6 steps a seed on a CPU and 1e7 elsewhere. Its run directory stays under --out: a run that was cut
+off goes on, one that has ended is not repeated, and `jaxrl-fast plot` draws them. --json gets everything, and a table
+of the same name ending in .md the means with their 95% intervals.
 """
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
+import json
 import math
+import shutil
 import statistics
 import sys
+from pathlib import Path
 
+import _peer_settings as theirs
 import _peers
 import bench_common as bench
+import bench_ours as ours
 
 # 97.5% quantiles of Student's t by degrees of freedom
 T = [math.nan, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26]
+
+ALGORITHMS = ("dqn", "rainbow", "qr_dqn", "pqn", "ppo")
+GAMES = ("Breakout-MinAtar", "Asterix-MinAtar", "Freeway-MinAtar", "SpaceInvaders-MinAtar")
+ABLATION = {  # of Rainbow; "distributional" is the class, not a setting
+    "rainbow": {},
+    "rainbow-double": {"double": False},
+    "rainbow-dueling": {"dueling": False},
+    "rainbow-multistep": {"n_step": 1},
+    "rainbow-prioritized": {"prioritized": False},
+    "rainbow-noisy": {"noisy": False, "epsilon_start": 1.0, "epsilon_end": 0.05, "epsilon_fraction": 0.1},
+    "rainbow-distributional": {},
+}
+COLUMNS = ("algorithm", "environment", "steps", "seeds", "mean", "95% interval", "by seed", "in training", "steps/s")
 
 
 def interval(scores):
@@ -27,57 +52,147 @@ def interval(scores):
     return (T[n - 1] if n <= len(T) else 1.96) * statistics.stdev(scores) / math.sqrt(n)
 
 
-def learn(args, algorithm, config):
-    jf = bench.prepare()
+# The sweep -----------------------------------------------------------------------------------------------------------
+
+
+def algorithm(jf, variant, game):
+    """The preset of an algorithm, or Rainbow's with one switch off."""
+    algo = jf.preset(variant.partition("-")[0], game, **ABLATION.get(variant, {}))
+    if variant != "rainbow-distributional":
+        return algo
+    fields = [f.name for f in dataclasses.fields(jf.DQN) if f.name != "spec"]
+    return jf.DQN(**{name: getattr(algo, name) for name in fields})  # the rest of Rainbow without C51's atoms
+
+
+def last_tenth(folder, member):
+    """Mean episode return of the last tenth of a run's log, under the training policy."""
+    from jaxrl_fast.jsonl import read_jsonl
+
+    rows = [row["episode_return"][member] for row in read_jsonl(folder / "metrics.jsonl") if "episode_return" in row]
+    rows = [x for x in rows[-max(1, len(rows) // 10) :] if x is not None]
+    return statistics.fmean(rows) if rows else math.nan
+
+
+def train(args, jf, variant, game, steps, folder):
+    """One run to its end, whatever was there of it before."""
+    if (folder / "result.json").exists():
+        return
+    if any((folder / "checkpoints").glob("last/*")):
+        jf.resume(folder, tensorboard=False)
+        return
+    if (folder / "config.json").exists():  # cut off before its first checkpoint
+        shutil.rmtree(folder)
+    settings = {"seeds": args.seeds, "eval_every": 0, "eval_episodes": args.eval_episodes}
+    jf.train(algorithm(jf, variant, game), jf.make(game), steps, out=folder, tensorboard=False, **settings)
+
+
+def learn(args, variant, game):
+    jf = bench.prepare(host_devices=min(args.seeds, bench.cores()))
     import jax
 
-    config = bench.scaled(config, args.scale)
-    notes, contestants = [], []
-    if bench.usable(jf, algorithm, notes):
-        contestants.append(bench.ours(jf, algorithm, config))
-    try:
-        make_train = _peers.purejaxrl(args.purejaxrl, algorithm.lower())
-        contestants.append(
-            bench.Contestant(
-                "PureJaxRL",
-                _peers.purejaxrl_steps(config),
-                lambda: make_train(dict(config)),
-                lambda turn: (jax.random.key(turn),),
-                lambda out: _peers.final_return(out["metrics"]),
-            )
-        )
-    except _peers.PeerAbsent as absent:
-        notes.append(f"peer absent, {absent}")
-    machine = bench.machine()
-    row = {"machine": machine, "notes": notes} | bench.race(contestants, args.seeds)
+    from jaxrl_fast.presets import find_preset
+
+    notes = []
+    steps = args.total_steps or (2_000_000 if jax.default_backend() == "cpu" else 10_000_000)
+    if not find_preset(variant.partition("-")[0], game):
+        notes.append("no preset: the defaults")
+    folder = Path(args.out) / f"{variant}-{game}-{steps}x{args.seeds}"
+    train(args, jf, variant, game, steps, folder)
+    result = json.loads((folder / "result.json").read_text())
+    scores = [math.nan if x is None else x for x in result["eval_return"]]
+    training = [last_tenth(folder, i) for i in range(args.seeds)]
+    learned = {
+        "algorithm": variant,
+        "environment": game,
+        "steps": steps,
+        "seeds": result["seeds"],
+        "mean": statistics.fmean(scores),
+        "interval": interval(scores),
+        "scores": scores,
+        "training": training,
+        "run": str(folder),
+    } | {name: result[name] for name in ("steps_per_second", "compile_seconds", "wall_seconds", "device", "versions")}
+    bench.say("  " + table_row(learned))
+    return {"machine": bench.machine(), "notes": notes, "learned": learned}
+
+
+def table_row(x):
+    cells = (
+        x["algorithm"], x["environment"], f"{x['steps']:.0e}".replace("e+0", "e"), f"{x['seeds'][0]}-{x['seeds'][-1]}",
+        f"{x['mean']:.2f}", f"± {x['interval']:.2f}", " ".join(f"{s:.2f}" for s in x["scores"]),
+        f"{statistics.fmean(x['training']):.2f}", f"{x['steps_per_second'] or math.nan:,.0f}",
+    )  # fmt: skip
+    return "| " + " | ".join(cells) + " |"
+
+
+def table(collected):
+    """The rows that ended, as Markdown."""
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    lines += [table_row(row["learned"]) for row in collected.values() if "learned" in row]
+    return "\n".join(lines) + "\n"
+
+
+# Beside PureJaxRL ----------------------------------------------------------------------------------------------------
+
+
+def beside(args, algorithm, config):
+    """Both at PureJaxRL's settings, in turns; a seed's score is the mean return of the last tenth of its training."""
+    jf = bench.prepare()
+    config = ours.scaled(config, args.scale)
+    notes = []
+    contestants = [ours.run(jf, algorithm, config)] if ours.usable(jf, algorithm, notes) else []
+    contestants += theirs.purejaxrl(args.purejaxrl, algorithm.lower(), config, notes)
+    row = {"machine": bench.machine(), "notes": notes} | bench.race(contestants, args.seeds)
     for name, result in row["contestants"].items():
         scores = result["scores"]
         result["mean"], result["interval"] = statistics.fmean(scores), interval(scores)
         shown = " ".join(f"{x:.2f}" for x in scores)
-        print(f"  {config['ENV_NAME']}, {name}: {result['mean']:.2f} +- {result['interval']:.2f} (95%, seeds {shown})")
+        bench.say(f"  {config['ENV_NAME']}, {name}: {result['mean']:.2f} ± {result['interval']:.2f} (seeds {shown})")
     return row
 
 
-def ppo(name, config):
-    return lambda args: learn(args, "PPO", config | {"ENV_NAME": name})
+PEERS = {
+    "peer-cartpole": ("PPO", theirs.PPO_CARTPOLE),
+    "peer-acrobot": ("PPO", theirs.PPO_CARTPOLE | {"ENV_NAME": "Acrobot-v1"}),
+    "peer-dqn-cartpole": ("DQN", theirs.DQN_CARTPOLE),
+} | {f"peer-{game}": ("PPO", theirs.PPO_MINATAR | {"ENV_NAME": game}) for game in GAMES}
 
 
-ROWS = {
-    "cartpole": ppo("CartPole-v1", _peers.PPO_CARTPOLE),
-    "acrobot": ppo("Acrobot-v1", _peers.PPO_CARTPOLE),
-    "breakout": ppo("Breakout-MinAtar", _peers.PPO_MINATAR),
-    "asterix": ppo("Asterix-MinAtar", _peers.PPO_MINATAR),
-    "freeway": ppo("Freeway-MinAtar", _peers.PPO_MINATAR),
-    "space_invaders": ppo("SpaceInvaders-MinAtar", _peers.PPO_MINATAR),
-    "dqn_cartpole": lambda args: learn(args, "DQN", _peers.DQN_CARTPOLE),
-}
+def add_choices(parser):
+    """What decides which rows there are."""
+    parser.add_argument("--algorithms", nargs="+", default=ALGORITHMS, help=f"default: {' '.join(ALGORITHMS)}")
+    parser.add_argument("--environments", nargs="+", default=None, help=f"default: {' '.join(GAMES)}; two for --ablation")
+    parser.add_argument("--ablation", action="store_true", help="Rainbow without each of its switches")
+    parser.add_argument("--peers", action="store_true", help="instead: beside PureJaxRL at its settings")
+
+
+def rows_of(chosen):
+    if chosen.peers:
+        return {name: lambda args, row=row: beside(args, *row) for name, row in PEERS.items()}
+    games = chosen.environments or (GAMES[:2] if chosen.ablation else GAMES)
+    pairs = [(variant, game) for game in games for variant in (ABLATION if chosen.ablation else chosen.algorithms)]
+    return {f"{variant}/{game}": lambda args, pair=(variant, game): learn(args, *pair) for variant, game in pairs}
 
 
 def main(argv):
-    parser = bench.parser(__doc__, ROWS)
+    choices = argparse.ArgumentParser(add_help=False)
+    add_choices(choices)
+    rows = rows_of(choices.parse_known_args(argv)[0])
+    parser = bench.parser(__doc__, rows)
+    parser.set_defaults(timeout=6 * 3600, json="learning.json")
+    add_choices(parser)
     _peers.add_arguments(parser, "purejaxrl")
     parser.add_argument("--seeds", type=int, default=5, help="seeds 0, 1, ... (default 5)")
-    return bench.main(parser.parse_args(argv), ROWS, argv)
+    parser.add_argument("--total-steps", type=lambda x: int(float(x)), help="default: 2e6 on a CPU, 1e7 elsewhere")
+    parser.add_argument("--eval-episodes", type=int, default=128, help="greedy episodes at the end (default 128)")
+    parser.add_argument("--out", default="learning", help="folder of the run directories (default: learning)")
+    args = parser.parse_args(argv)
+    code = bench.main(args, rows, argv)
+    if not args.row and not args.peers:
+        text = table(json.loads(Path(args.json).read_text()))
+        Path(args.json).with_suffix(".md").write_text(text)
+        print(text)
+    return code
 
 
 if __name__ == "__main__":

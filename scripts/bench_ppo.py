@@ -10,110 +10,49 @@ from __future__ import annotations
 
 import sys
 
+import _peer_settings as theirs
 import _peers
 import bench_common as bench
+import bench_ours as ours
 
 
 def single(args, config):
     """One seed, both at PureJaxRL's settings."""
     jf = bench.prepare()
-    import jax
-
     notes, contestants = [], []
-    config = bench.scaled(config, args.scale)
-    if bench.usable(jf, "PPO", notes):
-        contestants.append(bench.ours(jf, "PPO", config))
-    try:
-        make_train = _peers.purejaxrl(args.purejaxrl, "ppo")
-        contestants.append(
-            bench.Contestant(
-                "PureJaxRL",
-                _peers.purejaxrl_steps(config),
-                lambda: make_train(dict(config)),
-                lambda turn: (jax.random.key(turn),),
-                lambda out: _peers.final_return(out["metrics"]),
-            )
-        )
-    except _peers.PeerAbsent as absent:
-        notes.append(f"peer absent, {absent}")
+    config = ours.scaled(config, args.scale)
+    if ours.usable(jf, "PPO", notes):
+        contestants.append(ours.run(jf, "PPO", config))
+    contestants += theirs.purejaxrl(args.purejaxrl, "ppo", config, notes)
     if args.rejax:
-        try:
-            package = _peers.rejax(args.rejax)
-            contestants.append(
-                bench.Contestant(
-                    "rejax",
-                    config["TOTAL_TIMESTEPS"],
-                    lambda: _peers.rejax_ppo(package, config),
-                    lambda turn: (jax.random.key(turn),),
-                )
-            )
-        except _peers.PeerAbsent as absent:
-            notes.append(f"peer absent, {absent}")
-    machine = bench.machine()
-    return {"machine": machine, "notes": notes} | bench.race(contestants, args.turns)
+        contestants += theirs.rejax(args.rejax, "ppo", config, notes)
+    return {"machine": bench.machine(), "notes": notes} | bench.race(contestants, args.turns)
 
 
 def population(args):
     """Many seeds in one program: ours as the library places them, PureJaxRL vmapped as its README does."""
-    members = args.members
     jf = bench.prepare(host_devices=bench.cores())
     import jax
 
-    config = bench.scaled(_peers.PPO_CARTPOLE | {"TOTAL_TIMESTEPS": 100_000}, args.scale)
-    steps, peer_steps = members * config["TOTAL_TIMESTEPS"], members * _peers.purejaxrl_steps(config)
-    notes, contestants, devices = [], [], jax.local_devices()
-    cpu = devices[0].platform == "cpu"
-
-    def keys(turn):
-        return (jax.vmap(jax.random.key)(jax.numpy.arange(members, dtype=jax.numpy.uint32) + turn * members),)
-
-    def member(out, i):
-        return jax.tree.map(lambda x: x[i], out)
-
-    def mean_score(score):
-        return lambda out: sum(score(member(out, i)) for i in range(members)) / members
-
-    def spreads(fn, how):
-        return bench.spread(fn, how, devices if members % len(devices) == 0 else devices[:1])
-
-    if bench.usable(jf, "PPO", notes):
-        one = bench.ours(jf, "PPO", config)
-        modes = {"auto": ["map" if cpu else "vmap"], "both": ["map", "vmap"]}.get(args.population, [args.population])
-        for how in modes:
-            contestants.append(
-                bench.Contestant(
-                    f"jaxrl_fast, {how}",
-                    steps,
-                    lambda how=how: spreads(one.build(), how),
-                    keys,
-                    mean_score(lambda out: bench.final_return(out[1])),
-                    bench.env_steps,
-                )
-            )
-    try:
-        make_train = _peers.purejaxrl(args.purejaxrl, "ppo")
-        for how in ["vmap", "map"] if args.spread_peer else ["vmap"]:
-            name = "PureJaxRL vmapped" if how == "vmap" else "PureJaxRL, spread our way"
-            contestants.append(
-                bench.Contestant(
-                    name,
-                    peer_steps,
-                    lambda how=how: spreads(make_train(dict(config)), how),
-                    keys,
-                    mean_score(lambda out: _peers.final_return(out["metrics"])),
-                )
-            )
-    except _peers.PeerAbsent as absent:
-        notes.append(f"peer absent, {absent}")
-    notes.append(f"{members} members of {config['TOTAL_TIMESTEPS']} steps on {len(devices)} device(s)")
-    machine = bench.machine()
-    return {"machine": machine, "notes": notes} | bench.race(contestants, args.turns)
+    config = ours.scaled(theirs.PPO_CARTPOLE | {"TOTAL_TIMESTEPS": 100_000}, args.scale)
+    notes, contestants = [], []
+    if ours.usable(jf, "PPO", notes):
+        one = ours.run(jf, "PPO", config)
+        auto = ours.population_mode()
+        for how in {"auto": [auto], "both": ["map", "vmap"]}.get(args.population, [args.population]):
+            contestants.append(ours.members(one, args.members, how, f"jaxrl_fast, {how}"))
+    for peer in theirs.purejaxrl(args.purejaxrl, "ppo", config, notes):
+        contestants.append(ours.members(peer, args.members, "vmap", "PureJaxRL vmapped"))
+        if args.spread_peer:
+            contestants.append(ours.members(peer, args.members, "map", "PureJaxRL, spread our way"))
+    notes.append(f"{args.members} members of {config['TOTAL_TIMESTEPS']} steps on {len(jax.local_devices())} device(s)")
+    return {"machine": bench.machine(), "notes": notes} | bench.race(contestants, args.turns)
 
 
 ROWS = {
-    "cartpole": lambda args: single(args, _peers.PPO_CARTPOLE),
+    "cartpole": lambda args: single(args, theirs.PPO_CARTPOLE),
     "population": population,
-    "breakout": lambda args: single(args, _peers.PPO_MINATAR),
+    "breakout": lambda args: single(args, theirs.PPO_MINATAR),
 }
 
 

@@ -20,8 +20,9 @@ import tempfile
 import time
 from pathlib import Path
 
-import _peers
+import _peer_settings as theirs
 import bench_common as bench
+import bench_ours as ours
 
 LIMIT = 300.0  # seconds that one start may take
 
@@ -48,9 +49,9 @@ def child():
             jax.config.update("jax_compilation_cache_dir", cache)
             jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
             jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-        config = _peers.PPO_CARTPOLE
+        config = theirs.PPO_CARTPOLE
         one_iteration = config["NUM_ENVS"] * config["NUM_STEPS"]
-        contestant = bench.ours(jf, "PPO", config | {"TOTAL_TIMESTEPS": one_iteration})
+        contestant = ours.run(jf, "PPO", config | {"TOTAL_TIMESTEPS": one_iteration})
         train = contestant.build()
         key = contestant.args(0)
         mark("environment, algorithm, key")

@@ -24,6 +24,11 @@ SMALL = {
     "CONTRIBUTING.md": {"100_000": "1_024", "20_000": "1_024"},
     "docs/algorithms/ppo.md": {"500_000": "2_048"},
     "docs/algorithms/dqn.md": {"500_000": "2_048"},
+    "docs/algorithms/c51.md": {"500_000": "2_048"},
+    "docs/algorithms/qr_dqn.md": {"500_000": "2_048"},
+    "docs/algorithms/iqn.md": {"500_000": "2_048"},
+    "docs/algorithms/rainbow.md": {"500_000": "2_048"},
+    "docs/algorithms/pqn.md": {"500_000": "2_048"},
 }
 SHELL = {  # the lines that are run here, without their `jaxrl-fast`, and what is added to make them small
     "CONTRIBUTING.md": {
@@ -133,13 +138,15 @@ def test_readme_has_the_two_commands():
     assert "pip install -e '.[dev]' && pytest" in shell
 
 
-@pytest.mark.parametrize("name", ["ppo", "dqn"])
+@pytest.mark.parametrize("name", ["ppo", "dqn", "c51", "qr_dqn", "iqn", "rainbow", "pqn"])
 def test_every_setting_and_metric_is_explained(name: str):
+    """On the algorithm's page, or on the one whose settings it says are its own too."""
     import dataclasses
 
     from jaxrl_fast.algorithms import algorithm_class
 
     text = (ROOT / f"docs/algorithms/{name}.md").read_text()
+    text += "".join((ROOT / f"docs/algorithms/{other}").read_text() for other in re.findall(r"\((\w+\.md)#settings\)", text))
     for field in dataclasses.fields(algorithm_class(name)):
         if field.name != "spec":
             assert f"`{field.name}`" in text, f"docs/algorithms/{name}.md does not explain {field.name}"

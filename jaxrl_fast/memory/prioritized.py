@@ -42,8 +42,10 @@ class PrioritizedMemory(Ring):
         start = (time >= self.stack - 1)[:, None] & ~store.truncated[time % self.length]
         block = self.num_steps * self.num_envs
         leaves = lambda w: (w % self.num_blocks) * block + jnp.arange(block, dtype=jnp.int32)
-        tree = sum_tree.set_at(mem.tree, leaves(w), jnp.where(start, mem.top, 0.0).reshape(block))
-        tree = sum_tree.set_at(tree, leaves(w + self.dead_blocks), jnp.zeros(block))
+        # born and dead in one write: of two in a row XLA would copy the tree between them
+        places = jnp.concatenate([leaves(w), leaves(w + self.dead_blocks)])
+        values = jnp.concatenate([jnp.where(start, mem.top, 0.0).reshape(block), jnp.zeros(block)])
+        tree = sum_tree.set_at(mem.tree, places, values)
         return Prioritized(store, tree, mem.top)
 
     def plan(self, key, n, w, clock):

@@ -37,6 +37,8 @@ def orthonormal_rows(a: jax.Array) -> jax.Array:
             x = x - (q @ x) @ q
         return q.at[i].set(x / jnp.linalg.norm(x))
 
+    if a.shape[0] == 1:  # nothing to be orthogonal to, and no loop to compile
+        return a / jnp.linalg.norm(a)
     return jax.lax.fori_loop(0, a.shape[0], row, jnp.zeros_like(a))
 
 

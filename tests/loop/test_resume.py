@@ -151,7 +151,7 @@ def test_a_population_resumes_too(tmp_path):
 
 @pytest.mark.parametrize("found", [2, 4, None])  # in an earlier row, in the same one, nowhere
 def test_a_kill_between_best_and_last_loses_no_best_agent(found, tmp_path, monkeypatch):
-    """`best` is of row 4, `last` of row 2: resumed with another horizon the rows are other ones."""
+    """`best` is of row 4, `last` of row 1: resumed with another horizon the rows are other ones."""
     scores = {2: 0.1, 4: 0.5}
     monkeypatch.setattr(programs.Programs, "evaluate", lambda self, s, rows: np.array([scores.get(rows, 0.2)]))
     run, older, seen = tmp_path / "run", tmp_path / "older", {}

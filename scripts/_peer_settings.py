@@ -1,0 +1,288 @@
+"""The peers' own settings, and their programs at those settings: functions of a key, and contestants."""
+
+from __future__ import annotations
+
+import importlib
+
+import _peers
+from _peers import legacy_make
+from bench_common import Contestant
+
+PPO_CARTPOLE = {
+    "LR": 2.5e-4,
+    "NUM_ENVS": 4,
+    "NUM_STEPS": 128,
+    "TOTAL_TIMESTEPS": 500_000,
+    "UPDATE_EPOCHS": 4,
+    "NUM_MINIBATCHES": 4,
+    "GAMMA": 0.99,
+    "GAE_LAMBDA": 0.95,
+    "CLIP_EPS": 0.2,
+    "ENT_COEF": 0.01,
+    "VF_COEF": 0.5,
+    "MAX_GRAD_NORM": 0.5,
+    "ACTIVATION": "tanh",
+    "ENV_NAME": "CartPole-v1",
+    "ANNEAL_LR": True,
+}
+PPO_MINATAR = PPO_CARTPOLE | {
+    "LR": 5e-3,
+    "NUM_ENVS": 64,
+    "NUM_MINIBATCHES": 8,
+    "TOTAL_TIMESTEPS": 1_000_000,
+    "ACTIVATION": "relu",
+    "ENV_NAME": "Breakout-MinAtar",
+}
+DQN_CARTPOLE = {
+    "NUM_ENVS": 10,
+    "BUFFER_SIZE": 10_000,
+    "BUFFER_BATCH_SIZE": 128,
+    "TOTAL_TIMESTEPS": 500_000,
+    "EPSILON_START": 1.0,
+    "EPSILON_FINISH": 0.05,
+    "EPSILON_ANNEAL_TIME": 250_000,
+    "TARGET_UPDATE_INTERVAL": 500,
+    "LR": 2.5e-4,
+    "LEARNING_STARTS": 10_000,
+    "TRAINING_INTERVAL": 10,
+    "LR_LINEAR_DECAY": False,
+    "GAMMA": 0.99,
+    "TAU": 1.0,
+    "ENV_NAME": "CartPole-v1",
+}
+REJAX_BREAKOUT = DQN_CARTPOLE | {  # its benchmark/breakout_1m.yaml
+    "NUM_ENVS": 1,
+    "BUFFER_SIZE": 100_000,
+    "BUFFER_BATCH_SIZE": 100,
+    "TOTAL_TIMESTEPS": 1_000_000,
+    "EPSILON_ANNEAL_TIME": 500_000,
+    "TARGET_UPDATE_INTERVAL": 1000,
+    "LR": 5e-4,
+    "LEARNING_STARTS": 20_000,
+    "TRAINING_INTERVAL": 1,
+    "GAMMA": 1.0,
+    "ENV_NAME": "Breakout-MinAtar",
+    "NETWORK": "cnn",
+    "HIDDEN": (128,),
+    "ACTIVATION": "tanh",
+}
+PQN_CARTPOLE = {  # purejaxql's config/alg/pqn_cartpole.yaml, its tests during training left out
+    "TOTAL_TIMESTEPS": 500_000,
+    "TOTAL_TIMESTEPS_DECAY": 500_000,
+    "NUM_ENVS": 32,
+    "NUM_STEPS": 64,
+    "EPS_START": 1.0,
+    "EPS_FINISH": 0.2,
+    "EPS_DECAY": 0.2,
+    "NUM_MINIBATCHES": 16,
+    "NUM_EPOCHS": 4,
+    "NORM_INPUT": False,
+    "HIDDEN_SIZE": 256,
+    "NUM_LAYERS": 2,
+    "NORM_TYPE": "layer_norm",
+    "LR": 1e-4,
+    "MAX_GRAD_NORM": 10,
+    "LR_LINEAR_DECAY": True,
+    "REW_SCALE": 0.1,
+    "GAMMA": 0.99,
+    "LAMBDA": 0.95,
+    "ENV_NAME": "CartPole-v1",
+    "TEST_DURING_TRAINING": False,
+    "WANDB_MODE": "disabled",
+}
+PQN_MINATAR = PQN_CARTPOLE | {  # its config/alg/pqn_minatar.yaml; HIDDEN_SIZE and NUM_LAYERS as its CNN has them
+    "TOTAL_TIMESTEPS": 10_000_000,
+    "TOTAL_TIMESTEPS_DECAY": 10_000_000,
+    "NUM_ENVS": 128,
+    "NUM_STEPS": 32,
+    "EPS_FINISH": 0.05,
+    "EPS_DECAY": 0.1,
+    "NUM_MINIBATCHES": 32,
+    "NUM_EPOCHS": 2,
+    "HIDDEN_SIZE": 128,
+    "NUM_LAYERS": 1,
+    "LR": 5e-4,
+    "REW_SCALE": 1,
+    "LAMBDA": 0.65,
+    "ENV_NAME": "Breakout-MinAtar",
+}
+
+
+def conv_torso(hidden, activation):
+    """MinAtar's network (a 3x3 convolution of 16 filters, then dense layers) as rejax wants a Q network.
+
+    Its breakout_1m.yaml asks for a ConvQNetwork, which its package does not have any more.
+    """
+    from flax import linen as nn
+    from jax import numpy as jnp
+
+    class ConvQNetwork(nn.Module):
+        action_dim: int
+
+        @nn.compact
+        def __call__(self, obs):
+            x = activation(nn.Conv(16, (3, 3), padding="VALID")(obs)).reshape((obs.shape[0], -1))
+            for width in hidden:
+                x = activation(nn.Dense(width)(x))
+            return nn.Dense(self.action_dim)(x)
+
+        def take(self, obs, action):
+            return jnp.take_along_axis(self(obs), action[:, None], axis=1).squeeze(1)
+
+    return ConvQNetwork
+
+
+def rejax_dqn(package, config, evaluate=False):
+    """rejax's DQN at the settings of PureJaxRL's `config`, as `key -> (state, evaluations)`.
+
+    The evaluations that rejax always runs are left out unless asked for (then: 11 over the run, 128 episodes each).
+    """
+    from flax import linen as nn
+
+    networks = importlib.import_module("rejax.networks")
+    total = config["TOTAL_TIMESTEPS"]
+    env, params = legacy_make(config["ENV_NAME"])
+    algo = package.get_algo("dqn").create(
+        env=env,
+        env_params=params,
+        num_envs=config["NUM_ENVS"],
+        num_epochs=1,
+        buffer_size=config["BUFFER_SIZE"],
+        fill_buffer=config["LEARNING_STARTS"],
+        batch_size=config["BUFFER_BATCH_SIZE"],
+        learning_rate=config["LR"],
+        gamma=config["GAMMA"],
+        total_timesteps=total,
+        target_update_freq=config["TARGET_UPDATE_INTERVAL"],
+        polyak=1.0 - config["TAU"],
+        eps_start=config["EPSILON_START"],
+        eps_end=config["EPSILON_FINISH"],
+        exploration_fraction=config["EPSILON_ANNEAL_TIME"] / total,
+        ddqn=False,
+        eval_freq=total // 10 if evaluate else total,
+        skip_initial_evaluation=not evaluate,
+    )
+    hidden, activation = config.get("HIDDEN", (120, 84)), getattr(nn, config.get("ACTIVATION", "relu"))
+    actions = env.action_space(params).n
+    if config.get("NETWORK") == "cnn":
+        agent = networks.EpsilonGreedyPolicy(conv_torso(hidden, activation))(action_dim=actions)
+    else:
+        agent = networks.EpsilonGreedyPolicy(networks.DiscreteQNetwork)(
+            hidden_layer_sizes=hidden, action_dim=actions, activation=activation
+        )
+    algo = algo.replace(agent=agent)
+    if not evaluate:
+        algo = algo.replace(eval_callback=lambda algo, state, key: ())
+    return lambda key: algo.train(key)
+
+
+def rejax_ppo(package, config):
+    """rejax's PPO at the settings of PureJaxRL's `config` (constant learning rate, an Adam for each network)."""
+    total = config["TOTAL_TIMESTEPS"]
+    env, params = legacy_make(config["ENV_NAME"])
+    algo = package.get_algo("ppo").create(
+        env=env,
+        env_params=params,
+        agent_kwargs={"activation": config["ACTIVATION"]},
+        num_envs=config["NUM_ENVS"],
+        num_steps=config["NUM_STEPS"],
+        num_epochs=config["UPDATE_EPOCHS"],
+        num_minibatches=config["NUM_MINIBATCHES"],
+        learning_rate=config["LR"],
+        gamma=config["GAMMA"],
+        gae_lambda=config["GAE_LAMBDA"],
+        clip_eps=config["CLIP_EPS"],
+        ent_coef=config["ENT_COEF"],
+        vf_coef=config["VF_COEF"],
+        max_grad_norm=config["MAX_GRAD_NORM"],
+        total_timesteps=total,
+        eval_freq=total,
+        skip_initial_evaluation=True,
+    )
+    algo = algo.replace(eval_callback=lambda algo, state, key: ())
+    return lambda key: algo.train(key)
+
+
+def episode_returns(metrics):
+    """Returns of PureJaxRL's finished episodes of one run, in order of time (from the `metrics` of its PPO)."""
+    import numpy as np
+
+    done = np.asarray(metrics["returned_episode"]).reshape(-1)
+    return np.asarray(metrics["returned_episode_returns"]).reshape(-1)[done]
+
+
+def purejaxrl_steps(config):
+    """Environment steps that PureJaxRL takes: whole iterations, rounded down."""
+    rollout = config["NUM_ENVS"] * config.get("NUM_STEPS", 1)
+    return config["TOTAL_TIMESTEPS"] // rollout * rollout
+
+
+def final_return(metrics, part=0.1):
+    """Mean return of the last tenth of a run of PureJaxRL or purejaxql: of its episodes (PPO), or of its iterations."""
+    import numpy as np
+
+    if "td_loss" in metrics:  # purejaxql's, means over the rollout
+        returns = np.asarray(metrics["returned_episode_returns"]).reshape(-1)
+    elif "returned_episode" in metrics:
+        returns = episode_returns(metrics)
+    else:
+        returns = np.asarray(metrics["returns"]).reshape(-1)
+    return float(np.mean(returns[-max(1, int(len(returns) * part)) :])) if len(returns) else float("nan")
+
+
+# Contestants ---------------------------------------------------------------------------------------------------------
+
+
+def typed_key(turn):
+    import jax
+
+    return (jax.random.key(turn),)
+
+
+def old_key(turn):
+    import jax
+
+    return (jax.random.PRNGKey(turn),)
+
+
+def present(notes, load):
+    """`[load()]`, or [] and a note where the peer is absent."""
+    try:
+        return [load()]
+    except _peers.PeerAbsent as absent:
+        notes.append(f"peer absent, {absent}")
+        return []
+
+
+def purejaxrl(path, program, config, notes):
+    """PureJaxRL's `ppo` or `dqn` at `config`, one run; [] and a note where it is absent."""
+
+    def load():
+        make_train = _peers.purejaxrl(path, program)
+        steps = purejaxrl_steps(config) if program == "ppo" else config["TOTAL_TIMESTEPS"]
+        score = lambda out: final_return(out["metrics"])
+        return Contestant("PureJaxRL", steps, lambda: make_train(dict(config)), typed_key, score)
+
+    return present(notes, load)
+
+
+def rejax(path, algorithm, config, notes):
+    """rejax's PPO or DQN at `config`, one run; [] and a note where it is absent."""
+
+    def load():
+        package = _peers.rejax(path)
+        build = {"ppo": rejax_ppo, "dqn": rejax_dqn}[algorithm]
+        return Contestant("rejax", config["TOTAL_TIMESTEPS"], lambda: build(package, config), typed_key)
+
+    return present(notes, load)
+
+
+def purejaxql(path, program, config, notes):
+    """purejaxql's PQN at `config`, one run; [] and a note where it is absent."""
+
+    def load():
+        make_train = _peers.purejaxql(path, program)
+        build = lambda: make_train(dict(config))
+        return Contestant("purejaxql", purejaxrl_steps(config), build, old_key, lambda out: final_return(out["metrics"]))
+
+    return present(notes, load)
