@@ -43,6 +43,7 @@ _NAMES = {
     "make_train": "iterate",
     "evaluate": "evaluate",
     "train": "train",
+    "plan": "plan",
     "resume": "load",
     "load": "load",
     "Agent": "load",
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     from jaxrl_fast.fields import setting
     from jaxrl_fast.iterate import make_train
     from jaxrl_fast.load import Agent, load, resume
+    from jaxrl_fast.plan import plan
     from jaxrl_fast.presets import preset
     from jaxrl_fast.sinks import Row, Sink
     from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete

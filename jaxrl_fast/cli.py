@@ -1,4 +1,4 @@
-"""The command `jaxrl-fast`: train, eval, plot, list. Bad input ends in one short line, exit code 2, nothing written.
+"""The command `jaxrl-fast`: train, plan, eval, plot, list. Bad input ends in one short line, exit code 2, nothing written.
 
 Other exit codes: 1 a run that failed, 3 a value that is no longer finite, 130 and 143 Ctrl-C and SIGTERM.
 JAXRL_FAST_DEBUG=1 shows the traceback of whatever ended the command.
@@ -26,6 +26,7 @@ Reinforcement learning where the whole training run is one XLA program.
   train ALGO ENV [flags]           train, and write a run directory
   train --config FILE [flags]      repeat a run from its config.json; flags override
   train --resume RUN [flags]       go on with a run from its last checkpoint
+  plan ALGO ENV [flags]            what such a run takes of the device's memory
   eval RUN [flags]                 play episodes with a trained agent
   plot RUN [RUN ...] [flags]       draw the learning curves of runs into one picture
   list                             algorithms, environments, presets
@@ -84,7 +85,9 @@ def _plain_warnings() -> Iterator[None]:
 
 
 def _dispatch(argv: list[str]) -> None:
-    commands: dict[str, Callable[[list[str]], None]] = {"train": _train, "eval": _eval, "plot": _plot, "list": _list}
+    commands: dict[str, Callable[[list[str]], None]] = {
+        "train": _train, "plan": _plan, "eval": _eval, "plot": _plot, "list": _list,
+    }  # fmt: skip
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(HELP, end="")
     elif argv[0] in ("-V", "--version"):
@@ -113,17 +116,30 @@ def _train(argv: list[str]) -> None:
     argv = _wandb_project(argv)
     if any(a.partition("=")[0] == "--resume" for a in argv):
         return _resume(argv)
-    from jaxrl_fast import config as configs
-    from jaxrl_fast.cli_train import describe_train, new_run
+    from jaxrl_fast.cli_train import new_run
 
-    (names, flags), file = positionals(argv, 2, ("--tensorboard", "--preset")), peek(argv, "--config")
+    new_run(*_describe(argv, "train", ("--tensorboard", "--preset"), OUTPUT))
+
+
+def _plan(argv: list[str]) -> None:
+    from jaxrl_fast.cli_plan import COMPILE, print_plan
+
+    print_plan(*_describe(argv, "plan", ("--compile", "--preset"), (COMPILE,), leave=("out", "resume")))
+
+
+def _describe(argv: list[str], command: str, switches: Sequence[str], more: Sequence[Option], leave=()) -> tuple:
+    """What a command line for a new run is about, and its flags that are given."""
+    from jaxrl_fast import config as configs
+    from jaxrl_fast.cli_train import describe_train
+
+    (names, flags), file = positionals(argv, 2, switches), peek(argv, "--config")
     content = configs.read_config(file[-1]) if file else None
     _spread(peek(argv, "--seeds"), content)
     for module in peek(argv, "--import"):
         configs.import_user_module(module)
-    plan = describe_train(names, flags, file[-1] if file else None)
-    given = parse(plan.prog, plan.description, [*plan.options, IMPORT, *OUTPUT], flags)
-    new_run(plan, given)
+    plan = describe_train(names, flags, file[-1] if file else None, command)
+    options = [o for o in plan.options if o.name not in leave or o.group]
+    return plan, parse(plan.prog, plan.description, [*options, IMPORT, *more], flags)
 
 
 def _resume(argv: list[str]) -> None:

@@ -66,10 +66,10 @@ class Plan:
     about: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def describe_train(names: list[str], flags: list[str], file: str | None) -> Plan:
+def describe_train(names: list[str], flags: list[str], file: str | None, command: str = "train") -> Plan:
     """Find algorithm and environment, their settings, and where defaults come from: class, preset or config.json."""
     asks_help = any(f in ("-h", "--help") for f in flags)
-    prog = " ".join(["jaxrl-fast train", *names])
+    prog = " ".join([f"jaxrl-fast {command}", *names])
     late = "; both come before --algo. and --env. flags" if any(f.startswith(("--algo.", "--env.")) for f in flags) else ""
     if file is not None:
         if names:
@@ -85,7 +85,7 @@ def describe_train(names: list[str], flags: list[str], file: str | None) -> Plan
         plan.about = {k: content[k] for k in ("preset", "imports") if k in content}
     elif len(names) == 2 or asks_help:
         cls = algorithm_class(names[0]) if names else None
-        plan = Plan(prog, _overview(cls, names), [], cls, names[1] if len(names) == 2 else None)
+        plan = Plan(prog, _overview(cls, names, command), [], cls, names[1] if len(names) == 2 else None)
         found = presets.find_preset(*names) if len(names) == 2 and "--no-preset" not in flags else None
         if found:
             plan.algo, plan.run, plan.env = dict(found.algo), dict(found.run), dict(found.env)
@@ -94,18 +94,18 @@ def describe_train(names: list[str], flags: list[str], file: str | None) -> Plan
             plan.source = "defaults"
     elif len(names) == 1:
         algorithm_class(names[0])
-        raise UserError(f"train needs an environment too: {prog} CartPole-v1; `jaxrl-fast list` shows them{late}")
+        raise UserError(f"{command} needs an environment too: {prog} CartPole-v1; `jaxrl-fast list` shows them{late}")
     else:
-        raise UserError(f"train needs an algorithm and an environment: jaxrl-fast train ppo CartPole-v1{late}")
+        raise UserError(f"{command} needs an algorithm and an environment: jaxrl-fast {command} ppo CartPole-v1{late}")
     plan.options = _run_options(plan) + _algorithm_options(plan) + _environment_options(plan)
     return plan
 
 
-def _overview(cls: type | None, names: list[str]) -> str:
+def _overview(cls: type | None, names: list[str], command: str) -> str:
     if len(names) == 2:
         return (cls.__doc__ or "").strip()
     known = ", ".join(list(registry.list_environments())[:12])
-    return (
+    text = (
         f"jaxrl-fast train ALGO ENV [flags]\n\nalgorithms: {', '.join(list_algorithms())}\n"
         f"environments: {known}, ... (all: jaxrl-fast list)\n\n"
         "examples:\n  jaxrl-fast train ppo CartPole-v1\n"
@@ -113,6 +113,7 @@ def _overview(cls: type | None, names: list[str]) -> str:
         "  jaxrl-fast train dqn Breakout-MinAtar --env.sticky-actions 0.1 --out runs/breakout\n\n"
         "With ALGO and ENV, --help also shows the flags of both: jaxrl-fast train ppo CartPole-v1 --help"
     )
+    return text if command == "train" else text.replace("fast train", f"fast {command}").replace(" --out runs/breakout", "")
 
 
 def _hint(plan: Plan, found: dict[str, Any], name: str, default: Any, otherwise: str = "") -> str:
@@ -162,11 +163,8 @@ def _environment_options(plan: Plan) -> list[Option]:
     return options
 
 
-def new_run(plan: Plan, given: dict[str, Any]) -> None:
-    """Train with what the flags say on top of the plan."""
-    from jaxrl_fast.rundir import check_free
-    from jaxrl_fast.train import train
-
+def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfig]:
+    """Algorithm, environment and settings of the run: what the flags say on top of the plan."""
     picked = {g: {k.partition(".")[2]: v for k, v in given.items() if k.startswith(g + ".")} for g in ("algo", "env")}
     for option in plan.options:
         if option.hint == "required" and option.key not in given:
@@ -176,9 +174,17 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
     if env is None or picked["env"]:
         env = registry.make(plan.environment, **plan.env | picked["env"])
     names = {f.name for f in dataclasses.fields(RunConfig)}
-    run = plan.run | {k: v for k, v in given.items() if k in names}
-    config = RunConfig(**run)
+    config = RunConfig(**plan.run | {k: v for k, v in given.items() if k in names})
     plan_grid(algo.bind(env.spec), config)
+    return algo, env, config
+
+
+def new_run(plan: Plan, given: dict[str, Any]) -> None:
+    """Train with what the flags say on top of the plan."""
+    from jaxrl_fast.rundir import check_free
+    from jaxrl_fast.train import train
+
+    algo, env, config = resolve(plan, given)
     about = dict(plan.about)
     imports = (*about.get("imports", ()), *given.get("import", ()))
     if imports:
@@ -186,7 +192,8 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
     name = plan.environment or env.spec.name
     out = Path(given["out"]) if "out" in given else _free_directory(algo.name, name, config.seed)
     check_free(out)
-    settings = {"algorithm": algo.name, "environment": name, "run": dataclasses.asdict(config)} | about
+    run = dataclasses.asdict(config)
+    settings = {"algorithm": algo.name, "environment": name, "run": run} | about
     sinks = wandb_sink(given.get("wandb"), out, settings)
     print(f"{algo.name} on {name}: {plan.source}")
     print(f"run directory: {out}", flush=True)

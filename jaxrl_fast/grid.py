@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int
+
+ROWS = 64  # log rows that fit a chunk; how many it really runs is an argument, so one program serves every chunk
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +48,15 @@ class RunConfig:
                 raise ConfigError("target_return", self.target_return, "None where eval_every = 0: evaluations test it")
         check_float("checkpoint_minutes", self.checkpoint_minutes, 0, open_low=True)
         check_float("chunk_seconds", self.chunk_seconds, 0, open_low=True)
+
+
+def run_config(total_steps: int, settings: dict[str, Any]) -> RunConfig:
+    """From keyword settings; refuses what is none, with the names of those that are."""
+    known = {f.name for f in dataclasses.fields(RunConfig)}
+    for name, value in settings.items():
+        if name not in known:
+            raise ConfigError(name, value, f"a setting of train: {', '.join(sorted(known))}")
+    return RunConfig(total_steps=total_steps, **settings)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,6 +18,17 @@ class Preset(NamedTuple):
     env: dict[str, Any] = {}
 
 
+# Classic control: little replay, many updates. What the distributional ones add to DQN's settings stands beside them.
+_CLASSIC = dict(num_envs=8, updates_per_iteration=2, batch_size=64, learning_starts=1000, learning_rate=1e-3,
+                anneal_learning_rate=True, epsilon_end=0.04, epsilon_fraction=0.2)  # fmt: skip
+_NO_EPSILON = dict(epsilon_start=0.0, epsilon_end=0.0)
+_MINATAR = dict(num_envs=8, num_steps=1, updates_per_iteration=2, batch_size=32, buffer_size=100_000,
+                learning_starts=5_000, learning_rate=2.5e-4, adam_epsilon=3.125e-4, target_period=250,
+                epsilon_end=0.05, epsilon_fraction=0.1, network="mlp", hidden=(128,))  # fmt: skip
+
+_PPO_MINATAR = dict(num_envs=64, num_steps=128, num_epochs=4, num_minibatches=8, learning_rate=5e-3, network="mlp",
+                    activation="relu")  # fmt: skip
+
 # (algorithm, pattern of environment names) -> preset; the first match counts.
 PRESETS: dict[tuple[str, str], Preset] = {
     ("ppo", "CartPole-v1"): Preset(
@@ -50,29 +61,56 @@ PRESETS: dict[tuple[str, str], Preset] = {
              entropy_coefficient=0.0, clip_value=False, normalize_observations=True),
         dict(total_steps=500_000),
     ),  # fmt: skip
-    ("dqn", "CartPole-v1"): Preset(
-        "dqn/CartPole-v1",
-        dict(num_envs=8, updates_per_iteration=2, batch_size=64, learning_starts=1000, learning_rate=1e-3,
-             anneal_learning_rate=True, epsilon_end=0.04, epsilon_fraction=0.2, huber=False),
-        dict(total_steps=100_000),
+    ("dqn", "CartPole-v1"): Preset("dqn/CartPole-v1", _CLASSIC, dict(total_steps=100_000)),
+    ("dqn", "Acrobot-v1"): Preset("dqn/Acrobot-v1", _CLASSIC, dict(total_steps=100_000)),
+    ("c51", "CartPole-v1"): Preset("c51/CartPole-v1", _CLASSIC | dict(v_min=0.0, v_max=100.0), dict(total_steps=100_000)),
+    ("c51", "Acrobot-v1"): Preset("c51/Acrobot-v1", _CLASSIC | dict(v_min=-100.0, v_max=0.0), dict(total_steps=100_000)),
+    ("qr_dqn", "CartPole-v1"): Preset("qr_dqn/CartPole-v1", _CLASSIC, dict(total_steps=100_000)),
+    ("qr_dqn", "Acrobot-v1"): Preset("qr_dqn/Acrobot-v1", _CLASSIC, dict(total_steps=100_000)),
+    ("iqn", "CartPole-v1"): Preset("iqn/CartPole-v1", _CLASSIC, dict(total_steps=100_000)),
+    ("iqn", "Acrobot-v1"): Preset("iqn/Acrobot-v1", _CLASSIC, dict(total_steps=100_000)),
+    ("rainbow", "CartPole-v1"): Preset(
+        "rainbow/CartPole-v1", _CLASSIC | _NO_EPSILON | dict(v_min=0.0, v_max=100.0), dict(total_steps=100_000)
+    ),
+    ("rainbow", "Acrobot-v1"): Preset(
+        "rainbow/Acrobot-v1", _CLASSIC | _NO_EPSILON | dict(v_min=-100.0, v_max=0.0), dict(total_steps=100_000)
+    ),
+    ("pqn", "CartPole-v1"): Preset(
+        "pqn/CartPole-v1",
+        dict(num_envs=32, num_steps=64, num_epochs=4, num_minibatches=16, learning_rate=5e-4, return_lambda=0.95,
+             epsilon_end=0.05, epsilon_fraction=0.2),
+        dict(total_steps=500_000),
     ),  # fmt: skip
-    ("dqn", "Acrobot-v1"): Preset(
-        "dqn/Acrobot-v1",
-        dict(num_envs=8, updates_per_iteration=2, batch_size=64, learning_starts=1000, learning_rate=1e-3,
-             anneal_learning_rate=True, epsilon_end=0.04, epsilon_fraction=0.2, huber=False),
-        dict(total_steps=100_000),
+    ("pqn", "Acrobot-v1"): Preset(
+        "pqn/Acrobot-v1",
+        dict(num_envs=32, num_steps=64, num_epochs=4, num_minibatches=16, learning_rate=5e-4, return_lambda=0.95,
+             epsilon_end=0.05, epsilon_fraction=0.2),
+        dict(total_steps=500_000),
     ),  # fmt: skip
-    ("ppo", "*-MinAtar"): Preset(  # an MLP and a large step: at 1e-3 Breakout stops at 6 to 11
-        "ppo/*-MinAtar",
-        dict(num_envs=64, num_steps=128, num_epochs=4, num_minibatches=8, learning_rate=5e-3, network="mlp",
-             activation="relu"),
+    ("ppo", "Breakout-MinAtar"): Preset(
+        "ppo/Breakout-MinAtar",
+        _PPO_MINATAR | dict(hidden=(256, 128), shared_torso=True, gae_lambda=0.8, entropy_coefficient=0.03),
         dict(total_steps=1_000_000),
-    ),  # fmt: skip
-    ("dqn", "*-MinAtar"): Preset(
-        "dqn/*-MinAtar",
-        dict(num_envs=8, num_steps=1, updates_per_iteration=2, batch_size=32, buffer_size=100_000,
-             learning_starts=5_000, learning_rate=2.5e-4, adam_epsilon=3.125e-4, target_period=250,
-             epsilon_end=0.05, epsilon_fraction=0.1, huber=True, network="mlp", hidden=(128,)),
+    ),
+    ("ppo", "Asterix-MinAtar"): Preset(  # a long lambda leaves it at 2
+        "ppo/Asterix-MinAtar",
+        _PPO_MINATAR | dict(hidden=(256,), shared_torso=True, gae_lambda=0.65),
+        dict(total_steps=1_000_000),
+    ),
+    ("ppo", "*-MinAtar"): Preset(
+        "ppo/*-MinAtar",
+        _PPO_MINATAR | dict(hidden=(256,), shared_torso=True, gae_lambda=0.8),
+        dict(total_steps=1_000_000),
+    ),
+    ("dqn", "*-MinAtar"): Preset("dqn/*-MinAtar", _MINATAR | dict(huber=True), dict(total_steps=1_000_000)),
+    ("qr_dqn", "*-MinAtar"): Preset("qr_dqn/*-MinAtar", _MINATAR, dict(total_steps=1_000_000)),
+    ("iqn", "*-MinAtar"): Preset("iqn/*-MinAtar", _MINATAR, dict(total_steps=1_000_000)),
+    ("c51", "*-MinAtar"): Preset("c51/*-MinAtar", _MINATAR, dict(total_steps=1_000_000)),
+    ("rainbow", "*-MinAtar"): Preset("rainbow/*-MinAtar", _MINATAR | _NO_EPSILON, dict(total_steps=1_000_000)),
+    ("pqn", "*-MinAtar"): Preset(  # the settings of Gallici et al. 2024
+        "pqn/*-MinAtar",
+        dict(num_envs=128, num_steps=32, num_epochs=2, num_minibatches=32, learning_rate=5e-4, epsilon_end=0.05,
+             epsilon_fraction=0.1, return_lambda=0.65, network="cnn", hidden=(128,)),
         dict(total_steps=1_000_000),
     ),  # fmt: skip
 }

@@ -10,15 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast import iterate, random, runtime, tree
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast import iterate, random, tree
 from jaxrl_fast.evaluate import evaluate
-from jaxrl_fast.grid import Grid, RunConfig
+from jaxrl_fast.grid import ROWS, Grid, RunConfig
 from jaxrl_fast.iterate import Run
+from jaxrl_fast.plan import memory_plan
 from jaxrl_fast.population import Population
 from jaxrl_fast.types import RunState
-
-ROWS = 64  # log rows that fit a chunk; how many it really runs is an argument, so one program serves every chunk
 
 
 def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array, row: int):
@@ -61,14 +59,14 @@ class Programs:
     def compile(self, keys: jax.Array) -> None:
         """Compile side by side what the first updates need, and the evaluation after it, while they run.
 
-        Raises ConfigError where the state, and the snapshot of it that a checkpoint takes, cannot fit the device.
+        Raises ConfigError where the run cannot fit the device (`plan.py`), with what would.
         """
         began = time.perf_counter()
+        memory_plan(self.run, self.population, self.config).check()
         traced = self._init.trace(self.run, keys)
         state = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self.population.sharding), traced.out_info
         )
-        self._check_memory(state)
         zero = self._scalar(0)
         self._start("init", lambda: traced.lower().compile())
         if self.grid.warmup:
@@ -82,18 +80,9 @@ class Programs:
         """In the background; two at a time, in the order in which they are needed. XLA compiles without the GIL."""
         self._jobs[name] = self._pool.submit(compile)
 
-    def _check_memory(self, state: RunState) -> None:
-        devices = self.population.devices
-        shared = devices[0].platform == "cpu"  # all host devices have one memory
-        need = 2 * tree.nbytes(state) // (1 if shared else len(devices))
-        have = runtime.device_memory(devices[0])
-        if have is not None and need > have:
-            gib = 2.0**30
-            raise ConfigError(
-                "memory", f"{need / gib:.1f} GiB",
-                f"the run's state and its snapshot must fit the {have / gib:.1f} GiB of {devices[0].device_kind}: "
-                "lower buffer_size, hidden, num_envs, num_steps or seeds",
-            )  # fmt: skip
+    def memory_analysis(self) -> dict[str, Any]:
+        """XLA's own sizes of what `compile` has started, by program, for one device; waits for the compiler."""
+        return {name: job.result().memory_analysis() for name, job in self._jobs.items()}
 
     def _call(self, name: str, fn: Any, *args: Any) -> Any:
         if name not in self._compiled:

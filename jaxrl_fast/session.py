@@ -114,8 +114,8 @@ def not_finite(s: Session, rows: list[Row], finite: Any) -> str | None:
     flags = True if finite is None else s.population.members(finite)
     if message is None and not np.all(flags):
         member = int(np.argmin(flags))
-        seed = s.config.seed + member
-        message = f"agent parameters are not finite at {rows[-1].env_steps:,} environment steps in member {member} (seed {seed})"
+        where = f"at {rows[-1].env_steps:,} environment steps in member {member} (seed {s.config.seed + member})"
+        message = f"agent parameters or priorities are not finite {where}"
     return message
 
 

@@ -21,8 +21,8 @@ from jaxrl_fast import runtime, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.checkpoint import Checkpoints
 from jaxrl_fast.envs.api import Env
-from jaxrl_fast.errors import ConfigError, NonFiniteError
-from jaxrl_fast.grid import RunConfig, plan_grid
+from jaxrl_fast.errors import NonFiniteError
+from jaxrl_fast.grid import plan_grid, run_config
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.population import plan_population, spread
 from jaxrl_fast.programs import ROWS, Programs
@@ -52,11 +52,7 @@ def train(
     hooks: `hook(session, rows)` after every chunk.  sinks: see `jaxrl_fast.sinks`; closed at the end.
     Raises ConfigError for bad settings, NonFiniteError when a metric or a parameter is no longer finite.
     """
-    known = {f.name for f in dataclasses.fields(RunConfig)}
-    for name, value in settings.items():
-        if name not in known:
-            raise ConfigError(name, value, f"a setting of train: {', '.join(sorted(known))}")
-    config = RunConfig(total_steps=total_steps, **settings)
+    config = run_config(total_steps, settings)
     if config.horizon is None:
         config = dataclasses.replace(config, horizon=config.total_steps)
     spread(config.seeds, config.population)

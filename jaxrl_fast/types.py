@@ -85,6 +85,31 @@ class Window(NamedTuple):
     weight: jax.Array  # float32 [b]: importance weight; 0 for a window that would start on a truncated row
 
 
+@dataclasses.dataclass(frozen=True)
+class Sequence:
+    """A replay memory's answer for a recurrent learner: M = sequence length + n_step rows in a row, whatever ends in them.
+
+    An episode's end does not cut it: unroll from `carry` over all M rows, with a fresh carry before the rows of
+    `reset`. Learn from the rows of `use`. The return of one of them runs over at most n_step rows on: up to and with
+    a termination (no bootstrap), up to but without a truncated row (bootstrap from its own observation).
+    """
+
+    steps: PyTree  # rows [M, b, ...] with obs as the agent saw them, terminated and truncated
+    carry: PyTree  # [b, ...] with which steps[0] was acted
+    use: jax.Array  # bool [M, b]: not for burn-in, for the last n_step rows (they are there for targets), or where truncated
+    weight: jax.Array  # float32 [b]: importance weight; 0 for a sequence without any row to use
+    burn_in: int  # static: the first rows, which only bring the carry up to date
+
+    @property
+    def reset(self) -> jax.Array:
+        """bool [M, b]: an episode starts at the row. Never at the first, whose carry is given."""
+        done = self.steps.terminated | self.steps.truncated
+        return jnp.concatenate([jnp.zeros_like(done[:1]), done[:-1]])
+
+
+jax.tree_util.register_dataclass(Sequence, ["steps", "carry", "use", "weight"], ["burn_in"])
+
+
 class Clock(NamedTuple):
     """Where the run stands. Never batched over the population, so `cond` on it stays a real branch."""
 

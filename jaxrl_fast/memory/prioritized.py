@@ -19,6 +19,15 @@ class Prioritized(NamedTuple):
     top: jax.Array  # float32: the largest priority seen, which new rows get
 
 
+def sample(tree: sum_tree.Tree, uniform: jax.Array, beta: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Leaves drawn by priority, one from each of [b] equal strata, and their weights; 0 where nothing can be drawn."""
+    stratum = (jnp.arange(uniform.shape[0], dtype=jnp.float32) + uniform) / uniform.shape[0]
+    leaf, priority = sum_tree.find(tree, stratum * sum_tree.total(tree))
+    real = priority > 0  # all are, unless nothing at all can be sampled
+    least = jnp.min(jnp.where(real, priority, jnp.inf))
+    return leaf, jnp.where(real, (least / jnp.where(real, priority, 1.0)) ** beta, 0.0)  # N and the sum cancel
+
+
 @dataclasses.dataclass(frozen=True)
 class PrioritizedMemory(Ring):
     """A window's chance is its priority (|error| + epsilon)^alpha over their sum; its weight (N p)^-beta / max.
@@ -42,22 +51,19 @@ class PrioritizedMemory(Ring):
         start = (time >= self.stack - 1)[:, None] & ~store.truncated[time % self.length]
         block = self.num_steps * self.num_envs
         leaves = lambda w: (w % self.num_blocks) * block + jnp.arange(block, dtype=jnp.int32)
-        tree = sum_tree.set_at(mem.tree, leaves(w), jnp.where(start, mem.top, 0.0).reshape(block))
-        tree = sum_tree.set_at(tree, leaves(w + self.dead_blocks), jnp.zeros(block))
+        # born and dead in one write: of two in a row XLA would copy the tree between them
+        places = jnp.concatenate([leaves(w), leaves(w + self.dead_blocks)])
+        values = jnp.concatenate([jnp.where(start, mem.top, 0.0).reshape(block), jnp.zeros(block)])
+        tree = sum_tree.set_at(mem.tree, places, values)
         return Prioritized(store, tree, mem.top)
 
     def plan(self, key, n, w, clock):
         return random.uniform(key, (n, self.batch_size)), jnp.broadcast_to(clock.anneal(self.beta, 1.0), (n,))
 
     def fetch(self, mem, x):
-        uniform, beta = x
-        stratum = (jnp.arange(self.batch_size, dtype=jnp.float32) + uniform) / self.batch_size
-        leaf, priority = sum_tree.find(mem.tree, stratum * sum_tree.total(mem.tree))
+        leaf, weight = sample(mem.tree, *x)
         row = (leaf // self.num_envs - self.n_step) % self.length
         window = gather_windows(mem.rows, row, leaf % self.num_envs, self.n_step, self.stack)
-        real = priority > 0  # all are, unless nothing at all can be sampled
-        least = jnp.min(jnp.where(real, priority, jnp.inf))
-        weight = jnp.where(real, (least / jnp.where(real, priority, 1.0)) ** beta, 0.0)  # N and the sum cancel
         return window._replace(weight=window.weight * weight), leaf
 
     def feedback(self, mem, handle, priority):

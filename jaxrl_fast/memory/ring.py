@@ -67,12 +67,13 @@ class Ring(Memory):
         return self.num_blocks * self.num_steps
 
     def init(self, rows):
-        return jax.tree.map(lambda x: jnp.zeros((self.length, *x.shape[1:]), x.dtype), rows)
+        # by the leaf's own rows a block: a leaf may hold fewer than `num_steps` (see `SequenceMemory`)
+        return jax.tree.map(lambda x: jnp.zeros((self.num_blocks * x.shape[0], *x.shape[1:]), x.dtype), rows)
 
     def add(self, mem, rows, w):
         def write(mem, rows, w):
-            start = (w % self.num_blocks) * self.num_steps
-            put = lambda m, r: jax.lax.dynamic_update_slice_in_dim(m, r.astype(m.dtype), start, 0)
+            slot = w % self.num_blocks
+            put = lambda m, r: jax.lax.dynamic_update_slice_in_dim(m, r.astype(m.dtype), slot * r.shape[0], 0)
             return jax.tree.map(put, mem, rows)
 
         def write_apart(mem, rows, w):

@@ -1,5 +1,6 @@
-"""What a user needs to test an environment of their own: `check_env(env)`."""
+"""What a user needs to test an environment or a memory of their own: `check_env(env)`, `check_memory(memory)`."""
 
 from jaxrl_fast.testing.conformance import Report, check_env
+from jaxrl_fast.testing.memory import MemoryReport, check_memory
 
-__all__ = ["Report", "check_env"]
+__all__ = ["MemoryReport", "Report", "check_env", "check_memory"]

@@ -61,7 +61,7 @@ def check_env(
     _check_types(env, spec, num_envs)
     run, swapped = _play_twice(env, key, num_envs, num_steps)
     _check_lanes(run, swapped)
-    seen = jax.tree.map(lambda x: np.asarray(_data(x)), run)
+    seen = jax.tree.map(lambda x: np.asarray(as_data(x)), run)
     return _judge(spec, seen, num_envs, num_steps, ends_at_limit)
 
 
@@ -84,20 +84,20 @@ def _check_spec(env: Env) -> EnvSpec:
     return spec
 
 
-def _describe(x: Any) -> str:
+def describe(x: Any) -> str:
     return f"{x.dtype}{list(x.shape)}"
 
 
-def _require_equal(property_: str, got: Any, want: Any) -> None:
+def require_equal(property_: str, got: Any, want: Any) -> None:
     """The same tree structure, shapes and dtypes."""
     a, b = jax.tree.structure(got), jax.tree.structure(want)
     assert a == b, f"{property_}: the tree is {a}, expected {b}"
     for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(want), strict=True):
         where = jax.tree_util.keystr(path) or "it"
-        assert (x.shape, x.dtype) == (y.shape, y.dtype), f"{property_}: {where} is {_describe(x)}, not {_describe(y)}"
+        assert (x.shape, x.dtype) == (y.shape, y.dtype), f"{property_}: {where} is {describe(x)}, not {describe(y)}"
 
 
-def _require_strong(what: str, value: Any) -> None:
+def require_strong(what: str, value: Any) -> None:
     for path, x in jax.tree_util.tree_leaves_with_path(value):
         where = f"{what}{jax.tree_util.keystr(path)}"
         assert not x.weak_type, f"weak type: {where} is weakly typed (every call would trace twice); use `tree.strong`"
@@ -109,10 +109,10 @@ def _check_types(env: Env, spec: EnvSpec, num_envs: int) -> None:
     key = jax.random.key(0)
     state, obs = jax.eval_shape(lambda k: env.init(k, num_envs), key)
     want = rollout.expected_leaves(spec.observation, num_envs)
-    _require_equal("observation of init", obs, want)
+    require_equal("observation of init", obs, want)
     noise = jax.eval_shape(lambda k: env.draw(k, 3, num_envs, jnp.int32(0)), key)
     for x in jax.tree.leaves(noise):
-        assert x.shape[:1] == (3,), f"draw: noise for 3 steps has a leaf {_describe(x)}; its first axis is time"
+        assert x.shape[:1] == (3,), f"draw: noise for 3 steps has a leaf {describe(x)}; its first axis is time"
 
     def step(key, state, obs):
         action = rollout.random_action(spec.action, obs, key, num_envs)
@@ -124,15 +124,15 @@ def _check_types(env: Env, spec: EnvSpec, num_envs: int) -> None:
         f"step: returns {jax.tree.structure(result)}, expected (state, obs, Outcome)"
     )
     new_state, new_obs, outcome = result
-    _require_equal("state after a step", new_state, state)
-    _require_equal("observation after a step", new_obs, want)
-    _require_equal("Outcome.next_obs", outcome.next_obs, want)
+    require_equal("state after a step", new_state, state)
+    require_equal("observation after a step", new_obs, want)
+    require_equal("Outcome.next_obs", outcome.next_obs, want)
     for name, dtype in (("reward", "float32"), ("terminated", "bool"), ("truncated", "bool")):
         x = getattr(outcome, name)
         right = (x.shape, str(x.dtype)) == ((num_envs,), dtype)
-        assert right, f"Outcome.{name}: {_describe(x)}, not {dtype}[{num_envs}]"
+        assert right, f"Outcome.{name}: {describe(x)}, not {dtype}[{num_envs}]"
     for what, value in (("state", state), ("obs", obs), ("state after a step", new_state), ("obs", new_obs)):
-        _require_strong(what, value)
+        require_strong(what, value)
 
 
 def _program(num_envs: int, num_steps: int) -> Any:
@@ -140,25 +140,25 @@ def _program(num_envs: int, num_steps: int) -> Any:
     return jax.jit(jax.vmap(lambda env, key: rollout.play(env, key, num_envs, num_steps), in_axes=(None, 0)))
 
 
-def _check_purity(first: Any, second: Any) -> None:
+def check_purity(first: Any, second: Any, what: str = "environment") -> None:
     """Two traces are the same program, and it neither calls back into Python nor prints."""
     texts = []
     for closed in (first, second):
-        assert not closed.effects, f"purity: the environment has side effects in the program: {closed.effects}"
+        assert not closed.effects, f"purity: the {what} has side effects in the program: {closed.effects}"
         text = re.sub(r"0x[0-9a-f]+", "", str(closed))
-        assert "callback" not in text, "purity: the environment calls back into Python from inside the program"
+        assert "callback" not in text, f"purity: the {what} calls back into Python from inside the program"
         texts.append(text)
     alike = len(first.consts) == len(second.consts) and all(
-        np.array_equal(np.asarray(_data(a)), np.asarray(_data(b)))
+        np.array_equal(np.asarray(as_data(a)), np.asarray(as_data(b)))
         for a, b in zip(first.consts, second.consts, strict=True)
     )
     assert texts[0] == texts[1] and alike, (
-        "purity: tracing the environment twice gives two programs; it draws from NumPy or Python's random, or keeps "
-        "something between calls. All randomness comes from the noise, all memory lives in the state"
+        f"purity: tracing the {what} twice gives two programs; it draws from NumPy or Python's random, or keeps "
+        "something between calls. All randomness comes from the key, all memory lives in the state"
     )
 
 
-def _data(x: Any) -> Any:
+def as_data(x: Any) -> Any:
     return jax.random.key_data(x) if jax.dtypes.issubdtype(getattr(x, "dtype", None), jax.dtypes.prng_key) else x
 
 
@@ -166,7 +166,7 @@ def _play_twice(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> tupl
     """The results of two lanes, and those of the same program with its lanes swapped."""
     keys = jax.random.split(key, 2)
     traced = _program(num_envs, num_steps).trace(env, keys)
-    _check_purity(traced.jaxpr, _program(num_envs, num_steps).trace(env, keys).jaxpr)
+    check_purity(traced.jaxpr, _program(num_envs, num_steps).trace(env, keys).jaxpr)
     # Played once, so compiled in a third of the time for code that runs slower.
     options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     compiled = traced.lower().compile(compiler_options=options)
@@ -175,7 +175,7 @@ def _play_twice(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> tupl
 
 def _check_lanes(run: Any, swapped: Any) -> None:
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(run), jax.tree.leaves(swapped), strict=True):
-        equal = np.array_equal(np.asarray(_data(a)), np.asarray(_data(b))[::-1], equal_nan=a.dtype.kind == "f")
+        equal = np.array_equal(np.asarray(as_data(a)), np.asarray(as_data(b))[::-1], equal_nan=a.dtype.kind == "f")
         assert equal, (
             f"purity: under `vmap` over a population the result {jax.tree_util.keystr(path)} of a member depends on "
             "its neighbours or on the call"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import flax.linen as nn
+import jax
 import numpy as np
 import pytest
 
@@ -122,3 +124,20 @@ def test_dqn_bootstraps_through_stacked_frames(learn):
     seen = np.stack([np.concatenate([eye[max(i - 1, 0)], eye[i]]) for i in range(4)])
     expected = 0.9 ** np.arange(3, -1, -1)
     np.testing.assert_allclose(algo.action_values(agent.params, seen).max(-1), expected, atol=0.05)
+
+
+class Flatten(nn.Module):
+    """A network as people write them: the first axis is the batch, there is no other."""
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.relu(nn.Dense(8)(x.reshape((x.shape[0], -1))))
+
+
+@pytest.mark.parametrize("cls", [jf.PPO, jf.DQN, jf.IQN, jf.PQN])
+def test_a_users_network_sees_one_batch_axis(cls):
+    common = {jf.PPO: PPO, jf.PQN: PQN}.get(cls, DQN)
+    env = jf.make("probe/truncated-only")
+    train = jf.make_train(cls(**common | {"network": Flatten()}), env, total_steps=2000, log_every=2000)
+    metrics = jax.eval_shape(train, jax.random.key(0))[1]
+    assert metrics["episode_return"].shape == metrics["env_steps"].shape

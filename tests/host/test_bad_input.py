@@ -105,7 +105,7 @@ def no_gymnax(monkeypatch):
 
 TABLE = [
     # names
-    row("unknown command", "trian ppo CartPole-v1", "command = 'trian'", "train, eval, plot, list", "mean 'train'"),
+    row("unknown command", "trian ppo CartPole-v1", "command = 'trian'", "train, plan, eval, plot, list", "mean 'train'"),
     row("unknown algorithm", "train pppo CartPole-v1", "algorithm = 'pppo'", "ppo, dqn", "did you mean 'ppo'"),
     row("unknown environment", "train ppo CartPol-v1", "environment = 'CartPol-v1'", "did you mean 'CartPole-v1'"),
     row("unknown environment of gymnax", "train ppo gymnax:Breakout", "'Breakout'", "did you mean 'Breakout-MinAtar'"),
@@ -183,7 +183,7 @@ TABLE = [
     row("clip ratio 0", f"{PPO} --algo.clip-ratio 0", "clip_ratio = 0", "(0, inf)"),
     row("epsilon above 1", f"{DQN} --algo.epsilon-end 2", "epsilon_end = 2", "[0, 1]"),
     row("support upside down", "train c51 CartPole-v1 --algo.v-min 1 --algo.v-max -1", "v_min = 1", "below v_max = -1"),
-    row("support of a point", "train rainbow CartPole-v1 --algo.v-min 10", "v_min = 10", "below v_max = 10"),
+    row("support of a point", "train rainbow CartPole-v1 --algo.v-min 100", "v_min = 100", "below v_max = 100"),
     row("support NaN", "train c51 CartPole-v1 --algo.v-max nan", "v_max = nan", "a finite number"),
     row("alpha above 1", f"{DQN} --algo.prioritized --algo.priority-exponent 1.5", "priority_exponent = 1.5", "[0, 1]"),
     row("alpha below 0", f"{DQN} --algo.prioritized --algo.priority-exponent -0.1", "priority_exponent = -0.1", "[0, 1]"),

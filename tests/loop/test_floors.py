@@ -17,9 +17,9 @@ FLOORS = [
     "returns losses distributions statistics stacking optim networks",
     "envs memory",
     "algorithms",
-    "collect grid iterate evaluate population programs testing",
+    "collect grid iterate evaluate population plan programs testing",
     "train session load config rundir checkpoint signals sinks boards jsonl terminal plots record presets "
-    "cli cli_args cli_train __main__",
+    "cli cli_args cli_plan cli_train __main__",
 ]
 FLOOR = {name: i for i, names in enumerate(FLOORS) for name in names.split()}
 FILES = {

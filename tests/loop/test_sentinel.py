@@ -82,7 +82,7 @@ def test_parameters_are_looked_at_too(chunks):
     algo = tools.BreaksItself(num_envs=4, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,), at=5)
     sink = Collects()
     with pytest.raises(
-        jf.NonFiniteError, match=r"agent parameters are not finite at 192 environment steps in member 0"
+        jf.NonFiniteError, match=r"agent parameters or priorities are not finite at 192 environment steps in member 0"
     ):
         tools.train(algo, sinks=[sink], eval_every=0)
     assert all(np.isfinite(v).all() for v in sink.rows[-1].metrics.values())  # no metric has shown it

@@ -1,0 +1,283 @@
+"""The memory plan: what a run will take of the device's memory, from shapes alone. Nothing is allocated or compiled.
+
+What XLA adds for one update (activations, gradients) is known only once the program is compiled: `temporaries`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import collect, iterate, random, runtime, tree
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.evaluate import BLOCK
+from jaxrl_fast.grid import ROWS, RunConfig, plan_grid, run_config
+from jaxrl_fast.iterate import Run
+from jaxrl_fast.population import Population, plan_population, spread
+from jaxrl_fast.types import Clock
+
+_AGENT = {"params": "parameters", "target": "target network", "opt_state": "optimizer", "moments": "statistics"}
+# What grows with a setting, for the search of one that fits.
+_GROWS = {
+    "buffer_size": ("replay",),
+    "num_envs": ("environments", "rollout", "batch"),
+    "batch_size": ("batch",),
+    "eval_episodes": ("evaluation",),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes of one member by part, and what `population` makes of them in the memory of one device.
+
+    Host devices share one memory, so on a CPU everything counts; of several accelerators each holds its own members.
+    """
+
+    name: str
+    state: dict[str, int]  # what lives from iteration to iteration, and in a checkpoint
+    agent: int  # bytes of `state` that are the agent's
+    work: dict[str, int]  # "rollout", "batch", "evaluation": while a program runs; "metrics": what a chunk returns
+    settings: int  # of the algorithm and the environment, once a device
+    population: Population
+    have: int | None  # bytes of the device, on a CPU the container's limit; None where it is not known
+    run: Run = dataclasses.field(repr=False)
+    config: RunConfig = dataclasses.field(repr=False)
+    temporaries: int | None = None  # of the compiled programs on one device, the largest
+
+    @property
+    def shared(self) -> bool:
+        return self.population.devices[0].platform == "cpu"
+
+    @property
+    def places(self) -> int:
+        """Devices that work in this memory."""
+        return len(self.population.devices) if self.shared else 1
+
+    @property
+    def members(self) -> int:
+        """Members whose state lies in this memory, padding included."""
+        return self.population.padded // len(self.population.devices) * self.places
+
+    @property
+    def at_once(self) -> int:
+        """Members that a program works on at the same time: `map` takes one after the other on each device."""
+        return self.members if self.population.mode == "vmap" else self.places
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(self.state.values())
+
+    @property
+    def arguments(self) -> int:
+        """Bytes that a chunk takes on one device: the state and the settings."""
+        return self.state_bytes * self.members // self.places + self.settings
+
+    @property
+    def results(self) -> int:
+        """Bytes that it returns there: the state, in the place of the old one, and metrics."""
+        return (self.state_bytes + self.work["metrics"]) * self.members // self.places
+
+    def resident(self) -> list[tuple[str, int, int]]:
+        """(part, bytes, how often) of what is there all the time."""
+        return [
+            *((part, size, self.members) for part, size in self.state.items()),
+            ("a checkpoint's snapshot", self.state_bytes, self.members),
+            ("best agent's snapshot", self.agent, self.members),
+            ("metrics of two chunks", 2 * self.work["metrics"], self.members),  # one is fetched while the next runs
+            ("settings", self.settings, self.places),
+        ]
+
+    def training(self) -> list[tuple[str, int, int]]:
+        """(part, bytes, how often) of what is there while a chunk runs."""
+        looped = self.population.size > 1 and self.population.mode == "map"
+        # XLA's loop over the members reads the old states and writes new ones beside them, and works on one in between
+        copies = self.members + self.at_once if looped else 0
+        return [
+            ("copy while members take turns", self.state_bytes, copies),
+            ("rollout", self.work["rollout"], self.at_once),
+            ("batch of an update", self.work["batch"], self.at_once),
+        ]
+
+    def evaluating(self) -> list[tuple[str, int, int]]:
+        return [("evaluation", self.work["evaluation"], self.at_once)]
+
+    @property
+    def need(self) -> int:
+        """Bytes in the memory of one device. Training and evaluation take turns, so the larger one counts."""
+        if self.temporaries is not None:
+            return _total(self.resident()) + self.temporaries * self.places
+        return _total(self.resident()) + max(_total(self.training()), _total(self.evaluating()))
+
+    @property
+    def fits(self) -> bool:
+        return self.have is None or self.need <= self.have
+
+    def check(self) -> None:
+        """Raises ConfigError, with the values of single settings that would do, where the run cannot fit."""
+        if self.fits:
+            return
+        found = [f"{name} = {value}" for name, value in self.remedies().items()]
+        advice = f"it would with {' or '.join(found)}" if found else "lower buffer_size, hidden, num_envs or num_steps"
+        where = self.population.devices[0].device_kind
+        raise ConfigError("memory", show(self.need), f"the run must fit the {show(self.have)} of {where}; {advice}")
+
+    def remedies(self) -> dict[str, int]:
+        """{setting: the largest value found with which the run fits}, each by itself; empty where none does."""
+        found = {name: self._largest(name) for name in ("buffer_size", "seeds", "num_envs", "batch_size")}
+        if not any(found.values()):
+            found["eval_episodes"] = self._largest("eval_episodes")
+        return {name: value for name, value in found.items() if value}
+
+    def _largest(self, name: str) -> int | None:
+        """Guessed in proportion, rounded down, and then planned anew, so that what is advised really fits."""
+        now = self._value(name)
+        if not isinstance(now, int):
+            return None
+        value = _bisect(lambda v: self._guess(name, v).fits, now)
+        for _ in range(4):
+            value = _round(name, value, now)
+            if value < 1:
+                break
+            try:
+                if self._planned(name, value).fits:
+                    return value
+            except ConfigError:  # what the algorithm itself refuses
+                pass
+            value = value * 9 // 10
+        return None
+
+    def _value(self, name: str) -> Any:
+        return getattr(self.config, name) if name in ("seeds", "eval_episodes") else getattr(self.run.algo, name, None)
+
+    def _guess(self, name: str, value: int) -> MemoryPlan:
+        if name == "seeds":
+            place = plan_population(value, self.config.population, self.population.devices)
+            return dataclasses.replace(self, population=place)
+        scaled = lambda parts: {
+            k: math.ceil(v * value / self._value(name)) if k in _GROWS[name] else v for k, v in parts.items()
+        }
+        return dataclasses.replace(self, state=scaled(self.state), work=scaled(self.work))
+
+    def _planned(self, name: str, value: int) -> MemoryPlan:
+        if name == "seeds":
+            return self._guess(name, value)
+        run, config = self.run, self.config
+        if name == "eval_episodes":
+            config = dataclasses.replace(config, eval_episodes=value)
+        else:
+            run = dataclasses.replace(run, algo=dataclasses.replace(run.algo, **{name: value}))
+        plan_grid(run.algo, config)
+        return memory_plan(run, self.population, config, self.work["metrics"])
+
+    def __str__(self) -> str:
+        p = self.population
+        devices = f"{len(p.devices)} device{'s' * (len(p.devices) > 1)}"
+        many = f"{p.size} members by {p.mode} on {devices}" if p.size > 1 else "one member"
+        many += ", each of which holds" if len(p.devices) > 1 and not self.shared else ""
+        parts = [row for row in (*self.resident(), *self.training(), *self.evaluating()) if row[1] * row[2]]
+        lines = [("", "one", "times", "all")]
+        lines += [(part, show(size), str(count), show(size * count)) for part, size, count in parts]
+        if self.temporaries is not None:
+            times = str(self.places)
+            lines.append(("compiled temporaries", show(self.temporaries), times, show(self.temporaries * self.places)))
+        lines.append(("total", "", "", show(self.need)))
+        text = [f"{self.name}: {many}"]
+        text += [f"  {part:32}{one:>12}{times:>8}{every:>12}" for part, one, times, every in lines]
+        note = "with the compiled temporaries for" if self.temporaries is not None else "with the larger of"
+        text.append(f"  ({note} training and evaluation, which take turns)")
+        device = f"{p.devices[0].device_kind}{', which all host devices share' if self.places > 1 else ''}"
+        if self.have is None:
+            text.append(f"the memory of {device} is not known")
+        else:
+            share = f"{100 * self.need / self.have:.0f}% of the {show(self.have)} of {device}"
+            text.append(f"{'fits' if self.fits else 'does not fit'}: {share}")
+        return "\n".join(text)
+
+
+def _total(rows: list[tuple[str, int, int]]) -> int:
+    return sum(size * count for _, size, count in rows)
+
+
+def _bisect(fits: Any, too_many: int) -> int:
+    """The largest value in [1, too_many) that fits; 0 where none does."""
+    low, high = 0, too_many
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _round(name: str, value: int, now: int) -> int:
+    """Down to what a user would write: seeds as they are, a buffer to two digits, batches to halves of what they were."""
+    if name == "seeds" or value < 1:
+        return value
+    if name == "buffer_size":
+        unit = 10 ** max(0, len(str(value)) - 2)
+        return value // unit * unit
+    while now > value:
+        now //= 2
+    return now
+
+
+def show(size: int) -> str:
+    """Bytes in the unit that leaves one to four digits before the point."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            break
+        size /= 1024
+    return f"{size:.0f} B" if unit == "B" else f"{size:,.1f} {unit}"
+
+
+def memory_plan(run: Run, population: Population, config: RunConfig, metrics: int | None = None) -> MemoryPlan:
+    """The plan of a run whose algorithm is bound to its environment. metrics: their bytes, where they are known."""
+    row = plan_grid(run.algo, config).row if metrics is None else None
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    state, rollout, batch, evaluation, means = jax.eval_shape(
+        lambda run, key: _shapes(run, key, config.eval_episodes, row), run, key
+    )
+    agent, size = state.agent, tree.nbytes
+    parts = agent._asdict() if hasattr(agent, "_asdict") else {"agent": agent}
+    sizes = {_AGENT.get(name, name.replace("_", " ")): size(x) for name, x in parts.items()}
+    sizes["replay"] = sizes.get("replay", 0) + size(state.memory)
+    sizes["environments"] = size(state) - size(agent) - size(state.memory)
+    work = {"rollout": size(rollout), "batch": size(batch), "evaluation": size(evaluation)}
+    work["metrics"] = ROWS * size(means) if metrics is None else metrics
+    leaves = size(jax.eval_shape(lambda x: x, tree.as_float32(run)))
+    name, have = f"{run.algo.name} on {run.env.spec.name}", runtime.device_memory(population.devices[0])
+    return MemoryPlan(name, sizes, size(agent), work, leaves, population, have, run, config)
+
+
+def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
+    """Traced for shapes only: the state, and what one iteration and one block of an evaluation have beside it."""
+    env, algo, zero = run.env, run.algo, jnp.int32(0)
+    memory, clock = algo.memory(), Clock(zero, zero, jnp.float32(0))
+    state = iterate.init(run, key)
+    draws = iterate.draw(run, key, zero)
+    actor = collect.Actor(state.env, state.obs, state.carry)
+    _, trajectory = collect.collect(env, algo, state.agent, actor, draws.rollout, clock, "sample")
+    rows = algo.prepare(state.agent, trajectory)
+    batch = ()
+    if algo.updates:
+        batch, _ = memory.fetch(memory.add(state.memory, rows, zero), tree.take(draws.plan, 0))
+    once = {id(x): x for x in jax.tree.leaves((trajectory, rows))}  # what `prepare` passes on is there once
+    means = iterate.iterations(run, state, zero, row, True)[1] if row else ()
+    noise = collect.draw(env, algo, random.split(key), BLOCK, episodes, zero)
+    players = collect.init(env, algo, key, episodes)
+    scored = jnp.zeros((BLOCK, episodes), jnp.float32), jnp.zeros((BLOCK, episodes), bool)  # rewards and ends: all it keeps
+    return state, (draws, list(once.values())), batch, (noise, players, scored), means
+
+
+def plan(algo: Algorithm, env: Env, total_steps: int = 500_000, **settings: Any) -> MemoryPlan:
+    """What `jf.train` with the same arguments would take; print it, or ask it for `need`, `have` and `remedies()`."""
+    config = run_config(total_steps, settings)
+    spread(config.seeds, config.population)  # the devices that `train` would have
+    algo = algo.bind(env.spec)
+    grid = plan_grid(algo, config)
+    run = tree.as_float32(Run(env, algo, float(grid.horizon)))
+    return memory_plan(run, plan_population(config.seeds, config.population), config)

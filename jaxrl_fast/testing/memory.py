@@ -1,0 +1,208 @@
+"""`check_memory(memory)`: every property that the device loop relies on, from a life of the memory with numbered rows.
+
+Every value of a row is the row's own number. Two lives differ only by an offset in all numbers: what differs by it in
+a batch came out of a row, what does not differ was never written. So any memory's answer can be judged, whatever its
+fields. Each failure names the property, what was seen, and what to change.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast import tree
+from jaxrl_fast.memory import Memory, Recurrent, Row, SequenceMemory
+from jaxrl_fast.testing import numbered
+from jaxrl_fast.testing.conformance import as_data, check_purity, describe, require_equal, require_strong
+from jaxrl_fast.types import Clock, Sequence, Window
+
+
+class MemoryReport(NamedTuple):
+    """What was seen."""
+
+    blocks: int  # written, one after the other
+    ready: int  # written before the first batch was judged
+    batches: int  # judged
+    rows: int  # different rows that came out
+
+
+def check_memory(
+    memory: Memory,
+    rows: Any = None,
+    *,
+    blocks: int | None = None,
+    ready: int | None = None,
+    deterministic: bool = False,
+) -> MemoryReport:
+    """Raise an AssertionError that says which property of the protocol `memory` breaks, and how.
+
+    memory         any `jaxrl_fast.memory.Memory`; a small one, for every row it holds is drawn about twenty times
+    rows           arrays or shapes [T, B, ...] of what `Algorithm.prepare` returns, at least one leaf of them int32 or
+                   float32; by default a `Row` of the memory's `num_steps` and `num_envs`
+    blocks         blocks of rows to write: more than the memory holds (default: twice its `num_blocks`, or 4)
+    ready          blocks after which every batch must be real (default: its `dead_blocks` + 1, or 1)
+    deterministic  set it for a memory that draws nothing at random
+
+    Two programs are compiled: three lives as a population with an unbatched `w`, and one of them alone.
+    """
+    assert isinstance(memory, Memory), f"protocol: {type(memory).__name__} is not a jaxrl_fast.memory.Memory"
+    rows = _example(memory) if rows is None else jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), rows)
+    blocks = blocks or 2 * getattr(memory, "num_blocks", 1) + 2
+    ready = ready or getattr(memory, "dead_blocks", 0) + 1
+    assert ready < blocks, f"arguments: ready = {ready} leaves nothing to judge of {blocks} blocks"
+    batch = _check_types(memory, rows)
+    num_steps, num_envs = jax.tree.leaves(rows)[0].shape[:2]
+    held = num_steps * num_envs * getattr(memory, "num_blocks", 1)
+    weight = getattr(batch, "weight", jax.tree.leaves(batch)[0])
+    fetches = -(-20 * held // weight.shape[0])
+    assert blocks * held <= 100_000, f"size: {held} rows in {blocks} blocks take too long; give `check_memory` a small memory"
+
+    ends = jax.random.randint(jax.random.key(1), (blocks, num_steps, num_envs), 0, 9)
+    offset = numbered.OFFSET
+    lives = [(0, jnp.zeros_like(ends), 2), (offset, jnp.zeros_like(ends), 2), (0, ends, 3)]
+    inputs = [(numbered.blocks(rows, blocks, number, ends), jax.random.key(seed)) for number, ends, seed in lives]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *inputs)
+    lanes = _lanes(memory, rows, stacked, fetches, ready)
+    plain, moved, other = (jax.tree.map(lambda x, i=i: np.asarray(x[i]), lanes) for i in range(3))
+
+    _check_watch(plain, other)
+    same = all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (plain.plan, other.plan)), strict=True))
+    assert deterministic or not same, (
+        "plan: two keys gave the same plan. Draw from the `key` that it is given (or pass deterministic=True)"
+    )
+    seen = numbered.judge(rows, plain.batch, moved.batch, ready)
+    numbered.check_coverage(seen, ready, num_steps, num_envs, memory)
+    _check_alone(memory, rows, inputs[2], lanes, fetches, ready)
+    return MemoryReport(blocks, ready, (blocks - ready + 1) * fetches, len(np.unique(seen.everything[1])))
+
+
+class _Life(NamedTuple):
+    """[blocks, fetches, ...]"""
+
+    plan: Any
+    batch: Any
+    finite: jax.Array  # bool [blocks]
+
+
+def _example(memory: Memory) -> Any:
+    assert hasattr(memory, "num_steps") and hasattr(memory, "num_envs"), (
+        f"arguments: {type(memory).__name__} has no num_steps and num_envs; pass `rows`, shapes [T, B, ...]"
+    )
+    shape = lambda *s, dtype="int32": jax.ShapeDtypeStruct((memory.num_steps, memory.num_envs, *s), dtype)
+    obs = {"a": shape(2), "pixels": shape(1, dtype="uint8")}
+    row = Row(obs, shape(), shape(dtype="float32"), shape(dtype="bool"), shape(dtype="bool"))
+    if not isinstance(memory, SequenceMemory):
+        return row
+    carries = memory.num_steps // memory.carry_every
+    return Recurrent(row, jax.ShapeDtypeStruct((carries, memory.num_envs, 3), jnp.float32))
+
+
+def _check_types(memory: Memory, rows: Any) -> Any:
+    """Shapes, dtypes and weak types through one iteration, nothing computed -> the batch's shapes."""
+    w = jax.ShapeDtypeStruct((), jnp.int32)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    clock = Clock(w, w, jax.ShapeDtypeStruct((), jnp.float32))
+    try:
+        start = jax.eval_shape(lambda: memory.init(rows))
+        added = jax.eval_shape(memory.add, start, rows, w)
+        for n in (1, 3):
+            plan = jax.eval_shape(lambda key, w, clock, n=n: memory.plan(key, n, w, clock), key, w, clock)
+            for x in jax.tree.leaves(plan):
+                assert x.shape[:1] == (n,), f"plan: for {n} fetches it has a leaf {describe(x)}; its first axis is fetches"
+        x = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), plan)
+        batch, _ = jax.eval_shape(memory.fetch, added, x)
+        fed = jax.eval_shape(lambda mem, x: _feed(memory, mem, *memory.fetch(mem, x)), added, x)
+        kept = jax.eval_shape(memory.retain, fed)
+    except jax.errors.JAXTypeError as error:
+        raise AssertionError(f"tracing: a method needs a value that is traced, such as `w` ({error})") from None
+    for what, value in (("init", start), ("add", added), ("feedback", fed)):
+        require_strong(f"the store after `{what}`", value)
+    require_equal("feedback: the store must stay what `add` made it", fed, added)
+    retains = type(memory).retain is not Memory.retain
+    what = "retain: what outlives an iteration" if retains else "add: the store"
+    require_equal(f"{what} must stay what `init` made it (the loop carries it)", kept, start)
+    dtypes = {Window: {"use": "bool", "steps": "int32", "boot": "float32", "weight": "float32"},
+              Sequence: {"use": "bool", "weight": "float32"}}  # fmt: skip
+    for name, dtype in dtypes.get(type(batch), {}).items():
+        x = getattr(batch, name)
+        assert x.dtype == dtype, f"dtype: {type(batch).__name__}.{name} is {describe(x)}, not {dtype}"
+    if hasattr(batch, "weight") and hasattr(memory, "batch_size"):
+        shape, want = batch.weight.shape, (memory.batch_size,)
+        assert shape == want, f"batch: its weight is {list(shape)}; `batch_size` says {list(want)}"
+    return batch
+
+
+def _feed(memory: Memory, mem: Any, batch: Any, handle: Any) -> Any:
+    """One priority a batch element, where there is a weight; all alike, for one row may be in a batch twice."""
+    size = batch.weight.shape if hasattr(batch, "weight") else ()
+    return memory.feedback(mem, handle, jnp.full(size, 0.7, jnp.float32))
+
+
+def _life(memory: Memory, rows: Any, data: Any, key: jax.Array, ws: jax.Array, fetches: int, ready: int) -> _Life:
+    """Every block written, and after each `fetches` batches drawn, as `iterate.iteration` does it."""
+
+    def block(mem, x):
+        new, w = x
+        mem = memory.add(mem, new, w)
+        clock = Clock(w, w * fetches, (w / ws.shape[0]).astype(jnp.float32))
+        plan = memory.plan(jax.random.fold_in(key, w), fetches, w + 1, clock)
+
+        def draw(mem, x):
+            batch, handle = memory.fetch(mem, x)
+            return _feed(memory, mem, batch, handle), batch
+
+        learned, batch = jax.lax.scan(draw, mem, plan)
+        mem = jax.tree.map(lambda a, b: jnp.where(w >= ready - 1, a, b), learned, mem)  # warm-up only adds
+        return memory.retain(mem), _Life(plan, batch, tree.all_finite(memory.watch(mem)))
+
+    return jax.lax.scan(block, memory.init(rows), (data, ws))[1]
+
+
+def _compile(memory: Memory, rows: Any, inputs: Any, fetches: int, ready: int, population: bool) -> Any:
+    """The program with the block numbers outside the population: `w` is never batched."""
+
+    def trace(memory):
+        run = lambda data, key, ws: _life(memory, rows, data, key, ws, fetches, ready)
+        fn = jax.vmap(run, in_axes=(0, 0, None)) if population else run
+        blocks = jax.tree.leaves(inputs[0])[0].shape[1 if population else 0]
+        ws = jnp.arange(blocks, dtype=jnp.int32)
+        return jax.jit(fn).trace(*inputs, ws), ws
+
+    traced, ws = trace(memory)
+    if population:
+        check_purity(traced.jaxpr, trace(copy.copy(memory))[0].jaxpr, "memory")
+    options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
+    compiled = traced.lower().compile(compiler_options=options)
+    return lambda inputs: jax.tree.map(as_data, compiled(*inputs, ws))
+
+
+def _lanes(memory: Memory, rows: Any, stacked: Any, fetches: int, ready: int) -> _Life:
+    """Three lives as a population. A member's may depend neither on its neighbours nor on the call."""
+    run, turn = _compile(memory, rows, stacked, fetches, ready, population=True), np.array([2, 0, 1])
+    lanes, turned = run(stacked), run(jax.tree.map(lambda x: x[turn], stacked))
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(lanes), jax.tree.leaves(turned), strict=True):
+        assert np.array_equal(np.asarray(a)[turn], b, equal_nan=a.dtype.kind == "f"), (
+            f"population: under `vmap` a member's {jax.tree_util.keystr(path)} depends on its neighbours or on the call. "
+            "Keys of a kind that draws a whole batch from one lane, or something kept between calls?"
+        )
+    return lanes
+
+
+def _check_alone(memory: Memory, rows: Any, inputs: Any, lanes: _Life, fetches: int, ready: int) -> None:
+    alone = _compile(memory, rows, inputs, fetches, ready, population=False)(inputs)
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(alone), jax.tree.leaves(lanes), strict=True):
+        a, b = np.asarray(a), np.asarray(b[2])
+        close = np.allclose(a, b, rtol=1e-4, equal_nan=True) if a.dtype.kind == "f" else np.array_equal(a, b)
+        assert close, f"population: a member's {jax.tree_util.keystr(path)} differs from that of its single run"
+
+
+def _check_watch(*lives: _Life) -> None:
+    for life in lives:
+        assert life.finite.all(), (
+            f"watch: not finite after block {int(np.argmin(life.finite))}, though every row and every priority was; the "
+            "NaN sentinel would end the run"
+        )

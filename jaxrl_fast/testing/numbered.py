@@ -1,0 +1,186 @@
+"""Rows that carry their own number, and what the numbers in a batch give away."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast.testing.conformance import describe
+from jaxrl_fast.types import Window
+
+OFFSET = 1 << 20  # between two lives; beyond the numbers of both, and exact in float32
+_EXACT = ("int32", "uint32", "float32")  # dtypes that hold a number; others are filled with its low bits
+
+
+class Seen(NamedTuple):
+    """Row numbers, from 0, and the block after which they came out, from 0; flat, one entry a number."""
+
+    first: tuple[np.ndarray, np.ndarray]  # of each batch element's first row
+    everything: tuple[np.ndarray, np.ndarray]
+
+
+class _Leaf(NamedTuple):
+    name: str
+    axes: int  # of the batch: [b] or [n, b]
+    own: bool  # under its own name, not as a successor (`boot_obs`)
+    number: np.ndarray  # [blocks, fetches, (n,) b] of the newest frame
+    counted: np.ndarray  # bool, alike
+
+
+def blocks(rows: Any, count: int, offset: int, ends: jax.Array) -> Any:
+    """[count, T, B, ...]: every value of row (t, i, e) is its number (t T + i) B + e, plus 1, for 0 is "unwritten".
+
+    Of flags at most one is set, where `ends` int [count, T, B] names it, from 1: an episode does not end twice.
+    """
+    num_steps, num_envs = jax.tree.leaves(rows)[0].shape[:2]
+    number = 1 + offset + np.arange(count * num_steps * num_envs).reshape(count, num_steps, num_envs)
+    flags = 0
+
+    def fill(x):
+        nonlocal flags
+        every = num_steps // x.shape[0]  # a leaf may hold only every k-th row's (see `SequenceMemory`)
+        if x.dtype == bool:
+            flags += 1
+            value = np.asarray(ends)[:, ::every] == flags
+        else:
+            value = number[:, ::every] if str(x.dtype) in _EXACT else number[:, ::every] % 100
+        value = value.reshape(value.shape + (1,) * (len(x.shape) - 2))
+        return jnp.asarray(np.broadcast_to(value, (count, *x.shape)), x.dtype)
+
+    return jax.tree.map(fill, rows)
+
+
+def _names(path: Any) -> tuple[str, ...]:
+    return tuple(jax.tree_util.keystr((key,)).strip(".[]'\"") for key in path)
+
+
+def _match(path: Any, rows: list) -> tuple[Any, bool] | None:
+    """The leaf of the rows that a batch's leaf is called after, by the longest common end of their paths."""
+    names, best = _names(path), None
+    bare = tuple(name.removeprefix("boot_").removeprefix("next_") for name in names)
+    for row_path, row in rows:
+        common, row_names = 0, _names(row_path)
+        while common < min(len(bare), len(row_names)) and bare[-1 - common] == row_names[-1 - common]:
+            common += 1
+        if (common or not row_names) and (best is None or common > best[0]):
+            best = common, row
+    return best and (best[1], bare == names)
+
+
+def judge(rows: Any, plain: Any, moved: Any, ready: int) -> Seen:
+    """Check every number in batches [blocks, fetches, ...] of two lives that differ by OFFSET, from block `ready` on."""
+    row_leaves = jax.tree_util.tree_leaves_with_path(rows)
+    num_steps, num_envs = row_leaves[0][1].shape[:2]
+    weight, found = getattr(plain, "weight", None), []
+    real = None if weight is None else weight > 0  # an answer may hold elements that are not to be used
+    assert real is None or real[ready - 1 :].any(axis=(1, 2)).all(), (
+        f"ready: after {ready} blocks or later every weight of a block's batches is 0. Pass `ready` if it takes longer"
+    )
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(plain), jax.tree.leaves(moved), strict=True):
+        name, match = jax.tree_util.keystr(path).lstrip(".") or "the batch", _match(path, row_leaves)
+        if match is None:
+            continue
+        row, own = match
+        assert a.dtype == row.dtype, f"dtype: `fetch` gives {name} as {a.dtype}, its rows are {describe(row)}"
+        axes = a.ndim - len(row.shape)
+        came = b.astype(np.float64) - a.astype(np.float64) == OFFSET
+        if str(a.dtype) not in _EXACT or axes not in (1, 2) or not came.any():
+            continue  # narrow, or computed from rows
+        lead = a.shape[: 2 + axes]
+        counted = np.ones(lead, bool) if real is None else real if axes == 1 else np.broadcast_to(real[:, :, None], lead)
+        counted = counted & (np.arange(lead[0]) >= ready - 1).reshape((-1,) + (1,) * (len(lead) - 1))
+        lost = counted & ~came.reshape((*lead, -1)).all(axis=-1)
+        if lost.any():
+            raise AssertionError(
+                f"unwritten: {name} holds {int(lost.sum())} values that no `add` wrote (first after block "
+                f"{int(np.argwhere(lost)[0][0])}). Draw only from the `w` blocks that were written"
+            )
+        if row.shape[2:] and a.shape[-1] != row.shape[-1]:
+            _check_frames(name, a, a.shape[-1] // row.shape[-1], num_envs, counted)
+        newest = a.reshape((*lead, -1))[..., -1].astype(np.int64) - 1
+        found.append(_Leaf(name, axes, own and row.shape[0] == num_steps, newest, counted))
+    assert any(leaf.own for leaf in found), (
+        f"numbers: no int32 or float32 leaf of a batch is called like one of the rows'. The batch is {_shapes(plain)}"
+    )
+    return _check_rows(found, plain, num_envs)
+
+
+def _shapes(batch: Any) -> str:
+    return ", ".join(
+        f"{jax.tree_util.keystr(p)} {x.dtype}{list(x.shape[2:])}" for p, x in jax.tree_util.tree_leaves_with_path(batch)
+    )
+
+
+def _check_frames(name: str, value: np.ndarray, stack: int, num_envs: int, counted: np.ndarray) -> None:
+    """A stack is this row's frame and the ones before it, oldest first; the very first one is repeated."""
+    frames = value.reshape((*counted.shape, -1, stack, value.shape[-1] // stack))[..., -1, :, -1].astype(np.int64) - 1
+    newest = frames[..., -1:]
+    back = np.arange(stack)[::-1] * num_envs
+    right = np.where(newest - back < 0, newest % num_envs, newest - back) == frames
+    wrong = counted & ~right.all(axis=-1)
+    if wrong.any():
+        at = tuple(np.argwhere(wrong)[0])
+        raise AssertionError(
+            f"stack: {name} after block {at[0]} is made of rows {frames[at].tolist()} of {num_envs} environments; a "
+            "stack is one environment's, each row the one after the other, oldest first, and does not cross the write head"
+        )
+
+
+def _check_rows(found: list[_Leaf], batch: Any, num_envs: int) -> Seen:
+    """Rows are whole, and those along a time axis follow each other."""
+    for leaf in found:
+        if leaf.axes == 1:
+            continue
+        step = np.diff(leaf.number, axis=2)
+        wrong = leaf.counted[:, :, 1:] & (step != num_envs)
+        if wrong.any():
+            t, f, i, b = np.argwhere(wrong)[0]
+            pair = leaf.number[t, f, i : i + 2, b].tolist()
+            raise AssertionError(
+                f"write head: in {leaf.name} after block {t}, row {pair[0]} is followed by row {pair[1]}, which is not the "
+                f"next one of its environment ({pair[0] + num_envs}). A window never crosses the write head"
+            )
+    start = lambda leaf: (leaf.number, leaf.counted) if leaf.axes == 1 else (leaf.number[:, :, 0], leaf.counted[:, :, 0])
+    successor = lambda leaf: not leaf.own and isinstance(batch, Window)
+    reference = next(leaf for leaf in found if leaf.own)
+    first, counted = start(reference)
+    for leaf in found:
+        number, _ = start(leaf)
+        if number.shape != first.shape:
+            continue
+        want = first + batch.steps * num_envs if successor(leaf) else first
+        wrong = counted & (number != want)
+        if wrong.any():
+            at = tuple(np.argwhere(wrong)[0])
+            raise AssertionError(
+                f"row: {leaf.name} is row {number[at]}'s where {reference.name} is row {first[at]}'s (after block {at[0]}); "
+                f"expected row {want[at]}. What belongs together is taken from one place"
+            )
+    where = lambda number, counted: (np.argwhere(counted)[:, 0], number[counted])
+    pairs = [where(leaf.number, leaf.counted) for leaf in found]
+    everything = tuple(np.concatenate(x) for x in zip(*pairs, strict=True))
+    return Seen(where(first, counted), everything)
+
+
+def check_coverage(seen: Seen, ready: int, num_steps: int, num_envs: int, memory: Any) -> None:
+    """Every environment and every time that can start a batch element does, up to the newest block, from the oldest."""
+    for block in np.unique(seen.first[0]):
+        of = lambda pair, block=block: np.unique(pair[1][pair[0] == block])
+        first, rows = of(seen.first), of(seen.everything)
+        times = np.unique(first // num_envs)
+        gaps = np.diff(times)
+        missing = [(int(t), e) for t in times for e in range(num_envs) if t * num_envs + e not in first]
+        after = f"after block {block}, which ended with row (time {(block + 1) * num_steps - 1})"
+        assert not missing, f"coverage: {after}, no batch starts at (time, environment) {missing[:5]}, others at that time do"
+        assert not len(gaps) or (gaps == gaps.min()).all(), (
+            f"coverage: {after}, batches start at the times {times.tolist()} only; those in between never come out"
+        )
+        newest, oldest = int(rows.max()) // num_envs, int(rows.min()) // num_envs
+        assert newest >= block * num_steps, f"coverage: {after}, the newest row that comes out is of time {newest}"
+        if hasattr(memory, "num_blocks"):
+            held = max(0, block + 1 - memory.num_blocks) * num_steps
+            limit = held + (getattr(memory, "dead_blocks", 0) + 1) * num_steps
+            assert oldest <= limit, f"coverage: {after}, nothing before time {oldest} comes out; it holds {held} and later"

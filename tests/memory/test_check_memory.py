@@ -1,0 +1,177 @@
+"""Every memory passes `check_memory`; and for each property, a memory that breaks it does not."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl_fast.memory import (
+    Memory,
+    PrioritizedMemory,
+    PrioritizedSequenceMemory,
+    RolloutMemory,
+    SequenceMemory,
+    UniformMemory,
+)
+from jaxrl_fast.testing import check_memory
+
+SEQUENCE = dict(seq_len=5, burn_in=2, carry_every=2)
+GOOD = {
+    "rollout": RolloutMemory(4, 3, 2),
+    "rollout by environment": RolloutMemory(3, 4, 2, by_env=True),
+    "uniform": UniformMemory(25, 2, 3, 16),
+    "uniform windows of stacks": UniformMemory(24, 1, 3, 16, n_step=3, stack=2),
+    "prioritized": PrioritizedMemory(24, 2, 3, 16),
+    "prioritized windows of stacks": PrioritizedMemory(32, 2, 2, 16, n_step=2, stack=3),
+    "sequences": SequenceMemory(40, 4, 2, 8, **SEQUENCE),
+    "sequences of stacks": SequenceMemory(60, 4, 2, 8, n_step=2, stack=4, **SEQUENCE),
+    "prioritized sequences": PrioritizedSequenceMemory(48, 2, 2, 8, n_step=3, **SEQUENCE),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_every_memory_conforms(name):
+    memory = GOOD[name]
+    report = check_memory(memory)
+    held = memory.num_steps * memory.num_envs * getattr(memory, "num_blocks", 1)
+    assert held < report.rows <= report.blocks * memory.num_steps * memory.num_envs
+
+
+def break_(base=UniformMemory, sizes=(24, 2, 3, 16), **methods):
+    """`base` with other methods; each is given the right one first."""
+    right = {name: getattr(base, name) for name in methods}
+    wrong = {n: lambda self, *args, n=n, f=f: f(lambda *a: right[n](self, *a), self, *args) for n, f in methods.items()}
+    return dataclasses.dataclass(frozen=True)(type("Broken", (base,), wrong))(*sizes)
+
+
+def cast(right, self, mem, rows, w):
+    return jax.tree.map(lambda x: x.astype(jnp.int16) if x.dtype == jnp.uint8 else x, right(mem, rows, w))
+
+
+def weak(right, self, rows):
+    return right(rows)._replace(top=jnp.asarray(1.0))
+
+
+def from_numpy(right, self, key, n, w, clock):
+    row, env = right(key, n, w, clock)
+    return row, (env + np.random.randint(1000)) % self.num_envs
+
+
+def own_key(right, self, key, n, w, clock):
+    return right(jax.random.fold_in(jax.random.key(7), w), n, w, clock)
+
+
+def everywhere(right, self, key, n, w, clock):
+    """Over the whole ring, whether it is written or not."""
+    return right(key, n, jnp.int32(self.num_blocks), clock)
+
+
+def across(right, self, key, n, w, clock):
+    """In a full ring any row may be a start, the newest too."""
+    row, env = right(key, n, w, clock)
+    return jnp.where(w >= self.num_blocks, jax.random.randint(key, row.shape, 0, self.length), row), env
+
+
+def one_environment(right, self, key, n, w, clock):
+    row, env = right(key, n, w, clock)
+    return row, jnp.where(row % 4 == 0, 0, env)
+
+
+def even_rows(right, self, key, n, w, clock):
+    row, env = right(key, n, w, clock)
+    return row - (row % 4 == 1), env
+
+
+def only_old(right, self, key, n, w, clock):
+    return right(key, n, jnp.where(w <= self.num_blocks, jnp.maximum(w - 1, 2), w), clock)
+
+
+def mixed(right, self, mem, x):
+    window, handle = right(mem, x)
+    return window._replace(action=jnp.roll(window.action, 1)), handle
+
+
+def late_boot(right, self, mem, x):
+    row, env = x
+    window, handle = right(mem, x)
+    obs = jax.tree.map(lambda o: o[(row + self.n_step - 1) % self.length, env], mem.obs)
+    return window._replace(boot_obs=obs), handle
+
+
+def as_floats(right, self, mem, x):
+    window, handle = right(mem, x)
+    return window._replace(obs=jax.tree.map(lambda o: o.astype(jnp.float32), window.obs)), handle
+
+
+def forgets_the_tree(right, self, mem, handle, priority):
+    return right(mem, handle, priority).rows
+
+
+def poisoned(right, self, mem):
+    return jnp.log(right(mem) - 2.0)
+
+
+def reads_w(right, self, mem, rows, w):
+    return right(mem, rows, w) if int(w) >= 0 else mem
+
+
+BROKEN = {
+    "add": (break_(add=cast), r"add: the store must stay what `init` made it.*int16.*not uint8"),
+    "weak": (break_(PrioritizedMemory, init=weak), r"weak type: the store after `init`\.top"),
+    "tracing": (break_(add=reads_w), "tracing: a method needs a value that is traced, such as `w`"),
+    "purity": (break_(plan=from_numpy), "purity: tracing the memory twice gives two programs"),
+    "key": (break_(plan=own_key), "plan: two keys gave the same plan"),
+    "axis": (break_(plan=lambda right, self, key, n, w, clock: right(key, n + 1, w, clock)), "plan: for 1 fetches"),
+    "unwritten": (break_(plan=everywhere), "unwritten: .* values that no `add` wrote .first after block 1"),
+    "write head": (break_(plan=across, sizes=(24, 2, 3, 16, 3)), "write head: in reward after block .* is followed by row"),
+    "boot": (break_(fetch=late_boot), r"row: boot_obs\['a'\] is row .*'s where obs\['a'\] is row"),
+    "row": (break_(fetch=mixed), r"row: action is row .*'s where obs\['a'\] is row"),
+    "stack": (break_(plan=across, sizes=(24, 2, 3, 16, 1, 3)), r"stack: obs\['a'\] after block .* is made of rows"),
+    "dtype": (break_(fetch=as_floats), r"dtype: `fetch` gives obs\['a'\] as float32, its rows are int32"),
+    "environment": (break_(plan=one_environment), "coverage: .* no batch starts at .time, environment."),
+    "times": (break_(plan=even_rows), "coverage: .* those in between never come out"),
+    "newest": (break_(plan=only_old), "coverage: .* the newest row that comes out is of time 3"),
+    "feedback": (break_(PrioritizedMemory, feedback=forgets_the_tree), "feedback: the store must stay what `add` made it"),
+    "retain": (break_(RolloutMemory, (2, 3, 1), retain=lambda right, self, mem: mem), "retain: what outlives an iteration"),
+    "watch": (break_(PrioritizedMemory, watch=poisoned), "watch: not finite after block 0"),
+    "protocol": (object(), "protocol: object is not a jaxrl_fast.memory.Memory"),
+    "size": (UniformMemory(10**5, 2, 3, 16), "size: .* give `check_memory` a small memory"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_memory_is_told_what_it_breaks(name):
+    memory, message = BROKEN[name]
+    with pytest.raises(AssertionError, match=message):
+        check_memory(memory)
+
+
+class Queue(Memory):
+    """A user's own, without a field and with rows of its own: the last block, in order."""
+
+    def init(self, rows):
+        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), rows)
+
+    def add(self, mem, rows, w):
+        return rows
+
+    def plan(self, key, n, w, clock):
+        return jnp.arange(n, dtype=jnp.int32) % 3
+
+    def fetch(self, mem, x):
+        return jax.tree.map(lambda leaf: leaf[x], mem), ()
+
+
+def test_a_memory_of_ones_own():
+    rows = {"x": jnp.zeros((3, 2, 4)), "flag": jnp.zeros((3, 2), bool)}
+    assert check_memory(Queue(), rows, deterministic=True).rows == 4 * 3 * 2
+    with pytest.raises(AssertionError, match="plan: two keys gave the same plan"):
+        check_memory(Queue(), rows)
+    with pytest.raises(AssertionError, match="arguments: Queue has no num_steps and num_envs; pass `rows`"):
+        check_memory(Queue())
+    with pytest.raises(AssertionError, match="arguments: ready = 9 leaves nothing to judge of 4 blocks"):
+        check_memory(Queue(), rows, ready=9)
