@@ -28,6 +28,17 @@ def sample(tree: sum_tree.Tree, uniform: jax.Array, beta: jax.Array) -> tuple[ja
     return leaf, jnp.where(real, (least / jnp.where(real, priority, 1.0)) ** beta, 0.0)  # N and the sum cancel
 
 
+def renew(ring: Ring, tree: sum_tree.Tree, born: jax.Array, w: jax.Array) -> sum_tree.Tree:
+    """Block w of the leaves becomes `born`, and the one that block w + 1 will need dead is zero.
+
+    In one write: of two in a row XLA would copy the tree between them.
+    """
+    block = born.size
+    leaves = lambda w: (w % ring.num_blocks) * block + jnp.arange(block, dtype=jnp.int32)
+    places = jnp.concatenate([leaves(w), leaves(w + ring.dead_blocks)])
+    return sum_tree.set_at(tree, places, jnp.concatenate([born.reshape(block), jnp.zeros(block)]))
+
+
 @dataclasses.dataclass(frozen=True)
 class PrioritizedMemory(Ring):
     """A window's chance is its priority (|error| + epsilon)^alpha over their sum; its weight (N p)^-beta / max.
@@ -49,12 +60,7 @@ class PrioritizedMemory(Ring):
         store = super().add(mem.rows, rows, w)
         time = w * self.num_steps - self.n_step + jnp.arange(self.num_steps, dtype=jnp.int32)
         start = (time >= self.stack - 1)[:, None] & ~store.truncated[time % self.length]
-        block = self.num_steps * self.num_envs
-        leaves = lambda w: (w % self.num_blocks) * block + jnp.arange(block, dtype=jnp.int32)
-        # born and dead in one write: of two in a row XLA would copy the tree between them
-        places = jnp.concatenate([leaves(w), leaves(w + self.dead_blocks)])
-        values = jnp.concatenate([jnp.where(start, mem.top, 0.0).reshape(block), jnp.zeros(block)])
-        tree = sum_tree.set_at(mem.tree, places, values)
+        tree = renew(self, mem.tree, jnp.where(start, mem.top, 0.0), w)
         return Prioritized(store, tree, mem.top)
 
     def plan(self, key, n, w, clock):

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxrl_fast import random
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.memory import sum_tree
-from jaxrl_fast.memory.prioritized import Prioritized, PrioritizedMemory, sample
+from jaxrl_fast.memory.prioritized import Prioritized, PrioritizedMemory, renew, sample
 from jaxrl_fast.memory.ring import Ring, Row, gather_obs
 from jaxrl_fast.types import Sequence
 
@@ -128,12 +128,9 @@ class PrioritizedSequenceMemory(SequenceMemory):
     def add(self, mem, rows, w):
         store = super().add(mem.rows, rows, w)
         starts = self.num_steps // self.carry_every
-        block = starts * self.num_envs
         born = w * starts - self.lag + jnp.arange(starts, dtype=jnp.int32) >= self.first
-        born = jnp.broadcast_to(born[:, None], (starts, self.num_envs)).reshape(block)
-        leaves = lambda w: (w % self.num_blocks) * block + jnp.arange(block, dtype=jnp.int32)
-        tree = sum_tree.set_at(mem.tree, leaves(w), jnp.where(born, mem.top, 0.0))
-        tree = sum_tree.set_at(tree, leaves(w + self.dead_blocks), jnp.zeros(block))
+        born = jnp.broadcast_to(jnp.where(born, mem.top, 0.0)[:, None], (starts, self.num_envs))
+        tree = renew(self, mem.tree, born, w)
         return Prioritized(store, tree, mem.top)
 
     def fetch(self, mem, x):
