@@ -41,6 +41,9 @@ _NAMES = {
     "list_algorithms": "algorithms",
     "preset": "presets",
     "make_train": "iterate",
+    "make_offline_train": "offline",
+    "offline_memory": "offline",
+    "experience": "offline",
     "evaluate": "evaluate",
     "train": "train",
     "plan": "plan",
@@ -84,6 +87,7 @@ if TYPE_CHECKING:
     from jaxrl_fast.fields import setting
     from jaxrl_fast.iterate import make_train
     from jaxrl_fast.load import Agent, load, resume
+    from jaxrl_fast.offline import experience, make_offline_train, offline_memory
     from jaxrl_fast.plan import plan
     from jaxrl_fast.presets import preset
     from jaxrl_fast.sinks import Row, Sink

@@ -29,6 +29,8 @@ SMALL = {
     "docs/algorithms/iqn.md": {"500_000": "2_048"},
     "docs/algorithms/rainbow.md": {"500_000": "2_048"},
     "docs/algorithms/pqn.md": {"500_000": "2_048"},
+    "docs/offline.md": {"num_envs=8": "num_envs=8, learning_starts=64, buffer_size=4_096, hidden=(8,)",
+                        "50_000": "512", "20_000": "64", "(0.5, 0.0)": "(0.5,)"},
 }
 SHELL = {  # the lines that are run here, without their `jaxrl-fast`, and what is added to make them small
     "CONTRIBUTING.md": {

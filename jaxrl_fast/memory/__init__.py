@@ -1,13 +1,19 @@
 """Memories: what experience is kept, and how batches are drawn from it."""
 
 from jaxrl_fast.memory.api import Memory
+from jaxrl_fast.memory.dataset import episodes_to_rows, transitions_to_rows
+from jaxrl_fast.memory.files import load_memory, save_memory
+from jaxrl_fast.memory.filled import Filled, fill, hold, rows_of
+from jaxrl_fast.memory.mixed import MixedMemory, StartFrom, mix
 from jaxrl_fast.memory.prioritized import PrioritizedMemory
 from jaxrl_fast.memory.ring import Ring, Row
 from jaxrl_fast.memory.rollout import RolloutMemory
 from jaxrl_fast.memory.sequence import PrioritizedSequenceMemory, Recurrent, SequenceMemory
+from jaxrl_fast.memory.transitions import Transition, TransitionMemory
 from jaxrl_fast.memory.uniform import UniformMemory
 
 __all__ = [
-    "Memory", "PrioritizedMemory", "PrioritizedSequenceMemory", "Recurrent", "Ring", "RolloutMemory", "Row",
-    "SequenceMemory", "UniformMemory",
+    "Filled", "Memory", "MixedMemory", "PrioritizedMemory", "PrioritizedSequenceMemory", "Recurrent", "Ring",
+    "RolloutMemory", "Row", "SequenceMemory", "StartFrom", "Transition", "TransitionMemory", "UniformMemory",
+    "episodes_to_rows", "fill", "hold", "load_memory", "mix", "rows_of", "save_memory", "transitions_to_rows",
 ]  # fmt: skip

@@ -75,9 +75,9 @@ class PrioritizedMemory(Ring):
     def feedback(self, mem, handle, priority):
         """`priority` [b]: sizes of errors. One that is negative or not finite makes `top` so (see `watch`)."""
         priority = jnp.where(priority >= 0, priority + self.epsilon, jnp.nan) ** self.alpha
-        return Prioritized(
-            mem.rows, sum_tree.set_at(mem.tree, handle, priority), jnp.maximum(mem.top, jnp.max(priority))
-        )
+        alive = sum_tree.get(mem.tree, handle) > 0  # a leaf that may not be sampled stays so
+        tree = sum_tree.set_at(mem.tree, handle, jnp.where(alive, priority, 0.0))
+        return Prioritized(mem.rows, tree, jnp.maximum(mem.top, jnp.max(priority)))
 
     def watch(self, mem):
         return mem.top

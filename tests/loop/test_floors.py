@@ -17,7 +17,7 @@ FLOORS = [
     "returns losses distributions statistics stacking optim networks",
     "envs memory",
     "algorithms",
-    "collect grid iterate evaluate population plan programs testing",
+    "collect grid iterate offline evaluate population plan programs testing",
     "train session load config rundir checkpoint signals sinks boards jsonl terminal plots record presets "
     "cli cli_args cli_plan cli_train __main__",
 ]

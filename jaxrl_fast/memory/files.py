@@ -1,0 +1,94 @@
+"""A memory as files: the store by orbax, its layout as JSON beside it. Never pickle."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.memory.filled import Filled, layout, row_shapes
+from jaxrl_fast.memory.ring import Ring, Row
+from jaxrl_fast.memory.transitions import Transition
+
+FORMAT = 1
+ROWS = {"Row": Row, "Transition": Transition}
+SIZES = ("capacity", "num_steps", "num_envs")
+
+
+def save_memory(path: str | Path, filled: Filled) -> None:
+    """Write `filled` to the new folder `path`; `layout.json` comes last, so a folder with it is whole."""
+    import orbax.checkpoint as ocp
+
+    path, kind = Path(path).absolute(), type(filled.rows).__name__
+    if path.exists():
+        raise ConfigError("path", str(path), "a folder that does not exist yet")
+    if ROWS.get(kind) is not type(filled.rows):
+        raise ConfigError("rows", kind, f"rows of a replay memory: {' or '.join(ROWS)}")
+    logging.getLogger("absl").setLevel(logging.ERROR)
+    rows = jax.tree.map(lambda x: [str(x.dtype), *x.shape], row_shapes(filled.rows))._asdict()
+    about = {"format": FORMAT, "layout": layout(filled.memory), "written": int(filled.w), "kind": kind, "rows": rows}
+    path.mkdir(parents=True)
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(path / "store", filled.store)
+    (path / "layout.json").write_text(json.dumps(about, indent=2) + "\n")
+
+
+def load_memory(path: str | Path, memory: Ring, resize: bool = False) -> Filled:
+    """What `save_memory` wrote, for `memory`, whose layout must be that of the file.
+
+    resize: take the number of rows and environments, and of rows a block, from the file; for offline learning.
+    Raises ConfigError, naming both, where the layouts differ. To change the layout: `fill(other, rows_of(loaded))`.
+    """
+    import orbax.checkpoint as ocp
+
+    path = Path(path).absolute()
+    about = _read(path)
+    if resize:
+        memory = dataclasses.replace(memory, **{name: about["layout"][name] for name in SIZES})
+    if layout(memory) != about["layout"]:
+        hint = "; resize=True takes the sizes from the file" if not resize else ""
+        raise ConfigError("memory", _line(layout(memory)), f"{_line(about['layout'])}, as {path} was written{hint}")
+    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    shapes = jax.eval_shape(memory.init, about["rows"])
+    like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), shapes)
+    logging.getLogger("absl").setLevel(logging.ERROR)
+    try:
+        with ocp.StandardCheckpointer() as checkpointer:
+            store = checkpointer.restore(path / "store", like)
+        if any(a.shape != b.shape for a, b in zip(jax.tree.leaves(store), jax.tree.leaves(like), strict=True)):
+            raise ValueError("its shapes are not those of layout.json")
+    except (ValueError, KeyError, TypeError, OSError, RuntimeError) as error:
+        raise _damaged(path, error) from error
+    return Filled(memory, store, about["written"])
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """layout.json, with `rows` as shapes [1, B, ...] that `Memory.init` takes."""
+    file = path / "layout.json"
+    if not file.is_file():
+        raise ConfigError("path", str(path), "a folder that save_memory has written, with its layout.json")
+    try:
+        about = json.loads(file.read_text())
+        if about["format"] != FORMAT:
+            raise ValueError(f"format {about['format']!r}, this version reads {FORMAT}")
+        sizes, kind = about["layout"], ROWS[about["kind"]]
+        struct = lambda x: jax.ShapeDtypeStruct((1, sizes["num_envs"], *x[1:]), jnp.dtype(x[0]))
+        rows = jax.tree.map(struct, about["rows"], is_leaf=lambda x: isinstance(x, list))
+        return about | {"rows": kind(**rows), "written": int(about["written"])}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(path, error) from error
+
+
+def _line(sizes: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in sizes.items())
+
+
+def _damaged(path: Path, error: Exception) -> ConfigError:
+    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return ConfigError("path", str(path), f"a whole memory; reading it failed: {first[:200]}")

@@ -1,0 +1,153 @@
+"""A memory with experience in it: how a dataset gets into one, and how it comes back out in the order of time.
+
+    hold(memory, rows)   -> Filled   a memory of this class, of the size that holds exactly these rows; for offline learning
+    fill(memory, rows)   -> Filled   this very memory; for a run that starts from it
+    rows_of(filled)      -> rows     [T, B], oldest first: into another layout by `hold` or `fill`
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast import tree
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.memory.api import Memory
+from jaxrl_fast.memory.ring import Ring, Row
+from jaxrl_fast.memory.transitions import Transition, TransitionMemory
+from jaxrl_fast.memory.uniform import UniformMemory
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["store"], meta_fields=["memory", "w"])
+@dataclasses.dataclass(frozen=True)
+class Filled:
+    """A memory, what it holds, and how many blocks were written. A pytree whose only leaves are the store's."""
+
+    memory: Memory
+    store: Any
+    w: int
+
+    @property
+    def rows(self) -> Any:
+        """The store without what a memory keeps beside it (priorities): leaves [length, B, ...] in the ring's order."""
+        return getattr(self.store, "rows", self.store)
+
+
+def layout(memory: Memory) -> dict[str, Any]:
+    """What two memories must share so that one can read the other's store: its class and its sizes."""
+    fields = {f.name: getattr(memory, f.name) for f in dataclasses.fields(memory) if f.name != "batch_size"}
+    sizes = {name: int(x) for name, x in fields.items() if isinstance(x, (int, np.integer)) and not isinstance(x, bool)}
+    return {"class": type(memory).__name__} | sizes
+
+
+def row_shapes(rows: Any) -> Any:
+    """Shape and dtype of one row of one environment, of leaves [T, B, ...]."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), rows)
+
+
+def check_rows(argument: str, found: Any, wanted: Any) -> None:
+    """Raises ConfigError where rows (leaves [T, B, ...]) are not of the kind that is wanted."""
+    found, wanted = row_shapes(found), row_shapes(wanted)
+    if jax.tree.structure(found) != jax.tree.structure(wanted) or jax.tree.leaves(found) != jax.tree.leaves(wanted):
+        raise ConfigError(argument, describe_rows(found), f"rows of {describe_rows(wanted)}")
+
+
+def describe_rows(shapes: Any) -> str:
+    names = [(jax.tree_util.keystr(path), x) for path, x in jax.tree.leaves_with_path(shapes)]
+    return ", ".join(f"{name.lstrip('.')} {x.dtype}{list(x.shape)}" for name, x in names)
+
+
+def hold(memory: Ring, rows: Row | Transition) -> Filled:
+    """A memory like `memory` with room for exactly `rows`, and them in it: every window of theirs can be drawn.
+
+    `Transition`s go into a `TransitionMemory` where `memory` is uniform; where it is not, each becomes an episode of
+    one step (its row, and its successor as a row that is truncated), which a prioritized memory never starts from.
+    """
+    if isinstance(rows, Transition):
+        if memory.n_step != 1:
+            raise ConfigError("n_step", memory.n_step, "1 for shuffled transitions: what comes next is not known")
+        if type(memory) is UniformMemory:
+            time, envs = rows.reward.shape
+            return fill(TransitionMemory(time * envs, time, envs, memory.batch_size), rows)
+        memory, rows = dataclasses.replace(memory, stack=1), as_rows(rows)
+    time, envs = rows.reward.shape
+    margin = memory.n_step + memory.stack - 1
+    # At least as long as a margin, so that one block beside the head is enough; few, because a fill is a loop over them.
+    block = max(margin, -(-(time + margin) // 64))
+    blocks = -(-(time + margin) // block) + 1
+    sizes = {"capacity": blocks * block * envs, "num_steps": block, "num_envs": envs}
+    return fill(dataclasses.replace(memory, **sizes), rows)
+
+
+def fill(memory: Ring, rows: Row | Transition) -> Filled:
+    """`memory` with `rows` [T, B, ...] written from its first block on.
+
+    Rows are added before and after, so that every row has its stack and its window; they are marked as truncated, and
+    so never drawn. The last of `rows` is marked too, unless it is terminated: nothing follows it.
+    Raises ConfigError where the rows do not fit.
+    """
+    time, envs = rows.reward.shape
+    if envs != memory.num_envs:
+        raise ConfigError("rows", f"[{time}, {envs}]", f"rows of {memory.num_envs} environments, as the memory has")
+    if isinstance(rows, Row):
+        rows = _padded(rows, memory.stack - 1, memory.n_step, memory.num_steps)
+    elif not isinstance(memory, TransitionMemory) or time % memory.num_steps:
+        what = f"a TransitionMemory whose num_steps divides {time} for shuffled transitions (see `hold`)"
+        raise ConfigError("memory", memory, what)
+    blocks = rows.reward.shape[0] // memory.num_steps
+    if blocks > memory.num_blocks:
+        need = blocks * memory.num_steps * envs
+        raise ConfigError("capacity", memory.capacity, f"at least {need} for these {time * envs} rows")
+    return Filled(memory, _write(memory, jax.tree.map(jnp.asarray, rows)), blocks)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _write(memory: Ring, rows: Any) -> Any:
+    blocks = jax.tree.map(lambda x: x.reshape((-1, memory.num_steps, *x.shape[1:])), rows)
+    count = blocks.reward.shape[0]
+    start = tree.strong(memory.init(tree.take(blocks, 0)))
+    return jax.lax.fori_loop(0, count, lambda i, mem: memory.add(mem, tree.take(blocks, i), i), start)
+
+
+def _padded(rows: Row, before: int, after: int, multiple: int) -> Row:
+    """NumPy rows with truncated ones around them, a multiple of `multiple` in all."""
+    rows = jax.tree.map(np.asarray, rows)
+    truncated = rows.truncated.copy()
+    truncated[-1] |= ~rows.terminated[-1]
+    after += -(before + len(truncated) + after) % multiple
+    pad = lambda x: np.pad(x, [(before, after)] + [(0, 0)] * (x.ndim - 1))
+    alone = np.pad(truncated, [(before, after), (0, 0)], constant_values=True)
+    return jax.tree.map(pad, rows)._replace(truncated=alone)
+
+
+def as_rows(transitions: Transition) -> Row:
+    """Every transition [T, B] as an episode of one step, [2 T, B]: its row, and its successor as a truncated one."""
+
+    def weave(first, second):
+        pair = np.stack([np.asarray(first), np.asarray(second)], axis=1)
+        return pair.reshape((-1, *pair.shape[2:]))
+
+    alone = lambda x: weave(x, np.zeros_like(x))
+    t = transitions
+    reward, terminated = np.asarray(t.reward), np.asarray(t.terminated)
+    return Row(
+        jax.tree.map(weave, t.obs, t.next_obs), jax.tree.map(alone, t.action), alone(reward), alone(terminated),
+        weave(np.zeros_like(terminated), np.ones_like(terminated)),
+    )  # fmt: skip
+
+
+def rows_of(filled: Filled) -> Any:
+    """What is written, oldest first: NumPy leaves [T, B, ...].
+
+    Of a ring that has gone round, the first `stack - 1` rows have lost the frames before them, and count as an
+    episode's start.
+    """
+    memory = filled.memory
+    size = min(filled.w, memory.num_blocks) * memory.num_steps
+    head = (filled.w % memory.num_blocks) * memory.num_steps if filled.w >= memory.num_blocks else 0
+    return jax.tree.map(lambda x: np.roll(np.asarray(x), -head, axis=0)[:size], filled.rows)

@@ -1,0 +1,120 @@
+"""Experience from elsewhere in an online run: batches that are partly a dataset's, and a replay that starts full.
+
+Both wrap the memory that an algorithm would use, so an algorithm takes part by what its `memory()` returns.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import random, tree
+from jaxrl_fast.errors import ConfigError, check_float
+from jaxrl_fast.memory.api import Memory
+from jaxrl_fast.memory.filled import Filled, check_rows, layout
+from jaxrl_fast.memory.ring import Ring, Row
+from jaxrl_fast.types import Window
+
+
+@dataclasses.dataclass(frozen=True)
+class MixedMemory(Memory):
+    """Batches whose first windows are `online`'s and whose last are a constant dataset's (see `mix`).
+
+    The dataset is no part of the state: it is neither donated nor checkpointed, and the members of a population share
+    it. So its priorities, if it has any, stay what they are; `feedback` is the online memory's alone.
+    """
+
+    online: Ring
+    offline: Filled
+
+    def init(self, rows):
+        check_rows("offline", self.offline.rows, rows)
+        return self.online.init(rows)
+
+    def add(self, mem, rows, w):
+        return self.online.add(mem, rows, w)
+
+    def plan(self, key, n, w, clock):
+        keys = random.split(key)
+        online = self.online.plan(keys[0], n, w, clock)
+        return online, self.offline.memory.plan(keys[1], n, jnp.int32(self.offline.w), clock)
+
+    def fetch(self, mem, x):
+        online, handle = self.online.fetch(mem, x[0])
+        offline, _ = self.offline.memory.fetch(self.offline.store, x[1])
+        return _join(online, offline), handle
+
+    def feedback(self, mem, handle, priority):
+        return self.online.feedback(mem, handle, priority[: self.online.batch_size])
+
+    def retain(self, mem):
+        return self.online.retain(mem)
+
+    def watch(self, mem):
+        return self.online.watch(mem)
+
+
+def _join(a: Window, b: Window) -> Window:
+    along = lambda axis: lambda x, y: jnp.concatenate([x, y], axis=axis)
+    joined = jax.tree.map(along(0), a._replace(reward=(), use=()), b._replace(reward=(), use=()))
+    return joined._replace(reward=along(1)(a.reward, b.reward), use=along(1)(a.use, b.use))
+
+
+def mix(memory: Ring, data: Filled, fraction: float = 0.5) -> MixedMemory:
+    """`memory`, with `fraction` (static) of its batch drawn from `data` instead: half is RLPD's (Ball et al. 2023)."""
+    check_float("fraction", fraction, 0, 1)
+    count = round(memory.batch_size * fraction)
+    if not 0 < count < memory.batch_size:
+        raise ConfigError("fraction", fraction, f"one that leaves both parts a window of the {memory.batch_size}")
+    if memory.n_step != data.memory.n_step:
+        raise ConfigError("n_step", memory.n_step, f"{data.memory.n_step}, as the memory of the data has it")
+    resize = lambda memory, size: dataclasses.replace(memory, batch_size=size)
+    return MixedMemory(
+        resize(memory, memory.batch_size - count), dataclasses.replace(data, memory=resize(data.memory, count))
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class StartFrom(Memory):
+    """`memory`, which begins with what `start` holds; the run's own blocks follow, and overwrite it in time.
+
+    Between the two no window crosses: the last row before the seam counts as truncated.
+    """
+
+    memory: Ring
+    start: Filled
+
+    def __post_init__(self):
+        found, wanted = layout(self.start.memory), layout(self.memory)
+        if found != wanted:
+            raise ConfigError("start", found, f"the layout of the run's own memory, {wanted}")
+
+    def init(self, rows):
+        check_rows("start", self.start.rows, rows)
+        start = tree.copy(self.start)  # the state is donated, `start` is not
+        if not isinstance(start.rows, Row):
+            return start.store
+        last = (start.w * self.memory.num_steps - 1) % self.memory.length
+        sealed = start.rows.truncated.at[last].set(~start.rows.terminated[last])
+        rows = start.rows._replace(truncated=sealed)
+        return rows if start.rows is start.store else start.store._replace(rows=rows)
+
+    def add(self, mem, rows, w):
+        return self.memory.add(mem, rows, w + self.start.w)
+
+    def plan(self, key, n, w, clock):
+        return self.memory.plan(key, n, w + self.start.w, clock)
+
+    def fetch(self, mem, x):
+        return self.memory.fetch(mem, x)
+
+    def feedback(self, mem, handle, priority):
+        return self.memory.feedback(mem, handle, priority)
+
+    def retain(self, mem):
+        return self.memory.retain(mem)
+
+    def watch(self, mem):
+        return self.memory.watch(mem)

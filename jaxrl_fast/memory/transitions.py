@@ -1,0 +1,59 @@
+"""Shuffled transitions: the successor of a row is not the next row, so it is stored with it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import random
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.memory.ring import Ring
+from jaxrl_fast.types import Window
+
+
+class Transition(NamedTuple):
+    """One step with its successor; leaves [T, B, ...]. With frame stacks both observations are whole stacks."""
+
+    obs: Any
+    action: Any
+    reward: jax.Array
+    next_obs: Any
+    terminated: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class TransitionMemory(Ring):
+    """Uniform over `Transition`s. Twice the memory of a ring of rows, and no returns of several steps."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("n_step", "stack"):
+            if getattr(self, name) != 1:
+                raise ConfigError(name, getattr(self, name), "1 where successors are stored: a row knows no other row")
+
+    @property
+    def dead_blocks(self) -> int:
+        return 0  # no window reaches over the write head
+
+    def plan(self, key, n, w, clock):
+        rows = jnp.asarray(jnp.minimum(w, self.num_blocks) * self.num_steps * self.num_envs, jnp.uint32)
+        draw = random.bits(key, (n, self.batch_size)) % rows
+        return (draw // self.num_envs).astype(jnp.int32), (draw % self.num_envs).astype(jnp.int32)
+
+    def fetch(self, mem, x):
+        at = lambda leaf: leaf[x]
+        ones = jnp.ones(self.batch_size, jnp.float32)
+        window = Window(
+            obs=jax.tree.map(at, mem.obs),
+            action=jax.tree.map(at, mem.action),
+            reward=at(mem.reward)[None],
+            use=jnp.ones((1, self.batch_size), bool),
+            steps=jnp.ones(self.batch_size, jnp.int32),
+            boot_obs=jax.tree.map(at, mem.next_obs),
+            boot=1.0 - at(mem.terminated).astype(jnp.float32),
+            weight=ones,
+        )
+        return window, x

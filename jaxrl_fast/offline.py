@@ -1,0 +1,119 @@
+"""Learning without an environment step, from a memory that was filled before: one XLA program, like every run."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast import random, runtime, spaces, tree
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.errors import ConfigError, check_int
+from jaxrl_fast.iterate import DRAW_AHEAD_ITERATIONS, scan_sum
+from jaxrl_fast.memory.filled import Filled, hold
+from jaxrl_fast.memory.mixed import MixedMemory, StartFrom
+from jaxrl_fast.memory.ring import Ring, Row
+from jaxrl_fast.memory.transitions import Transition
+from jaxrl_fast.stacking import start
+from jaxrl_fast.types import Clock, EnvSpec
+
+
+def offline_memory(algo: Algorithm, env: Env | EnvSpec, rows: Row | Transition) -> Filled:
+    """`rows` in a memory such as `algo` uses in this environment, of the size that they need."""
+    return hold(_replay(algo.bind(getattr(env, "spec", env))), rows)
+
+
+def _replay(algo: Algorithm) -> Ring:
+    memory = algo.memory()
+    if not isinstance(memory, Ring):
+        raise ConfigError("algo", algo.name, "an algorithm that learns from replay, such as dqn")
+    return memory
+
+
+def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, updates: int, log_every: int | None = None):
+    """`train(key, store) -> (agent, metrics)`, pure: `updates` updates from `data`, whose store is `data.store`.
+
+    The store is an argument so that it is no constant of the program; `jax.vmap(train, (0, None))` is many seeds of
+    one dataset. Schedules are fractions of `updates`. metrics: {name: float32 [rows]}, a row every `log_every` updates
+    (default: a hundredth), with `updates`; the last row is rounded up to a whole one, as everywhere. The size of a
+    batch is the algorithm's.
+    """
+    runtime.enable_compile_cache()  # as `make_train` does
+    spec = getattr(env, "spec", env)
+    algo = algo.bind(spec)
+    own = _replay(algo)
+    if own.n_step != data.memory.n_step:
+        raise ConfigError("n_step", own.n_step, f"{data.memory.n_step}, as the memory of the data has it")
+    memory = dataclasses.replace(data.memory, batch_size=own.batch_size)
+    check_int("updates", updates)
+    if log_every is not None:
+        check_int("log_every", log_every)
+    _check_data(data, spec)
+    per_row = min(log_every or max(1, updates // 100), updates)
+    rows = -(-updates // per_row)
+    check_int("updates", rows * per_row)
+    block = max(b for b in range(1, min(per_row, DRAW_AHEAD_ITERATIONS) + 1) if per_row % b == 0)
+    algo, horizon = tree.as_float32(algo), float(rows * per_row)
+
+    def clock(u: jax.Array) -> Clock:
+        return Clock(u, u, (u / horizon).astype(jnp.float32))
+
+    def draw(key: jax.Array, u: jax.Array) -> tuple:
+        """Depends on (key, u) alone."""
+        keys = random.keys_at(key, u, 2)
+        return tree.take(memory.plan(keys[0], 1, jnp.int32(data.w), clock(u)), 0), keys[1]
+
+    def update(carry, x):
+        agent, store = carry
+        (plan, key), u = x
+        batch, handle = memory.fetch(store, plan)
+        agent, metrics, priority = algo.update(agent, batch, key, clock(u))
+        return (agent, memory.feedback(store, handle, priority)), metrics
+
+    def train(key: jax.Array, store: Any) -> tuple[Any, dict[str, jax.Array]]:
+        agent = tree.strong(algo.init(random.fold_in(key, 2**32 - 1)))
+
+        def several(carry, first):
+            us = first + jnp.arange(block, dtype=jnp.int32)
+            return scan_sum(update, carry, (jax.vmap(lambda u: draw(key, u))(us), us))
+
+        def row(carry, first):
+            starts = first + jnp.arange(0, per_row, block, dtype=jnp.int32)
+            carry, metrics = scan_sum(several, carry, starts)
+            return carry, {name: m.total / m.count for name, m in metrics.items()}
+
+        firsts = jnp.arange(0, rows * per_row, per_row, dtype=jnp.int32)
+        (agent, _), metrics = jax.lax.scan(row, (agent, store), firsts)
+        return agent, metrics | {"updates": firsts + per_row}
+
+    return train
+
+
+def experience(run: Any, member: int = 0) -> Filled:
+    """What the replay of a run holds (the Session that `jf.train` returns), of one member; for `save_memory`."""
+    memory, w = run.algo.memory(), run.grid.warmup + run.rows * run.grid.row
+    memory = memory.online if isinstance(memory, MixedMemory) else memory
+    if isinstance(memory, StartFrom):
+        memory, w = memory.memory, w + memory.start.w
+    if not isinstance(memory, Ring):
+        raise ConfigError("run", run.algo.name, "a run of an algorithm that learns from replay, such as dqn")
+    check_int("member", member, 0, run.config.seeds - 1)
+    return Filled(memory, run.population.member(run.state.memory, member), w)
+
+
+def _check_data(data: Filled, spec: EnvSpec) -> None:
+    """The rows are such as the environment would have given; of shuffled transitions, whole stacks are kept."""
+    stack = 1 if data.memory.stack == spec.stack else spec.stack
+    seen = start(spaces.zeros(spec.observation, (1,)), stack)
+    for name, found, wanted in (
+        ("obs", data.rows.obs, seen), ("action", data.rows.action, spaces.zeros(spec.action, (1,))),
+    ):  # fmt: skip
+        kind = lambda x, axes: jax.tree.map(lambda a: f"{np.dtype(a.dtype)}{list(a.shape[axes:])}", x)
+        if kind(found, 2) != kind(wanted, 1):
+            raise ConfigError(f"data.{name}", kind(found, 2), f"{kind(wanted, 1)}, as {spec.name} has it")
+    if data.w < 1:
+        raise ConfigError("data.w", data.w, "at least 1: blocks that were written")

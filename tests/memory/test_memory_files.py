@@ -1,0 +1,78 @@
+"""Memories as files: they come back bit for bit, or not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from offline_tools import numbered, same
+
+import jaxrl_fast as jf
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.memory import (
+    Filled,
+    PrioritizedMemory,
+    UniformMemory,
+    fill,
+    hold,
+    load_memory,
+    save_memory,
+    transitions_to_rows,
+)
+
+
+def filled(kind: str) -> Filled:
+    if kind == "transitions":
+        obs = np.arange(10.0)[:, None]
+        spec = jf.EnvSpec("test", jf.Box(0, 100, (1,)), jf.Discrete(10))
+        rows = transitions_to_rows(obs, np.arange(10), np.arange(10), obs + 1, np.arange(10) % 2, spec)
+        return hold(UniformMemory(100, 1, 1, 4), rows)
+    cls = {"uniform": UniformMemory, "prioritized": PrioritizedMemory}[kind]
+    data = fill(cls(60, 2, 2, 4, 2), numbered(0, 17))
+    if kind == "prioritized":
+        store = data.memory.feedback(data.store, jnp.arange(20, 24), jnp.array([0.1, 0.7, 3.0, 0.0]))
+        data = dataclasses.replace(data, store=store)
+    return data
+
+
+@pytest.mark.parametrize("kind", ["uniform", "prioritized", "transitions"])
+def test_a_memory_comes_back_bit_for_bit(kind, tmp_path):
+    data = filled(kind)
+    save_memory(tmp_path / "a" / "replay", data)
+    other_batch = dataclasses.replace(data.memory, batch_size=7)
+    back = load_memory(str(tmp_path / "a" / "replay"), other_batch)
+    assert back.memory == other_batch and back.w == data.w
+    same(back.store, data.store)
+
+
+def test_bad_files_are_refused(tmp_path):
+    data, path = filled("uniform"), tmp_path / "replay"
+    with pytest.raises(ConfigError, match="a folder that save_memory has written"):
+        load_memory(path, data.memory)
+    save_memory(path, data)
+    with pytest.raises(ConfigError, match="does not exist yet"):
+        save_memory(path, data)
+    mine = "memory = 'class PrioritizedMemory, capacity 90, num_steps 3, num_envs 2, n_step 2, stack 1'"
+    theirs = "class UniformMemory, capacity 60, num_steps 2, num_envs 2, n_step 2, stack 1, as .*resize=True"
+    with pytest.raises(ConfigError, match=f"{mine} is not valid: {theirs}"):
+        load_memory(path, PrioritizedMemory(90, 3, 2, 4, 2))
+    with pytest.raises(ConfigError, match="memory = 'class UniformMemory, capacity 60, .* n_step 3"):
+        load_memory(path, UniformMemory(1000, 1, 1, 4, 3), resize=True)
+    same(load_memory(path, UniformMemory(1000, 1, 1, 4, 2), resize=True).store, data.store)
+    about = json.loads((path / "layout.json").read_text())
+    for change in ({"format": 9}, {"rows": {}}, {"kind": "nothing"}):
+        (path / "layout.json").write_text(json.dumps(about | change))
+        with pytest.raises(ConfigError, match="a whole memory; reading it failed"):
+            load_memory(path, data.memory)
+    (path / "layout.json").write_text("{")
+    with pytest.raises(ConfigError, match="a whole memory; reading it failed"):
+        load_memory(path, data.memory)
+
+
+def test_a_value_that_is_no_replay_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="Row or Transition"):
+        save_memory(tmp_path / "x", Filled(UniformMemory(10, 1, 1, 1), {"a": jnp.zeros((2, 2))}, 1))
+    assert not (tmp_path / "x").exists()

@@ -1,0 +1,121 @@
+"""Experience from elsewhere in an online run: mixed batches, and a replay that starts full."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from offline_tools import DQN, ZERO, numbered, random_episodes, same
+
+import jaxrl_fast as jf
+from jaxrl_fast import tree
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.memory import (
+    Filled,
+    MixedMemory,
+    PrioritizedMemory,
+    StartFrom,
+    UniformMemory,
+    episodes_to_rows,
+    fill,
+    hold,
+    mix,
+)
+
+
+@pytest.mark.parametrize("cls", [UniformMemory, PrioritizedMemory])
+def test_mixed_batches_have_both_parts(cls):
+    own, data = cls(200, 1, 2, 12), hold(cls(200, 1, 2, 5), numbered(1000, 9))
+    memory = mix(own, data, 0.25)
+    assert isinstance(memory, MixedMemory) and memory.online.batch_size == 9 and memory.offline.memory.batch_size == 3
+    online = fill(memory.online, numbered(0, 20))
+    seen = set()
+    plans = memory.plan(jax.random.key(0), 30, jnp.int32(online.w), ZERO)
+    windows, handles = jax.jit(jax.vmap(memory.fetch, (None, 0)))(online.store, plans)
+    action = np.asarray(windows.action)
+    assert action.shape == (30, 12) and (action[:, :9] < 1000).all()
+    real = np.asarray(windows.weight) > 0
+    assert set(action[:, 9:][real[:, 9:]].tolist()) <= set(range(1000, 1016))  # the last of each lane is no start
+    seen = set(action[:, :9][real[:, :9]].tolist())
+    assert len(seen) > 30 and windows.reward.shape == (30, 1, 12)
+    np.testing.assert_array_equal(np.asarray(windows.reward)[:, 0], action)
+    after = memory.feedback(online.store, tree.take(handles, 0), jnp.arange(12.0))
+    expected = memory.online.feedback(online.store, tree.take(handles, 0), jnp.arange(9.0))
+    same(after, expected)
+
+
+@pytest.mark.parametrize("cls", [UniformMemory, PrioritizedMemory])
+def test_a_run_starts_from_a_memory_and_no_window_crosses_the_seam(cls):
+    memory = cls(60, 1, 2, 512, 2)
+    start = fill(memory, numbered(0, 10))
+    rows = jax.tree.map(np.asarray, start.rows)
+    seam = 8  # as a run's replay is: it stops where nothing has ended
+    start = Filled(memory, start.store, seam)
+    warm = StartFrom(memory, start)
+    fresh = numbered(1000, 6)
+    mem = warm.init(jax.tree.map(lambda x: x[:1], fresh))
+    add = jax.jit(warm.add)
+    for t in range(6):
+        mem = add(mem, jax.tree.map(lambda x, t=t: jnp.asarray(x[t : t + 1]), fresh), jnp.int32(t))
+    window, _ = warm.fetch(mem, tree.take(warm.plan(jax.random.key(0), 1, jnp.int32(6), ZERO), 0))
+    real = np.asarray(window.weight) > 0
+    action, boot, steps = (np.asarray(x)[real] for x in (window.action, window.boot_obs[:, 0], window.steps))
+    old = action < 1000
+    assert set(action[old].tolist()) >= set(range(2, 2 * (seam - 1))) - {0, 1}
+    assert set(action.tolist()) <= set(range(2 * (seam - 1))) | set(range(1000, 1008))
+    assert (boot[old] < 2 * seam).all() and (boot[~old] >= 1000).all()
+    np.testing.assert_array_equal(boot, action + 2 * steps)
+    same(jax.tree.map(np.asarray, start.rows), rows)  # what it started from is as it was
+
+
+def test_foreign_experience_is_refused():
+    data = hold(UniformMemory(100, 1, 2, 4), numbered(0, 9))
+    with pytest.raises(ConfigError, match="fraction = 0.0"):
+        mix(UniformMemory(100, 1, 2, 4), data, 0.0)
+    with pytest.raises(ConfigError, match="n_step = 2 .* 1, as"):
+        mix(UniformMemory(100, 1, 2, 4, 2), data)
+    with pytest.raises(ConfigError, match="start = .*layout of the run's own memory"):
+        StartFrom(UniformMemory(100, 1, 2, 4), data)
+    other = jax.tree.map(jnp.asarray, numbered(0, 1)._replace(obs=np.zeros((1, 2, 3), np.float32)))
+    with pytest.raises(ConfigError, match=r"offline = 'obs float32\[1\], action .* rows of obs float32\[3\]"):
+        mix(UniformMemory(100, 1, 2, 4), data).init(other)
+
+
+@jf.settings
+class MixedDQN(jf.DQN):
+    name: ClassVar[str] = "test-mixed-dqn"
+    data: Any = None
+    start: Any = None
+
+    def memory(self):
+        memory = super().memory()
+        if self.start is not None:
+            return StartFrom(memory, self.start)
+        return memory if self.data is None else mix(memory, self.data)
+
+
+def test_online_runs_mix_and_start_from_a_run():
+    """The data's rewards are ten times the environment's, so the values tell who was learned from."""
+    env = jf.make("probe/constant-reward")
+    settings = {**{f.name: getattr(DQN, f.name) for f in dataclasses.fields(jf.DQN)}, "num_envs": 4, "n_step": 1}
+    settings |= {"learning_starts": 64, "buffer_size": 2_000}
+    episodes = random_episodes(env, 64)
+    rows = episodes_to_rows([e | {"rewards": 10 * e["rewards"]} for e in episodes], env.spec, num_envs=4)
+    q = {}
+    for which in ("data", "start"):
+        algo = MixedDQN(**settings)
+        memory = algo.bind(env.spec).memory()
+        data = hold(memory, rows) if which == "data" else fill(memory, rows)
+        algo = dataclasses.replace(algo, **{which: data})
+        run = jf.train(algo, env, 1_600, eval_every=0, eval_episodes=4)
+        q[which] = np.asarray(run.algo.action_values(run.agent().params, np.ones((1, 1))))
+        kept = jf.experience(run)
+        assert type(kept.memory) is UniformMemory
+        assert kept.w == run.env_steps // 4 + (data.w if which == "start" else 0)
+        np.testing.assert_array_equal(data.rows.reward[: data.w * data.memory.num_steps].max(), 10.0)
+    np.testing.assert_allclose(q["data"], 5.5, atol=0.8)  # half of every batch
+    assert (q["start"] < 5).all() and (q["start"] > 1.5).all()  # 64 rows of the 465 that there are at the end
