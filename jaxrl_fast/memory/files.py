@@ -69,7 +69,7 @@ def load_memory(path: str | Path, memory: Ring, resize: bool = False) -> Filled:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """layout.json, with `rows` as shapes [1, B, ...] that `Memory.init` takes."""
+    """layout.json, with `rows` as shapes [T, B, ...] that `Memory.init` takes."""
     file = path / "layout.json"
     if not file.is_file():
         raise ConfigError("path", str(path), "a folder that save_memory has written, with its layout.json")
@@ -78,7 +78,7 @@ def _read(path: Path) -> dict[str, Any]:
         if about["format"] != FORMAT:
             raise ValueError(f"format {about['format']!r}, this version reads {FORMAT}")
         sizes, kind = about["layout"], ROWS[about["kind"]]
-        struct = lambda x: jax.ShapeDtypeStruct((1, sizes["num_envs"], *x[1:]), jnp.dtype(x[0]))
+        struct = lambda x: jax.ShapeDtypeStruct((sizes["num_steps"], sizes["num_envs"], *x[1:]), jnp.dtype(x[0]))
         rows = jax.tree.map(struct, about["rows"], is_leaf=lambda x: isinstance(x, list))
         return about | {"rows": kind(**rows), "written": int(about["written"])}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
