@@ -89,7 +89,7 @@ def test_two_updates_equal_a_reference_written_by_hand(variant, key, clock):
     discrete = isinstance(action, Discrete)
     algo = dataclasses.replace(BASE, **settings).bind(EnvSpec("x", Box(-9, 9, (OBS,)), action))
     agent = jax.jit(algo.init)(key)
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(1)
     shake = lambda p: p + 0.3 * rng.normal(size=p.shape).astype(np.float32)
     agent = agent._replace(params=jax.tree.map(shake, agent.params))
     update = jax.jit(algo.update)
@@ -115,7 +115,7 @@ def test_two_updates_equal_a_reference_written_by_hand(variant, key, clock):
             assert float(metrics[name].total) == pytest.approx(float(expected), rel=1e-4, abs=1e-6), name
         for ours, theirs in zip(jax.tree.leaves(agent.params), jax.tree.leaves(params), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-6)
-    assert 0 < np.mean(clipped) < 1  # the case is worth something: some ratios are clipped, some are not
+    assert 0 < max(clipped) < 1  # the case is worth something: some ratios are clipped, some are not
     if variant != list(VARIANTS)[1]:
         assert max(norms) > algo.max_grad_norm
 
