@@ -42,7 +42,7 @@ def draw(env: Env, algo: Algorithm, keys: jax.Array, num_steps: int, num_envs: i
 @functools.partial(jax.jit, static_argnames="mode")  # traced once, though `init` asks for its shapes too
 def collect(env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, clock: Clock, mode: str):
     """Step the environments once for every row of `noise` -> (Actor, Trajectory [T, B])."""
-    stack = env.spec.stack
+    stack, agent = env.spec.stack, algo.acting(agent)
 
     def step(actor: Actor, noise: Noise):
         carry, action, extras = algo.act(agent, actor.carry, actor.obs, noise.act, clock, mode)

@@ -65,7 +65,7 @@ class Agent:
         batch = jax.tree.leaves(obs)[0].shape[0]
         noise = tree.take(algo.draw(key, 1, batch), 0)
         clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
-        return algo.act(state, carry, obs, noise, clock, mode)[:2]
+        return algo.act(algo.acting(state), carry, obs, noise, clock, mode)[:2]
 
     def reset(self) -> None:
         """Forget a recurrent policy's state, at the start of an episode."""

@@ -12,14 +12,14 @@ import jax.numpy as jnp
 from jaxrl_fast import distributions, random, stacking, tree
 from jaxrl_fast.algorithms.base import Algorithm, action_mask
 from jaxrl_fast.fields import setting
-from jaxrl_fast.networks import Dense, make_torso
+from jaxrl_fast.networks import MLP, Dense, make_torso
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 from jaxrl_fast.statistics import Moments
 
 
 @tree.settings
 class ActorCritic(Algorithm):
-    """params: {"actor", "critic": torsos, or one "torso" for both; "policy", "value": heads; "log_std": Box}."""
+    """params: {"torso": actor's and critic's [2, ...], or the shared one, "policy", "value": heads, "log_std": Box}."""
 
     action_spaces: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Box)
 
@@ -47,10 +47,9 @@ class ActorCritic(Algorithm):
         if self.shared_torso:
             params = {"torso": self.torso.init(torso_key, obs)}
         else:
-            # traced once; not a vmap: a batch of a user's LAPACK initializers would deadlock (docs/architecture.md)
-            pair = jax.lax.map(lambda key: self.torso.init(key, obs), random.split(torso_key))
-            params = {"actor": tree.take(pair, 0), "critic": tree.take(pair, 1)}
-        features = jax.eval_shape(lambda p: self.features(p, obs, "actor"), params)
+            # not a vmap: a batch of a user's LAPACK initializers would deadlock (docs/architecture.md)
+            params = {"torso": jax.lax.map(lambda key: self.torso.init(key, obs), random.split(torso_key))}
+        features = jax.eval_shape(lambda p: self.features(p, obs)[0], params)
         for (name, head), k in zip(self.heads.items(), keys, strict=True):
             params[name] = head.init(k, jnp.zeros(features.shape))
         if isinstance(self.spec.action, Box):
@@ -61,24 +60,39 @@ class ActorCritic(Algorithm):
         """The observation as the networks see it: float features normalised; images, integers and masks as they are."""
         return normalized(self.spec.observation, moments.normalize(obs), obs) if self.normalize_observations else obs
 
-    def features(self, params: Any, obs: Any, which: str) -> jax.Array:
-        """Of the "actor" or the "critic", [..., F]."""
-        return self.torso.apply(params["torso" if self.shared_torso else which], obs)
+    def features(self, params: Any, obs: Any) -> tuple[jax.Array, jax.Array]:
+        """The actor's and the critic's features [..., F]."""
+        if self.shared_torso:
+            return (self.torso.apply(params["torso"], obs),) * 2
+        if isinstance(self.torso, MLP):  # one batched product instead of two: half the kernels of a small network
+            return tuple(jax.vmap(self.torso.apply, (0, None))(params["torso"], obs))
+        return self.one_features(params, obs, 0), self.one_features(params, obs, 1)
+
+    def one_features(self, params: Any, obs: Any, which: int) -> jax.Array:
+        """The actor's (0) or the critic's (1) features alone."""
+        if self.shared_torso or (which == 0 and "actor" in params):
+            return self.torso.apply(params.get("actor", params["torso"]), obs)
+        return self.torso.apply(tree.take(params["torso"], which), obs)
 
     def policy(self, params: Any, obs: Any, features: Any = None) -> Any:
-        features = self.features(params, obs, "actor") if features is None else features
+        features = self.one_features(params, obs, 0) if features is None else features
         out = self.heads["policy"].apply(params["policy"], features)
         mask = action_mask(self.spec.observation, obs)
         return distributions.from_outputs(self.spec.action, out, params.get("log_std"), mask)
 
     def value(self, params: Any, obs: Any, features: Any = None) -> jax.Array:
-        features = self.features(params, obs, "critic") if features is None else features
+        features = self.one_features(params, obs, 1) if features is None else features
         return self.heads["value"].apply(params["value"], features)[..., 0]
 
     def both(self, params: Any, obs: Any) -> tuple[Any, jax.Array]:
-        """A shared torso is applied once. Two are not batched into one: apart, a CPU runs them on two cores."""
-        shared = self.features(params, obs, "actor") if self.shared_torso else None
-        return self.policy(params, obs, shared), self.value(params, obs, shared)
+        actor, critic = self.features(params, obs)
+        return self.policy(params, obs, actor), self.value(params, obs, critic)
+
+    def acting(self, agent):
+        """The actor's torso is sliced out of the pair once a rollout, not once a step."""
+        params = agent.params
+        actor = params["torso"] if self.shared_torso else tree.take(params["torso"], 0)
+        return agent._replace(params=params | {"actor": actor})
 
 
 def normalized(space: Space, normal: Any, raw: Any) -> Any:

@@ -3,6 +3,7 @@
     init(key)                                   -> agent                       parameters, optimizer, statistics
     init_carry(num_envs)                        -> carry [B]                   () for a feed-forward policy
     draw(key, T, B)                             -> noise [T]                   everything random of T calls of `act`
+    acting(agent)                               -> agent                       once a rollout, before its `act`s
     act(agent, carry, obs, noise, clock, mode)  -> (carry, action, extras)     mode: "random" | "sample" | "greedy"
     memory()                                    -> Memory
     prepare(agent, trajectory)                  -> rows [T, B]                 exactly what the memory stores
@@ -79,6 +80,10 @@ class Algorithm:
 
     def draw(self, key: jax.Array, num_steps: int, num_envs: int) -> PyTree:
         raise NotImplementedError
+
+    def acting(self, agent: PyTree) -> PyTree:
+        """What `act` gets as its agent, made once a rollout: a place for work that every step would repeat."""
+        return agent
 
     def act(self, agent: PyTree, carry: PyTree, obs: PyTree, noise: PyTree, clock: Clock, mode: str) -> tuple:
         raise NotImplementedError

@@ -36,10 +36,10 @@ def dense(params, x):
 
 def reference_loss(params, batch, algo, discrete):
     """Every formula spelled out, nothing of the library called."""
-    own = lambda name: params["torso" if algo.shared_torso else name]["params"]["Dense_0"]
-    torso = lambda name: jnp.tanh(dense({"params": own(name)}, batch.obs))
-    features = torso("actor")
-    value = dense(params["value"], torso("critic"))[:, 0]
+    layer = params["torso"]["params"]["Dense_0"]  # [2, ...]: the actor's and the critic's, unless they share one
+    torso = lambda i: jnp.tanh(dense({"params": layer if algo.shared_torso else {k: v[i] for k, v in layer.items()}}, batch.obs))
+    features = torso(0)
+    value = dense(params["value"], torso(1))[:, 0]
     out = dense(params["policy"], features)
     if discrete:
         log_p = out - jnp.log(jnp.exp(out).sum(1, keepdims=True))
@@ -89,7 +89,7 @@ def test_two_updates_equal_a_reference_written_by_hand(variant, key, clock):
     discrete = isinstance(action, Discrete)
     algo = dataclasses.replace(BASE, **settings).bind(EnvSpec("x", Box(-9, 9, (OBS,)), action))
     agent = jax.jit(algo.init)(key)
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(0)
     shake = lambda p: p + 0.3 * rng.normal(size=p.shape).astype(np.float32)
     agent = agent._replace(params=jax.tree.map(shake, agent.params))
     update = jax.jit(algo.update)

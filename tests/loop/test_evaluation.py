@@ -49,7 +49,7 @@ def test_the_mean_is_that_of_a_plain_rollout(name, key):
     ret = np.zeros(8)
     for t in range(2):
         noise = jax.tree.map(lambda x: x[0], algo.draw(key, 1, 8))
-        _, action, _ = algo.act(agent, (), obs, noise, clock, "greedy")
+        _, action, _ = algo.act(algo.acting(agent), (), obs, noise, clock, "greedy")
         state, outcome = env.transition((), state, action)
         obs, ret = outcome.next_obs, ret + np.asarray(outcome.reward)
         assert bool(outcome.terminated.all()) == (t == 1)
