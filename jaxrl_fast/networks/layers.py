@@ -58,6 +58,52 @@ class Dense(nn.Module):
         return x @ kernel + bias
 
 
+class Conv(nn.Module):
+    """A convolution without padding of images [n, H, W, C], orthogonal kernel of gain sqrt(2), bias 0."""
+
+    features: int
+    size: int
+    stride: int = 1
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        shape = (self.size, self.size, x.shape[-1], self.features)
+        kernel = self.param("kernel", orthogonal(math.sqrt(2)), shape)
+        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        return convolve(x, kernel, self.stride) + bias
+
+
+def convolve(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
+    """x [n, H, W, C], kernel [k, k, C, F] -> [n, (H - k) // stride + 1, ..., F].
+
+    On a CPU a product of patches: XLA's own convolution is no matrix product there, and the gradient of its kernel
+    takes up to a hundred times as long as its arithmetic.
+    """
+    return jax.lax.platform_dependent(
+        x, kernel, cpu=lambda x, w: convolve_patches(x, w, stride), default=lambda x, w: convolve_xla(x, w, stride)
+    )
+
+
+def convolve_xla(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
+    layout = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(x, kernel, (stride, stride), "VALID", dimension_numbers=layout)
+
+
+def convolve_patches(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
+    k, _, channels, features = kernel.shape
+    high, wide = ((n - k) // stride + 1 for n in x.shape[1:3])
+    if stride > 1 and k % stride == 0:  # each stride x stride block of pixels as one pixel: fewer and longer slices
+        k = k // stride
+        x = x[:, : (high + k - 1) * stride, : (wide + k - 1) * stride]
+        x = x.reshape(len(x), high + k - 1, stride, wide + k - 1, stride, channels).swapaxes(2, 3)
+        x = x.reshape(*x.shape[:3], -1)
+        kernel = kernel.reshape(k, stride, k, stride, channels, features).swapaxes(1, 2)
+        stride = 1
+    reach = lambda i, n: slice(i, i + (n - 1) * stride + 1, stride)
+    patches = [x[:, reach(i, high), reach(j, wide)] for i in range(k) for j in range(k)]
+    return jnp.concatenate(patches, axis=-1) @ kernel.reshape(-1, features)
+
+
 class NoisyDense(nn.Module):
     """y = x (W + S e) + b + s e', e factorised Gaussian noise (Fortunato et al. 2018, eq. 9-11).
 

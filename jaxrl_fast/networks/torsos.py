@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import flax.linen as nn
 import jax
 
 from jaxrl_fast.errors import ConfigError, check_choice
-from jaxrl_fast.networks.layers import Dense, NoisyDense, embed, orthogonal
+from jaxrl_fast.networks.layers import Conv, Dense, NoisyDense, embed
 from jaxrl_fast.spaces import Box, Space
 
 ACTIVATIONS = {
@@ -46,8 +44,7 @@ class CNN(nn.Module):
         batch = x.shape[:-3]
         x = x.reshape((-1, *x.shape[-3:]))
         for features, size, stride in self.filters:
-            init = orthogonal(math.sqrt(2))
-            x = nn.Conv(features, (size, size), (stride, stride), padding="VALID", kernel_init=init)(x)
+            x = Conv(features, size, stride)(x)
             x = nn.LayerNorm()(x) if self.layer_norm else x
             x = ACTIVATIONS[self.activation](x)
         return dense_layers(self, x.reshape((*batch, -1)))
