@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxrl_fast import distributions, optim, random, stacking, tree
 from jaxrl_fast.algorithms.base import Algorithm, action_mask
 from jaxrl_fast.fields import setting
-from jaxrl_fast.networks import Dense, NoisyDense, make_torso
+from jaxrl_fast.networks import Dense, NoisyDense, draw_noise, make_torso
 from jaxrl_fast.spaces import Discrete
 
 
@@ -74,20 +74,23 @@ class ValueBased(Algorithm):
 
     def features(self, params: Any, obs: Any, key: jax.Array | None = None) -> jax.Array:
         """[..., F]; `key`: of the noise of noisy layers, None for their mean."""
-        return self.torso.apply(params["torso"], obs, rngs=self.rngs(key, 0))
+        return self.torso.apply(self.variables(params, "torso", key), obs)
 
     def head(self, params: Any, features: jax.Array, key: jax.Array | None = None) -> jax.Array:
         """Features [..., F] -> outputs of every action [..., n, outputs]."""
         n, k = self.spec.action.n, self.outputs
-        z = self.heads["head"].apply(params["head"], features, rngs=self.rngs(key, 1))
+        z = self.heads["head"].apply(self.variables(params, "head", key), features)
         z = z.reshape((*z.shape[:-1], n, k))
         if not self.dueling:
             return z
-        value = self.heads["value"].apply(params["value"], features, rngs=self.rngs(key, 2))
+        value = self.heads["value"].apply(self.variables(params, "value", key), features)
         return value[..., None, :] + z - z.mean(-2, keepdims=True)
 
-    def rngs(self, key: jax.Array | None, which: int) -> dict[str, jax.Array]:
-        return {} if key is None or not self.noisy else {"noise": random.fold_in(key, which)}
+    def variables(self, params: Any, name: str, key: jax.Array | None) -> Any:
+        """Those of a module, with the noise of its noisy layers where there is a key."""
+        if key is None or not self.noisy:
+            return params[name]
+        return draw_noise(random.fold_in(key, sorted(params).index(name)), params[name])
 
     def action_values(self, params: Any, obs: Any, key: jax.Array | None = None) -> jax.Array:
         """Q(s, .) [..., n] for choosing actions; illegal ones have a value so low that no maximum takes them."""
@@ -111,8 +114,12 @@ class ValueBased(Algorithm):
         random_action = distributions.random_action(gumbel, self.spec.action, action_mask(self.spec.observation, obs))
         if mode == "random":
             return carry, random_action, ()
-        key = key if self.noisy and mode == "sample" else None
-        greedy = jnp.argmax(self.action_values(agent.params, obs, key), axis=-1).astype(jnp.int32)
+        if self.noisy and mode == "sample":  # each environment explores with a noise of its own
+            keys = random.split(key, len(explore))
+            q = jax.vmap(self.action_values, in_axes=(None, 0, 0))(agent.params, obs, keys)
+        else:
+            q = self.action_values(agent.params, obs)
+        greedy = jnp.argmax(q, axis=-1).astype(jnp.int32)
         if mode == "greedy":
             return carry, greedy, ()
         epsilon = clock.anneal(self.epsilon_start, self.epsilon_end, self.epsilon_fraction)

@@ -6,8 +6,10 @@ import math
 from typing import Any
 
 import flax.linen as nn
+import flax.traverse_util
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl_fast import random
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
@@ -107,8 +109,9 @@ def convolve_patches(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
 class NoisyDense(nn.Module):
     """y = x (W + S e) + b + s e', e factorised Gaussian noise (Fortunato et al. 2018, eq. 9-11).
 
-    Fresh noise for every row of the batch, from flax's rng "noise"; without that rng the mean weights alone. A row's
-    noisy product is  f(e_out) * ((x * f(e_in)) S), so the noise never becomes a matrix a row.
+    The noise is the variable "epsilon" of the collection "noise", as `draw_noise` makes it: one for all rows of a
+    call, as in the paper. Without it: the mean weights alone. The noisy product is  f(e_out) * ((x * f(e_in)) S), so
+    under `vmap` over noises no weight matrix is made for each of them.
     """
 
     features: int
@@ -125,12 +128,25 @@ class NoisyDense(nn.Module):
         kernel_sigma = self.param("kernel_sigma", constant, (inputs, self.features))
         bias_sigma = self.param("bias_sigma", constant, (self.features,))
         y = x @ kernel + bias
-        if not self.has_rng("noise"):
+        if not self.has_variable("noise", "epsilon"):
             return y
-        noise = random.normal(self.make_rng("noise"), (*x.shape[:-1], inputs + self.features))
-        noise = jnp.sign(noise) * jnp.sqrt(jnp.abs(noise))
-        into, out = noise[..., :inputs], noise[..., inputs:]
+        into, out = jnp.split(self.get_variable("noise", "epsilon"), [inputs])
         return y + out * ((x * into) @ kernel_sigma + bias_sigma)
+
+
+def draw_noise(key: jax.Array, variables: dict[str, Any]) -> dict[str, Any]:
+    """`variables` of a module with noise for every `NoisyDense` in it: f(e) = sgn(e) sqrt|e|, [inputs + features] each.
+
+    One draw for the whole module, and not flax's `make_rng`, which hashes a key for every layer.
+    """
+    flat = flax.traverse_util.flatten_dict(variables["params"])
+    sizes = {path[:-1]: sum(leaf.shape) for path, leaf in flat.items() if path[-1] == "kernel_sigma"}
+    if not sizes:
+        return variables
+    e = random.normal(key, (sum(sizes.values()),))
+    parts = jnp.split(jnp.sign(e) * jnp.sqrt(jnp.abs(e)), np.cumsum(list(sizes.values()))[:-1])
+    noise = {(*path, "epsilon"): part for path, part in zip(sizes, parts, strict=True)}
+    return variables | {"noise": flax.traverse_util.unflatten_dict(noise)}
 
 
 def embed(obs: Any, space: Space, rank: int = 1) -> jax.Array:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.networks import CNN, MINATAR_FILTERS, MLP, NATURE_FILTERS, Dense, NoisyDense, make_torso
+from jaxrl_fast.networks import CNN, MINATAR_FILTERS, MLP, NATURE_FILTERS, Dense, NoisyDense, draw_noise, make_torso
 from jaxrl_fast.networks.layers import embed, orthogonal
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete
 
@@ -149,12 +149,24 @@ def test_noisy_dense_has_the_noise_of_its_paper(key, rng):
     assert np.abs(params["params"]["kernel"]).max() <= 1 / np.sqrt(3)
     mean = layer.apply(params, x)
     np.testing.assert_allclose(mean, x @ params["params"]["kernel"] + params["params"]["bias"], rtol=1e-6)
-    many = jnp.broadcast_to(x, (40_000, 3))
-    y = np.asarray(layer.apply(params, many, rngs={"noise": key}), np.float64)
+    noisy = jax.jit(jax.vmap(lambda k: layer.apply(draw_noise(k, params), x)))
+    y = np.asarray(noisy(jax.random.split(key, 40_000)), np.float64)
     np.testing.assert_allclose(y.mean(0), mean, atol=0.02)
     second = np.sqrt(2 / np.pi)  # E[f(e)^2] = E|e|
     weights = np.sum(np.asarray(x) ** 2) * second * float(sigma[0, 0]) ** 2
     expected = second * (weights + float(params["params"]["bias_sigma"][0]) ** 2)  # each output's own factor f(e_out)
     np.testing.assert_allclose(y.var(0), expected, rtol=0.05)
     assert abs(np.corrcoef(y.T)[0, 1]) < 0.03
-    assert len(np.unique(y[:, 0])) > 39_000  # every row has noise of its own
+    one = layer.apply(draw_noise(key, params), jnp.stack([x, x]))
+    np.testing.assert_array_equal(one[0], one[1])  # a call has one noise
+
+
+def test_noise_reaches_every_noisy_layer(key):
+    torso = make_torso("mlp", Box(-1.0, 1.0, (3,)), (4, 5), "relu", noisy=True)
+    params = torso.init(key, jnp.zeros(3))
+    noise = draw_noise(key, params)["noise"]
+    assert {name: leaf["epsilon"].shape for name, leaf in noise.items()} == {
+        "NoisyDense_0": (3 + 4,),
+        "NoisyDense_1": (4 + 5,),
+    }
+    assert draw_noise(key, {"params": {"kernel": jnp.zeros((2, 2))}}).keys() == {"params"}
