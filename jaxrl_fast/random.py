@@ -106,8 +106,13 @@ def to_gumbel(u: jax.Array) -> jax.Array:
 
 def normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Standard normal, float32, by the inverse error function."""
+    return to_normal(uniform(key, shape))
+
+
+def to_normal(u: jax.Array) -> jax.Array:
+    """Uniform numbers in [0, 1) as standard normal ones."""
     low = np.nextafter(np.float32(-1.0), np.float32(0.0))
-    return np.float32(math.sqrt(2)) * jax.lax.erf_inv(uniform(key, shape, low, 1.0))
+    return np.float32(math.sqrt(2)) * jax.lax.erf_inv(low + (np.float32(1.0) - low) * u)
 
 
 def randint(key: jax.Array, shape: tuple[int, ...], minval: jax.Array | int, maxval: jax.Array | int) -> jax.Array:

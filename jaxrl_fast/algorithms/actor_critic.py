@@ -9,10 +9,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import distributions, random, stacking, tree
+from jaxrl_fast import distributions, stacking, tree
 from jaxrl_fast.algorithms.base import Algorithm, action_mask
 from jaxrl_fast.fields import setting
-from jaxrl_fast.networks import MLP, Dense, make_torso
+from jaxrl_fast.networks import MLP, Dense, initialize, make_torso
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 from jaxrl_fast.statistics import Moments
 
@@ -43,16 +43,15 @@ class ActorCritic(Algorithm):
         obs = stacking.example(self.spec)
         moments = Moments.init(jax.tree.map(lambda x: x[0], obs)) if self.normalize_observations else ()
         obs = self.view(moments, obs)
-        torso_key, *keys = random.split(key, 3)
+        features = jnp.zeros(jax.eval_shape(lambda: self.torso.init_with_output(key, obs)[0]).shape)
+        heads = {name: (head, features) for name, head in self.heads.items()}
         if self.shared_torso:
-            params = {"torso": self.torso.init(torso_key, obs)}
+            params = initialize(key, {"torso": (self.torso, obs)} | heads)
         else:
             # not a vmap: a batch of a user's LAPACK initializers would deadlock (docs/architecture.md)
-            pair = jax.lax.map(lambda key: self.torso.init(key, obs), random.split(torso_key))
-            params = {"torso": pair if self.batched else (tree.take(pair, 0), tree.take(pair, 1))}
-        features = jax.eval_shape(lambda p: self.features(p, obs)[0], params)
-        for (name, head), k in zip(self.heads.items(), keys, strict=True):
-            params[name] = head.init(k, jnp.zeros(features.shape))
+            params = initialize(key, {"actor": (self.torso, obs), "critic": (self.torso, obs)} | heads)
+            pair = params.pop("actor"), params.pop("critic")
+            params["torso"] = jax.tree.map(lambda *x: jnp.stack(x), *pair) if self.batched else pair
         if isinstance(self.spec.action, Box):
             params["log_std"] = jnp.full((math.prod(self.spec.action.shape),), self.initial_log_std, jnp.float32)
         return params, moments

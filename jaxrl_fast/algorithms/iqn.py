@@ -8,7 +8,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import losses, random, stacking, tree
+from jaxrl_fast import losses, random, tree
 from jaxrl_fast.algorithms.dqn import DQN
 from jaxrl_fast.algorithms.qr_dqn import midpoints
 from jaxrl_fast.fields import setting
@@ -29,11 +29,8 @@ class IQN(DQN):
     def expected(self, z):
         return z.mean(axis=-1)
 
-    def init_params(self, key):
-        embed_key, key = random.split(key)
-        params = super().init_params(key)
-        width = jax.eval_shape(lambda p: self.torso.apply(p, stacking.example(self.spec)), params["torso"]).shape[-1]
-        return params | {"fractions": Dense(width).init(embed_key, jnp.zeros((1, self.num_cosines)))}
+    def more_modules(self, features):
+        return {"fractions": (Dense(features.shape[-1]), jnp.zeros((1, self.num_cosines)))}
 
     def quantiles(self, params, obs, taus, key=None) -> jax.Array:
         """Z at fractions [b or 1, N] -> [b, n, N] (eq. 4: a Hadamard product with relu(W cos(pi i tau) + b))."""

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxrl_fast import distributions, optim, random, stacking, tree
 from jaxrl_fast.algorithms.base import Algorithm, action_mask
 from jaxrl_fast.fields import setting
-from jaxrl_fast.networks import Dense, NoisyDense, draw_noise, make_torso
+from jaxrl_fast.networks import Dense, NoisyDense, draw_noise, initialize, make_torso
 from jaxrl_fast.spaces import Discrete
 
 
@@ -65,12 +65,13 @@ class ValueBased(Algorithm):
 
     def init_params(self, key: jax.Array) -> dict[str, Any]:
         obs = stacking.example(self.spec)
-        torso_key, *keys = random.split(key, 1 + len(self.heads))
-        params = {"torso": self.torso.init(torso_key, obs)}
-        features = self.torso.apply(params["torso"], obs)
-        for (name, head), k in zip(self.heads.items(), keys, strict=True):
-            params[name] = head.init(k, features)
-        return params
+        features = jnp.zeros(jax.eval_shape(lambda: self.torso.init_with_output(key, obs)[0]).shape)
+        heads = {name: (head, features) for name, head in self.heads.items()}
+        return initialize(key, {"torso": (self.torso, obs)} | heads | self.more_modules(features))
+
+    def more_modules(self, features: jax.Array) -> dict[str, tuple[nn.Module, Any]]:
+        """Networks beside the torso and its heads, by name in the parameters, each with an example of its input."""
+        return {}
 
     def features(self, params: Any, obs: Any, key: jax.Array | None = None) -> jax.Array:
         """[..., F]; `key`: of the noise of noisy layers, None for their mean."""

@@ -16,14 +16,27 @@ from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 
 
 def orthogonal(scale: float):
-    """An initializer: a matrix [..., m, n] with orthonormal rows or columns, times `scale` (Saxe et al. 2014)."""
+    """From normal numbers [..., m, n] a matrix with orthonormal rows or columns, times `scale` (Saxe et al. 2014)."""
 
-    def init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
-        rows, columns = math.prod(shape[:-1]), shape[-1]
-        q = orthonormal_rows(random.normal(key, (min(rows, columns), max(rows, columns))))
-        return (scale * (q if rows < columns else q.T)).reshape(shape).astype(dtype)
+    def make(normal: jax.Array) -> jax.Array:
+        rows, columns = math.prod(normal.shape[:-1]), normal.shape[-1]
+        q = orthonormal_rows(normal.reshape(min(rows, columns), max(rows, columns)))
+        return (scale * (q if rows < columns else q.T)).reshape(normal.shape)
 
-    return init
+    return make
+
+
+def random_param(module: nn.Module, name: str, shape: tuple[int, ...], make: Any, draw: Any = random.normal) -> jax.Array:
+    """The parameter `make(numbers)` of a module, numbers [*shape] drawn for the whole network at once (`initialize`).
+
+    Where nobody drew them (inside a user's network): `draw(key, shape)` with flax's key.
+    """
+    if module.has_variable("params", name):  # `module.param` would trace the initializer again, to check shapes
+        return module.get_variable("params", name)
+    if module.has_variable("drawn", name):
+        numbers = module.get_variable("drawn", name)
+        return module.param(name, lambda _: make(numbers))
+    return module.param(name, lambda key: make(draw(key, shape)))
 
 
 def orthonormal_rows(a: jax.Array) -> jax.Array:
@@ -52,12 +65,8 @@ class Dense(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        if self.has_variable("params", "kernel"):  # `self.param` would trace the initializer again, to check shapes
-            kernel, bias = self.get_variable("params", "kernel"), self.get_variable("params", "bias")
-        else:
-            kernel = self.param("kernel", orthogonal(self.scale), (x.shape[-1], self.features))
-            bias = self.param("bias", nn.initializers.zeros, (self.features,))
-        return x @ kernel + bias
+        kernel = random_param(self, "kernel", (x.shape[-1], self.features), orthogonal(self.scale))
+        return x @ kernel + self.param("bias", nn.initializers.zeros, (self.features,))
 
 
 class Conv(nn.Module):
@@ -70,7 +79,7 @@ class Conv(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         shape = (self.size, self.size, x.shape[-1], self.features)
-        kernel = self.param("kernel", orthogonal(math.sqrt(2)), shape)
+        kernel = random_param(self, "kernel", shape, orthogonal(math.sqrt(2)))
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
         return convolve(x, kernel, self.stride) + bias
 
@@ -121,10 +130,10 @@ class NoisyDense(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         inputs = x.shape[-1]
         bound = inputs**-0.5
-        uniform = lambda key, shape: random.uniform(key, shape, -bound, bound)
+        spread = lambda uniform: bound * (2.0 * uniform - 1.0)
         constant = nn.initializers.constant(self.scale * bound)
-        kernel = self.param("kernel", uniform, (inputs, self.features))
-        bias = self.param("bias", uniform, (self.features,))
+        kernel = random_param(self, "kernel", (inputs, self.features), spread, random.uniform)
+        bias = random_param(self, "bias", (self.features,), spread, random.uniform)
         kernel_sigma = self.param("kernel_sigma", constant, (inputs, self.features))
         bias_sigma = self.param("bias_sigma", constant, (self.features,))
         y = x @ kernel + bias

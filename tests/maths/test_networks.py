@@ -11,7 +11,17 @@ import numpy as np
 import pytest
 
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.networks import CNN, MINATAR_FILTERS, MLP, NATURE_FILTERS, Dense, NoisyDense, draw_noise, make_torso
+from jaxrl_fast.networks import (
+    CNN,
+    MINATAR_FILTERS,
+    MLP,
+    NATURE_FILTERS,
+    Dense,
+    NoisyDense,
+    draw_noise,
+    initialize,
+    make_torso,
+)
 from jaxrl_fast.networks.layers import embed, orthogonal
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete
 
@@ -87,7 +97,7 @@ def test_embed_takes_any_batch_and_stacked_frames():
 
 def test_orthogonal(key):
     for shape in ((6, 4), (4, 6), (3, 3, 2, 8)):
-        w = np.asarray(orthogonal(math.sqrt(2))(key, shape)).reshape(-1, shape[-1])
+        w = np.asarray(orthogonal(math.sqrt(2))(jax.random.normal(key, shape))).reshape(-1, shape[-1])
         gram = w.T @ w if w.shape[0] >= w.shape[1] else w @ w.T
         np.testing.assert_allclose(gram, 2 * np.eye(len(gram)), atol=1e-5)
 
@@ -159,6 +169,27 @@ def test_noisy_dense_has_the_noise_of_its_paper(key, rng):
     assert abs(np.corrcoef(y.T)[0, 1]) < 0.03
     one = layer.apply(draw_noise(key, params), jnp.stack([x, x]))
     np.testing.assert_array_equal(one[0], one[1])  # a call has one noise
+
+
+def test_initialize_gives_every_layer_numbers_of_its_own(key):
+    torso = make_torso("mlp", Box(-1.0, 1.0, (6,)), (6, 6), "relu")
+    own = nn.Dense(6)  # a user's, with flax's initializers
+    x = jnp.zeros((2, 6))
+    params = initialize(key, {"a": (torso, x), "b": (torso, x), "noisy": (NoisyDense(6), x), "own": (own, x)})
+    reference = {"a": torso.init(key, x), "noisy": NoisyDense(6).init(key, x), "own": own.init(key, x)}
+    for name, expected in reference.items():
+        assert jax.tree.map(jnp.shape, params[name]) == jax.tree.map(jnp.shape, expected), name
+    kernels = [leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params) if str(path[-1]) == "['kernel']"]
+    assert len(kernels) == 6
+    for i, a in enumerate(kernels):
+        assert all(np.abs(a - b).max() > 0.05 for b in kernels[:i])
+    for name in ("a", "b"):
+        w = params[name]["params"]["Dense_0"]["kernel"]
+        np.testing.assert_allclose(w @ w.T, 2 * np.eye(6), atol=1e-5)
+    bound = 6**-0.5
+    noisy = params["noisy"]["params"]
+    assert np.abs(noisy["kernel"]).max() <= bound and np.abs(noisy["kernel"]).max() > 0.8 * bound
+    assert np.unique(noisy["bias"]).size == 6
 
 
 def test_noise_reaches_every_noisy_layer(key):
