@@ -14,8 +14,9 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.iterate import DRAW_AHEAD_ITERATIONS, scan_sum
-from jaxrl_fast.memory.filled import Filled, hold
+from jaxrl_fast.memory.filled import Filled, check_windows, hold
 from jaxrl_fast.memory.mixed import MixedMemory, StartFrom
+from jaxrl_fast.memory.prioritized import PrioritizedMemory
 from jaxrl_fast.memory.ring import Ring, Row
 from jaxrl_fast.memory.transitions import Transition
 from jaxrl_fast.stacking import start
@@ -39,7 +40,8 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
 
     The store is an argument so that it is no constant of the program; `jax.vmap(train, (0, None))` is many seeds of
     one dataset. Schedules are fractions of `updates`. metrics: {name: float32 [rows]}, a row every `log_every` updates
-    (default: a hundredth), with `updates`; the last row is rounded up to a whole one, as everywhere. The size of a
+    (default: a hundredth), with `updates`, and `max_priority` of a prioritized memory, which is NaN once an error was
+    negative or not finite; the last row is rounded up to a whole one, as everywhere. The size of a
     batch is the algorithm's.
     """
     runtime.enable_compile_cache()  # as `make_train` does
@@ -48,7 +50,12 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
     own = _replay(algo)
     if own.n_step != data.memory.n_step:
         raise ConfigError("n_step", own.n_step, f"{data.memory.n_step}, as the memory of the data has it")
-    memory = dataclasses.replace(data.memory, batch_size=own.batch_size)
+    if isinstance(own, PrioritizedMemory) != isinstance(data.memory, PrioritizedMemory):
+        kind = f"the kind of memory that `data` is laid out in ({type(data.memory).__name__}; see `offline_memory`)"
+        raise ConfigError("prioritized", isinstance(own, PrioritizedMemory), kind)
+    taken = ("batch_size", "alpha", "beta", "epsilon")  # of the algorithm; the layout is that of the data
+    taken = {name: getattr(own, name) for name in taken if hasattr(own, name)}
+    memory = dataclasses.replace(data.memory, **taken)
     check_int("updates", updates)
     if log_every is not None:
         check_int("log_every", log_every)
@@ -84,7 +91,10 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
         def row(carry, first):
             starts = first + jnp.arange(0, per_row, block, dtype=jnp.int32)
             carry, metrics = scan_sum(several, carry, starts)
-            return carry, {name: m.total / m.count for name, m in metrics.items()}
+            metrics = {name: m.total / m.count for name, m in metrics.items()}
+            if isinstance(memory, PrioritizedMemory):
+                metrics["max_priority"] = memory.watch(carry[1])
+            return carry, metrics
 
         firsts = jnp.arange(0, rows * per_row, per_row, dtype=jnp.int32)
         (agent, _), metrics = jax.lax.scan(row, (agent, store), firsts)
@@ -115,5 +125,4 @@ def _check_data(data: Filled, spec: EnvSpec) -> None:
         kind = lambda x, axes: jax.tree.map(lambda a: f"{np.dtype(a.dtype)}{list(a.shape[axes:])}", x)
         if kind(found, 2) != kind(wanted, 1):
             raise ConfigError(f"data.{name}", kind(found, 2), f"{kind(wanted, 1)}, as {spec.name} has it")
-    if data.w < 1:
-        raise ConfigError("data.w", data.w, "at least 1: blocks that were written")
+    check_windows("data", data)

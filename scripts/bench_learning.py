@@ -73,8 +73,21 @@ def last_tenth(folder, member):
     return statistics.fmean(rows) if rows else math.nan
 
 
+def check_same(algo, folder):
+    """A run that is there already is of these settings; a preset may have changed since."""
+    from jaxrl_fast.config import encode_algorithm
+
+    then = json.loads((folder / "config.json").read_text())["algorithm"]["settings"]
+    now = json.loads(json.dumps(encode_algorithm(algo)["settings"]))
+    if then != now:
+        other = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
+        raise SystemExit(f"{folder} holds a run of other settings ({', '.join(other)}): move it away, or give another --out")
+
+
 def train(args, jf, variant, game, steps, folder):
     """One run to its end, whatever was there of it before."""
+    if (folder / "config.json").exists():
+        check_same(algorithm(jf, variant, game), folder)
     if (folder / "result.json").exists():
         return
     if any((folder / "checkpoints").glob("last/*")):

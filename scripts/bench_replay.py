@@ -150,7 +150,7 @@ def flashbax(work: Work) -> tuple:
         return buffer.set_priorities(mem, sample.indices, priorities), (sample.experience, weight / weight.max())
 
     init = lambda rows: buffer.init(jax.tree.map(lambda x: x[0], rows))
-    return example, init, lambda mem, rows, t: buffer.add(mem, rows), step, lambda key, ts: jax.random.split(key, BLOCK)
+    return example, init, lambda mem, rows, t: buffer.add(mem, rows), step, jax.vmap(jax.random.fold_in, (None, 0))
 
 
 def measure(args, work: Work):

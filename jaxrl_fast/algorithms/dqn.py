@@ -85,7 +85,7 @@ class DQN(ValueBased):
         return Row(steps.obs, steps.action, steps.reward, steps.terminated, steps.truncated)
 
     def update(self, agent, batch, key, clock):
-        target_key, online_key = random.split(key)
+        target_key, online_key, reset_key = random.split(key, 3)
         target = jax.lax.stop_gradient(self.target(agent, batch, target_key))
 
         def loss_fn(params):
@@ -97,7 +97,7 @@ class DQN(ValueBased):
         (loss, (error, q)), grads = jax.value_and_grad(loss_fn, has_aux=True)(agent.params)
         params, opt_state = optim.apply(self.optimizer, self.step_size(clock), agent.params, grads, agent.opt_state)
         if self.reset_period:
-            params, opt_state = self.reset(params, opt_state, key, clock)
+            params, opt_state = self.reset(params, opt_state, reset_key, clock)
         target_params = jax.lax.cond(
             clock.update % self.target_period == 0,
             lambda: optim.polyak(agent.target, params, self.target_tau),

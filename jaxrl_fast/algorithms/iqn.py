@@ -46,7 +46,8 @@ class IQN(DQN):
 
     def predict(self, params, obs, key):
         batch = jax.tree.leaves(obs)[0].shape[0]
-        taus = random.uniform(random.fold_in(key, 3), (batch, self.num_fractions))
+        tau_key, key = random.split(key)
+        taus = random.uniform(tau_key, (batch, self.num_fractions))
         return self.quantiles(params, obs, taus, key), taus
 
     def regression(self, z, taus, target):

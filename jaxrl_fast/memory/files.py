@@ -80,6 +80,8 @@ def _read(path: Path) -> dict[str, Any]:
         sizes, kind = about["layout"], ROWS[about["kind"]]
         struct = lambda x: jax.ShapeDtypeStruct((sizes["num_steps"], sizes["num_envs"], *x[1:]), jnp.dtype(x[0]))
         rows = jax.tree.map(struct, about["rows"], is_leaf=lambda x: isinstance(x, list))
+        if not all(isinstance(sizes[name], int) and sizes[name] > 0 for name in SIZES) or int(about["written"]) < 0:
+            raise ValueError(f"sizes of {', '.join(SIZES)} and written that cannot be")
         return about | {"rows": kind(**rows), "written": int(about["written"])}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(path, error) from error

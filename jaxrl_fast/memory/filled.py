@@ -45,6 +45,15 @@ def layout(memory: Memory) -> dict[str, Any]:
     return {"class": type(memory).__name__} | sizes
 
 
+def check_windows(argument: str, filled: Filled) -> None:
+    """Raises ConfigError where not even one window is written."""
+    memory = filled.memory
+    least = 1 if isinstance(filled.rows, Transition) else memory.n_step + memory.stack
+    if filled.w * memory.num_steps < least:
+        valid = f"at least {least} rows of each environment, for n_step and stack"
+        raise ConfigError(argument, f"{filled.w} blocks of {memory.num_steps} rows", valid)
+
+
 def row_shapes(rows: Any) -> Any:
     """Shape and dtype of one row of one environment, of leaves [T, B, ...]."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), rows)
@@ -148,6 +157,8 @@ def rows_of(filled: Filled) -> Any:
     episode's start.
     """
     memory = filled.memory
+    if not isinstance(filled.rows, Row | Transition):
+        raise ConfigError("filled", type(filled.rows).__name__, "a memory of rows: Row or Transition")
     size = min(filled.w, memory.num_blocks) * memory.num_steps
     head = (filled.w % memory.num_blocks) * memory.num_steps if filled.w >= memory.num_blocks else 0
     return jax.tree.map(lambda x: np.roll(np.asarray(x), -head, axis=0)[:size], filled.rows)

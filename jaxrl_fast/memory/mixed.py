@@ -13,8 +13,9 @@ import jax.numpy as jnp
 from jaxrl_fast import random, tree
 from jaxrl_fast.errors import ConfigError, check_float
 from jaxrl_fast.memory.api import Memory
-from jaxrl_fast.memory.filled import Filled, check_rows, layout
+from jaxrl_fast.memory.filled import Filled, check_rows, check_windows, layout
 from jaxrl_fast.memory.ring import Ring, Row
+from jaxrl_fast.memory.transitions import Transition
 from jaxrl_fast.types import Window
 
 
@@ -70,6 +71,7 @@ def mix(memory: Ring, data: Filled, fraction: float = 0.5) -> MixedMemory:
         raise ConfigError("fraction", fraction, f"one that leaves both parts a window of the {memory.batch_size}")
     if memory.n_step != data.memory.n_step:
         raise ConfigError("n_step", memory.n_step, f"{data.memory.n_step}, as the memory of the data has it")
+    check_windows("data", data)
     resize = lambda memory, size: dataclasses.replace(memory, batch_size=size)
     return MixedMemory(
         resize(memory, memory.batch_size - count), dataclasses.replace(data, memory=resize(data.memory, count))
@@ -94,8 +96,10 @@ class StartFrom(Memory):
     def init(self, rows):
         check_rows("start", self.start.rows, rows)
         start = tree.copy(self.start)  # the state is donated, `start` is not
+        if isinstance(start.rows, Transition):
+            return start.store  # nothing there has a successor in another row
         if not isinstance(start.rows, Row):
-            return start.store
+            raise ConfigError("start", type(start.rows).__name__, "rows of a replay memory: Row or Transition")
         last = (start.w * self.memory.num_steps - 1) % self.memory.length
         sealed = start.rows.truncated.at[last].set(~start.rows.terminated[last])
         rows = start.rows._replace(truncated=sealed)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import random
+from jaxrl_fast.errors import check_float
 from jaxrl_fast.memory import sum_tree
 from jaxrl_fast.memory.ring import Ring, Row, gather_windows
 
@@ -26,6 +27,23 @@ def sample(tree: sum_tree.Tree, uniform: jax.Array, beta: jax.Array) -> tuple[ja
     real = priority > 0  # all are, unless nothing at all can be sampled
     least = jnp.min(jnp.where(real, priority, jnp.inf))
     return leaf, jnp.where(real, (least / jnp.where(real, priority, 1.0)) ** beta, 0.0)  # N and the sum cancel
+
+
+def check_exponents(alpha: Any, beta: Any, epsilon: Any) -> None:
+    check_float("alpha", alpha, 0, 1)
+    check_float("beta", beta, 0, 1)
+    check_float("epsilon", epsilon, 0)
+
+
+def first_of_equals(handle: jax.Array, values: jax.Array) -> jax.Array:
+    """`values` [b] with each run of equal `handle`s [b] at the value of its first.
+
+    A leaf that was drawn twice may come back with two errors (IQN draws fractions a window), and which of two writes
+    to one place wins is the device's choice: not the same on a resume.
+    """
+    place = jnp.arange(handle.shape[0], dtype=jnp.int32)
+    new = jnp.concatenate([jnp.ones(1, bool), handle[1:] != handle[:-1]])
+    return values[jax.lax.cummax(jnp.where(new, place, 0))]
 
 
 def renew(ring: Ring, tree: sum_tree.Tree, born: jax.Array, w: jax.Array) -> sum_tree.Tree:
@@ -53,6 +71,10 @@ class PrioritizedMemory(Ring):
     beta: Any = 0.4
     epsilon: Any = 1e-6
 
+    def __post_init__(self):
+        super().__post_init__()
+        check_exponents(self.alpha, self.beta, self.epsilon)
+
     def init(self, rows):
         return Prioritized(super().init(rows), sum_tree.init(self.length * self.num_envs), jnp.float32(1.0))
 
@@ -74,7 +96,9 @@ class PrioritizedMemory(Ring):
 
     def feedback(self, mem, handle, priority):
         """`priority` [b]: sizes of errors. One that is negative or not finite makes `top` so (see `watch`)."""
-        priority = jnp.where(priority >= 0, priority + self.epsilon, jnp.nan) ** self.alpha
+        good = (priority >= 0) & jnp.isfinite(priority)  # before the power: at alpha = 0 that of a NaN is 1
+        priority = jnp.where(good, (priority + self.epsilon) ** self.alpha, jnp.nan)
+        priority = first_of_equals(handle, priority)
         alive = sum_tree.get(mem.tree, handle) > 0  # a leaf that may not be sampled stays so
         tree = sum_tree.set_at(mem.tree, handle, jnp.where(alive, priority, 0.0))
         return Prioritized(mem.rows, tree, jnp.maximum(mem.top, jnp.max(priority)))

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxrl_fast import random
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.memory import sum_tree
-from jaxrl_fast.memory.prioritized import Prioritized, PrioritizedMemory, renew, sample
+from jaxrl_fast.memory.prioritized import Prioritized, PrioritizedMemory, check_exponents, renew, sample
 from jaxrl_fast.memory.ring import Ring, Row, gather_obs
 from jaxrl_fast.types import Sequence
 
@@ -120,6 +120,10 @@ class PrioritizedSequenceMemory(SequenceMemory):
     alpha: Any = 0.9
     beta: Any = 0.6
     epsilon: Any = 1e-6
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_exponents(self.alpha, self.beta, self.epsilon)
 
     def init(self, rows):
         leaves = self.length // self.carry_every * self.num_envs

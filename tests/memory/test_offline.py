@@ -79,7 +79,9 @@ def test_bad_offline_runs_are_refused():
         jf.make_offline_train(DQN, jf.make("probe/reward-at-end", length=2), data, 10)
     with pytest.raises(ConfigError, match="n_step = 3 .* 1, as the memory of the data"):
         jf.make_offline_train(dataclasses.replace(DQN, n_step=3), env, data, 10)
-    with pytest.raises(ConfigError, match="data.w = 0"):
+    with pytest.raises(ConfigError, match=r"prioritized = True .*UniformMemory"):
+        jf.make_offline_train(dataclasses.replace(DQN, prioritized=True), env, data, 10)
+    with pytest.raises(ConfigError, match="data = '0 blocks"):
         jf.make_offline_train(DQN, env, dataclasses.replace(data, w=0), 10)
 
 

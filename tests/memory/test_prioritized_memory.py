@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import jax
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.memory import PrioritizedMemory, Row, UniformMemory, sum_tree
+from jaxrl_fast.memory import PrioritizedMemory, PrioritizedSequenceMemory, Row, UniformMemory, sum_tree
 from jaxrl_fast.types import Clock
 
 ENVS, BLOCKS, BATCH = 3, 5, 32
@@ -147,11 +148,32 @@ def test_new_rows_get_the_largest_priority_seen():
     np.testing.assert_allclose(born, 7.5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
 @pytest.mark.parametrize("bad", [-0.5, np.nan, np.inf])
-def test_a_bad_priority_shows_in_what_the_sentinel_watches(bad):
+def test_a_bad_priority_shows_in_what_the_sentinel_watches(bad, alpha):
+    memory, mem, _, _ = filled((1, 1, 1), 4, np.zeros((4, ENVS), int))
+    memory = dataclasses.replace(memory, alpha=alpha)
+    good = memory.feedback(mem, jnp.array([3, 4]), jnp.array([0.5, 2.0]))
+    assert np.isfinite(memory.watch(good))
+    assert not np.isfinite(memory.watch(memory.feedback(mem, jnp.array([3, 4]), jnp.array([0.5, bad]))))
+
+
+def test_a_leaf_drawn_twice_takes_the_first_error():
     memory, mem, _, feedback = filled((1, 1, 1), 4, np.zeros((4, ENVS), int))
-    assert np.isfinite(memory.watch(mem))
-    assert not np.isfinite(memory.watch(feedback(mem, jnp.array([3, 4]), jnp.array([0.5, bad]))))
+    leaves = jnp.array([3, 3, 4, 5, 5, 5])
+    mem = feedback(mem, leaves, jnp.array([2.0, 9.0, 3.0, 4.0, 1.0, 7.0]))
+    expected = (np.array([2.0, 3.0, 4.0]) + memory.epsilon) ** memory.alpha
+    np.testing.assert_allclose(sum_tree.get(mem.tree, jnp.array([3, 4, 5])), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "value"), [("alpha", 1.5), ("alpha", -0.1), ("beta", 2.0), ("epsilon", np.nan)])
+@pytest.mark.parametrize("cls", [PrioritizedMemory, PrioritizedSequenceMemory])
+def test_exponents_out_of_range_are_refused(cls, name, value):
+    sizes = dict(capacity=64, num_steps=2, num_envs=4, batch_size=8)
+    if cls is PrioritizedSequenceMemory:
+        sizes |= dict(seq_len=4, burn_in=0, carry_every=2)
+    with pytest.raises(ConfigError, match=f"{name} = "):
+        cls(**sizes, **{name: value})
 
 
 def test_nothing_to_sample_weighs_nothing():
