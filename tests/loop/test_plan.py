@@ -29,9 +29,7 @@ MIB = 2**20
 
 def planned(name: str, seeds: int = 1, mode: str = "map", **settings) -> MemoryPlan:
     """On one device, whatever there is."""
-    made = jf.plan(
-        ALGORITHMS[name], tools.environment(), 5000, seeds=seeds, population=mode, eval_episodes=4, **settings
-    )
+    made = jf.plan(ALGORITHMS[name], tools.environment(), 5000, seeds=seeds, population=mode, eval_episodes=4, **settings)
     return dataclasses.replace(made, population=plan_population(seeds, mode, jax.devices()[:1]))
 
 

@@ -116,9 +116,7 @@ def test_the_last_good_checkpoint_stays_usable(chunks, tmp_path):
 def test_without_a_checkpoint_none_is_named_and_the_best_agent_is_saved(chunks, tmp_path):
     """The first save is due after minutes; the evaluations before the end are not lost."""
     best, none = tmp_path / "best", tmp_path / "none"
-    with pytest.raises(
-        jf.NonFiniteError, match=r"; no checkpoint was due .* = 5\), the best agent .*checkpoints.best$"
-    ):
+    with pytest.raises(jf.NonFiniteError, match=r"; no checkpoint was due .* = 5\), the best agent .*checkpoints.best$"):
         tools.train("ppo", best, env=tools.Breaks(at=10), eval_every=128)
     assert jf.load(best).iteration == 2 and not (best / "checkpoints" / "last").exists()
     with pytest.raises(jf.NonFiniteError, match=r"; no checkpoint was due before it \(checkpoint_minutes = 5\)$"):
