@@ -231,6 +231,7 @@ def test_an_update_depends_on_its_key_only_through_noise(cls, clock, rng):
     from jaxrl_fast.algorithms import pqn
 
     batch = window(rng)
+    batch = batch._replace(boot=np.zeros(ROWS, np.float32))  # the noise of the online network; the target's is below
     if cls is jf.PQN:
         batch = pqn.Rows(batch.obs, batch.action, batch.reward[0])
     for noisy in (False, True):
@@ -240,6 +241,11 @@ def test_an_update_depends_on_its_key_only_through_noise(cls, clock, rng):
         changed = [bool((x != y).any()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)]
         assert any(changed) == noisy
         assert (float(metrics["loss"].total) != float(others["loss"].total)) == noisy
+        if cls is jf.DQN:
+            bootstrap = window(rng)
+            plain = jax.jit(dataclasses.replace(algo, double=False).target)
+            one, two = (np.asarray(plain(agent, bootstrap, jax.random.key(i)))[:, 0] for i in (1, 2))
+            np.testing.assert_array_equal(one != two, noisy & (bootstrap.boot > 0))
 
 
 def test_a_weight_of_zero_moves_nothing(clock, rng):
