@@ -121,6 +121,133 @@ def test_updates_equal_numpy(variant, clock, rng):
     assert disagree  # else double and plain would be one
 
 
+def log_softmax(x):
+    x = x - x.max(1, keepdims=True)
+    return x - np.log(np.exp(x).sum(1, keepdims=True))
+
+
+def test_munchausen_equals_numpy(clock, rng):
+    """The soft value of the bootstrap state, and the clipped bonus of the action taken, by the target network."""
+    settings = {"munchausen_alpha": 0.8, "munchausen_temperature": 0.7, "munchausen_clip": -1.2}
+    algo = dataclasses.replace(BASE, munchausen=True, n_step=1, **settings).bind(SPEC)
+    alpha, tau, clip = settings.values()
+    agent, rows = algo.init(jax.random.key(0)), np.arange(ROWS)
+    shake = lambda p: p + 0.5 * rng.normal(size=p.shape).astype(np.float32)
+    agent = agent._replace(params=jax.tree.map(shake, agent.params), target=jax.tree.map(shake, agent.target))
+    batch = window(rng)
+    boot = (rows > 2).astype(np.float32)  # the others ended there
+    batch = batch._replace(reward=batch.reward[:1], use=np.ones((1, ROWS), bool), steps=np.ones(ROWS, np.int32))
+    batch = batch._replace(boot=boot, weight=np.ones(ROWS, np.float32))
+    z = linear(agent.target, batch.boot_obs)
+    log_policy = log_softmax(z / tau)
+    soft = (np.exp(log_policy) * (z - tau * log_policy)).sum(1)
+    raw = tau * log_softmax(linear(agent.target, batch.obs) / tau)[rows, batch.action]
+    assert (raw < clip).any() and (raw > clip).any()  # some bonuses are clipped
+    q = linear(agent.params, batch.obs)[rows, batch.action]
+    errors = lambda value, bonus: q - (batch.reward[0] + alpha * bonus + algo.discount * boot * value)
+    expected = errors(soft, np.clip(raw, clip, 0.0))
+    for wrong in (
+        errors(z.max(1), np.clip(raw, clip, 0.0)),
+        errors(z[rows, linear(agent.params, batch.boot_obs).argmax(1)], np.clip(raw, clip, 0.0)),
+        errors((np.exp(log_policy) * z).sum(1), np.clip(raw, clip, 0.0)),  # without the entropy
+        errors(soft, raw),
+    ):
+        assert np.abs(np.abs(wrong) - np.abs(expected)).max() > 0.05
+    _, metrics, priority = jax.jit(algo.update)(agent, batch, jax.random.key(0), clock(1, 1))
+    np.testing.assert_allclose(priority, np.abs(expected), rtol=1e-4, atol=1e-5)
+    assert float(metrics["loss"].total) == pytest.approx(0.5 * np.mean(expected**2), rel=1e-4)
+    assert float(metrics["td_error"].total) == pytest.approx(np.abs(expected).sum(), rel=1e-4)
+
+
+def counts(opt_state):
+    """Updates that the optimizer has seen."""
+    return [int(x) for x in jax.tree.leaves(opt_state) if jnp.issubdtype(x.dtype, jnp.integer)]
+
+
+def test_a_reset_takes_the_heads_and_the_optimizer(clock, rng):
+    """After update 3 of every 4 (they count from 0); the target network moves to what the reset left."""
+    sizes = dict(hidden=(5,), dueling=True, target_period=1, reset_period=4)
+    algo = dataclasses.replace(BASE, **sizes).bind(SPEC)
+    never = jax.jit(dataclasses.replace(algo, reset_period=0).update)
+    update, batches, key = jax.jit(algo.update), [window(rng) for _ in range(4)], jax.random.key
+    agent = algo.init(key(0))
+    for i in range(3):  # nothing happens before
+        plain = never(agent, batches[i], key(i), clock(i, i))[0]
+        agent = update(agent, batches[i], key(i), clock(i, i))[0]
+        same(agent, plain)
+        assert counts(agent.opt_state) == [i + 1]
+    trained = never(agent, batches[3], key(3), clock(3, 3))[0]
+    after, _, priority = update(agent, batches[3], key(3), clock(3, 3))
+    same(after.params["torso"], trained.params["torso"])
+    assert sorted(after.params) == ["head", "torso", "value"]
+    for name in ("head", "value"):
+        for fresh, other in ((after.params, trained.params), (after.params, algo.init(key(0)).params)):
+            assert (fresh[name]["params"]["kernel"] != other[name]["params"]["kernel"]).all()
+        assert not np.asarray(after.params[name]["params"]["bias"]).any()  # as a new one's
+        kernel = np.asarray(after.params[name]["params"]["kernel"])
+        np.testing.assert_allclose(kernel.T @ kernel, np.eye(kernel.shape[1]), atol=1e-5)
+    same(after.opt_state, algo.optimizer.init(after.params))
+    assert counts(after.opt_state) == [0] and counts(trained.opt_state) == [4]
+    moved = jax.tree.map(lambda t, p: t + algo.target_tau * (p - t), agent.target, after.params)
+    for x, y in zip(jax.tree.leaves(after.target), jax.tree.leaves(moved), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+    again = update(agent, batches[3], key(4), clock(3, 3))[0]  # another key, other heads
+    assert (again.params["head"]["params"]["kernel"] != after.params["head"]["params"]["kernel"]).all()
+    later = update(after, batches[0], key(5), clock(4, 4))[0]
+    assert counts(later.opt_state) == [1] and np.isfinite(priority).all()
+    same(later, never(after, batches[0], key(5), clock(4, 4))[0])
+
+
+def same(a, b):
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("cls", [jf.DQN, jf.IQN])
+def test_noise_is_each_environments_own_and_absent_from_greedy_actions(cls, key, clock):
+    algo = cls(hidden=(8,), noisy=True, epsilon_start=0.0, epsilon_end=0.0).bind(SPEC)
+    agent, envs, keys = algo.init(key), 16, 6
+    obs = jnp.broadcast_to(jnp.array([0.3, -0.2, 0.5]), (envs, OBS))
+
+    @jax.jit
+    def actions(key):
+        noise = algo.draw(key, keys, envs)
+        one = lambda mode: jax.vmap(lambda x: algo.act(agent, (), obs, x, clock(), mode)[1])(noise)
+        return one("sample"), one("greedy")
+
+    sample, greedy = map(np.asarray, actions(key))  # [keys, envs]
+    assert len(np.unique(greedy)) == 1
+    assert (sample != sample[:, :1]).any(axis=1).sum() >= 2  # epsilon is zero: nothing but noise tells them apart
+    assert len(np.unique(sample, axis=0)) >= 2
+    other, still = actions(jax.random.key(1))
+    assert (other != sample).any() and (still == greedy).all()
+    q = lambda key: algo.action_values(agent.params, obs[:1], key)
+    noise = np.asarray(jax.jit(jax.vmap(q))(jax.random.split(key, 50))) - np.asarray(q(None))
+    assert (noise.std(axis=0) > 0).all()  # of every action
+
+
+@pytest.mark.parametrize("cls", [jf.DQN, jf.PQN])
+def test_an_update_depends_on_its_key_only_through_noise(cls, clock, rng):
+    from jaxrl_fast.algorithms import pqn
+
+    batch = window(rng)
+    batch = batch._replace(boot=np.zeros(ROWS, np.float32))  # the noise of the online network; the target's is below
+    if cls is jf.PQN:
+        batch = pqn.Rows(batch.obs, batch.action, batch.reward[0])
+    for noisy in (False, True):
+        algo = cls(hidden=(8,), noisy=noisy, **({"n_step": N} if cls is jf.DQN else {})).bind(SPEC)
+        agent, update = algo.init(jax.random.key(0)), jax.jit(algo.update)
+        (a, metrics, _), (b, others, _) = (update(agent, batch, jax.random.key(i), clock()) for i in (1, 2))
+        changed = [bool((x != y).any()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)]
+        assert any(changed) == noisy
+        assert (float(metrics["loss"].total) != float(others["loss"].total)) == noisy
+        if cls is jf.DQN:
+            bootstrap = window(rng)
+            plain = jax.jit(dataclasses.replace(algo, double=False).target)
+            one, two = (np.asarray(plain(agent, bootstrap, jax.random.key(i)))[:, 0] for i in (1, 2))
+            np.testing.assert_array_equal(one != two, noisy & (bootstrap.boot > 0))
+
+
 def test_a_weight_of_zero_moves_nothing(clock, rng):
     algo = BASE.bind(SPEC)
     agent = algo.init(jax.random.key(0))

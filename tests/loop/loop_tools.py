@@ -23,6 +23,9 @@ SETTINGS = {
     "ppo": dict(num_envs=4, num_steps=8, num_epochs=2, num_minibatches=2, hidden=(8,), normalize_observations=True),
     "dqn": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,), n_step=2,
                 target_period=3),
+    "rainbow": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,),
+                    num_atoms=11, v_min=0.0, v_max=30.0, target_period=3),
+    "pqn": dict(num_envs=4, num_steps=8, num_epochs=2, num_minibatches=2, hidden=(8,)),
 }  # fmt: skip
 TOTAL, HALF = 1280, 640  # the replay of 256 wraps around several times
 RUN = dict(log_every=64, eval_every=320, eval_episodes=4)
@@ -30,7 +33,7 @@ WALL = ("wall_seconds", "steps_per_second")
 
 
 def algorithm(name: str, **settings: Any) -> jf.Algorithm:
-    return {"ppo": jf.PPO, "dqn": jf.DQN}[name](**SETTINGS[name] | settings)
+    return {"ppo": jf.PPO, "dqn": jf.DQN, "rainbow": jf.Rainbow, "pqn": jf.PQN}[name](**SETTINGS[name] | settings)
 
 
 def environment() -> jf.Env:

@@ -11,7 +11,7 @@ import pytest
 from jaxrl_fast import iterate, tree
 from jaxrl_fast.algorithms.dqn import DQN
 from jaxrl_fast.envs.probes import RewardAtEnd
-from jaxrl_fast.memory import Row, UniformMemory
+from jaxrl_fast.memory import PrioritizedSequenceMemory, Recurrent, Row, UniformMemory
 from jaxrl_fast.types import Clock
 
 MEMORY = UniformMemory(capacity=4096, num_steps=2, num_envs=4, batch_size=8, n_step=3, stack=2)
@@ -46,12 +46,19 @@ def hlo(request):
         mem, key = jax.eval_shape(lambda m, k: jax.tree.map(lambda x: jnp.stack([x] * POPULATION), (m, k)), mem, key)
     lowered = jax.jit(fn, donate_argnums=0).lower(mem, key, jax.ShapeDtypeStruct((), jnp.int32))
     leading = f"{POPULATION}," if request.param == "population" else ""
-    return lowered.compile().as_text(), f"[{leading}{MEMORY.length},4"
+    compiled = lowered.compile()
+    assert_little_is_beside(compiled, mem)
+    return compiled.as_text(), f"[{leading}{MEMORY.length},4"
 
 
 def copies(text, store):
     """Instructions whose result is a copy of the store."""
     return [line.strip() for line in text.splitlines() if re.search(r"= \S*" + re.escape(store) + r"\S* copy\(", line)]
+
+
+def assert_little_is_beside(compiled, store):
+    """What the program needs beside its arguments is less than half of the store: a copy has many spellings."""
+    assert compiled.memory_analysis().temp_size_in_bytes < tree.nbytes(store) / 2
 
 
 def slice_writes(text, store):
@@ -81,6 +88,24 @@ def test_the_search_would_find_a_scatter_and_a_copy():
     assert copies(text, store)
 
 
+def test_the_memory_analysis_would_find_a_copy():
+    """A donated store that is read, after the write, as it was before."""
+
+    def late(mem, t0):
+        def one(mem, t):
+            x = tree.take(MEMORY.plan(jax.random.key(0), 1, t, Clock(t, t, jnp.float32(0))), 0)
+            new = MEMORY.add(mem, rows(t), t)
+            windows = [MEMORY.fetch(m, x)[0] for m in (new, mem)]
+            return new, sum(w.obs.sum() + w.reward.sum() for w in windows)
+
+        return jax.lax.scan(one, mem, t0 + jnp.arange(7, dtype=jnp.int32))
+
+    mem = jax.eval_shape(MEMORY.init, jax.eval_shape(lambda: rows(0)))
+    compiled = jax.jit(late, donate_argnums=0).lower(mem, jax.ShapeDtypeStruct((), jnp.int32)).compile()
+    with pytest.raises(AssertionError):
+        assert_little_is_beside(compiled, mem)
+
+
 @pytest.mark.parametrize("prioritized", [False, True])
 @pytest.mark.parametrize("population", [0, POPULATION])
 def test_dqn_keeps_its_replay_in_place(population, prioritized):
@@ -94,10 +119,51 @@ def test_dqn_keeps_its_replay_in_place(population, prioritized):
         key, leading = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), population)), f"{population},"
         init, fn = jax.vmap(init), jax.vmap(fn, in_axes=(0, None))
     state = jax.eval_shape(init, key)
-    text = jax.jit(fn, donate_argnums=0).lower(state, jax.ShapeDtypeStruct((), jnp.int32)).compile().as_text()
+    compiled = jax.jit(fn, donate_argnums=0).lower(state, jax.ShapeDtypeStruct((), jnp.int32)).compile()
+    assert_little_is_beside(compiled, state.memory)
+    text = compiled.as_text()
     store = f"[{leading}2000,3"
     assert len(slice_writes(text, store)) == 5 and copies(text, store) == []
     assert not re.search(r"= \S*" + re.escape(store) + r"\S* scatter\(", text)
     if prioritized:  # nor is a level of the sum tree: 6000 leaves, 750 rows of 8
         assert f"[{leading}750,8]" in text and copies(text, f"[{leading}750,8]") == []
     assert "conditional(" in text  # the target network's period stays a branch: its counter is not batched
+
+
+@pytest.mark.parametrize("population", [0, POPULATION])
+def test_prioritized_sequences_stay_in_place(population):
+    """The loop of `chunk`, with a tree whose leaves are every second row of 3 environments."""
+    sizes = dict(seq_len=6, burn_in=2, carry_every=2)
+    memory = PrioritizedSequenceMemory(6000, num_steps=4, num_envs=3, batch_size=8, n_step=2, stack=2, **sizes)
+
+    def block(t):
+        flags = jnp.zeros((4, 3), bool)
+        row = Row(
+            jnp.full((4, 3, 6), t, jnp.uint8), jnp.zeros((4, 3), jnp.int32), jnp.full((4, 3), 1.0 * t), flags, flags
+        )
+        return Recurrent(row, jnp.full((2, 3, 5), 1.0 * t))
+
+    def one(mem, x):
+        plan, t = x
+        mem = memory.add(mem, block(t), t)
+        sequence, handle = memory.fetch(mem, plan)
+        error = jnp.abs(sequence.steps.reward).mean(axis=0)
+        return memory.feedback(mem, handle, error), sequence.steps.obs.sum() + sequence.carry.sum()
+
+    def loop(mem, key, t0):
+        ts = t0 + jnp.arange(7, dtype=jnp.int32)
+        plans = jax.vmap(lambda t: memory.plan(jax.random.fold_in(key, t), 1, t + 1, Clock(t, t, jnp.float32(0))))(ts)
+        return jax.lax.scan(one, mem, (jax.tree.map(lambda x: x[:, 0], plans), ts))
+
+    fn, leading = loop, ""
+    mem, key = jax.eval_shape(lambda: (memory.init(jax.eval_shape(lambda: block(0))), jax.random.key(0)))
+    if population:
+        fn, leading = jax.vmap(loop, in_axes=(0, 0, None)), f"{population},"
+        mem, key = jax.eval_shape(lambda m, k: jax.tree.map(lambda x: jnp.stack([x] * population), (m, k)), mem, key)
+    compiled = jax.jit(fn, donate_argnums=0).lower(mem, key, jax.ShapeDtypeStruct((), jnp.int32)).compile()
+    assert_little_is_beside(compiled, mem)
+    text = compiled.as_text()
+    for store, writes in (("2000,3", 5), ("1000,3,5", 1)):  # rows and carries
+        assert len(slice_writes(text, f"[{leading}{store}")) == writes and copies(text, f"[{leading}{store}") == []
+        assert not re.search(r"= \S*" + re.escape(f"[{leading}{store}") + r"\S* scatter\(", text)
+    assert f"[{leading}375,8]" in text and copies(text, f"[{leading}375,8]") == []  # 3000 leaves, 375 rows of 8

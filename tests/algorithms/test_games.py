@@ -1,0 +1,63 @@
+"""The value-based family plays gymnax's environments through the adapter."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast import iterate, tree
+from jaxrl_fast.envs import registry
+from jaxrl_fast.spaces import Discrete
+
+COMMON = {"num_envs": 2, "num_steps": 6, "hidden": (8,)}
+REPLAY = COMMON | {"batch_size": 4, "buffer_size": 48}
+FRACTIONS = {"num_fractions": 4, "num_act_fractions": 4, "num_cosines": 8}
+FAMILY = [
+    jf.DQN(**REPLAY),
+    jf.C51(**REPLAY, num_atoms=5),
+    jf.QRDQN(**REPLAY, num_quantiles=5),
+    jf.IQN(**REPLAY, **FRACTIONS),
+    jf.Rainbow(**REPLAY, num_atoms=5),
+    jf.PQN(**COMMON, num_epochs=1, num_minibatches=2),
+]
+
+
+def program(algo, env):
+    """key -> (agent at first, agent, metrics) after two iterations; windows are whole from the first on, so no warm-up."""
+    run = tree.as_float32(iterate.Run(env, algo.bind(env.spec), 10.0))
+
+    def train(key):
+        state = iterate.init(run, key)
+        after, metrics = iterate.iterations(run, state, jnp.int32(0), 2, True)
+        return state.agent, after.agent, metrics
+
+    return train
+
+
+@pytest.mark.parametrize("algo", FAMILY, ids=lambda algo: algo.name)
+def test_two_iterations_on_minatar(algo, compiled):
+    first, agent, metrics = compiled(program(algo, jf.make("SpaceInvaders-MinAtar")), jax.random.key(0))
+    for name in ("loss", "q_value", "td_error"):
+        assert np.isfinite(metrics[name].total) and metrics[name].count > 0, name
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(agent))
+    for a, b in zip(jax.tree.leaves(first.params["torso"]), jax.tree.leaves(agent.params["torso"]), strict=True):
+        assert a.shape == b.shape and (a != b).any()  # convolutions learn too
+
+
+GYMNAX = [name for name, listed in registry.list_environments().items() if listed.source == "gymnax"]
+
+
+@pytest.mark.parametrize("name", GYMNAX)
+def test_dqn_fits_every_environment_of_gymnax(name):
+    """Traced, not run: shapes and dtypes agree from reset to replay and update. Continuous actions are refused."""
+    env = jf.make(name)
+    if not isinstance(env.spec.action, Discrete):
+        with pytest.raises(jf.ConfigError, match="dqn needs Discrete actions"):
+            program(FAMILY[0], env)
+        return
+    first, agent, metrics = jax.eval_shape(program(FAMILY[0], env), jax.random.key(0))
+    assert first == agent and agent.params["head"]["params"]["kernel"].shape == (8, env.spec.action.n)
+    assert {x.shape for x in jax.tree.leaves(metrics)} == {()}
