@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 FANOUT = 8
+WHOLE = 1  # a level is summed whole where it has at most so many nodes for each index written
 
 Tree = tuple[jax.Array, ...]
 
@@ -38,12 +39,14 @@ def get(tree: Tree, index: jax.Array) -> jax.Array:
 
 def set_at(tree: Tree, index: jax.Array, values: jax.Array) -> Tree:
     """Overwrite the leaves at int32 [b] by float32 [b]; equal indices must come with equal values."""
-    levels = []
-    for level in tree:
-        level = level.at[index // FANOUT, index % FANOUT].set(values)
-        levels.append(level)
-        index = index // FANOUT
-        values = level[index].sum(axis=1)
+    levels = [tree[0].at[index // FANOUT, index % FANOUT].set(values)]
+    for level in tree[1:]:
+        below, index = levels[-1], index // FANOUT
+        if below.shape[0] <= WHOLE * index.size:  # near the root fewer sums are wanted than indices came
+            sums = jnp.pad(below.sum(axis=1), (0, level.size - below.shape[0])).reshape(level.shape)
+        else:
+            sums = level.at[index // FANOUT, index % FANOUT].set(below[index].sum(axis=1))
+        levels.append(sums)
     return tuple(levels)
 
 
