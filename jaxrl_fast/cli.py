@@ -233,7 +233,7 @@ def _plot(argv: list[str]) -> None:
     from jaxrl_fast import plots
     from jaxrl_fast.jsonl import read_jsonl
 
-    rows = {}
+    rows, names = {}, {}
     for run in dict.fromkeys(runs):
         path = Path(run)
         if not path.is_dir():
@@ -241,8 +241,10 @@ def _plot(argv: list[str]) -> None:
         content = configs.read_config(path)
         if not (path / "metrics.jsonl").is_file():
             raise ConfigError("run", run, "a run with a metrics.jsonl; this one has logged nothing")
-        label = f"{content['algorithm'].get('name')} {content['environment'].get('name')}"
-        rows[label if len(runs) == 1 else f"{label} ({run})"] = read_jsonl(path / "metrics.jsonl")
+        names[run] = f"{content['algorithm'].get('name')} {content['environment'].get('name')}"
+        rows[run] = read_jsonl(path / "metrics.jsonl")
+    same = len(set(names.values())) < len(names)  # then the folders tell the runs apart
+    rows = {f"{names[run]} ({run})" if same else names[run]: found for run, found in rows.items()}
     metric = given.get("metric", "episode_return")
     name = "curve" if metric == "episode_return" else metric.replace("/", "_")
     out = (

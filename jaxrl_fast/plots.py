@@ -72,7 +72,11 @@ def learning_curve(
         drawn += 1
     _style(axes, metric, max(windows, default=1), title if title or len(rows_by_run) > 1 else next(iter(rows_by_run)))
     if drawn:
-        axes.legend(frameon=False, fontsize=9, labelcolor=_INK)
+        look = {"frameon": False, "fontsize": 9, "labelcolor": _INK}
+        if len(rows_by_run) == 1:
+            axes.legend(**look)
+        else:  # among the curves of several runs there is no free place
+            figure.legend(loc="outside lower center", ncols=1 if max(map(len, rows_by_run)) > 40 else 2, **look)
     else:
         axes.text(0.5, 0.5, f"no {metric} yet", transform=axes.transAxes, ha="center", va="center", color=_INK)
 

@@ -100,7 +100,7 @@ def test_runs_are_overlaid_in_their_own_colours(tmp_path, drawn):
     (axes,) = drawn
     thick = {line.get_label(): line.get_color() for line in axes.lines if line.get_linewidth() == 2}
     assert set(thick) == {"a (3 members)", "b (1 member)", "c (2 members)"} and len(set(thick.values())) == 3
-    assert len(axes.get_legend().get_texts()) == 3
+    assert len(axes.figure.legends[0].get_texts()) == 3
 
 
 def test_any_logged_metric_and_smoothing(tmp_path, drawn):
