@@ -57,7 +57,7 @@ DQN_PROBES = [
     (jf.DQN, "constant-reward", {"dueling": True}),
     (jf.DQN, "reward-at-end", {"n_step": 3}),
     (jf.DQN, "two-step-credit", {"double": False}),
-    (jf.DQN, "action-reward", {"noisy": True, "epsilon_start": 0.0, "epsilon_end": 0.0}),
+    (jf.DQN, "action-reward", {"noisy": True, "epsilon_start": 0.0, "epsilon_end": 0.0, "updates_per_iteration": 3}),
     (jf.DQN, "truncated-only", {"n_step": 2, "target_period": 1, "target_tau": 0.2}),
     (jf.DQN, "named-action", {"num_steps": 4, "updates_per_iteration": 4}),
     (jf.DQN, "masked", {"dueling": True}),
