@@ -15,9 +15,8 @@ from jaxrl_fast.spaces import Discrete
 COMMON = {"num_envs": 2, "num_steps": 6, "hidden": (8,)}
 REPLAY = COMMON | {"batch_size": 4, "buffer_size": 48}
 FRACTIONS = {"num_fractions": 4, "num_act_fractions": 4, "num_cosines": 8}
-FAMILY = [
+FAMILY = [  # C51 is within Rainbow
     jf.DQN(**REPLAY),
-    jf.C51(**REPLAY, num_atoms=5),
     jf.QRDQN(**REPLAY, num_quantiles=5),
     jf.IQN(**REPLAY, **FRACTIONS),
     jf.Rainbow(**REPLAY, num_atoms=5),
