@@ -42,6 +42,6 @@ def test_runs(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 def test_stored_small_and_without_paths(path: Path):
     text = path.read_text()
     assert len(text.encode()) < 200_000
-    assert not re.search(r"(/home/|/root/|/Users/|/tmp/|/work/|C:\\\\)", text)
+    assert not re.search(r"(/(home|root|Users|tmp|work)/|C:\\\\)", text)
     for cell in nbformat.read(path, as_version=4).cells:
         assert all(out.output_type != "error" for out in cell.get("outputs", ()))
