@@ -41,8 +41,8 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
     The store is an argument so that it is no constant of the program; `jax.vmap(train, (0, None))` is many seeds of
     one dataset. Schedules are fractions of `updates`. metrics: {name: float32 [rows]}, a row every `log_every` updates
     (default: a hundredth), with `updates`, and `max_priority` of a prioritized memory, which is NaN once an error was
-    negative or not finite; the last row is rounded up to a whole one, as everywhere. The size of a
-    batch is the algorithm's.
+    negative or not finite; the last row is rounded up to a whole one, as everywhere. Batch size and the exponents of
+    priorities are the algorithm's.
     """
     runtime.enable_compile_cache()  # as `make_train` does
     spec = getattr(env, "spec", env)
@@ -53,9 +53,9 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
     if isinstance(own, PrioritizedMemory) != isinstance(data.memory, PrioritizedMemory):
         kind = f"the kind of memory that `data` is laid out in ({type(data.memory).__name__}; see `offline_memory`)"
         raise ConfigError("prioritized", isinstance(own, PrioritizedMemory), kind)
-    taken = ("batch_size", "alpha", "beta", "epsilon")  # of the algorithm; the layout is that of the data
-    taken = {name: getattr(own, name) for name in taken if hasattr(own, name)}
-    memory = dataclasses.replace(data.memory, **taken)
+    of_algorithm = ("batch_size", "alpha", "beta", "epsilon")  # the layout is that of the data
+    settings = {name: getattr(own, name) for name in of_algorithm if hasattr(own, name)}
+    memory = dataclasses.replace(data.memory, **settings)
     check_int("updates", updates)
     if log_every is not None:
         check_int("log_every", log_every)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxrl_fast import distributions, stacking, tree
 from jaxrl_fast.algorithms.base import Algorithm, action_mask
 from jaxrl_fast.fields import setting
-from jaxrl_fast.networks import MLP, Dense, initialize, make_torso
+from jaxrl_fast.networks import MLP, Dense, example_features, initialize, make_torso
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 from jaxrl_fast.statistics import Moments
 
@@ -43,7 +43,7 @@ class ActorCritic(Algorithm):
         obs = stacking.example(self.spec)
         moments = Moments.init(jax.tree.map(lambda x: x[0], obs)) if self.normalize_observations else ()
         obs = self.view(moments, obs)
-        features = jnp.zeros(jax.eval_shape(lambda: self.torso.init_with_output(key, obs)[0]).shape)
+        features = example_features(self.torso, obs)
         heads = {name: (head, features) for name, head in self.heads.items()}
         if self.shared_torso:
             params = initialize(key, {"torso": (self.torso, obs)} | heads)

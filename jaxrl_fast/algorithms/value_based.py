@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxrl_fast import distributions, optim, random, stacking, tree
 from jaxrl_fast.algorithms.base import Algorithm, action_mask
 from jaxrl_fast.fields import setting
-from jaxrl_fast.networks import Dense, NoisyDense, draw_noise, initialize, make_torso
+from jaxrl_fast.networks import Dense, NoisyDense, draw_noise, example_features, initialize, make_torso
 from jaxrl_fast.spaces import Discrete
 
 
@@ -65,7 +65,7 @@ class ValueBased(Algorithm):
 
     def init_params(self, key: jax.Array) -> dict[str, Any]:
         obs = stacking.example(self.spec)
-        features = jnp.zeros(jax.eval_shape(lambda: self.torso.init_with_output(key, obs)[0]).shape)
+        features = example_features(self.torso, obs)
         heads = {name: (head, features) for name, head in self.heads.items()}
         return initialize(key, {"torso": (self.torso, obs)} | heads | self.more_modules(features))
 

@@ -7,6 +7,7 @@ from typing import Any
 import flax.linen as nn
 import flax.traverse_util
 import jax
+import jax.numpy as jnp
 
 from jaxrl_fast import random
 from jaxrl_fast.errors import ConfigError, check_choice
@@ -91,11 +92,17 @@ def initialize(key: jax.Array, modules: dict[str, tuple[nn.Module, Any]]) -> dic
     for i, (name, (module, x)) in enumerate(modules.items()):
         own = random.fold_in(key, i)
         if name in ours:
-            drawn = {"drawn": numbers.get(name, {})}
-            _, params[name] = module.apply(drawn, x, rngs={"params": own}, mutable=["params"])
+            given = {"drawn": numbers.get(name, {})}
+            _, params[name] = module.apply(given, x, rngs={"params": own}, mutable=["params"])
         else:
             params[name] = module.init(own, x)
     return params
+
+
+def example_features(torso: nn.Module, x: Any) -> jax.Array:
+    """Zeros of the shape that `torso` makes of `x`: an example of what its heads get."""
+    shape = jax.eval_shape(lambda: torso.init_with_output(jax.random.key(0), x)[0]).shape
+    return jnp.zeros(shape)
 
 
 def make_torso(network: str | nn.Module, space: Space, hidden: tuple[int, ...], activation: str,
