@@ -36,6 +36,10 @@ _NAMES = {
     "QRDQN": "algorithms.qr_dqn",
     "IQN": "algorithms.iqn",
     "PQN": "algorithms.pqn",
+    "SAC": "algorithms.sac",
+    "TD3": "algorithms.td3",
+    "TQC": "algorithms.tqc",
+    "CrossQ": "algorithms.crossq",
     "Algorithm": "algorithms.base",
     "register_algorithm": "algorithms",
     "list_algorithms": "algorithms",
@@ -73,12 +77,16 @@ if TYPE_CHECKING:
     from jaxrl_fast.algorithms import list_algorithms, register_algorithm
     from jaxrl_fast.algorithms.base import Algorithm
     from jaxrl_fast.algorithms.c51 import C51
+    from jaxrl_fast.algorithms.crossq import CrossQ
     from jaxrl_fast.algorithms.dqn import DQN
     from jaxrl_fast.algorithms.iqn import IQN
     from jaxrl_fast.algorithms.ppo import PPO
     from jaxrl_fast.algorithms.pqn import PQN
     from jaxrl_fast.algorithms.qr_dqn import QRDQN
     from jaxrl_fast.algorithms.rainbow import Rainbow
+    from jaxrl_fast.algorithms.sac import SAC
+    from jaxrl_fast.algorithms.td3 import TD3
+    from jaxrl_fast.algorithms.tqc import TQC
     from jaxrl_fast.envs.api import Env
     from jaxrl_fast.envs.registry import list_environments, make, register
     from jaxrl_fast.envs.single import SingleEnv

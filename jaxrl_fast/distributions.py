@@ -79,6 +79,42 @@ class Normal(NamedTuple):
         return jnp.sum(per_axis, axis=-1)
 
 
+class TanhNormal(NamedTuple):
+    """The tanh of a diagonal Gaussian, in (-1, 1). All methods speak of the action BEFORE the tanh, `squash` applies it.
+
+    An action that comes near +-1 cannot be turned back into what was drawn, so whoever needs its log-probability keeps
+    the number before the tanh.
+    """
+
+    mean: jax.Array
+    log_std: jax.Array
+
+    @staticmethod
+    def squash(raw: jax.Array) -> jax.Array:
+        return jnp.tanh(raw)
+
+    def sample(self, noise: jax.Array) -> jax.Array:
+        """noise: standard normal [..., d] -> before the tanh [..., d]."""
+        return Normal(self.mean, self.log_std).sample(noise)
+
+    def mode(self) -> jax.Array:
+        return self.mean
+
+    def log_prob(self, raw: jax.Array) -> jax.Array:
+        """log-density of tanh(raw) [...] (Haarnoja et al. 2018, eq. 21)."""
+        return Normal(self.mean, self.log_std).log_prob(raw) - jnp.sum(log_tanh_slope(raw), axis=-1)
+
+    def entropy(self, noise: jax.Array) -> jax.Array:
+        """There is no closed form: the Gaussian's entropy, and the mean slope estimated at one sample."""
+        normal = Normal(self.mean, self.log_std)
+        return normal.entropy() + jnp.sum(log_tanh_slope(normal.sample(noise)), axis=-1)
+
+
+def log_tanh_slope(x: jax.Array) -> jax.Array:
+    """log(1 - tanh(x)^2), exact for large |x| as well."""
+    return 2.0 * (math.log(2.0) - x - jax.nn.softplus(-2.0 * x))
+
+
 def num_outputs(space: Space) -> int:
     """How many numbers a policy head puts out for an action space."""
     if isinstance(space, Discrete):

@@ -112,8 +112,8 @@ def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool
             (agent, mem), updated = one((agent, mem), tree.take(xs, 0))
         else:
             (agent, mem), updated = scan_sum(one, (agent, mem), xs)
-        agent = algo.finish(agent, rows)
         metrics = metrics | updated
+    agent = algo.finish(agent, rows)  # of warm-up too: the first batches are drawn from it
     state = RunState(agent, actor.env, actor.obs, actor.carry, memory.retain(mem), episodes, state.key)
     return state, metrics
 

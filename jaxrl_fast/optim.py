@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import optax
 
 
-def adam(max_grad_norm: Any = None, epsilon: Any = 1e-8) -> optax.GradientTransformation:
+def adam(max_grad_norm: Any = None, epsilon: Any = 1e-8, b1: Any = 0.9) -> optax.GradientTransformation:
     """Clip by global norm (None: no clipping), then Adam's direction (Kingma & Ba 2015), without the learning rate."""
     steps = [] if max_grad_norm is None else [optax.clip_by_global_norm(max_grad_norm)]
-    return flatten(optax.chain(*steps, optax.scale_by_adam(eps=epsilon)))
+    return flatten(optax.chain(*steps, optax.scale_by_adam(b1=b1, eps=epsilon)))
 
 
 def radam(max_grad_norm: Any = None, epsilon: Any = 1e-8) -> optax.GradientTransformation:

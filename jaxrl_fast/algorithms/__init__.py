@@ -14,6 +14,10 @@ _REGISTRY: dict[str, str | type] = {
     "iqn": "jaxrl_fast.algorithms.iqn:IQN",
     "rainbow": "jaxrl_fast.algorithms.rainbow:Rainbow",
     "pqn": "jaxrl_fast.algorithms.pqn:PQN",
+    "sac": "jaxrl_fast.algorithms.sac:SAC",
+    "td3": "jaxrl_fast.algorithms.td3:TD3",
+    "tqc": "jaxrl_fast.algorithms.tqc:TQC",
+    "crossq": "jaxrl_fast.algorithms.crossq:CrossQ",
 }
 
 

@@ -10,20 +10,19 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import distributions, stacking, tree
-from jaxrl_fast.algorithms.base import Algorithm, action_mask
+from jaxrl_fast.algorithms.base import action_mask
+from jaxrl_fast.algorithms.normalize import Normalizing
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import MLP, Dense, example_features, initialize, make_torso
-from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
-from jaxrl_fast.statistics import Moments
+from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
 
 
 @tree.settings
-class ActorCritic(Algorithm):
+class ActorCritic(Normalizing):
     """params: {"torso": actor's and critic's (one [2, ...] where batched), or the shared one, "policy", "value", "log_std"}."""
 
     action_spaces: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Box)
 
-    normalize_observations: bool = setting(False, "by running mean and variance, updated after the update")
     initial_log_std: float = setting(0.0, "of the Gaussian policy (box actions)")
     network: str | nn.Module = setting("auto", "torso: auto, mlp, cnn, or a flax module from observation to features")
     hidden: tuple[int, ...] = setting((64, 64), "widths of the torso's dense layers")
@@ -41,7 +40,7 @@ class ActorCritic(Algorithm):
     def init_networks(self, key: jax.Array) -> tuple[Any, Any]:
         """-> (params, moments of the observations; () without normalisation)."""
         obs = stacking.example(self.spec)
-        moments = Moments.init(jax.tree.map(lambda x: x[0], obs)) if self.normalize_observations else ()
+        moments = self.init_moments(obs)
         obs = self.view(moments, obs)
         features = example_features(self.torso, obs)
         heads = {name: (head, features) for name, head in self.heads.items()}
@@ -55,10 +54,6 @@ class ActorCritic(Algorithm):
         if isinstance(self.spec.action, Box):
             params["log_std"] = jnp.full((math.prod(self.spec.action.shape),), self.initial_log_std, jnp.float32)
         return params, moments
-
-    def view(self, moments: Any, obs: Any) -> Any:
-        """The observation as the networks see it: float features normalised; images, integers and masks as they are."""
-        return normalized(self.spec.observation, moments.normalize(obs), obs) if self.normalize_observations else obs
 
     def features(self, params: Any, obs: Any) -> tuple[jax.Array, jax.Array]:
         """The actor's and the critic's features [..., F]."""
@@ -105,10 +100,3 @@ class ActorCritic(Algorithm):
         params = agent.params
         actor = params["torso"] if self.shared_torso else self.one_torso(params, 0)
         return agent._replace(params=params | {"actor": actor})
-
-
-def normalized(space: Space, normal: Any, raw: Any) -> Any:
-    """`normal` where the space is a float Box, `raw` elsewhere."""
-    if isinstance(space, Dict):
-        return {name: normalized(child, normal[name], raw[name]) for name, child in space.items}
-    return normal if isinstance(space, Box) and jnp.issubdtype(space.dtype, jnp.floating) else raw

@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import losses, optim, random, returns, tree
+from jaxrl_fast.algorithms.replay import Replay
 from jaxrl_fast.algorithms.value_based import ValueBased
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
-from jaxrl_fast.memory import PrioritizedMemory, Row, UniformMemory
 from jaxrl_fast.types import Mean
 
 
@@ -25,24 +25,15 @@ class Agent(NamedTuple):
 
 
 @tree.settings
-class DQN(ValueBased):
+class DQN(Replay, ValueBased):
     """Q-learning from replay with a target network."""
 
     name: ClassVar[str] = "dqn"
 
-    updates_per_iteration: int = setting(1, "optimizer steps after every num_envs * num_steps environment steps")
-    batch_size: int = setting(128, "windows in a batch")
-    buffer_size: int = setting(100_000, "transitions kept", low=2)
-    learning_starts: int = setting(10_000, "environment steps of random actions before the first update", low=0)
-    n_step: int = setting(1, "length of the return before the bootstrap")
     target_period: int = setting(50, "updates between two moves of the target network")
     target_tau: float = setting(1.0, "how far it moves: 1 copies, 0.005 with period 1 is Polyak", low=0, high=1)
     double: bool = setting(True, "the online network chooses the bootstrap action (van Hasselt et al. 2016)")
     huber: bool = setting(False, "Huber loss with delta 1 instead of half the square; for rewards of at most that size")
-    prioritized: bool = setting(False, "sample windows by their error (Schaul et al. 2016)")
-    priority_exponent: float = setting(0.6, "alpha: 0 samples uniformly", low=0, high=1)
-    importance_exponent: float = setting(0.4, "beta at first; 1 at the horizon", low=0, high=1)
-    priority_epsilon: float = setting(1e-6, "added to every error", low=0, open_low=True)
     munchausen: bool = setting(False, "soft values, and the scaled log-policy in the reward (Vieillard et al. 2020)")
     munchausen_alpha: float = setting(0.9, "weight of the log-policy", low=0, high=1)
     munchausen_temperature: float = setting(0.03, "of the soft policy", low=0, open_low=True)
@@ -51,38 +42,12 @@ class DQN(ValueBased):
 
     def __post_init__(self):
         super().__post_init__()
-        stack, block = self.spec.stack if self.spec else 1, self.steps_per_iteration
-        need = (-(-(self.n_step + stack - 1) // self.num_steps) + 1) * block
-        if self.buffer_size < need:
-            raise ConfigError("buffer_size", self.buffer_size, f"at least {need}, for n_step, num_steps and num_envs")
-        if self.batch_size > self.buffer_size:
-            raise ConfigError("batch_size", self.batch_size, f"at most buffer_size = {self.buffer_size}")
         if self.munchausen and self.n_step > 1:
             raise ConfigError("n_step", self.n_step, "1 with munchausen: its bonus belongs to each single step")
-
-    @property
-    def updates(self) -> int:
-        return self.updates_per_iteration
-
-    @property
-    def warmup_steps(self) -> int:
-        """At least as many as one window needs."""
-        stack = self.spec.stack if self.spec else 1
-        return max(self.learning_starts, (self.n_step + stack) * self.num_envs)
-
-    def memory(self) -> UniformMemory | PrioritizedMemory:
-        sizes = (self.buffer_size, self.num_steps, self.num_envs, self.batch_size, self.n_step, self.spec.stack)
-        if not self.prioritized:
-            return UniformMemory(*sizes)
-        return PrioritizedMemory(*sizes, self.priority_exponent, self.importance_exponent, self.priority_epsilon)
 
     def init(self, key: jax.Array) -> Agent:
         params = self.init_params(key)
         return Agent(params, tree.copy(params), self.optimizer.init(params))
-
-    def prepare(self, agent, trajectory):
-        steps = trajectory.steps
-        return Row(steps.obs, steps.action, steps.reward, steps.terminated, steps.truncated)
 
     def update(self, agent, batch, key, clock):
         target_key, online_key, reset_key = random.split(key, 3)

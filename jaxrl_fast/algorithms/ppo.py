@@ -130,8 +130,3 @@ class PPO(ActorCritic):
             "clip_fraction": jnp.mean(jnp.abs(ratio - 1.0) > self.clip_ratio),
         }
         return Agent(params, opt_state, agent.moments), {k: Mean.of(v) for k, v in metrics.items()}, ()
-
-    def finish(self, agent, rows):
-        if not self.normalize_observations:
-            return agent
-        return agent._replace(moments=agent.moments.update(rows.obs))

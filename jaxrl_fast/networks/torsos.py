@@ -55,11 +55,25 @@ class CNN(nn.Module):
         return dense_layers(self, x.reshape((*batch, -1)))
 
 
+class WithAction(nn.Module):
+    """Features of an observation by any torso, joined by the action: {"action": [b, d], "observation"} -> [b, F]."""
+
+    torso: nn.Module
+    hidden: tuple[int, ...]
+    activation: str = "relu"
+    layer_norm: bool = False
+    noisy: bool = False
+
+    @nn.compact
+    def __call__(self, x) -> jax.Array:
+        return dense_layers(self, jnp.concatenate([self.torso(x["observation"]), x["action"]], axis=-1))
+
+
 MINATAR_FILTERS = ((16, 3, 1),)  # Young & Tian 2019
 NATURE_FILTERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # Mnih et al. 2015, for 84x84 frames
 
 
-def dense_layers(module: MLP | CNN, x: jax.Array) -> jax.Array:
+def dense_layers(module: MLP | CNN | WithAction, x: jax.Array) -> jax.Array:
     """The dense part of a torso, inside its `__call__`."""
     for width in module.hidden:
         x = (NoisyDense if module.noisy else Dense)(width)(x)
@@ -74,7 +88,7 @@ def initialize(key: jax.Array, modules: dict[str, tuple[nn.Module, Any]]) -> dic
     All random numbers of our own layers are one draw: the generator once in the program and not once a layer, a third
     of the compile time of PPO. Modules of users get a key each.
     """
-    ours = {name: pair for name, pair in modules.items() if isinstance(pair[0], MLP | CNN | Dense | NoisyDense)}
+    ours = {name: pair for name, pair in modules.items() if _is_ours(pair[0])}
     shapes = {name: jax.eval_shape(module.init, key, x).get("params", {}) for name, (module, x) in ours.items()}
     flat = flax.traverse_util.flatten_dict(shapes)
     noisy = {path[:-1] for path in flat if path[-1] == "kernel_sigma"}
@@ -93,10 +107,16 @@ def initialize(key: jax.Array, modules: dict[str, tuple[nn.Module, Any]]) -> dic
         own = random.fold_in(key, i)
         if name in ours:
             given = {"drawn": numbers.get(name, {})}
-            _, params[name] = module.apply(given, x, rngs={"params": own}, mutable=["params"])
+            _, params[name] = module.apply(given, x, rngs={"params": own}, mutable=["params", "batch_stats"])
         else:
             params[name] = module.init(own, x)
     return params
+
+
+def _is_ours(module: nn.Module) -> bool:
+    """Every layer of which takes its numbers by `random_param`: no user's module is in it."""
+    inner = getattr(module, "torso", None)
+    return type(module).__module__.startswith("jaxrl_fast.networks") and (inner is None or _is_ours(inner))
 
 
 def example_features(torso: nn.Module, x: Any) -> jax.Array:

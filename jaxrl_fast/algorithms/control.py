@@ -1,0 +1,175 @@
+"""What the algorithms of continuous control share: an actor and an ensemble of critics, both learned from replay."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import distributions, optim, random, stacking, tree
+from jaxrl_fast.algorithms.normalize import Normalizing
+from jaxrl_fast.algorithms.replay import Replay
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.fields import setting
+from jaxrl_fast.networks import MLP, Dense, WithAction, example_features, initialize, make_torso
+from jaxrl_fast.spaces import Box, Dict
+from jaxrl_fast.types import Mean
+
+
+@tree.settings
+class ActorCritics(Replay, Normalizing):
+    """Networks see actions in [-1, 1]^d; the environment and the replay have them in their own bounds.
+
+    params: {"actor": {"torso", "head"}, "critics": the same, stacked [num_critics, ...], ...}.
+    """
+
+    action_spaces: ClassVar[tuple[type, ...]] = (Box,)
+
+    updates_per_iteration: int = setting(8, "optimizer steps after every num_envs * num_steps environment steps")
+    batch_size: int = setting(256, "windows in a batch")
+    buffer_size: int = setting(1_000_000, "transitions kept", low=2)
+    learning_starts: int = setting(5_000, "environment steps of random actions before the first update", low=0)
+    learning_rate: float = setting(3e-4, "Adam's step size", low=0)
+    discount: float = setting(0.99, "gamma", low=0, high=1)
+    target_tau: float = setting(0.005, "how far the targets move an update (Polyak)", low=0, high=1, open_low=True)
+    reward_scale: float = setting(1.0, "of the reward as the critics see it; logs keep the environment's")
+    num_critics: int = setting(2, "critics; the least of their values counts")
+    policy_period: int = setting(1, "updates of the critics for one of the actor")
+    adam_epsilon: float = setting(1e-8, "Adam's epsilon", low=0, open_low=True)
+    network: str | nn.Module = setting("auto", "torso: auto, mlp, cnn, or a flax module from observation to features")
+    hidden: tuple[int, ...] = setting((256, 256), "widths of the dense layers of the actor")
+    critic_hidden: tuple[int, ...] = setting((256, 256), "and of each critic")
+    activation: str = setting("relu", "of both")
+    layer_norm: bool = setting(False, "before every activation of the critics")
+
+    def bind(self, spec):
+        if isinstance(spec.action, Box) and not spec.action.bounded:
+            raise ConfigError("environment", spec.name, f"{self.name} needs bounded actions, this has {spec.action}")
+        if self.normalize_observations and spec.stack > 1:
+            raise ConfigError("normalize_observations", True, "False with stacked frames: the replay holds single ones")
+        return super().bind(spec)
+
+    # Networks --------------------------------------------------------------------------------------------------------
+
+    @property
+    def action_size(self) -> int:
+        return math.prod(self.spec.action.shape)
+
+    @property
+    def actor_outputs(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def critic_outputs(self) -> int:
+        """Numbers that a critic puts out for a state and an action."""
+        return 1
+
+    @property
+    def torso(self) -> nn.Module:
+        return make_torso(self.network, self.spec.observation, self.hidden, self.activation)
+
+    @property
+    def actor(self) -> dict[str, nn.Module]:
+        return {"torso": self.torso, "head": Dense(self.actor_outputs, 0.01)}
+
+    @property
+    def critic(self) -> dict[str, nn.Module]:
+        space = Dict.of(action=Box(-1.0, 1.0, (self.action_size,)), observation=self.spec.observation)
+        if isinstance(self.torso, MLP):
+            torso = MLP(space, self.critic_hidden, self.activation, self.layer_norm)
+        else:
+            torso = WithAction(self.torso, self.critic_hidden, self.activation, self.layer_norm)
+        return {"torso": torso, "head": Dense(self.critic_outputs, 1.0)}
+
+    def init_networks(self, key: jax.Array) -> tuple[dict[str, Any], Any]:
+        """-> ({"actor", "critics"}, moments)."""
+        obs = stacking.example(self.spec)
+        moments = self.init_moments(obs)
+        obs = self.view(moments, obs)
+        x = {"action": jnp.zeros((1, self.action_size)), "observation": obs}
+        parts = {"actor": (self.actor, obs)} | {f"critic{i}": (self.critic, x) for i in range(self.num_critics)}
+        modules = {}
+        for name, (part, example) in parts.items():
+            modules[f"{name}/torso"] = (part["torso"], example)
+            modules[f"{name}/head"] = (part["head"], example_features(part["torso"], example))
+        made = initialize(key, modules)
+        pair = lambda name: {"torso": made[f"{name}/torso"], "head": made[f"{name}/head"]}
+        critics = [pair(f"critic{i}") for i in range(self.num_critics)]
+        return {"actor": pair("actor"), "critics": jax.tree.map(lambda *x: jnp.stack(x), *critics)}, moments
+
+    def actor_output(self, params: Any, obs: Any) -> jax.Array:
+        return apply(self.actor, params, obs)
+
+    def critic_output(self, params: Any, obs: Any, action: jax.Array) -> jax.Array:
+        """Every critic's outputs [num_critics, b, outputs]; action [b, d] in [-1, 1]."""
+        x = {"action": action, "observation": obs}
+        return jax.vmap(lambda params: apply(self.critic, params, x))(params)
+
+    # Actions ---------------------------------------------------------------------------------------------------------
+
+    def to_bounds(self, action: jax.Array) -> jax.Array:
+        """[-1, 1]^d [b, d] -> the environment's action [b, *shape]."""
+        low, high = self.spec.action.bounds()
+        action = action.reshape(action.shape[:-1] + self.spec.action.shape)
+        return (low + 0.5 * (high - low) * (action + 1.0)).astype(self.spec.action.dtype)
+
+    def from_bounds(self, action: jax.Array) -> jax.Array:
+        low, high = self.spec.action.bounds()
+        return (2.0 * (action - low) / (high - low) - 1.0).reshape(len(action), -1)
+
+    def draw(self, key, num_steps, num_envs):
+        return random.normal(key, (num_steps, num_envs, self.action_size))
+
+    def act(self, agent, carry, obs, noise, clock, mode):
+        if mode == "random":
+            return carry, distributions.random_action(noise, self.spec.action), ()
+        action = self.choose(agent.params["actor"], self.view(agent.moments, obs), noise, mode == "greedy")
+        return carry, self.to_bounds(action), ()
+
+    def choose(self, params: Any, obs: Any, noise: jax.Array, greedy: bool) -> jax.Array:
+        """The action in [-1, 1]^d."""
+        raise NotImplementedError
+
+    # Learning --------------------------------------------------------------------------------------------------------
+
+    @property
+    def optimizer(self):
+        return optim.adam(epsilon=self.adam_epsilon)
+
+    def descend(self, agent: Any, name: str, loss: Any) -> tuple[Any, Any]:
+        """One step down loss(params[name]) -> (value, aux) -> (agent, (value, aux))."""
+        out, grads = jax.value_and_grad(loss, has_aux=True)(agent.params[name])
+        params, opt_state = optim.apply(
+            self.optimizer, self.learning_rate, agent.params[name], grads, agent.opt_state[name]
+        )
+        params, opt_state = agent.params | {name: params}, agent.opt_state | {name: opt_state}
+        return agent._replace(params=params, opt_state=opt_state), out
+
+    def critic_loss(self, z: jax.Array, target: jax.Array, batch: Any) -> tuple[jax.Array, tuple[dict, jax.Array]]:
+        """All critics' outputs [num_critics, b, outputs] toward targets [b, ...] -> (loss, (metrics, priorities [b]))."""
+        loss, error = self.regression(z, target)
+        loss, error = jnp.mean(batch.weight * jnp.sum(loss, axis=0)), jnp.mean(error, axis=0)
+        real = (batch.weight > 0).astype(jnp.float32)
+        metrics = {"q_value": jnp.mean(z, axis=(0, 2)), "td_error": error}
+        metrics = {name: Mean(jnp.sum(real * x), jnp.sum(real)) for name, x in metrics.items()}
+        return loss, ({"critic_loss": Mean.of(loss)} | metrics, error)
+
+    def update_critics(self, agent: Any, obs: Any, batch: Any, target: jax.Array) -> tuple[Any, dict, jax.Array]:
+        """One step of all critics toward targets [b, ...] -> (agent, metrics, priorities [b])."""
+        action = self.from_bounds(batch.action)
+        loss_fn = lambda critics: self.critic_loss(self.critic_output(critics, obs, action), target, batch)
+        agent, (_, (metrics, error)) = self.descend(agent, "critics", loss_fn)
+        return agent, metrics, error
+
+    def regression(self, z: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Outputs [num_critics, b, outputs], targets [b, outputs] -> losses and absolute errors [num_critics, b]."""
+        error = (z - target)[..., 0]
+        return 0.5 * jnp.square(error), jnp.abs(error)
+
+
+def apply(modules: dict[str, nn.Module], params: Any, x: Any) -> jax.Array:
+    """Torso, then head."""
+    return modules["head"].apply(params["head"], modules["torso"].apply(params["torso"], x))

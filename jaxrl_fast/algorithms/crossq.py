@@ -1,0 +1,78 @@
+"""CrossQ (Bhatt et al. 2024): SAC without target networks; batch normalisation over (s, a) and (s', a') together."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import optim, tree
+from jaxrl_fast.algorithms.sac import SAC
+from jaxrl_fast.fields import setting
+from jaxrl_fast.networks import MLP, BatchNormMLP, Dense
+
+
+@tree.settings
+class CrossQ(SAC):
+    """Wide critics with batch renormalisation; one update a step is enough."""
+
+    name: ClassVar[str] = "crossq"
+
+    learning_rate: float = setting(1e-3, "Adam's step size", low=0)
+    adam_beta: float = setting(0.5, "Adam's beta1", low=0, high=1)
+    policy_period: int = setting(3, "updates of the critics for one of the actor")
+    critic_hidden: tuple[int, ...] = setting((1024, 1024), "widths of the dense layers of each critic")
+    norm_momentum: float = setting(0.99, "of the running statistics", low=0, high=1, static=True)
+    norm_warmup: int = setting(100_000, "updates before the renormalisation corrects", low=0)
+
+    @property
+    def optimizer(self):
+        return optim.adam(epsilon=self.adam_epsilon, b1=self.adam_beta)
+
+    def _torso(self, action: bool, train: bool) -> BatchNormMLP:
+        torso = None if isinstance(self.torso, MLP) else self.torso
+        hidden = self.critic_hidden if action else self.hidden
+        sizes = (self.spec.observation, hidden, self.activation)
+        return BatchNormMLP(*sizes, torso, action, train, self.norm_momentum, self.norm_warmup)
+
+    @property
+    def actor(self):
+        return {"torso": self._torso(False, False), "head": Dense(self.actor_outputs, 0.01)}
+
+    @property
+    def critic(self):
+        return {"torso": self._torso(True, False), "head": Dense(self.critic_outputs, 1.0)}
+
+    def init(self, key):
+        return super().init(key)._replace(target=())
+
+    def learn_critics(self, agent, batch, obs, boot_obs, key):
+        """One pass over both halves, normalised together; the values of the second are the targets (section 4)."""
+        boot_action, log_prob = self.sample(self.actor_output(agent.params["actor"], boot_obs), key)
+        action = jnp.concatenate([self.from_bounds(batch.action), boot_action])
+        x = {"action": action, "observation": jax.tree.map(lambda *x: jnp.concatenate(x), obs, boot_obs)}
+        modules = self.critic | {"torso": self._torso(True, True)}
+
+        def loss_fn(critics):
+            z, seen = jax.vmap(lambda params: apply_learning(modules, params, x))(critics)
+            z, boot_z = jnp.split(z, 2, axis=1)
+            target = jax.lax.stop_gradient(self.backup(agent, batch, boot_z, log_prob))
+            loss, aux = self.critic_loss(z, target, batch)
+            return loss, (*aux, seen)
+
+        agent, (_, (metrics, error, seen)) = self.descend(agent, "critics", loss_fn)
+        return self.keep(agent, "critics", seen), metrics, error
+
+    def learning_output(self, params, obs):
+        return apply_learning(self.actor | {"torso": self._torso(False, True)}, params, obs)
+
+    def keep(self, agent, name, seen):
+        part = agent.params[name]
+        return agent._replace(params=agent.params | {name: part | {"torso": part["torso"] | seen}})
+
+
+def apply_learning(modules: dict[str, Any], params: Any, x: Any) -> tuple[jax.Array, dict[str, Any]]:
+    """As `apply`, by the batch's own statistics -> (outputs, the torso's new running ones)."""
+    features, seen = modules["torso"].apply(params["torso"], x, mutable=["batch_stats"])
+    return modules["head"].apply(params["head"], features), dict(seen)

@@ -1,0 +1,124 @@
+"""Soft actor-critic (Haarnoja et al. 2018a, b): maximum entropy, twin critics, the temperature found by itself."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import optim, random, returns, tree
+from jaxrl_fast.algorithms.control import ActorCritics
+from jaxrl_fast.distributions import TanhNormal
+from jaxrl_fast.fields import setting
+from jaxrl_fast.types import Mean
+
+
+class Agent(NamedTuple):
+    params: dict[str, Any]  # {"actor", "critics", "log_temperature"}
+    target: Any  # the critics'
+    opt_state: dict[str, Any]  # one for each of `params`
+    moments: Any
+
+
+@tree.settings
+class SAC(ActorCritics):
+    """Off-policy control with a tanh Gaussian policy."""
+
+    name: ClassVar[str] = "sac"
+
+    autotune: bool = setting(True, "move the temperature toward the target entropy")
+    initial_temperature: float = setting(1.0, "alpha: the weight of the entropy", low=0, open_low=True)
+    target_entropy: float = setting(-1.0, "wanted entropy of the policy, times the number of action dimensions")
+    log_std_min: float = setting(-10.0, "least log standard deviation before the tanh")
+    log_std_max: float = setting(2.0, "and the greatest")
+
+    @property
+    def actor_outputs(self) -> int:
+        return 2 * self.action_size
+
+    def init(self, key: jax.Array) -> Agent:
+        params, moments = self.init_networks(key)
+        params["log_temperature"] = jnp.log(jnp.asarray(self.initial_temperature, jnp.float32))
+        opt_state = {name: self.optimizer.init(part) for name, part in params.items()}
+        return Agent(params, tree.copy(params["critics"]), opt_state, moments)
+
+    def policy(self, output: jax.Array) -> TanhNormal:
+        """Outputs of the actor [b, 2 d] -> the distribution of actions."""
+        mean, log_std = jnp.split(output, 2, axis=-1)
+        return TanhNormal(mean, jnp.clip(log_std, self.log_std_min, self.log_std_max))
+
+    def choose(self, params, obs, noise, greedy):
+        dist = self.policy(self.actor_output(params, obs))
+        return dist.squash(dist.mode() if greedy else dist.sample(noise))
+
+    def sample(self, output: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Outputs of the actor -> actions in [-1, 1]^d and their log-probabilities, differentiable."""
+        dist = self.policy(output)
+        raw = dist.sample(random.normal(key, dist.mean.shape))
+        return dist.squash(raw), dist.log_prob(raw)
+
+    def update(self, agent, batch, key, clock):
+        target_key, actor_key = random.split(key)
+        obs, boot_obs = self.view(agent.moments, batch.obs), self.view(agent.moments, batch.boot_obs)
+        agent, metrics, priority = self.learn_critics(agent, batch, obs, boot_obs, target_key)
+        improve = lambda: self.update_policy(agent, obs, actor_key)
+        if self.policy_period == 1:
+            agent, more = improve()
+        else:
+            due = clock.update % self.policy_period == 0
+            none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(improve)[1])
+            agent, more = jax.lax.cond(due, improve, lambda: (agent, none))
+        return agent, metrics | more, priority
+
+    def learn_critics(self, agent: Agent, batch: Any, obs: Any, boot_obs: Any, key: jax.Array):
+        """One step of the critics, and of their targets -> (agent, metrics, priorities [b])."""
+        target = jax.lax.stop_gradient(self.target(agent, batch, boot_obs, key))
+        agent, metrics, priority = self.update_critics(agent, obs, batch, target)
+        critics = optim.polyak(agent.target, agent.params["critics"], self.target_tau)
+        return agent._replace(target=critics), metrics, priority
+
+    def target(self, agent: Agent, batch: Any, boot_obs: Any, key: jax.Array) -> jax.Array:
+        """r + gamma (min Q'(s', a') - alpha log pi(a'|s')), a' ~ pi; [b, outputs] (eq. 3 and 7 of 2018b)."""
+        action, log_prob = self.sample(self.actor_output(agent.params["actor"], boot_obs), key)
+        return self.backup(agent, batch, self.critic_output(agent.target, boot_obs, action), log_prob)
+
+    def backup(self, agent: Agent, batch: Any, z: jax.Array, log_prob: jax.Array) -> jax.Array:
+        """Targets [b, outputs] from all critics' outputs z at (s', a')."""
+        ret, factor = returns.window_return(batch, self.discount)
+        soft = self.pool(z) - jnp.exp(agent.params["log_temperature"]) * log_prob[:, None]
+        return self.reward_scale * ret[:, None] + factor[:, None] * soft
+
+    def pool(self, z: jax.Array) -> jax.Array:
+        """Outputs of all critics [num_critics, b, outputs] as one estimate that is not too high [b, outputs']."""
+        return jnp.min(z, axis=0)
+
+    def value(self, z: jax.Array) -> jax.Array:
+        """What the actor climbs [b]."""
+        return jnp.min(jnp.mean(z, axis=-1), axis=0)
+
+    def update_policy(self, agent: Agent, obs: Any, key: jax.Array) -> tuple[Agent, dict[str, Mean]]:
+        """The actor up Q - alpha log pi, then the temperature toward the target entropy (eq. 9 and 18 of 2018b)."""
+        temperature = jnp.exp(agent.params["log_temperature"])
+
+        def loss_fn(actor):
+            output, seen = self.learning_output(actor, obs)
+            action, log_prob = self.sample(output, key)
+            q = self.value(self.critic_output(agent.params["critics"], obs, action))
+            return jnp.mean(temperature * log_prob - q), (log_prob, seen)
+
+        agent, (loss, (log_prob, seen)) = self.descend(agent, "actor", loss_fn)
+        agent = self.keep(agent, "actor", seen)
+        metrics = {"actor_loss": loss, "entropy": -jnp.mean(log_prob), "temperature": temperature}
+        if self.autotune:
+            excess = -jnp.mean(log_prob) - self.target_entropy * self.action_size
+            agent, _ = self.descend(agent, "log_temperature", lambda x: (jnp.exp(x) * excess, ()))
+        return agent, {name: Mean.of(x) for name, x in metrics.items()}
+
+    def learning_output(self, params: Any, obs: Any) -> tuple[jax.Array, Any]:
+        """The actor's outputs within its update, and what it saw there (running statistics; () without any)."""
+        return self.actor_output(params, obs), ()
+
+    def keep(self, agent: Agent, name: str, seen: Any) -> Agent:
+        """`agent` with what network `name` saw."""
+        return agent

@@ -1,0 +1,75 @@
+"""Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018); DDPG (Lillicrap et al. 2016) is a case of it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import optim, random, returns, tree
+from jaxrl_fast.algorithms.control import ActorCritics
+from jaxrl_fast.fields import setting
+from jaxrl_fast.types import Mean
+
+
+class Agent(NamedTuple):
+    params: dict[str, Any]  # {"actor", "critics"}
+    target: dict[str, Any]
+    opt_state: dict[str, Any]
+    moments: Any
+
+
+@tree.settings
+class TD3(ActorCritics):
+    """A deterministic policy. DDPG: num_critics=1, policy_period=1, target_noise=0."""
+
+    name: ClassVar[str] = "td3"
+
+    policy_period: int = setting(2, "updates of the critics for one of the actor and the targets")
+    exploration_noise: float = setting(0.1, "standard deviation of what is added to actions in [-1, 1]", low=0)
+    target_noise: float = setting(0.2, "of what is added to the target policy's", low=0)
+    target_noise_clip: float = setting(0.5, "at which that is clipped", low=0)
+
+    @property
+    def actor_outputs(self) -> int:
+        return self.action_size
+
+    def init(self, key: jax.Array) -> Agent:
+        params, moments = self.init_networks(key)
+        opt_state = {name: self.optimizer.init(part) for name, part in params.items()}
+        return Agent(params, tree.copy(params), opt_state, moments)
+
+    def policy(self, params: Any, obs: Any) -> jax.Array:
+        return jnp.tanh(self.actor_output(params, obs))
+
+    def choose(self, params, obs, noise, greedy):
+        action = self.policy(params, obs)
+        return action if greedy else jnp.clip(action + self.exploration_noise * noise, -1.0, 1.0)
+
+    def update(self, agent, batch, key, clock):
+        obs, boot_obs = self.view(agent.moments, batch.obs), self.view(agent.moments, batch.boot_obs)
+        target = jax.lax.stop_gradient(self.target(agent, batch, boot_obs, key))
+        agent, metrics, priority = self.update_critics(agent, obs, batch, target)
+        due = clock.update % self.policy_period == 0
+        none = Mean(jnp.float32(0.0), jnp.float32(0.0))
+        agent, loss = jax.lax.cond(due, lambda: self.update_policy(agent, obs), lambda: (agent, none))
+        return agent, metrics | {"actor_loss": loss}, priority
+
+    def target(self, agent: Agent, batch: Any, boot_obs: Any, key: jax.Array) -> jax.Array:
+        """r + gamma min Q'(s', pi'(s') + clipped noise) [b, 1] (eq. 14)."""
+        action = self.policy(agent.target["actor"], boot_obs)
+        noise = self.target_noise * random.normal(key, action.shape)
+        noise = jnp.clip(noise, -self.target_noise_clip, self.target_noise_clip)
+        z = self.critic_output(agent.target["critics"], boot_obs, jnp.clip(action + noise, -1.0, 1.0))
+        ret, factor = returns.window_return(batch, self.discount)
+        return self.reward_scale * ret[:, None] + factor[:, None] * jnp.min(z, axis=0)
+
+    def update_policy(self, agent: Agent, obs: Any) -> tuple[Agent, Mean]:
+        """The actor up the first critic (eq. 15 of the paper's algorithm 1), then both targets."""
+
+        def loss_fn(actor):
+            return -jnp.mean(self.critic_output(agent.params["critics"], obs, self.policy(actor, obs))[0]), ()
+
+        agent, (loss, _) = self.descend(agent, "actor", loss_fn)
+        return agent._replace(target=optim.polyak(agent.target, agent.params, self.target_tau)), Mean.of(loss)

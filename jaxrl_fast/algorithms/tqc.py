@@ -1,0 +1,49 @@
+"""Truncated quantile critics (Kuznetsov et al. 2020): SAC whose critics are distributions, the highest atoms dropped."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import losses, tree
+from jaxrl_fast.algorithms.qr_dqn import midpoints
+from jaxrl_fast.algorithms.sac import SAC
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.fields import setting
+
+
+@tree.settings
+class TQC(SAC):
+    """A critic puts out the return's quantiles; a target pools those of all critics, less the highest."""
+
+    name: ClassVar[str] = "tqc"
+
+    num_quantiles: int = setting(25, "quantiles of each critic (M)")
+    drop_quantiles: int = setting(2, "of each critic, left out of the targets (d)", low=0)
+    kappa: float = setting(1.0, "where the quantile Huber loss turns linear", low=0, open_low=True)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.drop_quantiles >= self.num_quantiles:
+            raise ConfigError("drop_quantiles", self.drop_quantiles, f"below num_quantiles = {self.num_quantiles}")
+
+    @property
+    def critic_outputs(self) -> int:
+        return self.num_quantiles
+
+    def pool(self, z):
+        """The smallest num_critics * (num_quantiles - drop_quantiles) atoms of all [b, atoms] (eq. 8-10)."""
+        atoms = jnp.moveaxis(z, 0, 1).reshape(z.shape[1], -1)
+        return -jax.lax.top_k(-atoms, self.num_critics * (self.num_quantiles - self.drop_quantiles))[0]
+
+    def value(self, z):
+        """The mean of all atoms (eq. 13)."""
+        return jnp.mean(z, axis=(0, 2))
+
+    def regression(self, z, target):
+        """Quantile Huber loss of each critic (eq. 11); the priority is the loss."""
+        one = lambda z: losses.quantile_huber(z, midpoints(self.num_quantiles), target, self.kappa)
+        loss = jax.vmap(one)(z)
+        return loss, loss
