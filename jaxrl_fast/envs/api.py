@@ -83,3 +83,7 @@ class Env:
     def render(self, state: Any) -> Any:
         """One state (no batch axis), on the host -> an RGB image, uint8 [H, W, 3] NumPy; None if it can't be drawn."""
         return None
+
+    def render_html(self, states: list[Any]) -> str | None:
+        """An episode's states (as for `render`) -> a page that shows it moving; None if there is none."""
+        return None

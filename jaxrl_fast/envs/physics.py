@@ -22,7 +22,7 @@ import numpy as np
 from jaxrl_fast import random, tree
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.randomize import Randomizer
-from jaxrl_fast.errors import check_choice, check_int
+from jaxrl_fast.errors import ConfigError, check_choice, check_int, nearest
 from jaxrl_fast.spaces import Box, Dict, Space
 from jaxrl_fast.types import EnvSpec, Outcome, Shared
 
@@ -154,6 +154,13 @@ class PhysicsEnv(Env):
         truncated = (time >= self.spec.max_episode_steps) & ~terminated
         outcome = Outcome(obs, reward.astype(jnp.float32), terminated, truncated)
         return PhysicsState(physics, info, time, state.varied), outcome
+
+
+def check_known(name: str, settings: dict[str, Any], known: dict[str, Any]) -> None:
+    """Refuse a setting that an environment does not have."""
+    for k, value in settings.items():
+        if k not in known:
+            raise ConfigError(f"env.{k}", value, f"a setting of {name}: {', '.join(known)}{nearest(k, known)}")
 
 
 def _raw(key: jax.Array) -> jax.Array:
