@@ -134,15 +134,25 @@ def draw_noise(key: jax.Array, space: Space, batch: tuple[int, ...]) -> Any:
     return random.normal(key, (*batch, math.prod(space.shape)))
 
 
-def from_outputs(space: Space, out: jax.Array, log_std: jax.Array | None = None, mask: jax.Array | None = None):
-    """The distribution of a head's outputs [..., num_outputs]; `mask` bool [..., n] (Discrete only): True is legal."""
+def from_outputs(space: Space, out: jax.Array, log_std: jax.Array | None = None, mask: jax.Array | None = None,
+                 squash: bool = False):  # fmt: skip
+    """The distribution of a head's outputs [..., num_outputs]; `mask` bool [..., n] (Discrete only): True is legal.
+
+    log_std, squash: of a Box; squashed it is a `TanhNormal`.
+    """
     if isinstance(space, Discrete):
         return Categorical(out if mask is None else jnp.where(mask, out, ILLEGAL))
     if isinstance(space, MultiDiscrete):
         cuts = [sum(space.nvec[: i + 1]) for i in range(len(space.nvec) - 1)]
         return MultiCategorical(tuple(Categorical(part) for part in jnp.split(out, cuts, axis=-1)))
     assert isinstance(space, Box)
-    return Normal(out, jnp.broadcast_to(log_std, out.shape))  # a rollout stacks both over time
+    kind = TanhNormal if squash else Normal
+    return kind(out, jnp.broadcast_to(log_std, out.shape))  # a rollout stacks both over time
+
+
+def entropy(dist: Any, key: jax.Array) -> jax.Array:
+    """In nats [...]; estimated with one sample where there is no closed form."""
+    return dist.entropy(random.normal(key, dist.mean.shape)) if isinstance(dist, TanhNormal) else dist.entropy()
 
 
 def random_action(noise: Any, space: Space, mask: jax.Array | None = None) -> jax.Array:

@@ -78,6 +78,18 @@ class Box:
         low, high = self.bounds()
         return bool(np.all(np.abs(low) < 1e30) and np.all(np.abs(high) < 1e30))
 
+    def from_unit(self, unit: jax.Array) -> jax.Array:
+        """[-1, 1]^d [..., prod(shape)] -> values between the bounds [..., *shape], linearly; needs both bounds."""
+        low, high = self.bounds()
+        unit = unit.reshape(unit.shape[:-1] + self.shape)
+        return (low + 0.5 * (high - low) * (unit + 1.0)).astype(self.dtype)
+
+    def to_unit(self, value: jax.Array) -> jax.Array:
+        """The inverse of `from_unit`."""
+        low, high = self.bounds()
+        unit = 2.0 * (value - low) / (high - low) - 1.0
+        return unit.reshape(unit.shape[: unit.ndim - len(self.shape)] + (-1,))
+
     def sample(self, key: jax.Array, batch: tuple[int, ...] = ()) -> jax.Array:
         """Uniform draws [*batch, *shape]; standard normal where a bound is infinite."""
         shape = (*batch, *self.shape)

@@ -12,9 +12,12 @@ import jax.numpy as jnp
 from jaxrl_fast import distributions, stacking, tree
 from jaxrl_fast.algorithms.base import action_mask
 from jaxrl_fast.algorithms.normalize import Normalizing
+from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import MLP, Dense, example_features, initialize, make_torso
 from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
+
+LOG_STD_MIN, LOG_STD_MAX = -10.0, 2.0  # of a head's log standard deviations, which nothing else would hold
 
 
 @tree.settings
@@ -24,6 +27,8 @@ class ActorCritic(Normalizing):
     action_spaces: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Box)
 
     initial_log_std: float = setting(0.0, "of the Gaussian policy (box actions)")
+    state_dependent_std: bool = setting(False, "standard deviations from the policy's head, not parameters of their own")
+    squash: bool = setting(False, "tanh of the Gaussian, within the bounds of a box")
     network: str | nn.Module = setting("auto", "torso: auto, mlp, cnn, or a flax module from observation to features")
     hidden: tuple[int, ...] = setting((64, 64), "widths of the torso's dense layers")
     activation: str = setting("tanh", "of the torso")
@@ -35,7 +40,17 @@ class ActorCritic(Normalizing):
 
     @property
     def heads(self) -> dict[str, nn.Module]:
-        return {"policy": Dense(distributions.num_outputs(self.spec.action), 0.01), "value": Dense(1, 1.0)}
+        outputs = distributions.num_outputs(self.spec.action)
+        return {"policy": Dense(2 * outputs if self._std_from_head else outputs, 0.01), "value": Dense(1, 1.0)}
+
+    @property
+    def _std_from_head(self) -> bool:
+        return self.state_dependent_std and isinstance(self.spec.action, Box)
+
+    def bind(self, spec):
+        if self.squash and isinstance(spec.action, Box) and not spec.action.bounded:
+            raise ConfigError("squash", True, f"False for {spec.name}, whose actions have no bounds: {spec.action}")
+        return super().bind(spec)
 
     def init_networks(self, key: jax.Array) -> tuple[Any, Any]:
         """-> (params, moments of the observations; () without normalisation)."""
@@ -51,7 +66,7 @@ class ActorCritic(Normalizing):
             params = initialize(key, {"actor": (self.torso, obs), "critic": (self.torso, obs)} | heads)
             pair = params.pop("actor"), params.pop("critic")
             params["torso"] = jax.tree.map(lambda *x: jnp.stack(x), *pair) if self.batched else pair
-        if isinstance(self.spec.action, Box):
+        if isinstance(self.spec.action, Box) and not self._std_from_head:
             params["log_std"] = jnp.full((math.prod(self.spec.action.shape),), self.initial_log_std, jnp.float32)
         return params, moments
 
@@ -84,8 +99,14 @@ class ActorCritic(Normalizing):
     def policy(self, params: Any, obs: Any, features: Any = None) -> Any:
         features = self.one_features(params, obs, 0) if features is None else features
         out = self.heads["policy"].apply(params["policy"], features)
-        mask = action_mask(self.spec.observation, obs)
-        return distributions.from_outputs(self.spec.action, out, params.get("log_std"), mask)
+        space = self.spec.action
+        if not isinstance(space, Box):
+            return distributions.from_outputs(space, out, mask=action_mask(self.spec.observation, obs))
+        log_std = params.get("log_std")
+        if self._std_from_head:
+            out, log_std = jnp.split(out, 2, axis=-1)
+            log_std = jnp.clip(log_std + self.initial_log_std, LOG_STD_MIN, LOG_STD_MAX)
+        return distributions.from_outputs(space, out, log_std, squash=self.squash)
 
     def value(self, params: Any, obs: Any, features: Any = None) -> jax.Array:
         features = self.one_features(params, obs, 1) if features is None else features

@@ -110,16 +110,6 @@ class ActorCritics(Replay, Normalizing):
 
     # Actions ---------------------------------------------------------------------------------------------------------
 
-    def to_bounds(self, action: jax.Array) -> jax.Array:
-        """[-1, 1]^d [b, d] -> the environment's action [b, *shape]."""
-        low, high = self.spec.action.bounds()
-        action = action.reshape(action.shape[:-1] + self.spec.action.shape)
-        return (low + 0.5 * (high - low) * (action + 1.0)).astype(self.spec.action.dtype)
-
-    def from_bounds(self, action: jax.Array) -> jax.Array:
-        low, high = self.spec.action.bounds()
-        return (2.0 * (action - low) / (high - low) - 1.0).reshape(len(action), -1)
-
     def draw(self, key, num_steps, num_envs):
         return random.normal(key, (num_steps, num_envs, self.action_size))
 
@@ -127,7 +117,7 @@ class ActorCritics(Replay, Normalizing):
         if mode == "random":
             return carry, distributions.random_action(noise, self.spec.action), ()
         action = self.choose(agent.params["actor"], self.view(agent.moments, obs), noise, mode == "greedy")
-        return carry, self.to_bounds(action), ()
+        return carry, self.spec.action.from_unit(action), ()
 
     def choose(self, params: Any, obs: Any, noise: jax.Array, greedy: bool) -> jax.Array:
         """The action in [-1, 1]^d."""
@@ -159,7 +149,7 @@ class ActorCritics(Replay, Normalizing):
 
     def update_critics(self, agent: Any, obs: Any, batch: Any, target: jax.Array) -> tuple[Any, dict, jax.Array]:
         """One step of all critics toward targets [b, ...] -> (agent, metrics, priorities [b])."""
-        action = self.from_bounds(batch.action)
+        action = self.spec.action.to_unit(batch.action)
         loss_fn = lambda critics: self.critic_loss(self.critic_output(critics, obs, action), target, batch)
         agent, (_, (metrics, error)) = self.descend(agent, "critics", loss_fn)
         return agent, metrics, error

@@ -50,7 +50,7 @@ class CrossQ(SAC):
     def learn_critics(self, agent, batch, obs, boot_obs, key):
         """One pass over both halves, normalised together; the values of the second are the targets (section 4)."""
         boot_action, log_prob = self.sample(self.actor_output(agent.params["actor"], boot_obs), key)
-        action = jnp.concatenate([self.from_bounds(batch.action), boot_action])
+        action = jnp.concatenate([self.spec.action.to_unit(batch.action), boot_action])
         x = {"action": action, "observation": jax.tree.map(lambda *x: jnp.concatenate(x), obs, boot_obs)}
         modules = self.critic | {"torso": self._torso(True, True)}
 

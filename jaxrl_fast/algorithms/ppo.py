@@ -43,6 +43,7 @@ class PPO(ActorCritic):
     num_minibatches: int = setting(4, "minibatches a pass; must divide num_envs * num_steps")
     learning_rate: float = setting(3e-4, "Adam's step size", low=0)
     anneal_learning_rate: bool = setting(True, "linearly to zero over the horizon")
+    reward_scale: float = setting(1.0, "of the reward as it is learned from; logs keep the environment's")
     discount: float = setting(0.99, "gamma", low=0, high=1)
     gae_lambda: float = setting(0.95, "lambda of the advantage estimate", low=0, high=1)
     clip_ratio: float = setting(0.2, "epsilon of the clipped surrogate", low=0, open_low=True)
@@ -81,27 +82,30 @@ class PPO(ActorCritic):
         space = self.spec.action
         dist = self.policy(agent.params, self.view(agent.moments, obs))
         if mode == "random":
-            action = distributions.random_action(noise, space, action_mask(self.spec.observation, obs))
-        else:
-            action = dist.mode() if mode == "greedy" else dist.sample(noise)
-        return carry, action.reshape(action.shape[:1] + space.shape), dist
+            return carry, distributions.random_action(noise, space, action_mask(self.spec.observation, obs)), (dist, ())
+        action = dist.mode() if mode == "greedy" else dist.sample(noise)
+        if isinstance(dist, distributions.TanhNormal):  # what was drawn is kept: it cannot be told from its tanh
+            return carry, space.from_unit(dist.squash(action)), (dist, action)
+        return carry, action.reshape(action.shape[:1] + space.shape), (dist, ())
 
     def prepare(self, agent, trajectory):
         """Log-probabilities, values and advantages of the whole rollout in one batch, after it."""
-        steps, dist = trajectory.steps, trajectory.steps.extras
+        steps, (dist, drawn) = trajectory.steps, trajectory.steps.extras
         obs = stacking.observations(trajectory, self.spec.stack)
         seen = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), obs, trajectory.last_obs)
         values = self.value(agent.params, self.view(agent.moments, tree.merge_axes(seen)))  # modules take [b, ...]
         values = values.reshape(-1, self.num_envs)
         value, last = values[:-1], values[-1]
         action = steps.action.reshape(steps.reward.shape + (-1,)) if isinstance(self.spec.action, Box) else steps.action
+        action = drawn if isinstance(dist, distributions.TanhNormal) else action
         next_value = returns.bootstrap_values(
             value, last, steps.truncated, lambda t: self.value(
                 agent.params, self.view(agent.moments, stacking.successors(trajectory, self.spec.stack, t))
             ),
         )  # fmt: skip
         advantage = returns.gae(
-            steps.reward, steps.terminated, steps.done, value, next_value, self.discount, self.gae_lambda
+            self.reward_scale * steps.reward, steps.terminated, steps.done, value, next_value, self.discount,
+            self.gae_lambda,
         )
         return Rows(obs, action, dist.log_prob(action), value, advantage)
 
@@ -115,7 +119,7 @@ class PPO(ActorCritic):
             policy_loss, ratio = losses.clipped_surrogate(log_prob, batch.log_prob, advantage, self.clip_ratio)
             clip = self.clip_ratio if self.clip_value else None
             value_loss = losses.value_loss(value, batch.advantage + batch.value, batch.value, clip).mean()
-            policy_loss, entropy = policy_loss.mean(), dist.entropy().mean()
+            policy_loss, entropy = policy_loss.mean(), distributions.entropy(dist, key).mean()
             loss = policy_loss + self.value_coefficient * value_loss - self.entropy_coefficient * entropy
             return loss, (policy_loss, value_loss, entropy, ratio, batch.log_prob - log_prob)
 
