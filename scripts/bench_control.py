@@ -1,0 +1,309 @@
+"""Continuous control: stepping brax, PPO and SAC against brax, rejax and SBX, and how long a first step takes.
+
+    python scripts/bench_control.py --rejax ~/rejax --json control.json
+    python scripts/bench_control.py --rows step_ant sac_pendulum --turns 3
+    python scripts/bench_control.py --rows sac_sbx --sbx-python ~/sbx/bin/python     # SBX needs PyTorch: a venv of its own
+
+Rows: `step_ant` steps 128 ants with our resets and with brax's; `ppo_inverted_pendulum` and `ppo_ant` are brax's PPO at
+its settings; `sac_pendulum` is rejax's SAC at its settings; `sac_sbx` counts updates a second of 256-256 networks and
+batches of 256 on Pendulum-v1; `first_step` compiles PPO on ant and takes one iteration. brax's trainers are loops on
+the host: its numbers are those that it reports itself (`training/sps`), compile left out. Runs on any device.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+
+import _peer_settings as theirs
+import _peers
+import bench_common as bench
+import bench_ours as ours
+from bench_common import Contestant
+
+warnings.filterwarnings("ignore", module="brax|mujoco")
+
+# brax's published PPO settings (its notebooks/training.ipynb); `steps`: of one of its training steps.
+PENDULUM = dict(
+    unroll_length=5, num_minibatches=32, num_updates_per_batch=4, num_envs=2048, batch_size=1024, discounting=0.97,
+    learning_rate=3e-4, entropy_cost=1e-2, reward_scaling=10.0, normalize_observations=True,
+)  # fmt: skip
+ANT = PENDULUM | dict(num_envs=4096, batch_size=2048)
+LENGTH = 1000  # of an episode
+
+
+def iteration_steps(config):
+    return config["batch_size"] * config["num_minibatches"] * config["unroll_length"]
+
+
+def shrunk(config, scale):
+    """Fewer environments and smaller batches in proportion, to try a row out on a CPU."""
+    return config | {name: max(32, int(config[name] * scale)) for name in ("num_envs", "batch_size")}
+
+
+def our_ppo(jf, config):
+    """brax's settings in our names: one rollout holds what one of its training steps does."""
+    return jf.PPO(
+        num_envs=config["num_envs"], num_steps=iteration_steps(config) // config["num_envs"],
+        num_epochs=config["num_updates_per_batch"], num_minibatches=config["num_minibatches"],
+        learning_rate=config["learning_rate"], anneal_learning_rate=False, discount=config["discounting"],
+        entropy_coefficient=config["entropy_cost"], reward_scale=config["reward_scaling"], clip_ratio=0.3,
+        clip_value=False, max_grad_norm=1e9, normalize_observations=True, squash=True, state_dependent_std=True,
+        hidden=(32, 32, 32, 32), activation="silu",
+    )  # fmt: skip
+
+
+# Stepping ------------------------------------------------------------------------------------------------------------
+
+
+def step_ant(args, envs=128, steps=100):
+    """Random actions in one scan; brax's wrapper puts a cached first state back."""
+    jf = bench.prepare()
+    import jax
+    import jax.numpy as jnp
+
+    notes, contestants = [], []
+
+    def ours_with(resets):
+        env = jf.make("brax/ant", backend="spring", resets=resets)
+        algo = jf.PPO(num_envs=envs).bind(env.spec)
+        from jaxrl_fast import collect
+        from jaxrl_fast.types import Clock
+
+        clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0))
+
+        def run(key):
+            keys = jax.random.split(key, 4)
+            actor = collect.init(env, algo, keys[0], envs)
+            noise = collect.draw(env, algo, keys[1:3], steps, envs, jnp.int32(0))
+            agent = algo.init(keys[3])
+            _, trajectory = collect.collect(env, algo, agent, actor, noise, clock, "random")
+            return trajectory.steps.reward, trajectory.steps.next_obs
+
+        return run
+
+    def brax_wrapper():
+        from brax import envs as brax_envs
+
+        env = brax_envs.training.wrap(brax_envs.get_environment("ant", backend="spring"), episode_length=LENGTH)
+
+        def run(key):
+            keys = jax.random.split(key, envs + 1)
+            actions = jax.random.uniform(keys[-1], (steps, envs, env.action_size), minval=-1.0)
+
+            def step(state, action):
+                state = env.step(state, action)
+                return state, (state.reward, state.obs)
+
+            return jax.lax.scan(step, env.reset(keys[:-1]), actions)[1]
+
+        return run
+
+    raw = lambda turn: (jax.random.PRNGKey(turn),)
+    for resets in ("pool", "every_step"):
+        contestants.append(Contestant(f"jaxrl_fast, {resets}", envs * steps, lambda r=resets: ours_with(r), raw))
+    contestants.append(Contestant("brax, cached first state", envs * steps, brax_wrapper, raw))
+    return {"machine": bench.machine(), "notes": notes} | bench.race(contestants, args.turns)
+
+
+# PPO against brax ----------------------------------------------------------------------------------------------------
+
+
+def brax_ppo(name, config, iterations):
+    """Steps a second that brax's trainer reports for its epochs after the first, which compiles; and its seconds."""
+    from brax import envs as brax_envs
+    from brax.training.agents.ppo import train as ppo
+
+    speeds, marks = [], [time.perf_counter()]
+
+    def progress(_, metrics):
+        marks.append(time.perf_counter())
+        if "training/sps" in metrics:
+            speeds.append(float(metrics["training/sps"]))
+
+    ppo.train(
+        brax_envs.get_environment(name, backend="spring"), num_timesteps=2 * iterations * iteration_steps(config),
+        episode_length=LENGTH, num_evals=3, num_eval_envs=8, max_devices_per_host=1, progress_fn=progress, **config,
+    )  # fmt: skip
+    return speeds[-1]
+
+
+def our_speed(jf, name, config, iterations):
+    """Steps a second of our program after its first run."""
+    import jax
+
+    algo, steps = our_ppo(jf, config), iterations * iteration_steps(config)
+    train = jax.jit(jf.make_train(algo, jf.make(f"brax/{name}", backend="spring"), total_steps=steps))
+    program = train.lower(jax.random.key(0)).compile()
+
+    def run(turn):
+        began = time.perf_counter()
+        jax.block_until_ready(program(jax.random.key(turn)))
+        return steps / (time.perf_counter() - began)
+
+    run(0)
+    return run
+
+
+def ppo(args, name, config, iterations):
+    """In turns; every turn of brax compiles anew, which its own number leaves out."""
+    jf = bench.prepare()
+    config = shrunk(config, args.scale)
+    mine = our_speed(jf, name, config, iterations)
+    speeds = {"jaxrl_fast": [], "brax": []}
+    for turn in range(args.turns):
+        for who in ("jaxrl_fast", "brax") if turn % 2 == 0 else ("brax", "jaxrl_fast"):
+            speeds[who].append(mine(turn) if who == "jaxrl_fast" else brax_ppo(name, config, iterations))
+            bench.say(f"    turn {turn + 1}/{args.turns}  {who:<12} {speeds[who][-1]:>12,.0f} steps/s")
+    ratios = [a / b for a, b in zip(speeds["jaxrl_fast"], speeds["brax"], strict=True)]
+    bench.say(f"  speed of jaxrl_fast / brax: {statistics.median(ratios):.2f} ({' '.join(f'{x:.2f}' for x in ratios)})")
+    notes = [f"num_envs {config['num_envs']}, batch_size {config['batch_size']}, {iterations} iterations a turn"]
+    return {"machine": bench.machine(), "notes": notes, "speeds": speeds, "ratio": statistics.median(ratios)}
+
+
+# SAC -----------------------------------------------------------------------------------------------------------------
+
+REJAX_SAC = dict(  # configs/gymnax/pendulum.yaml of rejax
+    num_envs=1, buffer_size=10_000, fill_buffer=256, batch_size=256, learning_rate=0.01, num_epochs=1,
+    total_timesteps=10_000, gamma=0.99, polyak=0.98, normalize_observations=True,
+)  # fmt: skip
+
+
+def sac_pendulum(args):
+    jf = bench.prepare()
+    import jax
+
+    steps = max(500, int(REJAX_SAC["total_timesteps"] * args.scale))
+    notes = []
+    algo = jf.SAC(
+        num_envs=1, updates_per_iteration=1, buffer_size=10_000, learning_starts=256, batch_size=256,
+        learning_rate=0.01, discount=0.99, target_tau=0.02, normalize_observations=True, hidden=(64, 64),
+        critic_hidden=(64, 64), activation="silu",
+    )  # fmt: skip
+    build = lambda: jf.make_train(algo, jf.make("Pendulum-v1"), total_steps=steps)
+    key = lambda turn: (jax.random.key(turn),)
+    score = lambda out: ours.final_return(out[1])
+    contestants = [Contestant("jaxrl_fast", steps, build, key, score, ours.env_steps)]
+
+    def peer():
+        package = _peers.rejax(args.rejax)
+        env, params = _peers.legacy_make("Pendulum-v1")
+        settings = REJAX_SAC | {"total_timesteps": steps, "eval_freq": steps, "skip_initial_evaluation": True}
+        made = package.get_algo("sac").create(env=env, env_params=params, agent_kwargs={"activation": "swish"}, **settings)
+        made = made.replace(eval_callback=lambda algo, state, key: ())
+        return Contestant("rejax", steps, lambda: lambda key: made.train(key), key)
+
+    contestants += theirs.present(notes, peer)
+    return {"machine": bench.machine(), "notes": notes} | bench.race(contestants, args.turns)
+
+
+SBX = """
+import sys, time, warnings
+warnings.filterwarnings("ignore")
+from sbx import SAC
+updates = int(sys.argv[1])
+model = SAC("MlpPolicy", "Pendulum-v1", learning_starts=300, batch_size=256, buffer_size=100_000,
+            policy_kwargs=dict(net_arch=[256, 256]))
+model.learn(600)
+began = time.perf_counter()
+model.learn(updates, reset_num_timesteps=False)
+print(updates / (time.perf_counter() - began))
+"""
+
+
+def sac_sbx(args):
+    """An update a step in one environment, both; SBX in a process of its own, for it brings PyTorch."""
+    jf = bench.prepare()
+    import jax
+
+    notes, updates = [], max(200, int(2000 * args.scale))
+    algo = jf.SAC(num_envs=1, updates_per_iteration=1, learning_starts=300, batch_size=256, buffer_size=100_000)
+    steps = updates + 300
+    program = jax.jit(jf.make_train(algo, jf.make("Pendulum-v1"), total_steps=steps)).lower(jax.random.key(0)).compile()
+    jax.block_until_ready(program(jax.random.key(0)))
+    speeds = {"jaxrl_fast": [], "SBX": []}
+    for turn in range(args.turns):
+        for who in ("jaxrl_fast", "SBX") if turn % 2 == 0 else ("SBX", "jaxrl_fast"):
+            if who == "SBX" and not args.sbx_python:
+                continue
+            if who == "SBX":
+                done = subprocess.run([args.sbx_python, "-c", SBX, str(updates)], capture_output=True, text=True, timeout=900)
+                if done.returncode:
+                    raise SystemExit(done.stderr[-2000:])
+                speeds[who].append(float(done.stdout.split()[-1]))
+            else:
+                began = time.perf_counter()
+                jax.block_until_ready(program(jax.random.key(turn)))
+                speeds[who].append(updates / (time.perf_counter() - began))
+            bench.say(f"    turn {turn + 1}/{args.turns}  {who:<12} {speeds[who][-1]:>10,.0f} updates/s")
+    row = {"machine": bench.machine(), "notes": notes, "speeds": speeds}
+    if speeds["SBX"]:
+        ratios = [a / b for a, b in zip(speeds["jaxrl_fast"], speeds["SBX"], strict=True)]
+        row["ratio"] = statistics.median(ratios)
+        bench.say(f"  speed of jaxrl_fast / SBX: {row['ratio']:.2f} ({' '.join(f'{x:.2f}' for x in ratios)})")
+    else:
+        notes.append("peer absent, SBX: no --sbx-python given")
+    return row
+
+
+# Start ---------------------------------------------------------------------------------------------------------------
+
+
+def first_step(args):
+    """Seconds from a made environment to the end of the first iteration of PPO on ant, compiled without any cache."""
+    jf = bench.prepare()
+    import jax
+
+    config = shrunk(ANT, min(args.scale, 1 / 32))  # the program is the same, its iteration short
+    times = {"jaxrl_fast": [], "brax": []}
+
+    def mine():
+        env = jf.make("brax/ant", backend="spring")
+        train = jf.make_train(our_ppo(jf, config), env, total_steps=iteration_steps(config))
+        jax.block_until_ready(jax.jit(train)(jax.random.key(0)))
+
+    def brax():
+        from brax import envs as brax_envs
+        from brax.training.agents.ppo import train as ppo
+
+        env = brax_envs.get_environment("ant", backend="spring")
+        steps = iteration_steps(config)
+        ppo.train(env, num_timesteps=steps, episode_length=LENGTH, num_evals=1, max_devices_per_host=1,
+                  run_evals=False, **config)  # fmt: skip
+
+    for turn in range(args.turns + 1):
+        for who, run in (("jaxrl_fast", mine), ("brax", brax)):
+            jax.clear_caches()
+            began = time.perf_counter()
+            run()
+            seconds = time.perf_counter() - began
+            bench.say(f"    {f'turn {turn}/{args.turns}' if turn else 'unmeasured':<12} {who:<12} {seconds:.1f} s")
+            if turn:  # the first one pays for imports
+                times[who].append(seconds)
+    ratio = statistics.median(a / b for a, b in zip(times["jaxrl_fast"], times["brax"], strict=True))
+    bench.say(f"  time of jaxrl_fast / brax: {ratio:.2f}")
+    return {"machine": bench.machine(), "notes": [], "times": times, "ratio": ratio}
+
+
+ROWS = {
+    "step_ant": step_ant,
+    "ppo_inverted_pendulum": lambda args: ppo(args, "inverted_pendulum", PENDULUM, 3),
+    "ppo_ant": lambda args: ppo(args, "ant", ANT, 1),
+    "sac_pendulum": sac_pendulum,
+    "sac_sbx": sac_sbx,
+    "first_step": first_step,
+}
+
+
+def main(argv):
+    parser = bench.parser(__doc__, ROWS, turns=3)
+    _peers.add_arguments(parser, "rejax")
+    parser.add_argument("--sbx-python", help="the Python of an environment that has sbx-rl")
+    return bench.main(parser.parse_args(argv), ROWS, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
