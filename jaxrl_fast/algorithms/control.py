@@ -36,6 +36,7 @@ class ActorCritics(Replay, Normalizing):
     discount: float = setting(0.99, "gamma", low=0, high=1)
     target_tau: float = setting(0.005, "how far the targets move an update (Polyak)", low=0, high=1, open_low=True)
     reward_scale: float = setting(1.0, "of the reward as the critics see it; logs keep the environment's")
+    noise_correlation: float = setting(0.0, "of exploration from step to step, Ornstein-Uhlenbeck's", low=0, high=1)
     num_critics: int = setting(2, "critics; the least of their values counts")
     policy_period: int = setting(1, "updates of the critics for one of the actor")
     adam_epsilon: float = setting(1e-8, "Adam's epsilon", low=0, open_low=True)
@@ -110,14 +111,20 @@ class ActorCritics(Replay, Normalizing):
 
     # Actions ---------------------------------------------------------------------------------------------------------
 
+    def init_carry(self, num_envs):
+        """The last noise of each environment."""
+        return jnp.zeros((num_envs, self.action_size))
+
     def draw(self, key, num_steps, num_envs):
         return random.normal(key, (num_steps, num_envs, self.action_size))
 
     def act(self, agent, carry, obs, noise, clock, mode):
+        rho = self.noise_correlation  # the variance stays 1
+        noise = rho * carry + jnp.sqrt(1.0 - jnp.square(rho)) * noise
         if mode == "random":
-            return carry, distributions.random_action(noise, self.spec.action), ()
+            return noise, distributions.random_action(noise, self.spec.action), ()
         action = self.choose(agent.params["actor"], self.view(agent.moments, obs), noise, mode == "greedy")
-        return carry, self.spec.action.from_unit(action), ()
+        return noise, self.spec.action.from_unit(action), ()
 
     def choose(self, params: Any, obs: Any, noise: jax.Array, greedy: bool) -> jax.Array:
         """The action in [-1, 1]^d."""
