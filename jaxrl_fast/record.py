@@ -39,12 +39,13 @@ def record_all(
 ) -> tuple[list[np.ndarray] | None, str | None]:
     """(pictures of one episode as `record` plays it, the page that `Env.render_html` makes of it); None for either."""
     check_int("max_steps", max_steps)
-    states = []
+    states, frames = [], []
     for state in _episode(env, algo, agent, key, max_steps):
-        if not states and env.render(state) is None and env.render_html([state]) is None:
+        frame = env.render(state)
+        if not states and frame is None and env.render_html([state]) is None:
             return None, None
         states.append(state)
-    frames = [env.render(state) for state in states]
+        frames.append(frame)
     return None if frames[0] is None else [np.asarray(frame) for frame in frames], env.render_html(states)
 
 
@@ -72,7 +73,7 @@ def _start(env: Env, algo: Algorithm, key: jax.Array) -> rollout.Actor:
 def _step(env: Env, algo: Algorithm, agent: Any, actor: rollout.Actor, key: jax.Array, t: jax.Array):
     """One step of one environment -> (actor, whether the episode ended)."""
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
-    noise = rollout.draw(env, algo, random.keys_at(key, t, 2), 1, 1, clock.iteration)
+    noise = rollout.draw_again(env, algo, random.keys_at(key, t, 2), 1, actor)
     actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, "greedy")
     return actor, trajectory.steps.done[0, 0]
 

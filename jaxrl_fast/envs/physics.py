@@ -5,8 +5,8 @@ environment: resets are fresh, `Outcome.next_obs` is the true successor, `done` 
 `episode_length` a truncation.
 
 A reset costs as much as several steps, so one for every environment at every step would be waste. With
-`resets="pool"` an iteration draws `reset_pool` of them, once, before its rollout, and an environment whose episode
-ends takes the next in turn. They are renewed every iteration; within one, two environments may get the same start.
+`resets="pool"` an iteration draws `reset_pool` of them, once, before its rollout, and environments whose episodes end
+share them out. They are renewed every iteration; within one, two episodes may have the same start by chance.
 """
 
 from __future__ import annotations
@@ -98,9 +98,10 @@ class PhysicsEnv(Env):
         size = min(self.reset_pool or math.ceil(turns / STEPS_A_RESET), turns)
         pool_key, offset_key = random.split(key)
         pool = self.reset(Fresh(random.split(pool_key, size), Shared(jnp.asarray(t, jnp.int32))))
-        turn = jnp.arange(turns, dtype=jnp.int32).reshape(num_steps, num_envs)
-        # No environment has the pool's first entry for its own: where the turns begin is drawn too.
-        return Pooled(Shared(pool), (turn + random.randint(offset_key, (), 0, size)) % size)
+        # Those that end together take entries next to each other, from a place drawn for each step. (Turns that simply
+        # go on, t * B + b, would give an environment the same entry at each of its ends where the pool's size divides B.)
+        places = random.randint(offset_key, (num_steps, 1), 0, size)
+        return Pooled(Shared(pool), (places + jnp.arange(num_envs, dtype=jnp.int32)) % size)
 
     def reset(self, noise):
         if isinstance(noise, Pooled):

@@ -20,6 +20,7 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import cli
+from jaxrl_fast.envs import brax_adapter, mujoco_tools, playground_adapter
 from jaxrl_fast.errors import UserError
 
 TINY = "--algo.num-envs 4 --algo.num-steps 16 --algo.hidden 8 --eval-episodes 4 --no-tensorboard"
@@ -103,6 +104,23 @@ def no_gymnax(monkeypatch):
     monkeypatch.setattr(gymnax_import, "installed", lambda: False)
 
 
+def no_brax(monkeypatch):
+    monkeypatch.setattr(brax_adapter, "installed", lambda: False)
+
+
+def broken_brax(monkeypatch):
+    def broken(name):
+        raise AttributeError("gone")
+
+    brax_adapter._envs.cache_clear()
+    brax_adapter.defaults.cache_clear()
+    monkeypatch.setattr(mujoco_tools, "import_quietly", broken)
+
+
+def no_playground(monkeypatch):
+    monkeypatch.setattr(playground_adapter, "installed", lambda: False)
+
+
 TABLE = [
     # names
     row("unknown command", "trian ppo CartPole-v1", "command = 'trian'", "train, plan, eval, plot, list", "mean 'train'"),
@@ -126,7 +144,17 @@ TABLE = [
     row("continuous actions for dqn", "train dqn Pendulum-v1", "environment = 'Pendulum-v1'", "dqn needs Discrete"),
     *(row(f"continuous actions for {name}", f"train {name} Pendulum-v1", f"{name} needs Discrete")
       for name in ("c51", "qr_dqn", "iqn", "rainbow", "pqn")),
-    row("brax", "train ppo brax/ant", "environment = 'brax/ant'", "brax/"),
+    row("unknown environment of brax", "train ppo brax/antt", "environment = 'brax/antt'", "did you mean 'brax/ant'"),
+    row("brax that is broken upstream", "train ppo brax/swimmer", "environment = 'brax/swimmer'", "is broken in brax"),
+    row("unknown backend", "train ppo brax/ant --env.backend sprin", "env.backend = 'sprin'", "did you mean 'spring'"),
+    row("unknown flag of brax", "train ppo brax/ant --env.ctrl-cost 1", "'--env.ctrl-cost'", "'--env.ctrl-cost-weight'"),
+    row("unknown physics", "train ppo brax/ant --env.randomize mass=1:2", "env.randomize = 'mass'", "link.inertia.mass"),
+    row("physics without a range", "train ppo brax/ant --env.randomize gravity=2", "env.randomize = 'gravity=2'", "1.5"),
+    row("unknown resets", "train ppo brax/ant --env.resets cached", "env.resets = 'cached'", "'pool', 'every_step'"),
+    row("missing brax", "train ppo brax/ant", "environment = 'brax/ant'", "pip install 'brax", patch=no_brax),
+    row("broken brax", "train ppo brax/ant", "environment = 'brax/'", "pip install 'brax", "gone", patch=broken_brax),
+    row("extra playground", "train ppo playground/PointMass", "'playground/PointMass'",
+        "pip install 'jaxrl_fast[playground]'", patch=no_playground),
     row("gym", "train ppo gym:CartPole-v1", "environment = 'gym:CartPole-v1'", "gym:"),
     row("envpool", "train ppo envpool:Pong-v5", "environment = 'envpool:Pong-v5'", "envpool:"),
     row("ale", "train dqn ale:pong", "environment = 'ale:pong'", "ale:"),
