@@ -55,6 +55,7 @@ def collect(env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, c
         )  # fmt: skip
         return Actor(state, obs, carry), row
 
+    step = jax.checkpoint(step) if algo.rematerialize else step
     if jax.tree.leaves(noise)[0].shape[0] == 1:  # a loop of one step is only overhead
         end, row = step(actor, jax.tree.map(lambda x: x[0], noise))
         steps = jax.tree.map(lambda x: x[None], row)
