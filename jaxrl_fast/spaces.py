@@ -72,6 +72,12 @@ class Box:
             for b in (self.low, self.high)
         )
 
+    def from_unit(self, x: jax.Array) -> jax.Array:
+        """Numbers in [-1, 1], [..., prod(shape)], as elements of a bounded space [..., *shape]."""
+        low, high = self.bounds()
+        x = x.reshape(x.shape[:-1] + self.shape)
+        return (low + 0.5 * (high - low) * (x + 1.0)).astype(self.dtype)
+
     @property
     def bounded(self) -> bool:
         """Both bounds are finite (and not float32's largest number) everywhere."""
