@@ -36,6 +36,9 @@ _NAMES = {
     "QRDQN": "algorithms.qr_dqn",
     "IQN": "algorithms.iqn",
     "PQN": "algorithms.pqn",
+    "APG": "algorithms.apg",
+    "ARS": "algorithms.ars",
+    "OpenES": "algorithms.es",
     "Algorithm": "algorithms.base",
     "register_algorithm": "algorithms",
     "list_algorithms": "algorithms",
@@ -71,9 +74,12 @@ _PACKAGES = ("envs", "memory", "networks", "testing")  # `jf.envs.TimeLimit` aft
 if TYPE_CHECKING:
     from jaxrl_fast import envs, memory, networks, testing
     from jaxrl_fast.algorithms import list_algorithms, register_algorithm
+    from jaxrl_fast.algorithms.apg import APG
+    from jaxrl_fast.algorithms.ars import ARS
     from jaxrl_fast.algorithms.base import Algorithm
     from jaxrl_fast.algorithms.c51 import C51
     from jaxrl_fast.algorithms.dqn import DQN
+    from jaxrl_fast.algorithms.es import OpenES
     from jaxrl_fast.algorithms.iqn import IQN
     from jaxrl_fast.algorithms.ppo import PPO
     from jaxrl_fast.algorithms.pqn import PQN

@@ -14,6 +14,9 @@ _REGISTRY: dict[str, str | type] = {
     "iqn": "jaxrl_fast.algorithms.iqn:IQN",
     "rainbow": "jaxrl_fast.algorithms.rainbow:Rainbow",
     "pqn": "jaxrl_fast.algorithms.pqn:PQN",
+    "apg": "jaxrl_fast.algorithms.apg:APG",
+    "ars": "jaxrl_fast.algorithms.ars:ARS",
+    "es": "jaxrl_fast.algorithms.es:OpenES",
 }
 
 
