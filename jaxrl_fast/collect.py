@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxrl_fast import stacking
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
-from jaxrl_fast.types import Clock, Episodes, Mean, Timestep, Trajectory
+from jaxrl_fast.types import Clock, Episodes, Mean, Timestep, Trajectory, stepwise
 
 
 class Actor(NamedTuple):
@@ -23,7 +23,7 @@ class Actor(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """Everything random of a rollout, drawn before its scan. [T]"""
+    """Everything random of a rollout, drawn before its scan. [T], but for what is `Shared` by all of its steps."""
 
     env: Any
     act: Any
@@ -43,8 +43,10 @@ def draw(env: Env, algo: Algorithm, keys: jax.Array, num_steps: int, num_envs: i
 def collect(env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, clock: Clock, mode: str):
     """Step the environments once for every row of `noise` -> (Actor, Trajectory [T, B])."""
     stack, agent = env.spec.stack, algo.acting(agent)
+    stepped, join = stepwise(noise)
 
-    def step(actor: Actor, noise: Noise):
+    def step(actor: Actor, stepped: list[jax.Array]):
+        noise = join(stepped)
         carry, action, extras = algo.act(agent, actor.carry, actor.obs, noise.act, clock, mode)
         state, frame, outcome = env.step(noise.env, actor.env, action)
         done = outcome.terminated | outcome.truncated
@@ -56,11 +58,11 @@ def collect(env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, c
         return Actor(state, obs, carry), row
 
     step = jax.checkpoint(step) if algo.rematerialize else step
-    if jax.tree.leaves(noise)[0].shape[0] == 1:  # a loop of one step is only overhead
-        end, row = step(actor, jax.tree.map(lambda x: x[0], noise))
+    if stepped[0].shape[0] == 1:  # a loop of one step is only overhead
+        end, row = step(actor, [x[0] for x in stepped])
         steps = jax.tree.map(lambda x: x[None], row)
     else:
-        end, steps = jax.lax.scan(step, actor, noise)
+        end, steps = jax.lax.scan(step, actor, stepped)
     return end, Trajectory(steps, actor.carry, actor.obs, end.obs)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -29,6 +30,30 @@ class EnvSpec:
     action: Space
     max_episode_steps: int | None = None
     stack: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Shared:
+    """A part of a rollout's noise that all of its steps share: held constant, where the rest goes by time [T].
+
+    `Env.step` finds it in its noise as it is, a `Shared` with its `value` (a pool of resets, one draw an iteration).
+    """
+
+    value: PyTree
+
+
+jax.tree_util.register_dataclass(Shared, ["value"], [])
+
+
+def stepwise(noise: PyTree) -> tuple[list[jax.Array], Callable[[list[jax.Array]], PyTree]]:
+    """The leaves of `noise` that go by time, and the function that puts one step of them back among what is shared."""
+    leaves, structure = jax.tree.flatten(noise, is_leaf=lambda x: isinstance(x, Shared))
+
+    def join(step: list[jax.Array]) -> PyTree:
+        stepped = iter(step)
+        return jax.tree.unflatten(structure, [x if isinstance(x, Shared) else next(stepped) for x in leaves])
+
+    return [x for x in leaves if not isinstance(x, Shared)], join
 
 
 class Outcome(NamedTuple):

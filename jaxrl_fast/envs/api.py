@@ -13,6 +13,9 @@ and inherits the three that `collect` calls:
     draw(key, T, B, t)                 -> noise [T]                everything random of T steps, drawn before the scan
     step(noise, state, action)         -> (state, obs, Outcome)    transition, then a fresh reset where it ended
 
+`t` is the iteration, for curricula. Where resets are dear, `draw_resets` may draw fewer than T * B: what all steps share,
+such as a pool of them, goes into `types.Shared`, which has no time axis (`envs.physics` does so).
+
 `Outcome.next_obs` is the successor before the reset; `obs` is what the agent sees next. Float fields of an environment
 are leaves (traced, sweepable), everything else is static: decorate with `@settings`. To write one environment at a
 time instead, without a batch axis, subclass `jaxrl_fast.envs.single.SingleEnv`.
@@ -39,6 +42,10 @@ class Env:
         """Randomness for resets, leading axes `shape`. One key each, unless an environment knows better."""
         return random.split(key, shape)
 
+    def draw_resets(self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> PyTree:
+        """What `reset` is given at each of `num_steps` steps, leading axes [T, B] but for what is `Shared`."""
+        return self.draw_reset(key, (num_steps, num_envs))
+
     def reset(self, noise: PyTree) -> tuple[PyTree, PyTree]:
         """noise [B] -> (state [B], obs [B])."""
         raise NotImplementedError
@@ -59,9 +66,9 @@ class Env:
     def draw(self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> PyTree:
         """Everything random of `num_steps` steps, leading axis [T]; drawn once an iteration, before the scan."""
         if type(self).draw_step is Env.draw_step:  # transitions draw nothing: one key is enough
-            return (), self.draw_reset(key, (num_steps, num_envs))
+            return (), self.draw_resets(key, num_steps, num_envs, t)
         step_key, reset_key = random.split(key)
-        return self.draw_step(step_key, num_steps, num_envs, t), self.draw_reset(reset_key, (num_steps, num_envs))
+        return self.draw_step(step_key, num_steps, num_envs, t), self.draw_resets(reset_key, num_steps, num_envs, t)
 
     def step(self, noise: PyTree, state: PyTree, action: PyTree) -> tuple[PyTree, PyTree, Outcome]:
         """`transition`, then a fresh reset of the environments whose episode ended."""

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxrl_fast import spaces
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.types import stepwise
 
 _TRY = "try an algorithm that needs no gradient of the environment (ppo, es, ars)"
 
@@ -22,13 +23,14 @@ def check_differentiable(env: Env) -> None:
 
     def rewards(actions: jax.Array) -> jax.Array:
         state, _ = env.init(key, 1)
+        stepped, join = stepwise(env.draw(key, 2, 1, jnp.int32(0)))
 
         def step(state, x):
             noise, action = x
-            state, _, outcome = env.step(noise, state, action)
+            state, _, outcome = env.step(join(noise), state, action)
             return state, outcome.reward
 
-        return jnp.sum(jax.lax.scan(step, state, (env.draw(key, 2, 1, jnp.int32(0)), actions))[1])
+        return jnp.sum(jax.lax.scan(step, state, (stepped, actions))[1])
 
     def pull_back(actions: jax.Array, cotangent: jax.Array) -> jax.Array:
         return jax.vjp(rewards, actions)[1](cotangent)[0]

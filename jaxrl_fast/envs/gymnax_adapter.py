@@ -20,6 +20,7 @@ import numpy as np
 from jaxrl_fast import tree
 from jaxrl_fast.envs import draw, gymnax_import
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.tracing import depends_on_inputs
 from jaxrl_fast.errors import ConfigError, check_float, check_int, nearest
 from jaxrl_fast.spaces import Box, Dict, Discrete, Space
 from jaxrl_fast.types import EnvSpec, Outcome
@@ -81,15 +82,6 @@ def _cast(value: Any, space: Space) -> Any:
     return value.astype(space.dtype)
 
 
-def _depends_on_first_input(jaxpr: Any) -> list[bool]:
-    """For each output of a jaxpr, whether it may depend on its first input: False is a promise, True is not."""
-    touched = {jaxpr.invars[0]}
-    for equation in jaxpr.eqns:
-        if any(not hasattr(v, "val") and v in touched for v in equation.invars):
-            touched.update(equation.outvars)
-    return [not hasattr(v, "val") and v in touched for v in jaxpr.outvars]
-
-
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["params"], meta_fields=["env", "known_spec"])
 @dataclasses.dataclass(frozen=True, eq=False)
 class GymnaxEnv(Env):
@@ -142,7 +134,7 @@ class GymnaxEnv(Env):
     def _random_leaves(self) -> list[bool]:
         """Which leaves of (state, obs) depend on the key of a reset."""
         closed = jax.make_jaxpr(self._reset_one)(jax.random.key(0))
-        return _depends_on_first_input(closed.jaxpr)
+        return depends_on_inputs(closed.jaxpr)
 
     def draw_step(self, key, num_steps, num_envs, t):
         return jax.random.split(key, (num_steps, num_envs))

@@ -6,10 +6,12 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import sys
+import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from jaxrl_fast.envs import gymnax_import, wrappers
+from jaxrl_fast.envs import brax_adapter, gymnax_import, wrappers
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, nearest
 from jaxrl_fast.fields import check_settings
@@ -45,14 +47,15 @@ _GYMNAX: tuple[str, ...] = (
     "GaussianBandit-misc", "Reacher-misc", "Swimmer-misc", "Pong-misc", "FrozenLake-misc",
 )  # fmt: skip
 _USER: dict[str, Factory | str] = {}
-_LATER = ("brax/", "gym:", "envpool:", "ale:")
+_ADAPTERS = {adapter.PREFIX: adapter for adapter in (brax_adapter,)}  # modules that import their package when used
+_LATER = ("gym:", "envpool:", "ale:")
 _PREFIX = "gymnax:"
 
 
 class Listed(NamedTuple):
     """One row of `list_environments()`."""
 
-    source: str  # "native", "gymnax", "probe" or "user"
+    source: str  # "native", "gymnax", "brax", "probe" or "user"
     installed: bool
 
 
@@ -64,8 +67,9 @@ def register(name: str, factory: Factory | str) -> None:
     """
     if not isinstance(name, str) or not name:
         raise ConfigError("name", name, "a non-empty string")
-    if name.startswith((*_LATER, _PREFIX)):
-        raise ConfigError("name", name, f"a name that does not begin with {', '.join((*_LATER, _PREFIX))}")
+    taken = (*_ADAPTERS, *_LATER, _PREFIX)
+    if name.startswith(taken):
+        raise ConfigError("name", name, f"a name that does not begin with {', '.join(taken)}")
     if not callable(factory) and not (isinstance(factory, str) and factory.count(":") == 1):
         raise ConfigError("factory", factory, 'a function or class that returns an Env, or "module:attribute"')
     if name in _names() and not (name in _USER and _same(_USER[name], factory)):
@@ -94,6 +98,9 @@ def list_environments() -> dict[str, Listed]:
     gymnax = gymnax_import.installed()
     rows = {name: Listed("native", True) for name in _NATIVE}
     rows |= {name: Listed("gymnax", gymnax) for name in _GYMNAX}
+    for prefix, adapter in _ADAPTERS.items():
+        here = adapter.installed()
+        rows |= {name: Listed(prefix.rstrip("/"), here) for name in adapter.NAMES}
     rows |= {name: Listed("probe", True) for name in _PROBES}
     return rows | {name: Listed("user", True) for name in _USER}
 
@@ -105,7 +112,7 @@ def settings_of(name: str) -> dict[str, Any]:
 
 
 def make(name: str, **settings: Any) -> Env:
-    """The environment `name`: a native one, a probe, one of gymnax's, or what a user registered.
+    """The environment `name`: a native one, a probe, one of gymnax's or brax's, or what a user registered.
 
     `gymnax:NAME` forces gymnax's original where a native environment has the same name. Every environment also takes
     `action_repeat`, `sticky_actions`, `stack`, `reward_scale`, `reward_clip` and `time_limit` (`envs.wrappers`).
@@ -160,14 +167,13 @@ def name_of(env: Env) -> str:
 
 
 def _names() -> list[str]:
-    return [*_NATIVE, *_PROBES, *_GYMNAX, *_USER]
+    return [*_NATIVE, *_PROBES, *_GYMNAX, *(name for a in _ADAPTERS.values() for name in a.NAMES), *_USER]
 
 
 @functools.cache
-def _gymnax_factory(name: str) -> Factory:
-    from jaxrl_fast.envs import gymnax_adapter
-
-    return functools.partial(gymnax_adapter.make, name)
+def _adapted(adapter: types.ModuleType, name: str) -> Factory:
+    """An adapter's `make` for one name; always the same object, for it is a key of the cache."""
+    return functools.partial(adapter.make, name)
 
 
 def _factory(name: str) -> Factory:
@@ -177,12 +183,17 @@ def _factory(name: str) -> Factory:
     if name.startswith(_LATER):
         kinds = ", ".join(_LATER)
         raise ConfigError("environment", name, f"environments of {kinds} are not available in this version")
+    for prefix, adapter in _ADAPTERS.items():
+        if name.startswith(prefix):
+            return _adapted(adapter, name)
     entry = _USER.get(name) or _NATIVE.get(name) or _PROBES.get(name)
     if entry is None:
         if name in _GYMNAX or name.startswith(_PREFIX) or name == "MNISTBandit-bsuite":
             if not gymnax_import.installed():
                 raise ConfigError("environment", name, f"one whose package is installed: {gymnax_import.INSTALL}")
-            return _gymnax_factory(name.removeprefix(_PREFIX))
+            from jaxrl_fast.envs import gymnax_adapter
+
+            return _adapted(gymnax_adapter, name.removeprefix(_PREFIX))
         raise ConfigError("environment", name, f"a known environment (`jaxrl-fast list`){nearest(name, _names())}")
     if isinstance(entry, str):
         module, _, attribute = entry.partition(":")
@@ -192,10 +203,8 @@ def _factory(name: str) -> Factory:
 
 def _own_settings(name: str) -> dict[str, Any]:
     factory = _factory(name)
-    if isinstance(factory, functools.partial) and name not in _USER:
-        from jaxrl_fast.envs import gymnax_adapter
-
-        return gymnax_adapter.defaults(*factory.args)
+    if isinstance(factory, functools.partial) and name not in _USER:  # an adapter's
+        return sys.modules[factory.func.__module__].defaults(*factory.args)
     if dataclasses.is_dataclass(factory):
         fields = [f for f in dataclasses.fields(factory) if f.init]
         return {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}

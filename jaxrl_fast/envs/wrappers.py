@@ -18,7 +18,7 @@ from jaxrl_fast import tree
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_float, check_int
 from jaxrl_fast.spaces import Box, zeros
-from jaxrl_fast.types import EnvSpec
+from jaxrl_fast.types import EnvSpec, stepwise
 
 # The settings that `make` takes for every environment, with their defaults.
 COMMON: dict[str, Any] = {
@@ -86,6 +86,9 @@ class Wrapper(Env):
     def draw_reset(self, key, shape):
         return self.env.draw_reset(key, shape)
 
+    def draw_resets(self, key, num_steps, num_envs, t):
+        return self.env.draw_resets(key, num_steps, num_envs, t)
+
     def reset(self, noise):
         return self.env.reset(noise)
 
@@ -117,21 +120,22 @@ class ActionRepeat(Wrapper):
         return dataclasses.replace(spec, max_episode_steps=None if limit is None else math.ceil(limit / self.repeat))
 
     def draw_step(self, key, num_steps, num_envs, t):
-        noise = self.env.draw_step(key, num_steps * self.repeat, num_envs, t)
-        return jax.tree.map(lambda x: x.reshape(num_steps, self.repeat, *x.shape[1:]), noise)
+        stepped, join = stepwise(self.env.draw_step(key, num_steps * self.repeat, num_envs, t))
+        return join([x.reshape(num_steps, self.repeat, *x.shape[1:]) for x in stepped])
 
     def transition(self, noise, state, action):
-        def again(carry, noise):
+        stepped, join = stepwise(noise)
+
+        def again(carry, stepped):
             state, outcome = carry
             over = outcome.terminated | outcome.truncated
-            next_state, new = self.env.transition(noise, state, action)
+            next_state, new = self.env.transition(join(stepped), state, action)
             new = new._replace(reward=outcome.reward + new.reward)
             return tree.where(over, (state, outcome), tree.strong((next_state, new))), None
 
         # tree.strong on both sides: the carry of a scan must keep its types.
-        carry = tree.strong(self.env.transition(tree.take(noise, 0), state, action))
-        rest = jax.tree.map(lambda x: x[1:], noise)
-        return jax.lax.scan(again, carry, rest, length=self.repeat - 1)[0]
+        carry = tree.strong(self.env.transition(join(tree.take(stepped, 0)), state, action))
+        return jax.lax.scan(again, carry, [x[1:] for x in stepped], length=self.repeat - 1)[0]
 
 
 @tree.settings

@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.testing import rollout
-from jaxrl_fast.types import EnvSpec, Outcome
+from jaxrl_fast.types import EnvSpec, Outcome, stepwise
 
 _CHANCE = 1e-4  # what happens with less than this probability by chance is taken for a mistake
 _NEVER = {  # counts that must be zero at every step
@@ -111,13 +111,14 @@ def _check_types(env: Env, spec: EnvSpec, num_envs: int) -> None:
     want = rollout.expected_leaves(spec.observation, num_envs)
     require_equal("observation of init", obs, want)
     noise = jax.eval_shape(lambda k: env.draw(k, 3, num_envs, jnp.int32(0)), key)
-    for x in jax.tree.leaves(noise):
+    stepped, _ = stepwise(noise)
+    for x in stepped:
         assert x.shape[:1] == (3,), f"draw: noise for 3 steps has a leaf {describe(x)}; its first axis is time"
 
     def step(key, state, obs):
         action = rollout.random_action(spec.action, obs, key, num_envs)
-        noise = jax.tree.map(lambda x: x[0], env.draw(key, 1, num_envs, jnp.int32(0)))
-        return env.step(noise, state, action)
+        stepped, join = stepwise(env.draw(key, 1, num_envs, jnp.int32(0)))
+        return env.step(join([x[0] for x in stepped]), state, action)
 
     result = jax.eval_shape(step, key, state, obs)
     assert isinstance(result, tuple) and len(result) == 3 and isinstance(result[2], Outcome), (

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
+from jaxrl_fast.types import stepwise
 
 NUM_RESETS = 256  # resets that are sampled to learn what first states look like
 
@@ -82,13 +83,13 @@ def play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> dict[str, A
     resets = env.reset(env.draw_reset(reset_key, (NUM_RESETS,)))
     narrow, wide = _hull(resets[1], 0.01), _hull(resets[1], 0.5)
     state, obs = env.init(init_key, num_envs)
-    noise = env.draw(draw_key, num_steps, num_envs, jnp.int32(0))
+    stepped, join = stepwise(env.draw(draw_key, num_steps, num_envs, jnp.int32(0)))
 
     def one(carry, x):
         state, obs, start, length = carry
-        noise, key = x
+        stepped, key = x
         action = random_action(spec.action, obs, key, num_envs)
-        next_state, next_obs, out = env.step(noise, state, action)
+        next_state, next_obs, out = env.step(join(stepped), state, action)
         done, length = out.terminated | out.truncated, length + 1
         legal = obs["action_mask"].any(axis=-1) if isinstance(obs, dict) and "action_mask" in obs else jnp.bool_(True)
         left = ~_inside(narrow, out.next_obs)  # the successor lies where no episode starts
@@ -118,7 +119,7 @@ def play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> dict[str, A
         return (next_state, next_obs, new_start, jnp.where(done, 0, length)), counts
 
     carry = (state, obs, (state, obs), jnp.zeros(num_envs, jnp.int32))
-    (last_state, last_obs, _, _), steps = jax.lax.scan(one, carry, (noise, jax.random.split(act_key, num_steps)))
+    (last_state, last_obs, _, _), steps = jax.lax.scan(one, carry, (stepped, jax.random.split(act_key, num_steps)))
     return {"resets": resets, "first": (state, obs), "last": (last_state, last_obs), "steps": steps}
 
 

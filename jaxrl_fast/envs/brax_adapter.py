@@ -1,0 +1,138 @@
+"""The environments of brax 0.14, "brax/NAME", on each of its backends; `envs.physics` says what is used of them.
+
+All of them take actions in [-1, 1]: those with other limits scale them by themselves. The default backend is "spring",
+the fastest (brax's own default, "generalized", solves for contacts and costs several times as much); scores of
+different backends cannot be compared.
+
+`inverted_pendulum` reports `info["time_out"]` where its pole has fallen. That is a failure, which it also says by
+`done`: a termination, whatever its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+import inspect
+import io
+import sys
+import types
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+
+from jaxrl_fast.envs import physics, randomize
+from jaxrl_fast.errors import ConfigError, check_choice, check_float, nearest
+from jaxrl_fast.spaces import Box
+
+PREFIX = "brax/"
+# What brax 0.14 ships, so that listing the names imports nothing.
+NAMES = tuple(PREFIX + name for name in (
+    "ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum", "inverted_pendulum",
+    "pusher", "reacher", "walker2d",
+))  # fmt: skip
+LEFT_OUT = {
+    "brax/swimmer": "another one: swimmer is broken in brax 0.14, whose fluid forces call a function that JAX has removed",
+    "brax/fast": "another one: it is the toy of brax's own unit tests",
+}
+BACKENDS = ("spring", "positional", "generalized", "mjx")
+INSTALL = "pip install 'brax>=0.14,<0.15'"  # a plain dependency of ours
+
+
+class BraxEnv(physics.PhysicsEnv):
+    physics_field = "pipeline_state"
+    model_attribute = "sys"
+
+
+def installed() -> bool:
+    """Whether brax can be imported; does not import it."""
+    return "brax" in sys.modules or importlib.util.find_spec("brax") is not None
+
+
+@functools.cache
+def _envs() -> types.ModuleType:
+    """The module `brax.envs`."""
+    try:
+        # MuJoCo prints that it has found no `warp`, which only its GPU backend needs.
+        with contextlib.redirect_stdout(io.StringIO()):
+            return importlib.import_module("brax.envs")
+    except Exception as error:  # a version of something else that it cannot live with shows in many ways
+        raise ConfigError("environment", PREFIX, f"a brax that can be imported: {INSTALL} ({error!r})") from error
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without the notes that brax is unmaintained and that its XML has old attributes; other warnings stay warnings.
+
+    MuJoCo's own would go to the terminal, and to a file MUJOCO_LOG.TXT in the working directory.
+    """
+    import mujoco
+
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda text: None if "deprecated" in text else warnings.warn(text, stacklevel=2))
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=r"Brax System, pip.?lines and environments", category=UserWarning)
+            warnings.filterwarnings("ignore", category=DeprecationWarning)
+            yield
+    finally:
+        mujoco.set_mju_user_warning(before)
+
+
+@functools.cache
+def defaults(name: str) -> dict[str, Any]:
+    """The settings of `name` with their defaults: ours, then its constructor's."""
+    if name in LEFT_OUT:
+        raise ConfigError("environment", name, LEFT_OUT[name])
+    if name not in NAMES:
+        raise ConfigError("environment", name, f"an environment of brax: {', '.join(NAMES)}{nearest(name, NAMES)}")
+    parameters = inspect.signature(_envs()._envs[name.removeprefix(PREFIX)]).parameters.values()
+    own = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+    own = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items() if k != "backend"}
+    return {"backend": BACKENDS[0], **physics.SETTINGS, **own}
+
+
+@functools.cache
+def _constructed(name: str, backend: str, items: tuple[tuple[str, Any], ...]) -> Any:
+    """brax's object, one a set of constructor arguments: it is static by identity."""
+    # its arrays must be arrays, wherever this is called from
+    with quiet(), jax.ensure_compile_time_eval():
+        try:
+            return _envs()._envs[name.removeprefix(PREFIX)](backend=backend, **dict(items))
+        except (NotImplementedError, ValueError, TypeError) as error:
+            raise ConfigError(f"env ({name})", dict(items), f"arguments that brax accepts ({error})") from None
+
+
+def make(name: str, **settings: Any) -> BraxEnv:
+    """brax's environment `name`, such as "brax/ant"."""
+    known = defaults(name)
+    for k in settings:
+        if k not in known:
+            raise ConfigError(f"env.{k}", settings[k], f"a setting of {name}: {', '.join(known)}{nearest(k, known)}")
+    given = known | settings
+    backend, ours = given.pop("backend"), {k: given.pop(k) for k in physics.SETTINGS}
+    check_choice("env.backend", backend, BACKENDS)
+    for k, value in given.items():
+        given[k] = _checked(f"env.{k}", value, known[k])
+    env = _constructed(name, backend, tuple(sorted(given.items())))
+    ours["randomize"] = randomize.parse(ours["randomize"], ours.pop("randomize_warmup"), env.sys)
+    with quiet():
+        return BraxEnv(name, env, action=Box(-1.0, 1.0, (env.action_size,)), **ours)
+
+
+def _checked(argument: str, value: Any, default: Any) -> Any:
+    """An argument of a constructor, of the kind of its default."""
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise ConfigError(argument, value, "True or False")
+    elif isinstance(default, (int, float)):
+        check_float(argument, value)
+    elif isinstance(default, tuple):
+        numbers = value if isinstance(value, (tuple, list)) else ()
+        if len(numbers) != len(default) or not all(isinstance(x, (int, float)) for x in numbers):
+            raise ConfigError(argument, value, f"{len(default)} numbers")
+        return tuple(numbers)
+    return value

@@ -1,0 +1,168 @@
+"""Environments of brax and of MuJoCo Playground: `reset(key) -> State`, `step(State, action) -> State`, one at a time.
+
+What is used of them is their physics alone. Auto-reset, the time limit and the two kinds of end are ours, as for every
+environment: resets are fresh, `Outcome.next_obs` is the true successor, `done` of the environment is a termination and
+`episode_length` a truncation.
+
+A reset costs as much as several steps, so one for every environment at every step would be waste. With
+`resets="pool"` an iteration draws `reset_pool` of them, once, before its rollout, and an environment whose episode
+ends takes the next in turn. They are renewed every iteration; within one, two environments may get the same start.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast import random, tree
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.randomize import Randomizer
+from jaxrl_fast.errors import check_choice, check_int
+from jaxrl_fast.spaces import Box, Dict, Space
+from jaxrl_fast.types import EnvSpec, Outcome, Shared
+
+# The settings of all of them, with their defaults.
+SETTINGS: dict[str, Any] = {
+    "episode_length": 1000,
+    "resets": "pool",
+    "reset_pool": 0,  # 0: one for every 64 steps of an environment
+    "randomize": "",
+    "randomize_warmup": 0,
+}
+STEPS_A_RESET = 64
+# The iteration of whoever does not say which: where a curriculum ends. So an evaluation sees the whole range of it.
+LAST = np.int32(2**31 - 1)
+
+
+class PhysicsState(NamedTuple):
+    """[B]"""
+
+    physics: Any  # brax's pipeline state, or MJX's data
+    info: dict[str, Any]  # what the environment keeps for itself
+    time: jax.Array  # int32: steps since the reset
+    varied: list[jax.Array]  # the leaves of the physical model that are drawn anew at every reset; none without
+
+
+class Fresh(NamedTuple):
+    """Noise of a reset: a key an environment, and the iteration."""
+
+    key: jax.Array  # [B]
+    t: Shared
+
+
+class Pooled(NamedTuple):
+    """Noise of a reset: which of the resets in the pool."""
+
+    pool: Shared  # (state, obs) [P]
+    index: jax.Array  # [B]
+
+
+class PhysicsEnv(Env):
+    """One such environment, vmapped. Static by identity (`make` caches it), and a pytree without leaves."""
+
+    physics_field = ""  # of the environment's State
+    model_attribute = ""  # the environment's physical model
+
+    def __init_subclass__(cls):
+        jax.tree_util.register_static(cls)
+
+    def __init__(
+        self, name: str, env: Any, episode_length: int, resets: str, reset_pool: int, randomize: Any, action: Box
+    ):
+        """`randomize`: () or a function (key, model, t) -> model."""
+        check_int("env.episode_length", episode_length)
+        check_choice("env.resets", resets, ("pool", "every_step"))
+        check_int("env.reset_pool", reset_pool, low=0)
+        self.env, self.resets, self.reset_pool = env, resets, int(reset_pool)
+        # What a State is made of; found by tracing alone, for a reset that runs op by op takes seconds.
+        self.template = jax.eval_shape(env.reset, jax.eval_shape(jax.random.PRNGKey, 0))
+        self._spec = EnvSpec(name, _space(self.template.obs), action, int(episode_length))
+        self.randomizer = Randomizer(getattr(env, self.model_attribute), randomize, self._trial) if randomize else None
+
+    @property
+    def spec(self):
+        return self._spec
+
+    def draw_reset(self, key, shape):
+        return Fresh(random.split(key, shape), Shared(jnp.int32(LAST)))
+
+    def draw_resets(self, key, num_steps, num_envs, t):
+        if self.resets == "every_step":
+            return Fresh(random.split(key, (num_steps, num_envs)), Shared(jnp.asarray(t, jnp.int32)))
+        turns = num_steps * num_envs
+        size = min(self.reset_pool or math.ceil(turns / STEPS_A_RESET), turns)
+        pool_key, offset_key = random.split(key)
+        pool = self.reset(Fresh(random.split(pool_key, size), Shared(jnp.asarray(t, jnp.int32))))
+        turn = jnp.arange(turns, dtype=jnp.int32).reshape(num_steps, num_envs)
+        # No environment has the pool's first entry for its own: where the turns begin is drawn too.
+        return Pooled(Shared(pool), (turn + random.randint(offset_key, (), 0, size)) % size)
+
+    def reset(self, noise):
+        if isinstance(noise, Pooled):
+            return tree.take(noise.pool.value, noise.index)
+        return jax.vmap(self._reset_one, in_axes=(0, None))(noise.key, noise.t.value)
+
+    def _reset_one(self, key: jax.Array, t: jax.Array) -> tuple[PhysicsState, Any]:
+        varied = self.randomizer.draw(random.fold_in(key, 1), t) if self.randomizer else []
+        new = self._with(varied).reset(_raw(key))
+        state = PhysicsState(getattr(new, self.physics_field), new.info, jnp.int32(0), varied)
+        return tree.strong(jax.tree.map(jnp.asarray, (state, new.obs)))
+
+    def _with(self, varied: list[jax.Array]) -> Any:
+        """The environment with these leaves in its physical model."""
+        if not self.randomizer:
+            return self.env
+        env = copy.copy(self.env)
+        setattr(env, self.model_attribute, self.randomizer.put(varied))
+        return env
+
+    def _step_one(self, physics: Any, info: Any, varied: list[jax.Array], action: jax.Array) -> Any:
+        """-> (physics, info, obs, reward, done) of the types that `reset` gave them."""
+        # Neither brax's nor Playground's environments read the observation, reward, done and metrics that a State
+        # brings along; they only overwrite them. So these need not be carried.
+        nothing = {self.physics_field: physics, "info": dict(info)}
+        for name in ("obs", "reward", "done", "metrics"):
+            nothing[name] = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), getattr(self.template, name))
+        new = self._with(varied).step(self.template.replace(**nothing), action)
+
+        def typed(name: str) -> Any:
+            like, value = getattr(self.template, name), getattr(new, name)
+            value = {k: value[k] for k in like} if name == "info" else value
+            return jax.tree.map(lambda x, like: jnp.asarray(x).astype(like.dtype), value, like)
+
+        return tuple(typed(name) for name in (self.physics_field, "info", "obs", "reward", "done"))
+
+    def _trial(self, model: Any, key: jax.Array) -> Any:
+        """What physics comes to with another model, for the check of randomised leaves."""
+        env = copy.copy(self.env)
+        setattr(env, self.model_attribute, model)
+        state = env.reset(key)
+        state = env.step(state, jnp.zeros(self.spec.action.shape))
+        return getattr(state, self.physics_field), state.obs, state.reward
+
+    def transition(self, noise, state, action):
+        low, high = self.spec.action.bounds()
+        action = jnp.clip(action, low, high)
+        physics, info, obs, reward, done = jax.vmap(self._step_one)(state.physics, state.info, state.varied, action)
+        time = state.time + 1
+        terminated = done.astype(bool)
+        truncated = (time >= self.spec.max_episode_steps) & ~terminated
+        outcome = Outcome(obs, reward.astype(jnp.float32), terminated, truncated)
+        return PhysicsState(physics, info, time, state.varied), outcome
+
+
+def _raw(key: jax.Array) -> jax.Array:
+    """A key in the form that these environments take: words for JAX's default implementation."""
+    words, shape = jax.random.key_data(key), jax.eval_shape(jax.random.PRNGKey, 0).shape
+    return words if words.shape == shape else random.bits(key, shape)
+
+
+def _space(obs: Any) -> Space:
+    if isinstance(obs, dict):
+        return Dict(tuple(sorted((name, _space(child)) for name, child in obs.items())))
+    return Box(-math.inf, math.inf, obs.shape, obs.dtype)

@@ -1,0 +1,134 @@
+"""Domain randomisation: leaves of a physical model that every environment draws for itself, anew at every reset.
+
+As text: `"geom_friction=0.5:1.5, link.inertia.mass=0.8:1.2"` multiplies the named leaves by uniform factors, one an
+environment and leaf (so all masses of a body grow together). From Python: any function `(key, model, t) -> model` of
+one environment, `t` the iteration.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast import random
+from jaxrl_fast.envs.tracing import depends_on_inputs, used_inputs
+from jaxrl_fast.errors import ConfigError, check_int, nearest
+
+_FORM = "text like 'geom_friction=0.5:1.5, link.inertia.mass=0.8:1.2', or from Python a function (key, model, t) -> model"
+
+
+@dataclasses.dataclass(frozen=True)
+class Factors:
+    """(key, model, t) -> the model with its leaves `paths` times factors in [low, high].
+
+    Over the first `warmup` iterations the range opens from 1 alone to the whole: a curriculum.
+    """
+
+    paths: tuple[str, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    warmup: int = 0
+
+    def __call__(self, key: jax.Array, model: Any, t: jax.Array) -> Any:
+        share = jnp.minimum(t / self.warmup, 1.0) if self.warmup else 1.0
+        drawn = random.uniform(key, (len(self.paths),), np.float32(self.low), np.float32(self.high))
+        factors = 1.0 + share * (drawn - 1.0)
+        places = list(_paths(model))
+        leaves, structure = jax.tree.flatten(model)
+        for path, factor in zip(self.paths, factors, strict=True):
+            i = places.index(path)
+            leaves[i] = leaves[i] * factor
+        return jax.tree.unflatten(structure, leaves)
+
+
+def _paths(model: Any) -> dict[str, Any]:
+    """Dotted name -> leaf, in the order of the leaves."""
+    found = jax.tree_util.tree_leaves_with_path(model)
+    return {".".join(str(getattr(k, "name", getattr(k, "key", k))) for k in path): leaf for path, leaf in found}
+
+
+def parse(value: Any, warmup: int, model: Any) -> Callable[[jax.Array, Any, jax.Array], Any] | None:
+    """The settings `randomize` and `randomize_warmup` as a function; None where nothing is randomised."""
+    check_int("env.randomize_warmup", warmup, low=0)
+    if callable(value) or value == "":
+        if warmup:
+            valid = "0 with a function, which gets t itself" if callable(value) else "0 without env.randomize"
+            raise ConfigError("env.randomize_warmup", warmup, valid)
+        return value or None
+    if not isinstance(value, str):
+        raise ConfigError("env.randomize", value, _FORM)
+    known = {name: x for name, x in _paths(model).items() if np.size(x) and np.asarray(x).dtype.kind == "f"}
+    ranges: dict[str, tuple[float, float]] = {}
+    for part in value.split(","):
+        path, _, limits = (x.strip() for x in part.partition("="))
+        try:
+            low, high = (float(x) for x in limits.split(":"))
+        except ValueError:
+            raise ConfigError("env.randomize", value, _FORM) from None
+        if not path or not -np.inf < low <= high < np.inf:
+            raise ConfigError("env.randomize", value, f"{_FORM}; the lower of two finite numbers first")
+        if path in ranges:
+            raise ConfigError("env.randomize", value, f"each leaf once; {path} comes twice")
+        if path not in known:
+            raise ConfigError("env.randomize", path, _unknown(path, known))
+        ranges[path] = low, high
+    return Factors(tuple(ranges), *zip(*ranges.values(), strict=True), int(warmup))
+
+
+def _unknown(path: str, known: dict[str, Any]) -> str:
+    last = path.rpartition(".")[2]
+    alike = [name for name in known if last and last in name][:6]
+    which = f"; there are {', '.join(alike)}" if alike else nearest(path, known)
+    return f"the name of a leaf of the physical model, such as {', '.join(list(known)[:3])}{which}"
+
+
+class Randomizer:
+    """A function (key, model, t) -> model, taken apart: what of the model it draws, and how to put that back."""
+
+    def __init__(self, model: Any, function: Callable, trial: Callable[[Any, jax.Array], Any]):
+        """trial(model, raw key): some physics with `model`, to see that every drawn leaf changes it."""
+        key, t = jax.random.key(0), jnp.int32(0)
+        leaves, self._structure = jax.tree.flatten(model)
+        new = function(key, model, t)
+        if jax.tree.structure(new) != self._structure:
+            raise ConfigError("env.randomize", function, "a function that returns the model that it was given, changed")
+        closed = jax.make_jaxpr(lambda key, t: jax.tree.leaves(function(key, model, t)))(key, t)
+        drawn = depends_on_inputs(closed.jaxpr)
+        if not any(drawn):
+            raise ConfigError("env.randomize", function, "a function whose result depends on the key")
+        self._function, self._model = function, model
+        self._places = [i for i, is_drawn in enumerate(drawn) if is_drawn]
+        self._leaves = [y if x is not y else x for x, y in zip(leaves, jax.tree.leaves(new), strict=True)]
+        self._check(trial)
+
+    def draw(self, key: jax.Array, t: jax.Array) -> list[jax.Array]:
+        """The drawn leaves of one environment."""
+        leaves = jax.tree.leaves(self._function(key, self._model, t))
+        return [jnp.asarray(leaves[i]) for i in self._places]
+
+    def put(self, varied: list[jax.Array]) -> Any:
+        """The model with these drawn leaves."""
+        leaves = list(self._leaves)
+        for i, leaf in zip(self._places, varied, strict=True):
+            leaves[i] = leaf
+        return jax.tree.unflatten(self._structure, leaves)
+
+    def _check(self, trial: Callable[[Any, jax.Array], Any]) -> None:
+        """Refuse a leaf that this environment never reads, or not as something that may differ."""
+        names = [list(_paths(self._model))[i] for i in self._places]
+        key = jax.random.key_data(jax.random.key(0))
+        try:
+            closed = jax.make_jaxpr(lambda varied: jax.tree.leaves(trial(self.put(varied), key)))(
+                [jnp.asarray(self._leaves[i]) for i in self._places]
+            )
+        except (jax.errors.JAXTypeError, TypeError) as error:
+            valid = f"leaves that this backend can take from a draw ({str(error).splitlines()[0]})"
+            raise ConfigError("env.randomize", ", ".join(names), valid) from None
+        for name, is_used in zip(names, used_inputs(closed.jaxpr), strict=True):
+            if not is_used:
+                raise ConfigError("env.randomize", name, "a leaf that this backend reads; it would change nothing")
