@@ -126,6 +126,10 @@ TABLE = [
     row("continuous actions for dqn", "train dqn Pendulum-v1", "environment = 'Pendulum-v1'", "dqn needs Discrete"),
     *(row(f"continuous actions for {name}", f"train {name} Pendulum-v1", f"{name} needs Discrete")
       for name in ("c51", "qr_dqn", "iqn", "rainbow", "pqn")),
+    row("discrete actions for apg", "train apg CartPole-v1", "environment = 'CartPole-v1'", "apg needs Box actions"),
+    row("more than all directions", "train ars CartPole-v1 --algo.top-directions 17", "top_directions = 17", "directions = 16"),
+    row("no noise", "train es CartPole-v1 --algo.noise-std 0", "noise_std = 0", "(0, "),
+    row("environments of candidates", "train es CartPole-v1 --algo.num-envs 8", "'--algo.num-envs'", "--help"),
     row("brax", "train ppo brax/ant", "environment = 'brax/ant'", "brax/"),
     row("gym", "train ppo gym:CartPole-v1", "environment = 'gym:CartPole-v1'", "gym:"),
     row("envpool", "train ppo envpool:Pong-v5", "environment = 'envpool:Pong-v5'", "envpool:"),
