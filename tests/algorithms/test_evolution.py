@@ -66,7 +66,7 @@ def reference(algo, noise, start, view):
         found = [play(candidate, start[2 * c + i], algo.num_steps, view) for i in range(2)]
         total.append(np.mean([f[0] - algo.survival_bonus * f[1] for f in found]))
         length += [f[1] for f in found]
-        seen += sum((f[2] for f in found), [])
+        seen += [obs for f in found for obs in f[2]]
     return np.reshape(total, (2, -1)), np.mean(length), np.array(seen)
 
 
@@ -165,7 +165,7 @@ def test_every_iteration_starts_afresh():
     one = jax.jit(lambda state, t: iterate.iteration(run, state, iterate.draw(run, state.key, t), t, True))
     for t in range(3):
         before = state
-        state, metrics = one(state, jnp.int32(t))
+        state, _ = one(state, jnp.int32(t))
         assert state.env[1].max() <= 5 and state.episodes.length.max() <= 5 < LIMIT
         assert not np.array_equal(before.env[0], state.env[0])
     draws = iterate.draw(run, state.key, jnp.int32(0))
