@@ -267,7 +267,6 @@ def _list(argv: list[str]) -> None:
     from jaxrl_fast import algorithms, presets
     from jaxrl_fast.config import import_user_module
     from jaxrl_fast.envs import registry
-    from jaxrl_fast.envs.gymnax_import import INSTALL
 
     for module in given.get("import", ()):
         import_user_module(module)
@@ -277,7 +276,7 @@ def _list(argv: list[str]) -> None:
         print(f"  {name:8} {doc[0] if doc else ''}")
     sources: dict[str, list[str]] = {}
     for name, entry in registry.list_environments().items():
-        title = entry.source if entry.installed else f"{entry.source}, not installed: {INSTALL}"
+        title = entry.source if entry.installed else f"{entry.source}, not installed: {entry.install}"
         sources.setdefault(title, []).append(name)
     print("environments")
     for title, names in sources.items():

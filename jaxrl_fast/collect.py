@@ -34,6 +34,15 @@ def init(env: Env, algo: Algorithm, key: jax.Array, num_envs: int) -> Actor:
     return Actor(state, stacking.start(obs, env.spec.stack), algo.init_carry(num_envs))
 
 
+def draw_again(env: Env, algo: Algorithm, keys: jax.Array, num_steps: int, start: Actor) -> Noise:
+    """Like `draw`, for those who do not look at what follows an episode's end: it goes on from `start`."""
+    starts = start.env, stacking.newest(start.obs, env.spec.stack)
+    num_envs = jax.tree.leaves(start.obs)[0].shape[0]
+    return Noise(
+        env.draw_again(keys[0], num_steps, num_envs, jnp.int32(0), starts), algo.draw(keys[1], num_steps, num_envs)
+    )
+
+
 def draw(env: Env, algo: Algorithm, keys: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> Noise:
     """`keys` [2]: the environments' and the policy's."""
     return Noise(env.draw(keys[0], num_steps, num_envs, t), algo.draw(keys[1], num_steps, num_envs))

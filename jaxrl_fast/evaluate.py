@@ -32,13 +32,13 @@ def evaluate(
     """Play `episodes` episodes with frozen parameters and statistics; pure, `algo` bound to `env.spec`."""
     limit = max_steps or env.spec.max_episode_steps or STEP_LIMIT
     start_key, play_key = random.split(key)
-    actor = rollout.init(env, algo, start_key, episodes)
+    start = rollout.init(env, algo, start_key, episodes)
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
     nothing = Evaluation(jnp.zeros(episodes), jnp.zeros(episodes, jnp.int32), jnp.zeros(episodes, bool))
 
     def block(carry):
         i, actor, score = carry
-        noise = rollout.draw(env, algo, random.keys_at(play_key, i, 2), BLOCK, episodes, jnp.int32(0))
+        noise = rollout.draw_again(env, algo, random.keys_at(play_key, i, 2), BLOCK, start)
         actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, mode)
         within = i * BLOCK + jnp.arange(BLOCK) < limit  # which may be no multiple of BLOCK
         done = trajectory.steps.done & within[:, None]
@@ -55,4 +55,4 @@ def evaluate(
         i, _, score = carry
         return (i * BLOCK < limit) & ~jnp.all(score.finished)
 
-    return jax.lax.while_loop(goes_on, block, (jnp.int32(0), actor, nothing))[2]
+    return jax.lax.while_loop(goes_on, block, (jnp.int32(0), start, nothing))[2]

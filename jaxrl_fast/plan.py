@@ -269,8 +269,8 @@ def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
         batch, _ = memory.fetch(memory.add(state.memory, rows, zero), tree.take(draws.plan, 0))
     once = {id(x): x for x in jax.tree.leaves((trajectory, rows))}  # what `prepare` passes on is there once
     means = iterate.iterations(run, state, zero, row, True)[1] if row else ()
-    noise = collect.draw(env, algo, random.split(key), BLOCK, episodes, zero)
     players = collect.init(env, algo, key, episodes)
+    noise = collect.draw_again(env, algo, random.split(key), BLOCK, players)
     scored = jnp.zeros((BLOCK, episodes), jnp.float32), jnp.zeros((BLOCK, episodes), bool)  # rewards and ends: all it keeps
     return state, (draws, list(once.values())), batch, (noise, players, scored), means
 

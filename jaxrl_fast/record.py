@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,23 +31,37 @@ def record(env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int
     `algo` is bound to `env.spec`; `agent` is one member's. The pictures show what the agent acted on: an episode's
     last state is reset within the step that ends it and is not among them.
     """
+    return record_all(env, algo, agent, key, max_steps)[0]
+
+
+def record_all(
+    env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int = 500
+) -> tuple[list[np.ndarray] | None, str | None]:
+    """(pictures of one episode as `record` plays it, the page that `Env.render_html` makes of it); None for either."""
     check_int("max_steps", max_steps)
+    states, frames = [], []
+    for state in _episode(env, algo, agent, key, max_steps):
+        frame = env.render(state)
+        if not states and frame is None and env.render_html([state]) is None:
+            return None, None
+        states.append(state)
+        frames.append(frame)
+    return None if frames[0] is None else [np.asarray(frame) for frame in frames], env.render_html(states)
+
+
+def _episode(env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int) -> Iterator[Any]:
+    """The environment's states, on the host, in which the agent acts."""
     # A member may lie on any device of the population; one environment is played on one.
     agent, key = jax.device_put((agent, key), jax.local_devices()[0])
     # Tracing must not see Python floats: each would be a weakly typed input, and another program.
     traced_env, traced_algo = tree.as_float32((env, algo))
     start_key, play_key = jax.random.split(key)
     actor = _start(traced_env, traced_algo, start_key)
-    frames = []
     for t in range(max_steps):
-        frame = env.render(jax.tree.map(_first_on_host, actor.env))
-        if frame is None:
-            return None
-        frames.append(np.asarray(frame))
+        yield jax.tree.map(_first_on_host, actor.env)
         actor, done = _step(traced_env, traced_algo, agent, actor, play_key, np.int32(t))
         if done:
-            break
-    return frames
+            return
 
 
 @jax.jit
@@ -59,7 +73,7 @@ def _start(env: Env, algo: Algorithm, key: jax.Array) -> rollout.Actor:
 def _step(env: Env, algo: Algorithm, agent: Any, actor: rollout.Actor, key: jax.Array, t: jax.Array):
     """One step of one environment -> (actor, whether the episode ended)."""
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
-    noise = rollout.draw(env, algo, random.keys_at(key, t, 2), 1, 1, clock.iteration)
+    noise = rollout.draw_again(env, algo, random.keys_at(key, t, 2), 1, actor)
     actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, "greedy")
     return actor, trajectory.steps.done[0, 0]
 

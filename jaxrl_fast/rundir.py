@@ -1,4 +1,4 @@
-"""The run directory: config.json, metrics.jsonl, TensorBoard events, checkpoints/, result.json, curve.png, rollout.gif."""
+"""The run directory: config.json, metrics.jsonl, TensorBoard events, checkpoints/, result.json, curve.png, rollout.gif/html."""
 
 from __future__ import annotations
 
@@ -123,7 +123,9 @@ class RunDir:
         try:
             plots.learning_curve({label: read_jsonl(self.metrics)}, self.path / "curve.png")
             best = s.agent(int(np.argmax(s.eval_return)))
-            frames = record.record(s.env, s.algo, best, jax.random.key(s.config.seed), 500)
+            frames, page = record.record_all(s.env, s.algo, best, jax.random.key(s.config.seed), 500)
+            if page is not None:
+                (self.path / "rollout.html").write_text(page)
             if frames:
                 record.rollout_gif(frames, self.path / "rollout.gif", fps=30 if len(frames) > 100 else 10)
         except Exception as error:

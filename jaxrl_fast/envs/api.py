@@ -23,12 +23,20 @@ time instead, without a batch axis, subclass `jaxrl_fast.envs.single.SingleEnv`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from jaxrl_fast import random, tree
-from jaxrl_fast.types import EnvSpec, Outcome, PyTree
+from jaxrl_fast.types import EnvSpec, Outcome, PyTree, Shared
+
+
+class Again(NamedTuple):
+    """Instead of noise for resets: what to go on from after an end."""
+
+    starts: Shared  # (state, obs) [B]
+    time: jax.Array  # [T]; nothing, but noise has a time axis
 
 
 class Env:
@@ -70,11 +78,25 @@ class Env:
         step_key, reset_key = random.split(key)
         return self.draw_step(step_key, num_steps, num_envs, t), self.draw_resets(reset_key, num_steps, num_envs, t)
 
+    def draw_again(
+        self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array, starts: tuple[PyTree, PyTree]
+    ) -> PyTree:
+        """`draw` for whoever does not look at what follows an end: it goes on from `starts`, (state, obs) [B].
+
+        Evaluations play one episode an environment. Their programs are smaller by the resets that nobody would see.
+        """
+        if type(self).draw is not Env.draw or type(self).step is not Env.step:
+            return self.draw(key, num_steps, num_envs, t)  # noise of a form that only this environment knows
+        again = Again(Shared(starts), jnp.zeros(num_steps, bool))
+        if type(self).draw_step is Env.draw_step:
+            return (), again
+        return self.draw_step(random.split(key)[0], num_steps, num_envs, t), again
+
     def step(self, noise: PyTree, state: PyTree, action: PyTree) -> tuple[PyTree, PyTree, Outcome]:
         """`transition`, then a fresh reset of the environments whose episode ended."""
-        step_noise, reset_noise = noise
+        step_noise, resets = noise
         state, outcome = self.transition(step_noise, state, action)
-        fresh_state, fresh_obs = self.reset(reset_noise)
+        fresh_state, fresh_obs = resets.starts.value if isinstance(resets, Again) else self.reset(resets)
         done = outcome.terminated | outcome.truncated
         state = tree.where(done, fresh_state, state)
         obs = tree.where(done, fresh_obs, outcome.next_obs)
@@ -82,4 +104,8 @@ class Env:
 
     def render(self, state: Any) -> Any:
         """One state (no batch axis), on the host -> an RGB image, uint8 [H, W, 3] NumPy; None if it can't be drawn."""
+        return None
+
+    def render_html(self, states: list[Any]) -> str | None:
+        """An episode's states (as for `render`) -> a page that shows it moving; None if there is none."""
         return None

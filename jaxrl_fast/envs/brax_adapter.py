@@ -10,21 +10,16 @@ different backends cannot be compared.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import importlib
 import importlib.util
 import inspect
-import io
 import sys
 import types
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 
-from jaxrl_fast.envs import physics, randomize
+from jaxrl_fast.envs import mujoco_tools, physics, randomize
 from jaxrl_fast.errors import ConfigError, check_choice, check_float, nearest
 from jaxrl_fast.spaces import Box
 
@@ -46,6 +41,17 @@ class BraxEnv(physics.PhysicsEnv):
     physics_field = "pipeline_state"
     model_attribute = "sys"
 
+    def render(self, state):
+        state, model = state.physics, self.env.sys.mj_model
+        mocap = (state.mocap_pos, state.mocap_quat) if hasattr(state, "mocap_pos") else None
+        return mujoco_tools.picture(model, state.q, state.qd, mocap)
+
+    def render_html(self, states):
+        with mujoco_tools.quiet():
+            html = mujoco_tools.import_quietly("brax.io.html")
+            sys = self.env.sys.tree_replace({"opt.timestep": float(self.env.dt)})  # the viewer's time between states
+            return html.render(sys, [state.physics for state in states])
+
 
 def installed() -> bool:
     """Whether brax can be imported; does not import it."""
@@ -56,30 +62,9 @@ def installed() -> bool:
 def _envs() -> types.ModuleType:
     """The module `brax.envs`."""
     try:
-        # MuJoCo prints that it has found no `warp`, which only its GPU backend needs.
-        with contextlib.redirect_stdout(io.StringIO()):
-            return importlib.import_module("brax.envs")
+        return mujoco_tools.import_quietly("brax.envs")
     except Exception as error:  # a version of something else that it cannot live with shows in many ways
         raise ConfigError("environment", PREFIX, f"a brax that can be imported: {INSTALL} ({error!r})") from error
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Without the notes that brax is unmaintained and that its XML has old attributes; other warnings stay warnings.
-
-    MuJoCo's own would go to the terminal, and to a file MUJOCO_LOG.TXT in the working directory.
-    """
-    import mujoco
-
-    before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(lambda text: None if "deprecated" in text else warnings.warn(text, stacklevel=2))
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=r"Brax System, pip.?lines and environments", category=UserWarning)
-            warnings.filterwarnings("ignore", category=DeprecationWarning)
-            yield
-    finally:
-        mujoco.set_mju_user_warning(before)
 
 
 @functools.cache
@@ -99,7 +84,7 @@ def defaults(name: str) -> dict[str, Any]:
 def _constructed(name: str, backend: str, items: tuple[tuple[str, Any], ...]) -> Any:
     """brax's object, one a set of constructor arguments: it is static by identity."""
     # its arrays must be arrays, wherever this is called from
-    with quiet(), jax.ensure_compile_time_eval():
+    with mujoco_tools.quiet(), jax.ensure_compile_time_eval():
         try:
             return _envs()._envs[name.removeprefix(PREFIX)](backend=backend, **dict(items))
         except (NotImplementedError, ValueError, TypeError) as error:
@@ -109,9 +94,7 @@ def _constructed(name: str, backend: str, items: tuple[tuple[str, Any], ...]) ->
 def make(name: str, **settings: Any) -> BraxEnv:
     """brax's environment `name`, such as "brax/ant"."""
     known = defaults(name)
-    for k in settings:
-        if k not in known:
-            raise ConfigError(f"env.{k}", settings[k], f"a setting of {name}: {', '.join(known)}{nearest(k, known)}")
+    physics.check_known(name, settings, known)
     given = known | settings
     backend, ours = given.pop("backend"), {k: given.pop(k) for k in physics.SETTINGS}
     check_choice("env.backend", backend, BACKENDS)
@@ -119,7 +102,7 @@ def make(name: str, **settings: Any) -> BraxEnv:
         given[k] = _checked(f"env.{k}", value, known[k])
     env = _constructed(name, backend, tuple(sorted(given.items())))
     ours["randomize"] = randomize.parse(ours["randomize"], ours.pop("randomize_warmup"), env.sys)
-    with quiet():
+    with mujoco_tools.quiet():
         return BraxEnv(name, env, action=Box(-1.0, 1.0, (env.action_size,)), **ours)
 
 

@@ -5,8 +5,8 @@ environment: resets are fresh, `Outcome.next_obs` is the true successor, `done` 
 `episode_length` a truncation.
 
 A reset costs as much as several steps, so one for every environment at every step would be waste. With
-`resets="pool"` an iteration draws `reset_pool` of them, once, before its rollout, and an environment whose episode
-ends takes the next in turn. They are renewed every iteration; within one, two environments may get the same start.
+`resets="pool"` an iteration draws `reset_pool` of them, once, before its rollout, and environments whose episodes end
+share them out. They are renewed every iteration; within one, two episodes may have the same start by chance.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from jaxrl_fast import random, tree
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.randomize import Randomizer
-from jaxrl_fast.errors import check_choice, check_int
+from jaxrl_fast.errors import ConfigError, check_choice, check_int, nearest
 from jaxrl_fast.spaces import Box, Dict, Space
 from jaxrl_fast.types import EnvSpec, Outcome, Shared
 
@@ -98,9 +98,10 @@ class PhysicsEnv(Env):
         size = min(self.reset_pool or math.ceil(turns / STEPS_A_RESET), turns)
         pool_key, offset_key = random.split(key)
         pool = self.reset(Fresh(random.split(pool_key, size), Shared(jnp.asarray(t, jnp.int32))))
-        turn = jnp.arange(turns, dtype=jnp.int32).reshape(num_steps, num_envs)
-        # No environment has the pool's first entry for its own: where the turns begin is drawn too.
-        return Pooled(Shared(pool), (turn + random.randint(offset_key, (), 0, size)) % size)
+        # Those that end together take entries next to each other, from a place drawn for each step. (Turns that simply
+        # go on, t * B + b, would give an environment the same entry at each of its ends where the pool's size divides B.)
+        places = random.randint(offset_key, (num_steps, 1), 0, size)
+        return Pooled(Shared(pool), (places + jnp.arange(num_envs, dtype=jnp.int32)) % size)
 
     def reset(self, noise):
         if isinstance(noise, Pooled):
@@ -154,6 +155,13 @@ class PhysicsEnv(Env):
         truncated = (time >= self.spec.max_episode_steps) & ~terminated
         outcome = Outcome(obs, reward.astype(jnp.float32), terminated, truncated)
         return PhysicsState(physics, info, time, state.varied), outcome
+
+
+def check_known(name: str, settings: dict[str, Any], known: dict[str, Any]) -> None:
+    """Refuse a setting that an environment does not have."""
+    for k, value in settings.items():
+        if k not in known:
+            raise ConfigError(f"env.{k}", value, f"a setting of {name}: {', '.join(known)}{nearest(k, known)}")
 
 
 def _raw(key: jax.Array) -> jax.Array:

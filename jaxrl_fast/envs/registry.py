@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from jaxrl_fast.envs import brax_adapter, gymnax_import, wrappers
+from jaxrl_fast.envs import brax_adapter, gymnax_import, playground_adapter, wrappers
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, nearest
 from jaxrl_fast.fields import check_settings
@@ -47,7 +47,8 @@ _GYMNAX: tuple[str, ...] = (
     "GaussianBandit-misc", "Reacher-misc", "Swimmer-misc", "Pong-misc", "FrozenLake-misc",
 )  # fmt: skip
 _USER: dict[str, Factory | str] = {}
-_ADAPTERS = {adapter.PREFIX: adapter for adapter in (brax_adapter,)}  # modules that import their package when used
+# Modules that import their package when an environment of it is made.
+_ADAPTERS = {adapter.PREFIX: adapter for adapter in (brax_adapter, playground_adapter)}
 _LATER = ("gym:", "envpool:", "ale:")
 _PREFIX = "gymnax:"
 
@@ -55,8 +56,9 @@ _PREFIX = "gymnax:"
 class Listed(NamedTuple):
     """One row of `list_environments()`."""
 
-    source: str  # "native", "gymnax", "brax", "probe" or "user"
+    source: str  # "native", "gymnax", "brax", "playground", "probe" or "user"
     installed: bool
+    install: str = ""  # the pip line of what is not part of us
 
 
 def register(name: str, factory: Factory | str) -> None:
@@ -97,10 +99,10 @@ def list_environments() -> dict[str, Listed]:
     """Every environment that `make` knows by name. Imports none of them."""
     gymnax = gymnax_import.installed()
     rows = {name: Listed("native", True) for name in _NATIVE}
-    rows |= {name: Listed("gymnax", gymnax) for name in _GYMNAX}
+    rows |= {name: Listed("gymnax", gymnax, gymnax_import.INSTALL) for name in _GYMNAX}
     for prefix, adapter in _ADAPTERS.items():
         here = adapter.installed()
-        rows |= {name: Listed(prefix.rstrip("/"), here) for name in adapter.NAMES}
+        rows |= {name: Listed(prefix.rstrip("/"), here, adapter.INSTALL) for name in adapter.NAMES}
     rows |= {name: Listed("probe", True) for name in _PROBES}
     return rows | {name: Listed("user", True) for name in _USER}
 
@@ -185,6 +187,8 @@ def _factory(name: str) -> Factory:
         raise ConfigError("environment", name, f"environments of {kinds} are not available in this version")
     for prefix, adapter in _ADAPTERS.items():
         if name.startswith(prefix):
+            if not adapter.installed():
+                raise ConfigError("environment", name, f"one whose package is installed: {adapter.INSTALL}")
             return _adapted(adapter, name)
     entry = _USER.get(name) or _NATIVE.get(name) or _PROBES.get(name)
     if entry is None:

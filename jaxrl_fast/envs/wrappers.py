@@ -105,6 +105,9 @@ class Wrapper(Env):
     def render(self, state):
         return self.env.render(self.unwrap_state(state))
 
+    def render_html(self, states):
+        return self.env.render_html([self.unwrap_state(state) for state in states])
+
 
 @tree.settings
 class ActionRepeat(Wrapper):

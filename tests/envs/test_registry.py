@@ -55,14 +55,15 @@ def test_settings_of_lists_defaults():
     assert settings["max_steps_in_episode"] == 500 and settings["gravity"] == 9.8 and settings["stack"] == 1
     settings = registry.settings_of("Breakout-MinAtar")
     assert settings["use_minimal_action_set"] is True and settings["max_steps_in_episode"] == 1000
-    assert all(registry.settings_of(name) for name in registry.list_environments())
+    assert all(registry.settings_of(name) for name, row in registry.list_environments().items() if row.installed)
 
 
 def test_listing():
     rows = registry.list_environments()
     assert rows["CartPole-v1"].source == "native" and rows["Catch-bsuite"].source == "gymnax"
-    assert rows["probe/dict"].source == "probe" and all(r.installed for r in rows.values())
-    assert "MNISTBandit-bsuite" not in rows and len(rows) == 6 + 19 + 10
+    assert rows["probe/dict"].source == "probe" and rows["brax/ant"].source == "brax"
+    assert all(r.installed for r in rows.values() if r.source != "playground")
+    assert "MNISTBandit-bsuite" not in rows and len(rows) == 6 + 19 + 10 + 10 + 25
 
 
 def test_register_a_class_a_function_and_a_string():
@@ -132,7 +133,7 @@ class Stacked(CartPole):
         ("gymnax:CartPoll-v1", {}, "did you mean 'CartPole-v1'"),
         ("MNISTBandit-bsuite", {}, "downloads"),
         ("gymnax:MNISTBandit-bsuite", {}, "downloads"),
-        ("brax/ant", {}, "not available in this version"),
+        ("brax/antt", {}, "did you mean 'brax/ant'"),
         ("gym:CartPole-v1", {}, "not available in this version"),
         ("envpool:Pong-v5", {}, "not available in this version"),
         ("ale:Pong", {}, "not available in this version"),

@@ -20,6 +20,7 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import cli
+from jaxrl_fast.envs import brax_adapter, mujoco_tools, playground_adapter
 from jaxrl_fast.errors import UserError
 
 TINY = "--algo.num-envs 4 --algo.num-steps 16 --algo.hidden 8 --eval-episodes 4 --no-tensorboard"
@@ -103,6 +104,40 @@ def no_gymnax(monkeypatch):
     monkeypatch.setattr(gymnax_import, "installed", lambda: False)
 
 
+def no_brax(monkeypatch):
+    monkeypatch.setattr(brax_adapter, "installed", lambda: False)
+
+
+def broken_brax(monkeypatch):
+    def broken(name):
+        raise AttributeError("gone")
+
+    brax_adapter._envs.cache_clear()
+    brax_adapter.defaults.cache_clear()
+    monkeypatch.setattr(mujoco_tools, "import_quietly", broken)
+
+
+def no_playground(monkeypatch):
+    monkeypatch.setattr(playground_adapter, "installed", lambda: False)
+
+
+def thresholds(monkeypatch):
+    """An environment whose reward depends on the action by a threshold alone."""
+    from jaxrl_fast.envs import registry
+    from jaxrl_fast.envs.probes_spaces import Continuous
+
+    class Thresholds(Continuous):
+        @property
+        def spec(self):
+            return dataclasses.replace(super().spec, name="test/thresholds")
+
+        def _reward(self, obs, action):
+            return action[:, 0] > obs[:, 0]
+
+    monkeypatch.setattr(registry, "_USER", dict(registry._USER))
+    jf.register("test/thresholds", Thresholds)
+
+
 TABLE = [
     # names
     row("unknown command", "trian ppo CartPole-v1", "command = 'trian'", "train, plan, eval, plot, list", "mean 'train'"),
@@ -130,7 +165,19 @@ TABLE = [
     row("more than all directions", "train ars CartPole-v1 --algo.top-directions 17", "top_directions = 17", "directions = 16"),
     row("no noise", "train es CartPole-v1 --algo.noise-std 0", "noise_std = 0", "(0, "),
     row("environments of candidates", "train es CartPole-v1 --algo.num-envs 8", "'--algo.num-envs'", "--help"),
-    row("brax", "train ppo brax/ant", "environment = 'brax/ant'", "brax/"),
+    row("no gradient for apg", "train apg test/thresholds", "environment = 'test/thresholds'", "smoothly on the action",
+        patch=thresholds),
+    row("unknown environment of brax", "train ppo brax/antt", "environment = 'brax/antt'", "did you mean 'brax/ant'"),
+    row("brax that is broken upstream", "train ppo brax/swimmer", "environment = 'brax/swimmer'", "is broken in brax"),
+    row("unknown backend", "train ppo brax/ant --env.backend sprin", "env.backend = 'sprin'", "did you mean 'spring'"),
+    row("unknown flag of brax", "train ppo brax/ant --env.ctrl-cost 1", "'--env.ctrl-cost'", "'--env.ctrl-cost-weight'"),
+    row("unknown physics", "train ppo brax/ant --env.randomize mass=1:2", "env.randomize = 'mass'", "link.inertia.mass"),
+    row("physics without a range", "train ppo brax/ant --env.randomize gravity=2", "env.randomize = 'gravity=2'", "1.5"),
+    row("unknown resets", "train ppo brax/ant --env.resets cached", "env.resets = 'cached'", "'pool', 'every_step'"),
+    row("missing brax", "train ppo brax/ant", "environment = 'brax/ant'", "pip install 'brax", patch=no_brax),
+    row("broken brax", "train ppo brax/ant", "environment = 'brax/'", "pip install 'brax", "gone", patch=broken_brax),
+    row("extra playground", "train ppo playground/PointMass", "'playground/PointMass'",
+        "pip install 'jaxrl_fast[playground]'", patch=no_playground),
     row("gym", "train ppo gym:CartPole-v1", "environment = 'gym:CartPole-v1'", "gym:"),
     row("envpool", "train ppo envpool:Pong-v5", "environment = 'envpool:Pong-v5'", "envpool:"),
     row("ale", "train dqn ale:pong", "environment = 'ale:pong'", "ale:"),

@@ -1,0 +1,103 @@
+"""What the adapters of brax and Playground need of MuJoCo: an import that is quiet, and pictures."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import ctypes
+import functools
+import importlib
+import importlib.util
+import io
+import os
+import sys
+import types
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+HEIGHT, WIDTH = 180, 240  # 500 of them are drawn in seconds and make a GIF of about a megabyte
+
+
+@contextlib.contextmanager
+def _gl_without_display() -> Iterator[None]:
+    """Let MuJoCo draw by EGL where there is no display and the user chose nothing; it looks at import, and only then."""
+    chosen = os.environ.get("MUJOCO_GL") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    usable = sys.platform == "linux" and importlib.util.find_spec("OpenGL") is not None
+    if usable and not chosen:
+        try:
+            ctypes.CDLL("libEGL.so.1")  # without it the import of `mujoco` would fail
+        except OSError:
+            usable = False
+    if chosen or not usable:
+        yield
+        return
+    os.environ["MUJOCO_GL"] = "egl"
+    try:
+        yield
+    finally:
+        del os.environ["MUJOCO_GL"]
+
+
+def import_quietly(name: str) -> types.ModuleType:
+    """Import a module that imports MuJoCo, which prints that it has found no `warp` (only its GPU backend needs it)."""
+    with _gl_without_display(), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        return importlib.import_module(name)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without the notes that brax is unmaintained and that its XML has old attributes; other warnings stay warnings.
+
+    MuJoCo's own would go to the terminal, and to a file MUJOCO_LOG.TXT in the working directory.
+    """
+    import mujoco
+
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda text: None if "deprecated" in text else warnings.warn(text, stacklevel=2))
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=r"Brax System, pip.?lines and environments", category=UserWarning)
+            warnings.filterwarnings("ignore", category=DeprecationWarning)
+            yield
+    finally:
+        mujoco.set_mju_user_warning(before)
+
+
+@functools.lru_cache(maxsize=4)  # a renderer holds an OpenGL context
+def _renderer(model: Any) -> tuple[Any, Any, Any] | None:
+    """(renderer, MjData, camera) of a model; None where OpenGL does not work."""
+    import mujoco
+
+    model = copy.copy(model)
+    model.vis.quality.offsamples = 0  # without a GPU: 5 ms a picture, 160 ms with four samples and shadows
+    try:
+        renderer = mujoco.Renderer(model, HEIGHT, WIDTH)
+    except Exception:  # no EGL, no display, a driver that refuses: each of them has an exception of its own
+        return None
+    # a camera that follows what moves, where the model has one; else the default one, that stands still
+    names = [model.camera(i).name for i in range(model.ncam)]
+    following = [i for i in range(model.ncam) if model.cam_mode[i] != mujoco.mjtCamLight.mjCAMLIGHT_FIXED]
+    camera = following[0] if following else (0 if names else -1)
+    return renderer, mujoco.MjData(model), camera
+
+
+def picture(model: Any, qpos: Any, qvel: Any, mocap: tuple[Any, Any] | None = None) -> np.ndarray | None:
+    """uint8 [HEIGHT, WIDTH, 3] of an `MjModel` in a state; None where nothing can be drawn."""
+    import mujoco
+
+    found = _renderer(model)
+    if found is None:
+        return None
+    renderer, data, camera = found
+    data.qpos, data.qvel = qpos, qvel
+    if mocap is not None:
+        data.mocap_pos, data.mocap_quat = mocap
+    mujoco.mj_forward(model, data)
+    renderer.update_scene(data, camera=camera)
+    for effect in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
+        renderer.scene.flags[effect] = False
+    return renderer.render()

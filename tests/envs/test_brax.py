@@ -1,0 +1,160 @@
+"""brax's environments: what is known of them without a rollout, and one of them played and trained on.
+
+What the adapter does is tested on a few lines that compile at once (test_physics.py); every environment on every
+backend takes an hour to compile and is `slow`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast import iterate, tree
+from jaxrl_fast.envs import brax_adapter, mujoco_tools, registry
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.testing import check_env
+
+pytestmark = pytest.mark.filterwarnings("error:Brax System")  # the adapter keeps it quiet
+PENDULUM = "brax/inverted_pendulum"
+
+
+def test_nothing_is_imported_or_printed_before_its_time(tmp_path):
+    code = (
+        "import sys; import jaxrl_fast as jf; rows = jf.list_environments();"
+        "bad = {'brax', 'mujoco', 'mujoco_playground', 'flax'} & set(sys.modules); assert not bad, bad;"
+        "assert rows['brax/ant'] == ('brax', True, rows['brax/ant'].install) and 'brax/swimmer' not in rows;"
+        "import os; before = dict(os.environ); env = jf.make('brax/halfcheetah', episode_length=7);"
+        "assert dict(os.environ) == before or {k for k in os.environ if k not in before} <= {'PYOPENGL_PLATFORM'};"
+        "assert env.spec.max_episode_steps == 7 and env.spec.observation.shape == (17,), env.spec"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == done.stderr == "" and list(tmp_path.iterdir()) == []  # MuJoCo would leave a log
+
+
+def test_settings_and_specs():
+    env = jf.make("brax/ant", backend="generalized", ctrl_cost_weight=0.1, healthy_z_range=[0.3, 0.9])
+    assert env is jf.make("brax/ant", backend="generalized", ctrl_cost_weight=0.1, healthy_z_range=(0.3, 0.9))
+    assert env.env._ctrl_cost_weight == 0.1 and env.env._healthy_z_range == (0.3, 0.9)
+    assert env.env.backend == "generalized" and jf.make("brax/ant").env.backend == "spring"
+    assert jf.make("brax/ant", episode_length=5).env is jf.make("brax/ant").env  # static by identity: traced once
+    spec = env.spec
+    assert (spec.name, spec.max_episode_steps, spec.action.shape) == ("brax/ant", 1000, (8,))
+    assert (spec.action.low, spec.action.high, spec.observation.shape) == (-1.0, 1.0, (27,))
+    assert registry.settings_of("brax/ant")["reset_noise_scale"] == 0.1
+    assert "backend" in registry.settings_of(PENDULUM) and "kwargs" not in registry.settings_of(PENDULUM)
+    assert jax.jit(lambda: jf.make("brax/reacher", episode_length=3).env.sys.gravity)().shape == (3,)  # made in a trace
+    assert isinstance(jf.make("brax/reacher", episode_length=3).env.sys.gravity, jax.Array)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("brax/antt", {}, "did you mean 'brax/ant'"),
+        ("brax/swimmer", {}, "swimmer is broken in brax"),
+        ("brax/fast", {}, "toy of brax's own unit tests"),
+        ("brax/ant", {"backend": "sprin"}, r"env.backend = 'sprin'.*did you mean 'spring'"),
+        ("brax/ant", {"ctrl_cost": 1.0}, r"env.ctrl_cost = 1.0.*did you mean 'ctrl_cost_weight'"),
+        ("brax/ant", {"ctrl_cost_weight": "x"}, "env.ctrl_cost_weight = 'x'"),
+        ("brax/ant", {"ctrl_cost_weight": float("nan")}, "env.ctrl_cost_weight = nan"),
+        ("brax/ant", {"healthy_z_range": (1.0,)}, r"env.healthy_z_range = \(1.0,\).*2 numbers"),
+        ("brax/ant", {"terminate_when_unhealthy": 1}, "env.terminate_when_unhealthy = 1"),
+        ("brax/ant", {"use_contact_forces": True}, "use_contact_forces not implemented"),
+        ("brax/ant", {"episode_length": 2.5}, "env.episode_length = 2.5"),
+        ("brax/ant", {"randomize": "geom_frction=1:2"}, "geom_friction"),
+        (PENDULUM, {"randomize": "body_mass=1:2"}, "env.randomize = 'body_mass' .*change nothing"),
+    ],
+)
+def test_bad_input(name, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        registry.make(name, **settings)
+
+
+def test_a_brax_that_is_broken_or_missing(monkeypatch):
+    def broken(name):
+        raise AttributeError("module 'jax' has no attribute 'gone'")
+
+    for cached in (brax_adapter._envs, brax_adapter.defaults):
+        cached.cache_clear()
+    monkeypatch.setattr(mujoco_tools, "import_quietly", broken)
+    with pytest.raises(ConfigError, match=r"can be imported: pip install 'brax.*has no attribute 'gone'"):
+        registry.make("brax/ant", episode_length=12)
+    monkeypatch.setattr(brax_adapter, "installed", lambda: False)
+    with pytest.raises(ConfigError, match="is installed: pip install 'brax"):
+        registry.make("brax/ant", episode_length=12)
+    assert not registry.list_environments()["brax/ant"].installed
+
+
+def test_physics_are_randomised_by_name():
+    """Only traced: leaves that this backend reads are among those that every environment has for itself."""
+    env = jf.make(PENDULUM, randomize="link.inertia.mass=0.5:1.5, actuator.gear=0.8:1.2")
+    state, _ = jax.eval_shape(lambda key: env.init(key, 5), jax.random.key(0))
+    assert sorted(x.shape for x in state.varied) == [(5, 1), (5, 2)]
+
+
+def test_it_is_brax_and_it_is_drawn():
+    """Step by step what brax computes from the same state; pictures; the page; all of one environment and backend."""
+    env = jf.make(PENDULUM)
+    state, obs = jax.jit(env.init, static_argnums=1)(jax.random.key(0), 4)
+    theirs = jax.jit(jax.vmap(env.env.step))
+    ours = jax.jit(lambda state, action: env.transition((), state, action))
+    for i in range(12):
+        action = jax.random.uniform(jax.random.key(i), (4, 1), minval=-1.0, maxval=1.0)
+        want = theirs(env.template.replace(
+            pipeline_state=state.physics, obs=obs, reward=jnp.zeros(4), done=jnp.zeros(4), info=state.info
+        ), action)  # fmt: skip
+        state, outcome = ours(state, action)
+        obs = outcome.next_obs
+        for got, expected in ((state.physics, want.pipeline_state), (obs, want.obs), (outcome.reward, want.reward)):
+            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), got, expected)
+        np.testing.assert_array_equal(outcome.terminated, want.done.astype(bool))
+    one = jax.tree.map(lambda x: np.asarray(x)[0], state)
+    assert "<html" in env.render_html([one, one]) and "system" in env.render_html([one])
+    wrapped = jf.make(PENDULUM, time_limit=5)
+    assert wrapped.render_html([(one, np.int32(0))]) == env.render_html([one])
+    picture = env.render(one)
+    if picture is None:
+        pytest.skip("OpenGL does not work here")
+    assert picture.shape == (180, 240, 3) and picture.dtype == np.uint8 and picture.std() > 5
+
+
+def test_no_picture_without_opengl(monkeypatch):
+    import mujoco
+
+    def refuse(*args):
+        raise RuntimeError("no display")
+
+    mujoco_tools._renderer.cache_clear()
+    monkeypatch.setattr(mujoco, "Renderer", refuse)
+    assert mujoco_tools.picture(jf.make(PENDULUM).env.sys.mj_model, np.zeros(2), np.zeros(2)) is None
+    mujoco_tools._renderer.cache_clear()
+
+
+def test_one_iteration_of_ppo():
+    env = jf.make(PENDULUM, episode_length=3)
+    algo = jf.PPO(num_envs=4, num_steps=8, hidden=(8,), num_minibatches=1, num_epochs=1).bind(env.spec)
+    run = tree.as_float32(iterate.Run(env, algo, 1.0))
+    state, metrics = jax.jit(lambda key: iterate.iterations(run, iterate.init(run, key), jnp.int32(0), 1, True))(
+        jax.random.key(0)
+    )
+    assert metrics["episode_return"].total / metrics["episode_return"].count == 3.0 and tree.all_finite(state.agent.params)
+
+
+def test_conforms():
+    report = check_env(jf.make(PENDULUM, episode_length=24), num_envs=4)
+    assert report.terminated > 0 and report.truncated > 0 and report.longest == 24 and report.random_resets
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("backend", brax_adapter.BACKENDS)
+@pytest.mark.parametrize("name", brax_adapter.NAMES)
+def test_all_conform(name, backend):
+    report = check_env(jf.make(name, backend=backend, episode_length=24), num_envs=4)
+    assert report.truncated > 0 and report.random_resets

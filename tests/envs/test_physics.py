@@ -1,0 +1,238 @@
+"""The adapter of brax and Playground on an environment of a few lines: resets, ends, randomised physics."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toy_physics import toy
+
+import jaxrl_fast as jf
+from jaxrl_fast import collect, iterate, tree
+from jaxrl_fast.envs import wrappers
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.evaluate import evaluate
+from jaxrl_fast.testing import check_env
+from jaxrl_fast.types import Clock, stepwise
+
+MASS = "part.mass=0.5:2"
+
+
+def play(env, actions, key=0, t=0, jit=True):
+    """(state after every step, its observation, Outcome), each [T], and the first observation."""
+
+    def run(key, actions):
+        state, first = env.init(key, actions.shape[1])
+        stepped, join = stepwise(env.draw(jax.random.fold_in(key, 1), len(actions), actions.shape[1], jnp.int32(t)))
+
+        def step(state, x):
+            state, obs, outcome = env.step(join(x[0]), state, x[1])
+            return state, (state, obs, outcome)
+
+        return *jax.lax.scan(step, state, (stepped, actions))[1], first
+
+    return jax.tree.map(np.asarray, jax.jit(run)(jax.random.key(key), actions))
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        toy(),
+        toy(resets="every_step"),
+        toy(reset_pool=7, randomized=MASS, randomize_warmup=3),
+        wrappers.wrap(toy(randomized=MASS), action_repeat=2, sticky_actions=0.3, time_limit=7, reward_scale=0.5),
+    ],
+    ids=["pool", "every step", "randomised", "wrapped"],
+)
+def test_conforms(env):
+    report = check_env(env, num_envs=6, num_steps=150)
+    assert report.random_resets and report.terminated > 0 and report.truncated > 0
+
+
+def test_ends_and_the_terminal_observation():
+    actions = jnp.concatenate([jnp.ones((30, 1, 1)), jnp.zeros((30, 1, 1))], axis=1)
+    state, obs, outcome, first = play(toy(), actions)
+    x = first[0, 0]
+    for row in range(30):  # by hand: 0.1 of the action and 0.01 of the wind a step
+        x = x + np.float32(0.11)
+        assert outcome.next_obs[row, 0, 0] == pytest.approx(x, abs=1e-5)
+        assert outcome.terminated[row, 0] == (x > 1) and not outcome.truncated[row, 0]
+        if x > 1:
+            assert abs(obs[row, 0, 0]) <= 0.7 and state.time[row, 0] == 0
+            x = obs[row, 0, 0]
+    assert outcome.truncated[:, 1].nonzero()[0].tolist() == [19]  # the wind alone carries it nowhere in 20 steps
+    assert outcome.next_obs[19, 1, 0] == pytest.approx(first[1, 0] + 0.2, abs=1e-5)
+    assert (outcome.reward == 1).all() and state.info["steps"].dtype == np.int32
+
+
+def test_actions_are_clipped_to_the_space():
+    *_, far, _ = play(toy(), jnp.full((5, 3, 1), 7.0))
+    *_, most, _ = play(toy(), jnp.ones((5, 3, 1)))
+    np.testing.assert_array_equal(far.next_obs, most.next_obs)
+
+
+def pool(env, key, num_steps=8, num_envs=16, t=0):
+    noise = env.draw_resets(jax.random.key(key), num_steps, num_envs, jnp.int32(t))
+    return noise, np.asarray(noise.pool.value[1])[:, 0]
+
+
+def test_the_pool_is_fresh_every_iteration_and_shared_out():
+    noise, starts = pool(toy(), 0)
+    assert len(starts) == 2 == len(np.unique(starts))  # 8 * 16 steps, one for 64 of them
+    noise, starts = pool(toy(reset_pool=40), 0)
+    index = np.asarray(noise.index)
+    assert len(np.unique(starts)) == 40 and index.shape == (8, 16)
+    assert all(len(np.unique(row)) == 16 for row in index)  # those that end together start apart
+    assert index.min() >= 0 and index.max() < 40 and len(np.unique(index[:, 0])) > 3
+    other, others = pool(toy(reset_pool=40), 1)
+    assert not np.intersect1d(starts, others).size and (other.index != index).any()
+    assert len(pool(toy(reset_pool=1000), 0)[1]) == 128  # no more than could be used
+    assert len(pool(toy(), 0, 1, 1)[1]) == 1
+    state, obs = toy(reset_pool=40).reset(noise._replace(index=noise.index[3]))
+    np.testing.assert_array_equal(np.asarray(obs)[:, 0], starts[index[3]])
+    np.testing.assert_array_equal(np.asarray(state.physics["x"]), np.asarray(obs))
+
+
+@pytest.mark.parametrize("settings", [{"resets": "every_step"}, {"reset_pool": 500}, {"reset_pool": 8}])
+def test_starts_are_not_those_before(settings):
+    """`brax` replays one cached first state an environment. A pool whose size divides B does not amount to that."""
+    _, obs, outcome, first = play(toy(episode_length=4, **settings), jnp.zeros((100, 8, 1)))
+    done = outcome.terminated | outcome.truncated
+    again = total = 0
+    for b in range(8):
+        starts = [first[b, 0], *obs[done[:, b], b, 0]]
+        again += sum(x == y for x, y in itertools.pairwise(starts))
+        total += len(starts) - 1
+    assert total >= 200 and again <= (0 if "resets" in settings else 2.5 * total / settings["reset_pool"])
+
+
+def masses(state):
+    (mass,) = state.varied
+    return mass[..., 0] / 2.0  # [T, B] the factor
+
+
+def test_physics_are_randomised_for_each_environment_and_at_each_reset():
+    env = toy(randomized=MASS, resets="every_step")
+    state, _, outcome, first = play(env, jnp.full((40, 6, 1), -0.5))
+    factor, done = masses(state), outcome.terminated | outcome.truncated
+    assert len(np.unique(factor[0])) == 6 and factor.min() >= 0.5 and factor.max() <= 2.0
+    np.testing.assert_array_equal(state.varied[0][..., 1] / 4.0, factor)  # one factor for the whole leaf
+    for b in range(6):
+        same = factor[1:, b] == factor[:-1, b]
+        np.testing.assert_array_equal(same, ~done[1:, b])
+    moved = outcome.next_obs[0, :, 0] - first[:, 0]
+    np.testing.assert_allclose(moved, -0.05 / factor[0] + 0.01, atol=1e-6)
+
+
+def test_a_function_randomises_and_may_change_more_than_it_draws():
+    def storm(key, model, t):
+        wind = model.wind * jax.random.randint(key, (), 2, 5)
+        return model.replace(wind=wind, part=model.part.replace(mass=2.0 * model.part.mass))
+
+    env = toy(randomized=storm)
+    state, _, outcome, first = play(env, jnp.ones((1, 64, 1)))
+    assert len(state.varied) == 1 and np.unique(np.round(state.varied[0], 3)).tolist() == pytest.approx([0.02, 0.03, 0.04])
+    np.testing.assert_allclose(outcome.next_obs[0, :, 0] - first[:, 0], 0.05 + state.varied[0][0], atol=1e-6)
+
+
+def test_a_curriculum_opens_the_range():
+    env = toy(randomized="part.mass=0.5:2, wind=3:5", randomize_warmup=10, reset_pool=400)
+
+    def ranges(t):
+        noise = env.draw_resets(jax.random.key(0), 20, 20, jnp.int32(t))
+        wind, mass = noise.pool.value[0].varied
+        factors = np.stack([np.asarray(wind) / 0.01, np.asarray(mass)[:, 0] / 2.0])
+        return np.stack([factors.min(1), factors.max(1)], 1)
+
+    np.testing.assert_allclose(ranges(0), 1.0, atol=1e-6)
+    np.testing.assert_allclose(ranges(5), [[2.0, 3.0], [0.75, 1.5]], atol=0.02)
+    np.testing.assert_allclose(ranges(10), [[3.0, 5.0], [0.5, 2.0]], atol=0.02)
+    np.testing.assert_array_equal(ranges(1000), ranges(10))
+    wind, _ = env.init(jax.random.key(0), 100)[0].varied  # without an iteration: the whole range, as evaluations see it
+    assert wind.min() >= 0.0299 and wind.max() > 0.045
+
+
+def test_the_state_is_made_of_arrays():
+    for env in (toy(), toy(randomized=MASS)):
+        state, obs = env.init(jax.random.key(0), 3)
+        assert all(isinstance(x, jax.Array) and x.shape[0] == 3 for x in jax.tree.leaves((state, obs)))
+    assert jax.tree.leaves(env) == []  # the environment itself is static
+
+
+def test_keys_of_another_implementation():
+    state, _ = toy().init(jax.random.key(0, impl="rbg"), 4)
+    assert len(np.unique(state.physics["x"])) == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"randomized": "mass"}, "env.randomize = 'mass' .*text like"),
+        ({"randomized": "part.mass=2"}, "text like"),
+        ({"randomized": "part.mass=a:b"}, "text like"),
+        ({"randomized": "part.mass=2:1"}, "the lower of two"),
+        ({"randomized": "part.mass=1:inf"}, "finite"),
+        ({"randomized": "part.mass=1:2, part.mass=1:2"}, "comes twice"),
+        ({"randomized": "mass=1:2"}, r"env.randomize = 'mass' .*there are part.mass"),
+        ({"randomized": "part.mas=1:2"}, r"there are part.mass"),
+        ({"randomized": "widn=1:2"}, "did you mean 'wind'"),
+        ({"randomized": "count=1:2"}, "the name of a leaf"),
+        ({"randomized": "unread=1:2"}, "env.randomize = 'unread' .*change nothing"),
+        ({"randomized": 3}, "env.randomize = 3"),
+        ({"randomized": lambda key, model, t: model}, "depends on the key"),
+        ({"randomized": lambda key, model, t: model.wind}, "returns the model"),
+        ({"randomize_warmup": 3}, "0 without env.randomize"),
+        ({"randomize_warmup": -1, "randomized": MASS}, "env.randomize_warmup = -1"),
+        ({"randomize_warmup": 3, "randomized": lambda key, model, t: model}, "gets t itself"),
+        ({"resets": "never"}, "env.resets = 'never'"),
+        ({"reset_pool": -1}, "env.reset_pool = -1"),
+        ({"episode_length": 0}, "env.episode_length = 0"),
+    ],
+)
+def test_bad_input(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        toy(**settings)
+
+
+def test_a_rollout_of_one_step_and_of_several():
+    """`collect` holds what is shared and steps the rest."""
+    env = toy(reset_pool=5, episode_length=3)
+    algo = jf.PPO(num_envs=4, num_steps=6, hidden=(4,)).bind(env.spec)
+    agent, actor = algo.init(jax.random.key(0)), collect.init(env, algo, jax.random.key(1), 4)
+    noise = collect.draw(env, algo, jax.random.split(jax.random.key(2)), 6, 4, jnp.int32(0))
+    clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0))
+    end, whole = collect.collect(env, algo, agent, actor, noise, clock, "sample")
+    stepped, join = stepwise(noise)
+    rows = []
+    for t in range(6):
+        actor, one = collect.collect(env, algo, agent, actor, join([x[t : t + 1] for x in stepped]), clock, "sample")
+        rows.append(one.steps)
+    assert whole.steps.truncated.any()
+    for got, want in ((actor, end), (jax.tree.map(lambda *x: jnp.concatenate(x), *rows), whole.steps)):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), got, want)
+
+
+def test_iterations_that_are_drawn_ahead(monkeypatch):
+    """Several iterations' pools in one draw: the numbers are those of one draw an iteration."""
+    env = toy(reset_pool=1, episode_length=3, randomized=MASS)
+    algo = jf.PPO(num_envs=2, num_steps=2, hidden=(4,), num_epochs=1, num_minibatches=1).bind(env.spec)
+    run = tree.as_float32(iterate.Run(env, algo, 12.0))
+    results = []
+    for limit in (2**13, 0):
+        monkeypatch.setattr(iterate, "DRAW_AHEAD_BYTES", limit)
+        iterate.iterations.clear_cache()
+        results.append(iterate.iterations(run, iterate.init(run, jax.random.key(0)), jnp.int32(0), 12, True))
+    iterate.iterations.clear_cache()
+    for a, b in zip(*map(jax.tree.leaves, results), strict=True):
+        if not jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_evaluation():
+    env = toy(episode_length=30)
+    algo = jf.PPO(num_envs=2, num_steps=2, hidden=(4,)).bind(env.spec)
+    result = jax.jit(evaluate, static_argnums=(4,))(env, algo, algo.init(jax.random.key(0)), jax.random.key(1), 5)
+    assert result.finished.all() and (result.ret == result.length).all() and result.length.max() <= 30

@@ -1,0 +1,68 @@
+"""An environment as brax's are, in a few lines: what the adapter does with it can be known, and compiles at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from jaxrl_fast.envs import physics, randomize
+from jaxrl_fast.spaces import Box
+
+
+@struct.dataclass
+class Part:
+    mass: jax.Array
+
+
+@struct.dataclass
+class Model:
+    wind: jax.Array
+    part: Part
+    unread: jax.Array
+    count: jax.Array
+
+
+@struct.dataclass
+class State:
+    place: Any
+    obs: Any
+    reward: Any
+    done: Any
+    metrics: dict
+    info: dict
+
+
+class Ball:
+    """Starts in [-0.7, 0.7], is pushed by action * 0.1 / mass and by the wind; done beyond 1. Weak types, as in brax."""
+
+    def __init__(self):
+        self.model = Model(jnp.float32(0.01), Part(jnp.array([2.0, 4.0])), jnp.float32(1.0), jnp.int32(3))
+
+    def reset(self, rng):
+        assert rng.dtype == jnp.uint32 and rng.shape == (2,)  # an old-style key
+        x = jax.random.uniform(rng, (1,), minval=-0.7, maxval=0.7)
+        zero = jnp.zeros(())
+        return State({"x": x}, x, zero, zero, {"speed": zero}, {"rng": rng, "steps": jnp.int32(0)})
+
+    def step(self, state, action):
+        move = 0.1 * action / self.model.part.mass.sum() * 6.0 + self.model.wind
+        x = state.place["x"] + move
+        state.metrics.update(speed=move[0])
+        state.info["steps"] = state.info["steps"] + 1.0  # a float where reset gave an int
+        done = jnp.where(jnp.abs(x[0]) > 1.0, 1.0, 0.0)
+        return state.replace(place={"x": x}, obs=x, reward=1.0, done=done)
+
+
+class ToyEnv(physics.PhysicsEnv):
+    physics_field = "place"
+    model_attribute = "model"
+
+
+def toy(randomized: Any = "", randomize_warmup: int = 0, **settings: Any) -> ToyEnv:
+    ball = Ball()
+    settings = {"episode_length": 20, "resets": "pool", "reset_pool": 0} | settings
+    function = randomize.parse(randomized, randomize_warmup, ball.model)
+    return ToyEnv("toy/ball", ball, randomize=function, action=Box(-1.0, 1.0, (1,)), **settings)
