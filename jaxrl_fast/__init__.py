@@ -40,6 +40,9 @@ _NAMES = {
     "TD3": "algorithms.td3",
     "TQC": "algorithms.tqc",
     "CrossQ": "algorithms.crossq",
+    "APG": "algorithms.apg",
+    "ARS": "algorithms.ars",
+    "OpenES": "algorithms.es",
     "Algorithm": "algorithms.base",
     "register_algorithm": "algorithms",
     "list_algorithms": "algorithms",
@@ -75,10 +78,13 @@ _PACKAGES = ("envs", "memory", "networks", "testing")  # `jf.envs.TimeLimit` aft
 if TYPE_CHECKING:
     from jaxrl_fast import envs, memory, networks, testing
     from jaxrl_fast.algorithms import list_algorithms, register_algorithm
+    from jaxrl_fast.algorithms.apg import APG
+    from jaxrl_fast.algorithms.ars import ARS
     from jaxrl_fast.algorithms.base import Algorithm
     from jaxrl_fast.algorithms.c51 import C51
     from jaxrl_fast.algorithms.crossq import CrossQ
     from jaxrl_fast.algorithms.dqn import DQN
+    from jaxrl_fast.algorithms.es import OpenES
     from jaxrl_fast.algorithms.iqn import IQN
     from jaxrl_fast.algorithms.ppo import PPO
     from jaxrl_fast.algorithms.pqn import PQN

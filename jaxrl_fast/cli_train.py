@@ -175,7 +175,9 @@ def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfi
         env = registry.make(plan.environment, **plan.env | picked["env"])
     names = {f.name for f in dataclasses.fields(RunConfig)}
     config = RunConfig(**plan.run | {k: v for k, v in given.items() if k in names})
-    plan_grid(algo.bind(env.spec), config)
+    bound = algo.bind(env.spec)
+    bound.check_env(env)
+    plan_grid(bound, config)
     return algo, env, config
 
 

@@ -66,6 +66,7 @@ def collect(env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, c
         )  # fmt: skip
         return Actor(state, obs, carry), row
 
+    step = jax.checkpoint(step) if algo.rematerialize else step
     if stepped[0].shape[0] == 1:  # a loop of one step is only overhead
         end, row = step(actor, [x[0] for x in stepped])
         steps = jax.tree.map(lambda x: x[None], row)

@@ -45,6 +45,7 @@ class Draws(NamedTuple):
     """Everything random of one iteration."""
 
     rollout: rollout.Noise
+    start: Any  # the key of new episodes in every environment, () where the old ones go on
     plan: Any  # [updates]
     keys: jax.Array  # [updates]
 
@@ -74,9 +75,10 @@ def _collect(run: Run, agent: Any, actor: rollout.Actor, key: jax.Array, mode: s
 def draw(run: Run, root: jax.Array, t: jax.Array) -> Draws:
     """Depends on (root, t) alone: not on the chunk, the log interval or the number of members."""
     env, algo = run.env, run.algo
-    keys = random.keys_at(root, t, 4)
+    keys = random.keys_at(root, t, 5 if algo.fresh_start else 4)
     return Draws(
         rollout.draw(env, algo, keys[:2], algo.num_steps, algo.num_envs, t),
+        keys[4] if algo.fresh_start else (),
         algo.memory().plan(keys[2], algo.updates, t + 1, _clock(run, t)),
         random.split(keys[3], algo.updates),
     )
@@ -89,13 +91,25 @@ def _clock(run: Run, t: jax.Array, i: jax.Array | int = 0) -> Clock:
 
 
 def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool) -> tuple[RunState, Metrics]:
-    """collect -> prepare -> memory.add -> updates x (fetch -> update -> feedback) -> finish."""
+    """collect -> prepare -> memory.add -> updates x (fetch -> update -> feedback) -> finish.
+
+    An algorithm that improves its agent by whole rollouts calls `collect` itself, and there are no updates.
+    """
     env, algo = run.env, run.algo
-    memory, agent = algo.memory(), state.agent
-    actor = rollout.Actor(state.env, state.obs, state.carry)
-    mode = "sample" if learn else "random"
-    actor, trajectory = rollout.collect(env, algo, agent, actor, draws.rollout, _clock(run, t), mode)
-    episodes, metrics = rollout.episode_statistics(state.episodes, trajectory.steps.reward, trajectory.steps.done)
+    memory, agent, episodes = algo.memory(), state.agent, state.episodes
+    start = rollout.Actor(state.env, state.obs, state.carry)
+    if algo.fresh_start:
+        start, episodes = rollout.init(env, algo, draws.start, algo.num_envs), jax.tree.map(jnp.zeros_like, episodes)
+    clock, mode = _clock(run, t), "sample" if learn else "random"
+
+    def play(agent):
+        return rollout.collect(env, algo, agent, start, draws.rollout, clock, mode)
+
+    if learn and algo.improves:
+        agent, updated, (actor, trajectory) = algo.improve(agent, play, draws.keys[0], clock)
+    else:
+        (actor, trajectory), updated = play(agent), {}
+    episodes, metrics = rollout.episode_statistics(episodes, trajectory.steps.reward, trajectory.steps.done)
     rows = algo.prepare(agent, trajectory)
     mem = memory.add(state.memory, rows, t)
 
@@ -106,14 +120,14 @@ def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool
         agent, metrics, priority = algo.update(agent, batch, key, _clock(run, t, i))
         return (agent, memory.feedback(mem, handle, priority)), metrics
 
-    if learn:
+    if learn and not algo.improves:
         xs = ((draws.plan, draws.keys), jnp.arange(algo.updates, dtype=jnp.int32))
         if algo.updates == 1:
             (agent, mem), updated = one((agent, mem), tree.take(xs, 0))
         else:
             (agent, mem), updated = scan_sum(one, (agent, mem), xs)
-        metrics = metrics | updated
     agent = algo.finish(agent, rows)  # of warm-up too: the first batches are drawn from it
+    metrics = metrics | updated
     state = RunState(agent, actor.env, actor.obs, actor.carry, memory.retain(mem), episodes, state.key)
     return state, metrics
 
@@ -181,6 +195,7 @@ def make_train(algo: Algorithm, env: Env, total_steps: int = 500_000, log_every:
     """
     runtime.enable_compile_cache()  # for whoever compiles the function; a folder that was chosen stays, and so does "off"
     algo = algo.bind(env.spec)
+    algo.check_env(env)
     grid = plan_grid(algo, RunConfig(total_steps=total_steps, log_every=log_every, eval_every=eval_every or 0))
     run = tree.as_float32(Run(env, algo, float(grid.horizon)))
 

@@ -153,7 +153,9 @@ class MemoryPlan:
         return None
 
     def _value(self, name: str) -> Any:
-        return getattr(self.config, name) if name in ("seeds", "eval_episodes") else getattr(self.run.algo, name, None)
+        if name in ("seeds", "eval_episodes"):
+            return getattr(self.config, name)
+        return getattr(self.run.algo, name) if name in {f.name for f in dataclasses.fields(self.run.algo)} else None
 
     def _guess(self, name: str, value: int) -> MemoryPlan:
         if name == "seeds":
@@ -278,6 +280,7 @@ def plan(algo: Algorithm, env: Env, total_steps: int = 500_000, **settings: Any)
     config = run_config(total_steps, settings)
     spread(config.seeds, config.population)  # the devices that `train` would have
     algo = algo.bind(env.spec)
+    algo.check_env(env)
     grid = plan_grid(algo, config)
     run = tree.as_float32(Run(env, algo, float(grid.horizon)))
     return memory_plan(run, plan_population(config.seeds, config.population), config)

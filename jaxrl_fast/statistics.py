@@ -21,18 +21,22 @@ class Moments(NamedTuple):
         zeros = jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), jnp.float32), example)
         return cls(jnp.float32(0.0), zeros, zeros)
 
-    def update(self, batch: Any) -> Moments:
-        """Merge a batch whose leaves are [*batch, *feature]; all leading axes are batch axes."""
+    def update(self, batch: Any, use: jax.Array | None = None) -> Moments:
+        """Merge a batch whose leaves are [*batch, *feature]; all leading axes are batch axes.
+
+        use: bool [*batch], the rows that count; None: all of them.
+        """
         first_batch, first_mean = jax.tree.leaves(batch)[0], jax.tree.leaves(self.mean)[0]
         axes = tuple(range(first_batch.ndim - first_mean.ndim))
-        n = jnp.float32(first_batch.size / max(first_mean.size, 1))
+        n = jnp.float32(first_batch.size / max(first_mean.size, 1)) if use is None else jnp.sum(use, dtype=jnp.float32)
         total = self.count + n
+        among = lambda x: None if use is None else use.reshape(use.shape + (1,) * (x.ndim - use.ndim))
 
         def one(mean, m2, x):
             x = x.astype(jnp.float32)
-            new_mean = jnp.mean(x, axes)
+            new_mean = jnp.mean(x, axes, where=among(x))
             delta = new_mean - mean
-            m2 = m2 + jnp.sum(jnp.square(x - new_mean), axes) + delta**2 * self.count * n / total
+            m2 = m2 + jnp.sum(jnp.square(x - new_mean), axes, where=among(x)) + delta**2 * self.count * n / total
             return mean + delta * n / total, m2
 
         pairs = jax.tree.map(one, self.mean, self.m2, batch)

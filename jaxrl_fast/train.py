@@ -56,7 +56,9 @@ def train(
     if config.horizon is None:
         config = dataclasses.replace(config, horizon=config.total_steps)
     spread(config.seeds, config.population)
-    plan_grid(algo.bind(env.spec), config)  # refuse before anything is written
+    bound = algo.bind(env.spec)
+    bound.check_env(env)
+    plan_grid(bound, config)  # refuse before anything is written
     create = None
     if out is not None:
         check_free(Path(out))

@@ -18,6 +18,9 @@ _REGISTRY: dict[str, str | type] = {
     "td3": "jaxrl_fast.algorithms.td3:TD3",
     "tqc": "jaxrl_fast.algorithms.tqc:TQC",
     "crossq": "jaxrl_fast.algorithms.crossq:CrossQ",
+    "apg": "jaxrl_fast.algorithms.apg:APG",
+    "ars": "jaxrl_fast.algorithms.ars:ARS",
+    "es": "jaxrl_fast.algorithms.es:OpenES",
 }
 
 

@@ -10,21 +10,33 @@
     update(agent, batch, key, clock)            -> (agent, metrics, priority)  one optimizer step
     finish(agent, rows)                         -> agent                       once an iteration, after its updates
 
+An algorithm that looks at whole rollouts as functions of the agent (a gradient through the environment, returns of many
+candidates) has, in place of memory and update,
+
+    improve(agent, rollout, key, clock)         -> (agent, metrics, (actor, trajectory))
+
+where `rollout(agent) -> (actor, trajectory)` is `collect` from where the environments stand, with noise that was drawn
+already: the same for every agent it is called with, and differentiable. What it returns last is the rollout that counts:
+the environments go on from its actor, and episodes, `prepare` and `finish` see its trajectory.
+
 `bind(spec)` ties the settings to an environment's spaces (checked there) before any of these is called; inside them
-`self.spec` is set. Rollout, loop, logging and checkpoints stand elsewhere, once.
+`self.spec` is set. `check_env(env)` then refuses an environment for what its spec does not tell, before anything is
+compiled. Rollout, loop, logging and checkpoints stand elsewhere, once.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
 
 from jaxrl_fast import tree
+from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.fields import check_settings
-from jaxrl_fast.memory import Memory
+from jaxrl_fast.memory import Memory, NoMemory
 from jaxrl_fast.spaces import Dict, Discrete, Space
 from jaxrl_fast.types import Clock, EnvSpec, Mean, PyTree, Trajectory
 
@@ -35,6 +47,8 @@ class Algorithm:
 
     name: ClassVar[str] = "algorithm"
     action_spaces: ClassVar[tuple[type, ...]] = ()  # what `bind` accepts
+    fresh_start: ClassVar[bool] = False  # every rollout begins with new episodes in all environments
+    rematerialize: ClassVar[bool] = False  # a gradient through a rollout computes each step again, it keeps its carry
 
     spec: EnvSpec | None = dataclasses.field(default=None, kw_only=True, repr=False, metadata={"static": True})
 
@@ -45,12 +59,19 @@ class Algorithm:
     @property
     def updates(self) -> int:
         """Optimizer steps an iteration."""
+        if self.improves:
+            return 1
         raise NotImplementedError
 
     @property
     def warmup_steps(self) -> int:
         """Environment steps of random actions before the first update."""
         return 0
+
+    @property
+    def improves(self) -> bool:
+        """Whether `improve` takes the place of memory and update."""
+        return type(self).improve is not Algorithm.improve
 
     @property
     def steps_per_iteration(self) -> int:
@@ -72,6 +93,9 @@ class Algorithm:
         getattr(bound, "torso", None)  # refuses a network that does not fit
         return bound
 
+    def check_env(self, env: Env) -> None:
+        """For what a spec does not tell; `self` is bound to it. Raises ConfigError."""
+
     def init_carry(self, num_envs: int) -> PyTree:
         return ()
 
@@ -89,9 +113,18 @@ class Algorithm:
         raise NotImplementedError
 
     def memory(self) -> Memory:
+        if self.improves:
+            return NoMemory()
         raise NotImplementedError
 
     def prepare(self, agent: PyTree, trajectory: Trajectory) -> PyTree:
+        if self.improves:
+            return ()
+        raise NotImplementedError
+
+    def improve(
+        self, agent: PyTree, rollout: Callable[[PyTree], tuple[PyTree, Trajectory]], key: jax.Array, clock: Clock
+    ) -> tuple[PyTree, dict[str, Mean], tuple[PyTree, Trajectory]]:
         raise NotImplementedError
 
     def update(self, agent: PyTree, batch: Any, key: jax.Array, clock: Clock) -> tuple[PyTree, dict[str, Mean], Any]:

@@ -1,6 +1,6 @@
 """Memories: what experience is kept, and how batches are drawn from it."""
 
-from jaxrl_fast.memory.api import Memory
+from jaxrl_fast.memory.api import Memory, NoMemory
 from jaxrl_fast.memory.dataset import episodes_to_rows, transitions_to_rows
 from jaxrl_fast.memory.files import load_memory, save_memory
 from jaxrl_fast.memory.filled import Filled, fill, hold, rows_of
@@ -13,7 +13,7 @@ from jaxrl_fast.memory.transitions import Transition, TransitionMemory
 from jaxrl_fast.memory.uniform import UniformMemory
 
 __all__ = [
-    "Filled", "Memory", "MixedMemory", "PrioritizedMemory", "PrioritizedSequenceMemory", "Recurrent", "Ring",
+    "Filled", "Memory", "MixedMemory", "NoMemory", "PrioritizedMemory", "PrioritizedSequenceMemory", "Recurrent", "Ring",
     "RolloutMemory", "Row", "SequenceMemory", "StartFrom", "Transition", "TransitionMemory", "UniformMemory",
     "episodes_to_rows", "fill", "hold", "load_memory", "mix", "rows_of", "save_memory", "transitions_to_rows",
 ]  # fmt: skip

@@ -43,3 +43,19 @@ class Memory:
 
     def watch(self, mem: PyTree) -> PyTree:
         return ()
+
+
+class NoMemory(Memory):
+    """Of an algorithm that learns from a whole rollout at once: nothing is kept."""
+
+    def init(self, rows):
+        return ()
+
+    def add(self, mem, rows, w):
+        return ()
+
+    def plan(self, key, n, w, clock):
+        return ()
+
+    def fetch(self, mem, x):
+        return (), ()

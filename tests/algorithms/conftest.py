@@ -22,7 +22,7 @@ def learn():
         env = jf.make(name, **settings)
         train = jf.make_train(algo, env, total_steps=steps, log_every=steps)
         state, metrics = quick(lambda key: train(key), jax.random.key(0))
-        known = env.known_values(float(algo.discount)) if hasattr(env, "known_values") else None
+        known = env.known_values(float(getattr(algo, "discount", 1.0))) if hasattr(env, "known_values") else None
         return algo.bind(env.spec), jax.tree.map(np.asarray, state.agent), known, metrics
 
     return run

@@ -121,6 +121,23 @@ def no_playground(monkeypatch):
     monkeypatch.setattr(playground_adapter, "installed", lambda: False)
 
 
+def thresholds(monkeypatch):
+    """An environment whose reward depends on the action by a threshold alone."""
+    from jaxrl_fast.envs import registry
+    from jaxrl_fast.envs.probes_spaces import Continuous
+
+    class Thresholds(Continuous):
+        @property
+        def spec(self):
+            return dataclasses.replace(super().spec, name="test/thresholds")
+
+        def _reward(self, obs, action):
+            return action[:, 0] > obs[:, 0]
+
+    monkeypatch.setattr(registry, "_USER", dict(registry._USER))
+    jf.register("test/thresholds", Thresholds)
+
+
 TABLE = [
     # names
     row("unknown command", "trian ppo CartPole-v1", "command = 'trian'", "train, plan, eval, plot, list", "mean 'train'"),
@@ -144,6 +161,12 @@ TABLE = [
     row("continuous actions for dqn", "train dqn Pendulum-v1", "environment = 'Pendulum-v1'", "dqn needs Discrete"),
     *(row(f"continuous actions for {name}", f"train {name} Pendulum-v1", f"{name} needs Discrete")
       for name in ("c51", "qr_dqn", "iqn", "rainbow", "pqn")),
+    row("discrete actions for apg", "train apg CartPole-v1", "environment = 'CartPole-v1'", "apg needs Box actions"),
+    row("more than all directions", "train ars CartPole-v1 --algo.top-directions 17", "top_directions = 17", "directions = 16"),
+    row("no noise", "train es CartPole-v1 --algo.noise-std 0", "noise_std = 0", "(0, "),
+    row("environments of candidates", "train es CartPole-v1 --algo.num-envs 8", "'--algo.num-envs'", "--help"),
+    row("no gradient for apg", "train apg test/thresholds", "environment = 'test/thresholds'", "smoothly on the action",
+        patch=thresholds),
     row("unknown environment of brax", "train ppo brax/antt", "environment = 'brax/antt'", "did you mean 'brax/ant'"),
     row("brax that is broken upstream", "train ppo brax/swimmer", "environment = 'brax/swimmer'", "is broken in brax"),
     row("unknown backend", "train ppo brax/ant --env.backend sprin", "env.backend = 'sprin'", "did you mean 'spring'"),

@@ -16,6 +16,7 @@ import numpy as np
 
 import jaxrl_fast as jf
 from jaxrl_fast import jsonl, random
+from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.rundir import RunDir
 
 HERE = Path(__file__).parent
@@ -26,6 +27,8 @@ SETTINGS = {
     "rainbow": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,),
                     num_atoms=11, v_min=0.0, v_max=30.0, target_period=3),
     "pqn": dict(num_envs=4, num_steps=8, num_epochs=2, num_minibatches=2, hidden=(8,)),
+    "apg": dict(num_envs=4, num_steps=8, hidden=(8,), normalize_observations=True),
+    "es": dict(directions=2, num_steps=16, hidden=(8,), normalize_observations=True),
 }  # fmt: skip
 TOTAL, HALF = 1280, 640  # the replay of 256 wraps around several times
 RUN = dict(log_every=64, eval_every=320, eval_episodes=4)
@@ -33,19 +36,21 @@ WALL = ("wall_seconds", "steps_per_second")
 
 
 def algorithm(name: str, **settings: Any) -> jf.Algorithm:
-    return {"ppo": jf.PPO, "dqn": jf.DQN, "rainbow": jf.Rainbow, "pqn": jf.PQN}[name](**SETTINGS[name] | settings)
+    return algorithm_class(name)(**SETTINGS[name] | settings)
 
 
-def environment() -> jf.Env:
-    return jf.make("CartPole-v1", max_steps_in_episode=30)
+def environment(name: str = "ppo") -> jf.Env:
+    """The one that every algorithm here plays, but for those that need another."""
+    return jf.make("Pendulum-v1" if name == "apg" else "CartPole-v1", max_steps_in_episode=30)
 
 
 def train(algo: str | jf.Algorithm, out: Any = None, env: jf.Env | None = None, **settings: Any):
     """A tiny run; without pictures, which other tests draw."""
     algo = algorithm(algo) if isinstance(algo, str) else algo
+    env = env or environment(algo.name)
     with mock.patch.object(RunDir, "draw", lambda self, session: None):
         settings = dict(total_steps=TOTAL, tensorboard=False) | RUN | settings
-        return jf.train(algo, env or environment(), out=out, **settings)
+        return jf.train(algo, env, out=out, **settings)
 
 
 def resume(path: Any, *args: Any, **settings: Any):

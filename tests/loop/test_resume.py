@@ -32,7 +32,7 @@ def half(tmp_path_factory):
     return get
 
 
-@pytest.mark.parametrize("name", ["ppo", "dqn", "rainbow", "pqn"])
+@pytest.mark.parametrize("name", ["ppo", "dqn", "rainbow", "pqn", "apg", "es"])
 def test_two_halves_are_the_whole(name, half, unbroken, tmp_path):
     whole, whole_dir = unbroken(name)
     run = half(name, tmp_path / "run")
@@ -44,7 +44,7 @@ def test_two_halves_are_the_whole(name, half, unbroken, tmp_path):
     assert tools.logged(run) == tools.logged(whole_dir)
     assert [r.env_steps for r in session.history] == [r["env_steps"] for r in tools.logged(run)]
     np.testing.assert_array_equal(session.eval_return, whole.eval_return)
-    if name in ("ppo", "pqn"):  # the others' first half ended with one evaluation more, maybe the best
+    if name not in ("dqn", "rainbow"):  # the others' first half ended with one evaluation more, maybe the best
         assert (session.best_rows, session.best_score) == (whole.best_rows, whole.best_score)
     assert (session.env_steps, session.grid) == (whole.env_steps, whole.grid)
 

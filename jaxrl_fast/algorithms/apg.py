@@ -1,0 +1,83 @@
+"""Analytic policy gradient: up the gradient of the reward through the environment's own physics (Freeman et al. 2021)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import distributions, optim, tree
+from jaxrl_fast.algorithms.policy_search import PolicySearch
+from jaxrl_fast.envs.gradient import check_differentiable
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.fields import setting
+from jaxrl_fast.spaces import Box
+from jaxrl_fast.types import Mean
+
+
+class Agent(NamedTuple):
+    params: Any  # {"torso", "head", "log_std" where stochastic}
+    opt_state: Any
+    moments: Any  # running observation statistics, () without normalisation
+
+
+@tree.settings
+class APG(PolicySearch):
+    """The gradient of the mean reward of a short rollout, by backpropagation through time; environments that have one."""
+
+    name: ClassVar[str] = "apg"
+    action_spaces: ClassVar[tuple[type, ...]] = (Box,)
+
+    num_envs: int = setting(16, "environments stepped together")
+    num_steps: int = setting(32, "steps of each through which the gradient flows")
+    learning_rate: float = setting(3e-3, "Adam's step size", low=0)
+    anneal_learning_rate: bool = setting(True, "linearly to zero over the horizon")
+    max_grad_norm: float = setting(1.0, "global norm at which gradients are clipped", low=0, open_low=True)
+    adam_epsilon: float = setting(1e-8, "Adam's epsilon", low=0, open_low=True)
+    stochastic: bool = setting(True, "a tanh Gaussian policy; False: no noise in training either")
+    initial_log_std: float = setting(-1.0, "of the Gaussian, before the tanh")
+    rematerialize: bool = setting(False, "compute each step again in the backward pass: less memory, more time")
+
+    def bind(self, spec):
+        if isinstance(spec.action, Box) and not spec.action.bounded:
+            raise ConfigError("environment", spec.name, f"{self.name} needs bounded actions, this has {spec.action}")
+        return super().bind(spec)
+
+    def check_env(self, env):
+        check_differentiable(env)
+
+    @property
+    def optimizer(self):
+        return optim.adam(self.max_grad_norm, self.adam_epsilon)
+
+    def init(self, key: jax.Array) -> Agent:
+        params, moments = self.init_policy(key)
+        if self.stochastic:
+            params["log_std"] = jnp.full((math.prod(self.spec.action.shape),), self.initial_log_std, jnp.float32)
+        return Agent(params, self.optimizer.init(params), moments)
+
+    def act(self, agent, carry, obs, noise, clock, mode):
+        space = self.spec.action
+        if mode == "random":
+            return carry, distributions.random_action(noise, space), ()
+        out = self.outputs(agent.params, self.view(agent.moments, obs))
+        if mode == "sample" and self.stochastic:
+            out = out + jnp.exp(agent.params["log_std"]) * noise
+        return carry, space.from_unit(jnp.tanh(out)), ()
+
+    def improve(self, agent, rollout, key, clock):
+        """The gradient ends where the rollout began, and at an episode's end: a fresh state depends on no parameter."""
+
+        def loss_fn(params):
+            actor, trajectory = rollout(agent._replace(params=params))
+            return -jnp.mean(trajectory.steps.reward), (actor, trajectory)
+
+        (loss, played), grads = jax.value_and_grad(loss_fn, has_aux=True)(agent.params)
+        rate = self.learning_rate * (1.0 - clock.progress) if self.anneal_learning_rate else self.learning_rate
+        params, opt_state = optim.apply(self.optimizer, rate, agent.params, grads, agent.opt_state)
+        metrics = {"policy_loss": loss, "grad_norm": optim.global_norm(grads)}
+        if self.stochastic:
+            metrics["policy_std"] = jnp.mean(jnp.exp(agent.params["log_std"]))
+        return Agent(params, opt_state, agent.moments), {k: Mean.of(v) for k, v in metrics.items()}, played

@@ -1,0 +1,50 @@
+"""Augmented random search (Mania, Guy & Recht 2018): finite differences along random directions, on a linear policy."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import distributions, tree
+from jaxrl_fast.algorithms.evolution import Evolution
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.fields import setting
+from jaxrl_fast.networks import Dense
+
+
+@tree.settings
+class ARS(Evolution):
+    """V2-t of the paper; V1: no normalisation of observations, not -t: all directions count."""
+
+    name: ClassVar[str] = "ars"
+
+    directions: int = setting(16, "directions that are tried in an iteration, each of them forward and backward")
+    top_directions: int = setting(0, "the best of them, which alone count; 0: all", low=0)
+    learning_rate: float = setting(0.02, "step size alpha", low=0)
+    anneal_learning_rate: bool = setting(False, "linearly to zero over the horizon")
+    scale_by_return_std: bool = setting(True, "divide the step by the standard deviation of the returns that count")
+    normalize_observations: bool = setting(True, "by running mean and variance (V2)")
+    hidden: tuple[int, ...] = setting((), "widths of the torso's dense layers; none: a linear policy")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.top_directions > self.directions:
+            raise ConfigError("top_directions", self.top_directions, f"at most directions = {self.directions}")
+
+    @property
+    def head(self) -> Dense:
+        return Dense(distributions.num_outputs(self.spec.action), 0.0)
+
+    def gradient(self, ret, noise):
+        """Algorithm 2, lines 6 and 7: directions by their better return, 1 / (b sigma_R) sum (r+ - r-) delta."""
+        count = self.top_directions or self.directions
+        best = jax.lax.top_k(jnp.max(ret, axis=0), count)[1]
+        forward, backward = ret[:, best]
+        spread = jnp.std(ret[:, best]) + 1e-8 if self.scale_by_return_std else 1.0
+        return (forward - backward) @ noise[best] / (count * spread)
+
+    def ascend(self, agent, gradient, clock):
+        rate = self.learning_rate * (1.0 - clock.progress) if self.anneal_learning_rate else self.learning_rate
+        return jax.tree.map(lambda p, g: p + rate * g, agent.params, gradient), ()

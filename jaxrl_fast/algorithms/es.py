@@ -1,0 +1,47 @@
+"""OpenAI's evolution strategy (Salimans et al. 2017): antithetic Gaussian noise, ranks in place of returns, Adam."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import optim, tree
+from jaxrl_fast.algorithms.evolution import Evolution
+from jaxrl_fast.fields import setting
+
+
+@tree.settings
+class OpenES(Evolution):
+    """The gradient of the return smoothed by Gaussian noise, estimated from the ranks of the candidates' returns."""
+
+    name: ClassVar[str] = "es"
+
+    learning_rate: float = setting(0.01, "Adam's step size", low=0)
+    anneal_learning_rate: bool = setting(False, "linearly to zero over the horizon")
+    weight_decay: float = setting(0.005, "times the parameters, taken off the gradient", low=0)
+
+    @property
+    def optimizer(self):
+        return optim.adam()
+
+    def init_optimizer(self, params):
+        return self.optimizer.init(params)
+
+    def gradient(self, ret, noise):
+        """1 / (n sigma) sum F e over n = 2 directions candidates (algorithm 2), F their centred ranks."""
+        forward, backward = centred_ranks(ret.reshape(-1)).reshape(ret.shape)
+        return (forward - backward) @ noise / (ret.size * self.noise_std)
+
+    def ascend(self, agent, gradient, clock):
+        rate = self.learning_rate * (1.0 - clock.progress) if self.anneal_learning_rate else self.learning_rate
+        descent = jax.tree.map(lambda p, g: self.weight_decay * p - g, agent.params, gradient)
+        return optim.apply(self.optimizer, rate, agent.params, descent, agent.opt_state)
+
+
+def centred_ranks(x: jax.Array) -> jax.Array:
+    """[n] -> ranks evenly in [-0.5, 0.5], equal values sharing the mean of theirs: where all are equal, none pulls."""
+    below = jnp.sum(x[:, None] > x, axis=1)
+    equal = jnp.sum(x[:, None] == x, axis=1)
+    return (below + 0.5 * (equal - 1)) / (x.size - 1) - 0.5
