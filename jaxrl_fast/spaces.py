@@ -82,7 +82,8 @@ class Box:
         """[-1, 1]^d [..., prod(shape)] -> values between the bounds [..., *shape], linearly; needs both bounds."""
         low, high = self.bounds()
         unit = unit.reshape(unit.shape[:-1] + self.shape)
-        return (low + 0.5 * (high - low) * (unit + 1.0)).astype(self.dtype)
+        value = low + 0.5 * (high - low) * (unit + 1.0)
+        return jnp.clip(value, low, high).astype(self.dtype)  # rounding may have left the bounds
 
     def to_unit(self, value: jax.Array) -> jax.Array:
         """The inverse of `from_unit`."""
