@@ -87,6 +87,27 @@ PRESETS: dict[tuple[str, str], Preset] = {
              epsilon_end=0.05, epsilon_fraction=0.2),
         dict(total_steps=500_000),
     ),  # fmt: skip
+    ("apg", "Pendulum-v1"): Preset(
+        "apg/Pendulum-v1", dict(num_envs=16, num_steps=64, learning_rate=1e-2), dict(total_steps=1_000_000)
+    ),
+    ("ars", "CartPole-v1"): Preset("ars/CartPole-v1", {}, dict(total_steps=500_000)),
+    ("ars", "Pendulum-v1"): Preset(
+        "ars/Pendulum-v1",
+        dict(hidden=(16,), episodes_per_candidate=4, learning_rate=0.4, anneal_learning_rate=True, noise_std=0.1,
+             normalize_observations=False),
+        dict(total_steps=15_000_000),
+    ),  # fmt: skip
+    ("es", "CartPole-v1"): Preset(
+        "es/CartPole-v1",
+        dict(hidden=(), directions=16, learning_rate=0.05, noise_std=0.1, normalize_observations=True),
+        dict(total_steps=500_000),
+    ),
+    ("es", "Pendulum-v1"): Preset(
+        "es/Pendulum-v1",
+        dict(hidden=(16,), episodes_per_candidate=8, learning_rate=0.1, anneal_learning_rate=True, noise_std=0.1,
+             weight_decay=0.03),
+        dict(total_steps=15_000_000),
+    ),  # fmt: skip
     ("ppo", "Breakout-MinAtar"): Preset(
         "ppo/Breakout-MinAtar",
         _PPO_MINATAR | dict(hidden=(256, 128), shared_torso=True, gae_lambda=0.8, entropy_coefficient=0.03),

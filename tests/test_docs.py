@@ -29,6 +29,9 @@ SMALL = {
     "docs/algorithms/iqn.md": {"500_000": "2_048"},
     "docs/algorithms/rainbow.md": {"500_000": "2_048"},
     "docs/algorithms/pqn.md": {"500_000": "2_048"},
+    "docs/algorithms/apg.md": {"500_000": "2_048", "num_steps=64": "num_steps=8"},
+    "docs/algorithms/ars.md": {"500_000": "8_000", "directions=16": "directions=2"},
+    "docs/algorithms/es.md": {"500_000": "8_000", "directions=32": "directions=2"},
     "docs/offline.md": {"num_envs=8": "num_envs=8, learning_starts=64, buffer_size=4_096, hidden=(8,)",
                         "50_000": "512", "20_000": "64", "(0.5, 0.0)": "(0.5,)"},
 }

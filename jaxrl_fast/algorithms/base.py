@@ -17,7 +17,7 @@ candidates) has, in place of memory and update,
 
 where `rollout(agent) -> (actor, trajectory)` is `collect` from where the environments stand, with noise that was drawn
 already: the same for every agent it is called with, and differentiable. What it returns last is the rollout that counts:
-the environments go on from its actor, and episodes, `prepare` and `finish` see its trajectory.
+the environments go on from its actor, and episodes, `prepare` and `finish` see its trajectory; nothing is stored.
 
 `bind(spec)` ties the settings to an environment's spaces (checked there) before any of these is called; inside them
 `self.spec` is set. `check_env(env)` then refuses an environment for what its spec does not tell, before anything is
