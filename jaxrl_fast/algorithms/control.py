@@ -114,7 +114,8 @@ class ActorCritics(Replay, Normalizing):
         """[-1, 1]^d [b, d] -> the environment's action [b, *shape]."""
         low, high = self.spec.action.bounds()
         action = action.reshape(action.shape[:-1] + self.spec.action.shape)
-        return (low + 0.5 * (high - low) * (action + 1.0)).astype(self.spec.action.dtype)
+        scaled = low + 0.5 * (high - low) * (action + 1.0)
+        return jnp.clip(scaled, low, high).astype(self.spec.action.dtype)  # rounding may have left the bounds
 
     def from_bounds(self, action: jax.Array) -> jax.Array:
         low, high = self.spec.action.bounds()

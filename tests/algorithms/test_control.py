@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import random
+from jaxrl_fast import distributions, random
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.spaces import Box, Dict, Discrete
 from jaxrl_fast.statistics import Moments
@@ -321,9 +321,10 @@ def test_actions_go_to_the_environments_bounds_and_back(space, rng):
     low, high = space.bounds()
     there = np.asarray(algo.to_bounds(jnp.asarray(action)))
     assert there.shape == (200, *space.shape) and there.dtype == np.float32
-    np.testing.assert_allclose(there[0], low, rtol=1e-6)
-    np.testing.assert_allclose(there[1], high, rtol=1e-6)
-    assert (there >= low).all() and (there <= high).all()
+    np.testing.assert_allclose(there[:2], [low, high], atol=1e-6)
+    assert (there >= low).all() and (there <= high).all()  # of float32, to the last bit
+    drawn = np.asarray(distributions.random_action(jnp.linspace(-9, 9, 50)[:, None] * jnp.ones(size), space))
+    assert (drawn >= low).all() and (drawn <= high).all()
     np.testing.assert_allclose(algo.from_bounds(there), action, atol=2e-6)
 
 
@@ -394,7 +395,7 @@ def test_statistics_are_the_agents_and_follow_every_row_once():
     state, metrics = jax.jit(train).lower(key).compile(QUICK)(key)
     np.testing.assert_array_equal(metrics["env_steps"], [24, 32, 40, 48])
     np.testing.assert_array_equal(metrics["seen"], [16, 24, 32, 40])  # without the rows just collected
-    assert np.isfinite(metrics["eval_return"][[1, 3]]).all() or np.isfinite(metrics["eval_return"]).any()
+    assert np.isfinite(metrics["eval_return"]).any()  # whose steps are in no statistics
     moments, rows = state.agent.moments, np.asarray(state.memory.obs)[:12].reshape(48, 2)
     assert moments.count == 48 and not np.asarray(state.memory.obs)[12:].any()
     np.testing.assert_allclose(moments.mean, rows.mean(0), rtol=1e-4)
@@ -475,7 +476,7 @@ def test_a_users_torso_stands_in_the_actor_and_in_each_critic(cls):
     metrics = jax.eval_shape(
         jf.make_train(cls(**TINY, network=Flatten(), learning_starts=16), Wanders(), 64, log_every=32), jax.random.key(0)
     )[1]
-    assert metrics["critic_loss"].shape == (1,)
+    assert metrics["critic_loss"].shape == metrics["env_steps"].shape
 
 
 @pytest.mark.parametrize("cls", [jf.SAC, jf.CrossQ])
