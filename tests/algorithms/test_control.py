@@ -332,11 +332,10 @@ def test_actions_go_to_the_environments_bounds_and_back(space, rng):
 def test_every_mode_acts_within_the_bounds(cls, rng, clock):
     """Greedy is the tanh of the mean, sampling adds noise, in [-1, 1] for TD3 and before the tanh for SAC."""
     noisy = {"exploration_noise": 0.7} if cls is jf.TD3 else {"log_std_min": -0.5}
-    algo = cls(**TINY, **noisy).bind(SPEC)
-    params = made_up(algo, rng).params["actor"]
-    agent = made_up(algo, rng)._replace(params={"actor": params})
+    algo = cls(**TINY, **noisy, normalize_observations=True).bind(SPEC)
+    agent = made_up(algo, rng)
     obs, noise = rng.normal(size=(300, OBS)).astype(np.float32), rng.normal(size=(300, ACTIONS)).astype(np.float32)
-    out, _ = jax.tree.map(np.asarray, network(algo, params, obs))
+    out, _ = jax.tree.map(np.asarray, network(algo, agent.params["actor"], normalise(algo, agent.moments, obs)))
     if cls is jf.TD3:
         greedy, sample = np.tanh(out), np.clip(np.tanh(out) + 0.7 * noise, -1, 1)
         assert (np.abs(sample) == 1).any()

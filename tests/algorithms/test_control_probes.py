@@ -1,4 +1,4 @@
-"""SAC, TD3, TQC and CrossQ find the known values and actions of probes with continuous actions."""
+"""SAC, TD3, TQC and CrossQ find the right actions and values of a probe with continuous actions."""
 
 from __future__ import annotations
 
@@ -8,90 +8,74 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast.envs import probes, probes_spaces
+from jaxrl_fast import random
+from jaxrl_fast.envs.probes import Known
 
 COMMON = {
-    "num_envs": 16, "updates_per_iteration": 2, "batch_size": 64, "buffer_size": 4096, "learning_starts": 512,
-    "learning_rate": 3e-3, "discount": 0.9, "hidden": (16,), "critic_hidden": (32,), "target_tau": 0.05,
+    "num_envs": 32, "updates_per_iteration": 3, "batch_size": 64, "buffer_size": 4096, "learning_starts": 512,
+    "learning_rate": 5e-3, "discount": 0.8, "hidden": (16,), "critic_hidden": (32,), "target_tau": 0.05,
 }  # fmt: skip
-CROSSQ = {"learning_rate": 2e-3, "policy_period": 1, "norm_momentum": 0.95, "norm_warmup": 200, "adam_beta": 0.5}
-HARD = {"autotune": False, "initial_temperature": 1e-3}  # so that soft values are values
-ACTING = [
-    (jf.SAC, {}),
-    (jf.TD3, {"normalize_observations": True}),
-    (jf.TD3, {"num_critics": 1, "policy_period": 1, "target_noise": 0.0, "exploration_noise": 0.3}),  # DDPG
-    (jf.TQC, {"num_quantiles": 7, "drop_quantiles": 1, "prioritized": True}),
-    (jf.CrossQ, CROSSQ),
+SURE = {"target_entropy": -3.0, "initial_temperature": 0.1}  # so that soft values are nearly values
+CASES = [
+    (jf.SAC, SURE),
+    (jf.TD3, {"n_step": 2, "prioritized": True, "normalize_observations": True,
+              "target_noise": 0.05, "exploration_noise": 0.05}),
+    (jf.TQC, SURE | {"num_quantiles": 7, "drop_quantiles": 1}),
+    (jf.CrossQ, SURE | {"learning_rate": 2e-3, "policy_period": 2, "norm_momentum": 0.95, "norm_warmup": 200}),
 ]
 
 
 @jf.settings
-class Aside(probes_spaces.Continuous):
-    """The right action is 1 + x, in bounds that are not symmetric."""
+class Aside(jf.Env):
+    """Observation (x, kind); the right action is 1 + x, in bounds that are not symmetric, and pays 1.
+
+    Kind 1 ends after a step: its value is 1. Kind 0 goes on for ever, with a new x each step, and is cut every 4: its
+    value is 1 / (1 - gamma), and less where a cut is taken for an end.
+    """
 
     @property
     def spec(self):
-        return jf.EnvSpec("test/aside", jf.Box(-1.0, 1.0, (1,)), jf.Box(-0.5, 3.0, (1,)), 1)
+        return jf.EnvSpec("test/aside", jf.Box(-1.0, 1.0, (2,)), jf.Box(-0.5, 3.0, (1,)), 4)
 
-    def _reward(self, obs, action):
-        return -jnp.square(action[:, 0] - obs[:, 0] - 1.0)
+    def draw_reset(self, key, shape):
+        keys = random.split(key)
+        kind = (random.uniform(keys[1], (*shape, 1)) < 0.5).astype(jnp.float32)
+        return jnp.concatenate([random.uniform(keys[0], (*shape, 1), -1.0, 1.0), kind], axis=-1)
+
+    def reset(self, noise):
+        return (noise, jnp.zeros(len(noise), jnp.int32)), noise
+
+    def draw_step(self, key, num_steps, num_envs, t):
+        return random.uniform(key, (num_steps, num_envs), -1.0, 1.0)
+
+    def transition(self, noise, state, action):
+        obs, time = state[0], state[1] + 1
+        reward = 1.0 - jnp.square(action[:, 0] - obs[:, 0] - 1.0)
+        ended = obs[:, 1] > 0
+        obs = jnp.stack([noise, obs[:, 1]], axis=1)
+        return (obs, time), jf.Outcome(obs, reward, ended, ~ended & (time >= 4))
 
     def known_values(self, gamma):
-        known = super().known_values(gamma)
-        return known._replace(action=known.action + 1.0)
+        x = np.tile(np.linspace(-0.9, 0.9, 5, dtype=np.float32), 2)
+        kind = np.repeat(np.float32([0, 1]), 5)
+        value = np.where(kind > 0, 1.0, 1.0 / (1.0 - gamma)).astype(np.float32)
+        return Known(np.stack([x, kind], axis=1), value, x[:, None] + 1.0)
 
 
-@jf.settings
-class Endless(probes.TruncatedOnly):
-    """`probe/truncated-only` with an action that does nothing: 1 / (1 - gamma) unless a cut is taken for an end."""
+@pytest.mark.parametrize(("cls", "settings"), CASES, ids=lambda x: getattr(x, "name", ""))
+def test_the_right_actions_and_values(compiled, clock, cls, settings):
+    env, steps = Aside(), 32_000
+    algo, known = cls(**COMMON | settings).bind(env.spec), env.known_values(COMMON["discount"])
 
-    @property
-    def spec(self):
-        return jf.EnvSpec("test/endless", jf.Box(0.0, 1.0, (1,)), jf.Box(-1.0, 1.0, (1,)), self.length)
+    def train(key):  # with what is looked at, in one program
+        state, metrics = jf.make_train(algo, env, total_steps=steps, log_every=steps)(key)
+        agent = state.agent
+        action = algo.act(agent, (), known.obs, jnp.zeros((len(known.obs), 1)), clock(), "greedy")[1]
+        best = algo.from_bounds(known.action)
+        q = algo.critic_output(agent.params["critics"], algo.view(agent.moments, known.obs), best)
+        return action, q.mean(-1), metrics
 
-
-@jf.settings
-class AtEnd(probes.RewardAtEnd):
-    """`probe/reward-at-end` likewise: the discount, and no bootstrap beyond the end."""
-
-    @property
-    def spec(self):
-        return jf.EnvSpec("test/at-end", jf.Box(0.0, 1.0, (self.length,)), jf.Box(-1.0, 1.0, (1,)), self.length)
-
-
-@pytest.fixture(scope="module")
-def trained(compiled):
-    """(algorithm, environment, steps) -> (bound algorithm, agent, known values, metrics)."""
-
-    def run(algo, env, steps):
-        train = jf.make_train(algo, env, total_steps=steps, log_every=steps)
-        state, metrics = compiled(lambda key: train(key), jax.random.key(0))
-        assert all(np.isfinite(x).all() for x in metrics.values())
-        return algo.bind(env.spec), jax.tree.map(np.asarray, state.agent), env.known_values(float(algo.discount)), metrics
-
-    return run
-
-
-@pytest.mark.parametrize(("cls", "settings"), ACTING, ids=["sac", "td3", "ddpg", "tqc", "crossq"])
-def test_the_right_action(trained, clock, cls, settings):
-    algo, agent, known, _ = trained(cls(**COMMON | settings), Aside(), 20_000)
-    noise = jnp.zeros((len(known.obs), 1))
-    action = algo.act(agent, (), known.obs, noise, clock(), "greedy")[1]
-    np.testing.assert_allclose(action, known.action, atol=0.15)
-    q = algo.critic_output(agent.params["critics"], algo.view(agent.moments, known.obs), algo.from_bounds(known.action))
-    np.testing.assert_allclose(q.mean(-1), np.tile(known.value, (algo.num_critics, 1)), atol=0.15)
-
-
-VALUES = [
-    (jf.SAC, Endless, HARD | {"n_step": 2}),
-    (jf.TD3, AtEnd, {"n_step": 3, "prioritized": True}),
-    (jf.CrossQ, Endless, CROSSQ | HARD),
-]
-
-
-@pytest.mark.parametrize(("cls", "world", "settings"), VALUES, ids=lambda x: getattr(x, "__name__", ""))
-def test_the_right_values(trained, cls, world, settings):
-    algo, agent, known, _ = trained(cls(**COMMON | settings), world(), 20_000)
-    action = jnp.zeros((len(known.obs), 1))
-    q = algo.critic_output(agent.params["critics"], algo.view(agent.moments, known.obs), action)[..., 0]
-    np.testing.assert_allclose(q, np.tile(known.value, (2, 1)), atol=0.05 * max(1.0, known.value.max()))
+    action, q, metrics = compiled(train, jax.random.key(0))
+    assert all(np.isfinite(x).all() for x in metrics.values())
+    np.testing.assert_allclose(action, known.action, atol=0.2)
+    np.testing.assert_allclose(q, np.tile(known.value, (algo.num_critics, 1)), atol=0.35)

@@ -16,6 +16,7 @@ import numpy as np
 
 import jaxrl_fast as jf
 from jaxrl_fast import jsonl, random
+from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.rundir import RunDir
 
 HERE = Path(__file__).parent
@@ -26,6 +27,8 @@ SETTINGS = {
     "rainbow": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,),
                     num_atoms=11, v_min=0.0, v_max=30.0, target_period=3),
     "pqn": dict(num_envs=4, num_steps=8, num_epochs=2, num_minibatches=2, hidden=(8,)),
+    "sac": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256, learning_starts=64,
+                hidden=(8,), critic_hidden=(8,), n_step=2, policy_period=3, normalize_observations=True),
 }  # fmt: skip
 TOTAL, HALF = 1280, 640  # the replay of 256 wraps around several times
 RUN = dict(log_every=64, eval_every=320, eval_episodes=4)
@@ -33,11 +36,13 @@ WALL = ("wall_seconds", "steps_per_second")
 
 
 def algorithm(name: str, **settings: Any) -> jf.Algorithm:
-    return {"ppo": jf.PPO, "dqn": jf.DQN, "rainbow": jf.Rainbow, "pqn": jf.PQN}[name](**SETTINGS[name] | settings)
+    return algorithm_class(name)(**SETTINGS[name] | settings)
 
 
-def environment() -> jf.Env:
-    return jf.make("CartPole-v1", max_steps_in_episode=30)
+def environment(algo: str | jf.Algorithm = "ppo") -> jf.Env:
+    """One that the algorithm can play."""
+    continuous = (algo if isinstance(algo, str) else algo.name) == "sac"
+    return jf.make("Pendulum-v1" if continuous else "CartPole-v1", max_steps_in_episode=30)
 
 
 def train(algo: str | jf.Algorithm, out: Any = None, env: jf.Env | None = None, **settings: Any):
@@ -45,7 +50,7 @@ def train(algo: str | jf.Algorithm, out: Any = None, env: jf.Env | None = None, 
     algo = algorithm(algo) if isinstance(algo, str) else algo
     with mock.patch.object(RunDir, "draw", lambda self, session: None):
         settings = dict(total_steps=TOTAL, tensorboard=False) | RUN | settings
-        return jf.train(algo, env or environment(), out=out, **settings)
+        return jf.train(algo, env or environment(algo), out=out, **settings)
 
 
 def resume(path: Any, *args: Any, **settings: Any):

@@ -57,9 +57,9 @@ def quick(fn, *args):
     return jax.jit(fn).lower(*args).compile({"xla_backend_optimization_level": 0})(*args)
 
 
-@pytest.mark.parametrize("name", ["ppo", "dqn", "rainbow"])  # rainbow: noise and a sum tree for each member
+@pytest.mark.parametrize("name", ["ppo", "dqn", "rainbow", "sac"])  # rainbow: noise and a sum tree for each member
 def test_vmap_over_keys_of_make_train(name):
-    algo, env = tools.algorithm(name), tools.environment()
+    algo, env = tools.algorithm(name), tools.environment(name)
     train = jf.make_train(algo, env, total_steps=128, log_every=64)
     keys = jax.random.split(jax.random.key(0), 4)
     state, metrics = quick(jax.vmap(train), keys)
