@@ -160,6 +160,7 @@ def random_action(noise: Any, space: Space, mask: jax.Array | None = None) -> ja
     if isinstance(space, Box):
         low, high = space.bounds()
         uniform = jax.scipy.stats.norm.cdf(noise).reshape(noise.shape[:-1] + space.shape)
-        drawn = low + (high - low) * uniform if space.bounded else noise.reshape(uniform.shape)
+        scaled = jnp.clip(low + (high - low) * uniform, low, high)  # rounding may have left the bounds
+        drawn = scaled if space.bounded else noise.reshape(uniform.shape)
         return drawn.astype(space.dtype)
     return from_outputs(space, jnp.zeros((num_outputs(space),)), mask=mask).sample(noise)

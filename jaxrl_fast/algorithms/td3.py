@@ -57,7 +57,7 @@ class TD3(ActorCritics):
         return agent, metrics | {"actor_loss": loss}, priority
 
     def target(self, agent: Agent, batch: Any, boot_obs: Any, key: jax.Array) -> jax.Array:
-        """r + gamma min Q'(s', pi'(s') + clipped noise) [b, 1] (eq. 14)."""
+        """r + gamma min Q'(s', pi'(s') + clipped noise) [b, 1] (section 5.3)."""
         action = self.policy(agent.target["actor"], boot_obs)
         noise = self.target_noise * random.normal(key, action.shape)
         noise = jnp.clip(noise, -self.target_noise_clip, self.target_noise_clip)
@@ -66,7 +66,7 @@ class TD3(ActorCritics):
         return self.reward_scale * ret[:, None] + factor[:, None] * jnp.min(z, axis=0)
 
     def update_policy(self, agent: Agent, obs: Any) -> tuple[Agent, Mean]:
-        """The actor up the first critic (eq. 15 of the paper's algorithm 1), then both targets."""
+        """The actor up the first critic, then both targets (the end of the paper's algorithm 1)."""
 
         def loss_fn(actor):
             return -jnp.mean(self.critic_output(agent.params["critics"], obs, self.policy(actor, obs))[0]), ()

@@ -21,10 +21,12 @@ import pytest
 import jaxrl_fast as jf
 from jaxrl_fast import cli
 from jaxrl_fast.envs import brax_adapter, mujoco_tools, playground_adapter
+from jaxrl_fast.envs.probes_spaces import Continuous
 from jaxrl_fast.errors import UserError
 
 TINY = "--algo.num-envs 4 --algo.num-steps 16 --algo.hidden 8 --eval-episodes 4 --no-tensorboard"
 PPO, DQN = "train ppo CartPole-v1", "train dqn CartPole-v1"
+SAC, TD3, TQC = "train sac Pendulum-v1", "train td3 Pendulum-v1", "train tqc Pendulum-v1"
 
 
 @dataclasses.dataclass
@@ -178,6 +180,10 @@ TABLE = [
     row("broken brax", "train ppo brax/ant", "environment = 'brax/'", "pip install 'brax", "gone", patch=broken_brax),
     row("extra playground", "train ppo playground/PointMass", "'playground/PointMass'",
         "pip install 'jaxrl_fast[playground]'", patch=no_playground),
+    *(row(f"discrete actions for {name}", f"train {name} CartPole-v1", "environment = 'CartPole-v1'", f"{name} needs Box")
+      for name in ("sac", "td3", "tqc", "crossq")),
+    row("stacked frames with statistics", f"{SAC} --algo.normalize-observations --env.stack 2",
+        "normalize_observations = True", "False with stacked frames"),
     row("gym", "train ppo gym:CartPole-v1", "environment = 'gym:CartPole-v1'", "gym:"),
     row("envpool", "train ppo envpool:Pong-v5", "environment = 'envpool:Pong-v5'", "envpool:"),
     row("ale", "train dqn ale:pong", "environment = 'ale:pong'", "ale:"),
@@ -209,6 +215,12 @@ TABLE = [
     row("one atom of rainbow", "train rainbow CartPole-v1 --algo.num-atoms 1", "num_atoms = 1", "from 2"),
     row("no quantiles", "train qr_dqn CartPole-v1 --algo.num-quantiles 0", "num_quantiles = 0", "from 1"),
     row("no fractions", "train iqn CartPole-v1 --algo.num-fractions 0", "num_fractions = 0", "from 1"),
+    row("all quantiles dropped", f"{TQC} --algo.drop-quantiles 25", "drop_quantiles = 25", "below num_quantiles = 25"),
+    row("negative dropped quantiles", f"{TQC} --algo.drop-quantiles -1", "drop_quantiles = -1", "from 0"),
+    row("no critics", f"{SAC} --algo.num-critics 0", "num_critics = 0", "from 1"),
+    row("no policy period", f"{SAC} --algo.policy-period 0", "policy_period = 0", "from 1"),
+    row("batch of sac above the buffer", f"{SAC} --algo.batch-size 257 --algo.buffer-size 256", "batch_size = 257",
+        "at most buffer_size = 256"),
     row("pqn minibatches do not divide", "train pqn CartPole-v1 --algo.num-minibatches 7", "num_minibatches = 7",
         "num_envs * num_steps"),
     row("no steps", f"{PPO} --total-steps 0", "total_steps = 0", "from 1"),
@@ -246,6 +258,14 @@ TABLE = [
     row("munchausen with c51", "train c51 CartPole-v1 --algo.munchausen", "munchausen = True", "False", "c51"),
     row("munchausen with rainbow", "train rainbow CartPole-v1 --algo.munchausen --algo.n-step 1", "munchausen = True"),
     row("lambda above 1", "train pqn CartPole-v1 --algo.return-lambda 1.5", "return_lambda = 1.5", "[0, 1]"),
+    row("targets that never move", f"{SAC} --algo.target-tau 0", "target_tau = 0", "(0, 1]"),
+    row("targets that overshoot", f"{SAC} --algo.target-tau 1.5", "target_tau = 1.5", "(0, 1]"),
+    row("temperature 0", f"{SAC} --algo.initial-temperature 0", "initial_temperature = 0", "(0, inf)"),
+    row("target entropy NaN", f"{SAC} --algo.target-entropy nan", "target_entropy = nan", "a finite number"),
+    row("negative exploration noise", f"{TD3} --algo.exploration-noise -0.1", "exploration_noise = -0.1", "[0, inf)"),
+    row("negative target noise", f"{TD3} --algo.target-noise -0.1", "target_noise = -0.1", "[0, inf)"),
+    row("kappa 0 of tqc", f"{TQC} --algo.kappa 0", "kappa = 0", "(0, inf)"),
+    row("momentum above 1", "train crossq Pendulum-v1 --algo.norm-momentum 1.1", "norm_momentum = 1.1", "[0, 1]"),
     row("target return NaN", f"{PPO} --target-return nan", "target_return = nan", "a finite number"),
     row("checkpoint minutes 0", f"{PPO} --checkpoint-minutes 0", "checkpoint_minutes = 0", "(0, inf)"),
     row("evaluation mode", f"{PPO} --eval-mode best", "eval_mode = 'best'", "'greedy', 'sample'"),
@@ -419,6 +439,18 @@ def local():
     return Local()
 
 
+def unbounded():
+    """A probe that says nothing about how large an action may be."""
+
+    @jf.settings
+    class Unbounded(Continuous):
+        @property
+        def spec(self):
+            return dataclasses.replace(super().spec, action=jf.Box(-float("inf"), float("inf"), (1,)))
+
+    return Unbounded()
+
+
 CARTPOLE = lambda: jf.make("CartPole-v1")
 CALLS = [
     ("unknown setting of train", lambda: jf.train(jf.PPO(), CARTPOLE(), 100, sede=1), ("sede = 1", "seeds")),
@@ -433,6 +465,14 @@ CALLS = [
         "dqn on continuous actions",
         lambda: jf.make_train(jf.DQN(), jf.make("Pendulum-v1"), total_steps=10),
         ("Discrete",),
+    ),
+    *(
+        (
+            f"unbounded actions for {cls.name}",
+            lambda cls=cls: jf.make_train(cls(), unbounded(), total_steps=10),
+            ("environment = 'probe/continuous'", f"{cls.name} needs bounded actions", "inf"),
+        )
+        for cls in (jf.SAC, jf.TD3, jf.TQC, jf.CrossQ)
     ),
     (
         "network with a lambda in a run directory",

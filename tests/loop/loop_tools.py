@@ -29,6 +29,8 @@ SETTINGS = {
     "pqn": dict(num_envs=4, num_steps=8, num_epochs=2, num_minibatches=2, hidden=(8,)),
     "apg": dict(num_envs=4, num_steps=8, hidden=(8,), normalize_observations=True),
     "es": dict(directions=2, num_steps=16, hidden=(8,), normalize_observations=True),
+    "sac": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256, learning_starts=64,
+                hidden=(8,), critic_hidden=(8,), n_step=2, policy_period=3, normalize_observations=True),
 }  # fmt: skip
 TOTAL, HALF = 1280, 640  # the replay of 256 wraps around several times
 RUN = dict(log_every=64, eval_every=320, eval_episodes=4)
@@ -41,7 +43,7 @@ def algorithm(name: str, **settings: Any) -> jf.Algorithm:
 
 def environment(name: str = "ppo") -> jf.Env:
     """The one that every algorithm here plays, but for those that need another."""
-    return jf.make("Pendulum-v1" if name == "apg" else "CartPole-v1", max_steps_in_episode=30)
+    return jf.make("Pendulum-v1" if name in ("apg", "sac") else "CartPole-v1", max_steps_in_episode=30)
 
 
 def train(algo: str | jf.Algorithm, out: Any = None, env: jf.Env | None = None, **settings: Any):

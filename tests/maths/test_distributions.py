@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from jaxrl_fast import distributions, random
-from jaxrl_fast.distributions import Categorical, MultiCategorical, Normal
+from jaxrl_fast.distributions import Categorical, MultiCategorical, Normal, TanhNormal
 from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
 
 LOGITS = jnp.array([[0.0, 1.0, -2.0, 3.0], [50.0, 50.0, 0.0, -50.0], [0.0, 0.0, 0.0, 0.0]])
@@ -137,3 +137,50 @@ def test_one_hot_select(rng):
     values, index = rng.normal(size=(4, 5, 6)).astype(np.float32), rng.integers(0, 6, (4, 5))
     expected = np.take_along_axis(values, index[..., None], -1)[..., 0]
     np.testing.assert_array_equal(distributions.one_hot_select(jnp.asarray(values), jnp.asarray(index)), expected)
+
+
+def test_tanh_normal_equals_numerical_integration(key):
+    """Its density over (-1, 1) by the change of variables in float64, which integrates to one; its entropy too."""
+    mean, log_std = np.float32([0.4, -1.2]), np.float32([-0.3, 0.2])
+    dist = TanhNormal(jnp.asarray(mean), jnp.asarray(log_std))
+    raw = np.linspace(-8, 8, 20_001)  # the tanh of it is the grid that we integrate over
+    slope = 1 / np.cosh(raw) ** 2
+    density = stats.norm(mean, np.exp(log_std)).pdf(raw[:, None]) / slope[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        minus_log = -np.where(density > 0, density * np.log(density), 0.0)
+    both = jnp.asarray(np.stack([raw, raw], axis=1), jnp.float32)
+    np.testing.assert_allclose(dist.log_prob(both), np.log(density).sum(1), rtol=1e-4, atol=1e-3)
+    one = TanhNormal(dist.mean[:1], dist.log_std[:1])
+    found = np.exp(one.log_prob(both[:, :1]))
+    assert np.trapezoid(found, np.tanh(raw)) == pytest.approx(1, abs=1e-3)
+    entropy = np.trapezoid(minus_log * slope[:, None], raw, axis=0).sum()
+    noise = random.normal(key, (200_000, 2))
+    assert float(dist.entropy(noise).mean()) == pytest.approx(entropy, abs=0.01)
+    assert float(-dist.log_prob(dist.sample(noise)).mean()) == pytest.approx(entropy, abs=0.01)
+    assert entropy < 2 * np.log(2)  # of the uniform distribution on (-1, 1)^2
+
+
+def test_tanh_normal_samples_are_squashed_and_its_mode_is_the_mean(key):
+    dist = TanhNormal(jnp.float32([0.5, -0.5]), jnp.float32([-1.0, 0.0]))
+    noise = random.normal(key, (1000, 2))
+    raw = dist.sample(noise)
+    np.testing.assert_allclose(raw, dist.mean + jnp.exp(dist.log_std) * noise, rtol=1e-6)
+    np.testing.assert_allclose(dist.squash(raw), np.tanh(np.asarray(raw, np.float64)), atol=1e-6)
+    np.testing.assert_array_equal(dist.mode(), dist.mean)
+
+
+@pytest.mark.parametrize("far", [-20.0, 20.0, 80.0])
+def test_tanh_normal_is_finite_where_the_tanh_is_one(far):
+    """1 - tanh(20)^2 is 0 in float32; its logarithm is log 4 - 40."""
+    assert float(distributions.log_tanh_slope(jnp.float32(far))) == pytest.approx(np.log(4) - 2 * abs(far), rel=1e-5)
+
+    def log_prob(mean, log_std):
+        return TanhNormal(mean, log_std).log_prob(jax.lax.stop_gradient(mean + jnp.exp(log_std) * 0.3))
+
+    value, grads = jax.value_and_grad(log_prob, argnums=(0, 1))(jnp.float32([far]), jnp.float32([-2.0]))
+    expected = stats.norm.logpdf(0.3) + 2.0 - (np.log(4) - 2 * abs(far + np.sign(far) * np.exp(-2.0) * 0.3 * np.sign(far)))
+    assert float(value) == pytest.approx(expected, rel=1e-4)
+    assert all(np.isfinite(g).all() for g in grads)
+    through = jax.grad(lambda m: TanhNormal(m, jnp.float32([-2.0])).log_prob(m)[()])(jnp.float32([far]))
+    np.testing.assert_allclose(through, [2 * np.sign(far)], rtol=1e-5)  # of -log(1 - tanh^2): it pulls back
+    assert np.isfinite(TanhNormal(jnp.float32([far]), jnp.float32([-2.0])).entropy(jnp.zeros(1)))
