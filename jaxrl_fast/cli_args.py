@@ -163,6 +163,8 @@ def _message(box: str) -> str:
 
 def convert(flag: str, kind: str, text: Any) -> Any:
     """The value of a flag's text (a tuple of texts for the kinds of several values)."""
+    if kind == "ints" and [piece.lower() for piece in text] == ["none"]:  # as `show` writes it
+        return ()
     if kind == "ints":
         return tuple(_int(flag, part) for piece in text for part in piece.split(",") if part)
     if kind == "numbers":

@@ -395,7 +395,8 @@ def test_the_module_is_the_command():
         ("int", "500_000", 500_000), ("int", "5e5", 500_000), ("int", "500000", 500_000), ("int", "-1", -1),
         ("float", "1e-3", 1e-3), ("number", "5", 5), ("number", "2.5", 2.5), ("any", "none", None),
         ("any", "True", True), ("any", "7", 7), ("any", "(1, 2)", (1, 2)), ("any", "word", "word"), ("str", "5", "5"),
-        ("ints", ("64", "32"), (64, 32)), ("ints", ("64,32",), (64, 32)), ("numbers", ("0.5", "1"), (0.5, 1)),
+        ("ints", ("64", "32"), (64, 32)), ("ints", ("64,32",), (64, 32)), ("ints", ("none",), ()),
+        ("numbers", ("0.5", "1"), (0.5, 1)),
     ],
 )  # fmt: skip
 def test_text_to_values(kind, text, value):
