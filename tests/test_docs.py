@@ -29,6 +29,8 @@ SMALL = {
     "docs/algorithms/iqn.md": {"500_000": "2_048"},
     "docs/algorithms/rainbow.md": {"500_000": "2_048"},
     "docs/algorithms/pqn.md": {"500_000": "2_048"},
+    **{f"docs/algorithms/{name}.md": {"20_000": "512", "=1_000": "=128", "(64, 64)": "(8,)"} for name in ("sac", "td3", "tqc")},
+    "docs/algorithms/crossq.md": {"20_000": "512", "=1_000": "=128", "(64, 64)": "(8,)", "(256, 256)": "(8,)"},
     "docs/offline.md": {"num_envs=8": "num_envs=8, learning_starts=64, buffer_size=4_096, hidden=(8,)",
                         "50_000": "512", "20_000": "64", "(0.5, 0.0)": "(0.5,)"},
 }
@@ -140,7 +142,7 @@ def test_readme_has_the_two_commands():
     assert "pip install -e '.[dev]' && pytest" in shell
 
 
-@pytest.mark.parametrize("name", ["ppo", "dqn", "c51", "qr_dqn", "iqn", "rainbow", "pqn"])
+@pytest.mark.parametrize("name", ["ppo", "dqn", "c51", "qr_dqn", "iqn", "rainbow", "pqn", "sac", "td3", "tqc", "crossq"])
 def test_every_setting_and_metric_is_explained(name: str):
     """On the algorithm's page, or on the one whose settings it says are its own too."""
     import dataclasses
