@@ -29,6 +29,8 @@ SMALL = {
     "docs/algorithms/iqn.md": {"500_000": "2_048"},
     "docs/algorithms/rainbow.md": {"500_000": "2_048"},
     "docs/algorithms/pqn.md": {"500_000": "2_048"},
+    **{f"docs/algorithms/{name}.md": {"20_000": "512", "=1_000": "=128", "(64, 64)": "(8,)"} for name in ("sac", "td3", "tqc")},
+    "docs/algorithms/crossq.md": {"20_000": "512", "=1_000": "=128", "(64, 64)": "(8,)", "(256, 256)": "(8,)"},
     "docs/algorithms/apg.md": {"500_000": "2_048", "num_steps=64": "num_steps=8"},
     "docs/algorithms/ars.md": {"500_000": "8_000", "directions=16": "directions=2"},
     "docs/algorithms/es.md": {"500_000": "8_000", "directions=32": "directions=2"},
@@ -143,7 +145,7 @@ def test_readme_has_the_two_commands():
     assert "pip install -e '.[dev]' && pytest" in shell
 
 
-@pytest.mark.parametrize("name", ["ppo", "dqn", "c51", "qr_dqn", "iqn", "rainbow", "pqn"])
+@pytest.mark.parametrize("name", ["ppo", "dqn", "c51", "qr_dqn", "iqn", "rainbow", "pqn", "sac", "td3", "tqc", "crossq"])
 def test_every_setting_and_metric_is_explained(name: str):
     """On the algorithm's page, or on the one whose settings it says are its own too."""
     import dataclasses

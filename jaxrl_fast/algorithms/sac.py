@@ -79,7 +79,7 @@ class SAC(ActorCritics):
         return agent._replace(target=critics), metrics, priority
 
     def target(self, agent: Agent, batch: Any, boot_obs: Any, key: jax.Array) -> jax.Array:
-        """r + gamma (min Q'(s', a') - alpha log pi(a'|s')), a' ~ pi; [b, outputs] (eq. 3 and 7 of 2018b)."""
+        """r + gamma (min Q'(s', a') - alpha log pi(a'|s')), a' ~ pi; [b, outputs] (eq. 3 and 5 of 2018b)."""
         action, log_prob = self.sample(self.actor_output(agent.params["actor"], boot_obs), key)
         return self.backup(agent, batch, self.critic_output(agent.target, boot_obs, action), log_prob)
 
