@@ -29,6 +29,13 @@ _MINATAR = dict(num_envs=8, num_steps=1, updates_per_iteration=2, batch_size=32,
 _PPO_MINATAR = dict(num_envs=64, num_steps=128, num_epochs=4, num_minibatches=8, learning_rate=5e-3, network="mlp",
                     activation="relu")  # fmt: skip
 
+# Small networks suffice for classic control, and learn in seconds.
+_PENDULUM = dict(num_envs=4, updates_per_iteration=4, learning_starts=500, buffer_size=20_000, batch_size=128,
+                 hidden=(64, 64), critic_hidden=(64, 64), learning_rate=2e-3)  # fmt: skip
+_PPO_BRAX = dict(num_envs=128, num_steps=32, num_epochs=4, num_minibatches=16, learning_rate=1e-3, discount=0.98,
+                 entropy_coefficient=0.0, reward_scale=0.1, clip_value=False, normalize_observations=True,
+                 initial_log_std=-0.5, hidden=(128, 128), activation="silu")  # fmt: skip
+
 # (algorithm, pattern of environment names) -> preset; the first match counts.
 PRESETS: dict[tuple[str, str], Preset] = {
     ("ppo", "CartPole-v1"): Preset(
@@ -118,6 +125,19 @@ PRESETS: dict[tuple[str, str], Preset] = {
         _PPO_MINATAR | dict(hidden=(256,), shared_torso=True, gae_lambda=0.65),
         dict(total_steps=1_000_000),
     ),
+    ("ppo", "brax/*"): Preset("ppo/brax/*", _PPO_BRAX, dict(total_steps=3_000_000)),
+    ("sac", "Pendulum-v1"): Preset("sac/Pendulum-v1", _PENDULUM, dict(total_steps=10_000)),
+    ("td3", "Pendulum-v1"): Preset("td3/Pendulum-v1", _PENDULUM, dict(total_steps=20_000)),
+    ("tqc", "Pendulum-v1"): Preset("tqc/Pendulum-v1", _PENDULUM, dict(total_steps=10_000)),
+    ("crossq", "Pendulum-v1"): Preset(
+        "crossq/Pendulum-v1", _PENDULUM | dict(critic_hidden=(128, 128), learning_rate=1e-3), dict(total_steps=20_000)
+    ),
+    ("sac", "MountainCarContinuous-v0"): Preset(  # white noise never leaves the valley
+        "sac/MountainCarContinuous-v0",
+        dict(num_envs=16, updates_per_iteration=8, learning_starts=4000, buffer_size=100_000, batch_size=128, n_step=4,
+             learning_rate=1e-3, discount=0.995, noise_correlation=0.95, hidden=(64, 64), critic_hidden=(64, 64)),
+        dict(total_steps=60_000),
+    ),  # fmt: skip
     ("ppo", "*-MinAtar"): Preset(
         "ppo/*-MinAtar",
         _PPO_MINATAR | dict(hidden=(256,), shared_torso=True, gae_lambda=0.8),
