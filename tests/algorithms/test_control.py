@@ -501,3 +501,21 @@ def test_settings_that_do_not_fit_are_refused():
         jf.SAC(normalize_observations=True).bind(dataclasses.replace(SPEC, stack=2))
     with pytest.raises(ConfigError, match=r"drop_quantiles = 4 .* below num_quantiles = 4"):
         jf.TQC(num_quantiles=4, drop_quantiles=4)
+
+
+@pytest.mark.parametrize("mode", ["random", "sample"])
+def test_exploration_is_correlated_as_far_as_asked(mode):
+    """An Ornstein-Uhlenbeck process: unit variance, and a lag-one correlation of `noise_correlation`."""
+    algo = jf.TD3(hidden=(4,), critic_hidden=(4,), noise_correlation=0.8, exploration_noise=0.2).bind(SPEC)
+    agent = algo.init(jax.random.key(0))
+    clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0))
+
+    def step(carry, noise):
+        return algo.act(agent, carry, jnp.zeros((16, OBS)), noise, clock, mode)[:2]
+
+    _, actions = jax.lax.scan(step, algo.init_carry(16), algo.draw(jax.random.key(1), 1000, 16))
+    x = np.asarray(algo.spec.action.to_unit(actions))[50:]  # [T, 16, 2], the start forgotten
+    x = x - x.mean((0, 1))
+    assert np.mean(x[1:] * x[:-1]) / np.var(x) == pytest.approx(0.8, abs=0.05)
+    expected = 0.2 if mode == "sample" else 1 / np.sqrt(3)  # a uniform variable's, on [-1, 1]
+    assert np.std(x) == pytest.approx(expected, rel=0.07)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import collect, iterate, optim, tree
+from jaxrl_fast import collect, iterate, optim, random, tree
 from jaxrl_fast.algorithms.ppo import Rows
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.spaces import Box, Dict, Discrete
@@ -27,6 +27,9 @@ VARIANTS = {
         {"shared_torso": True, "clip_value": False, "normalize_advantage": False, "max_grad_norm": 1e3}, Discrete(4)
     ),
     "box": ({"anneal_learning_rate": False, "learning_rate": 0.006}, Box(-1.0, 1.0, (2,))),
+    "squashed box, deviations from the head": (
+        {"squash": True, "state_dependent_std": True, "initial_log_std": -0.5, "learning_rate": 0.006}, Box(-1.0, 1.0, (2,))
+    ),
 }  # fmt: skip
 
 
@@ -34,7 +37,7 @@ def dense(params, x):
     return x @ params["params"]["kernel"] + params["params"]["bias"]
 
 
-def reference_loss(params, batch, algo, discrete):
+def reference_loss(params, batch, algo, discrete, noise):
     """Every formula spelled out, nothing of the library called."""
     layer = params["torso"]["params"]["Dense_0"]  # [2, ...]: the actor's and the critic's, unless they share one
     torso = lambda i: jnp.tanh(dense({"params": layer if algo.shared_torso else {k: v[i] for k, v in layer.items()}}, batch.obs))
@@ -46,10 +49,16 @@ def reference_loss(params, batch, algo, discrete):
         log_prob = log_p[jnp.arange(ROWS), batch.action]
         entropy = -(jnp.exp(log_p) * log_p).sum(1)
     else:
-        std = jnp.exp(params["log_std"])
+        if algo.state_dependent_std:
+            out, std = out[:, :2], jnp.exp(out[:, 2:] + algo.initial_log_std)
+        else:
+            std = jnp.exp(params["log_std"])
         density = jnp.exp(-((batch.action - out) ** 2) / (2 * std**2)) / (std * jnp.sqrt(2 * jnp.pi))
         log_prob = jnp.log(density).sum(1)
-        entropy = (0.5 * jnp.log(2 * jnp.pi * jnp.e * std**2)).sum() * jnp.ones(ROWS)
+        entropy = (0.5 * jnp.log(2 * jnp.pi * jnp.e * std**2) * jnp.ones((ROWS, 2))).sum(1)
+        if algo.squash:
+            log_prob -= jnp.log(1 - jnp.tanh(batch.action) ** 2).sum(1)
+            entropy += jnp.log(1 - jnp.tanh(out + std * noise) ** 2).sum(1)
     advantage = batch.advantage
     if algo.normalize_advantage:
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
@@ -101,7 +110,7 @@ def test_two_updates_equal_a_reference_written_by_hand(variant, key, clock):
         now = algo.policy(agent.params, batch.obs).log_prob(act)  # only to be near it: some ratios clip, some do not
         batch = batch._replace(action=act, log_prob=now + 0.3 * batch.log_prob)
         grads, (policy_loss, value_loss, entropy, fraction) = jax.grad(reference_loss, has_aux=True)(
-            params, batch, algo, discrete
+            params, batch, algo, discrete, random.normal(key, (ROWS, 2))
         )
         rate = algo.learning_rate * ((1 - progress) if algo.anneal_learning_rate else 1.0)
         params, moments, norm = reference_step(
@@ -124,6 +133,7 @@ def test_two_updates_equal_a_reference_written_by_hand(variant, key, clock):
 FRESH = {
     "discrete": ("CartPole-v1", {"num_steps": 24}),
     "box, normalised": ("probe/continuous", {"normalize_observations": True}),
+    "box, squashed": ("probe/continuous", {"squash": True, "state_dependent_std": True, "normalize_observations": True}),
     "multi-discrete, shared": ("probe/multi-discrete", {"shared_torso": True}),
     "masked, normalised": ("probe/masked", {"normalize_observations": True}),
     "stacked": ("probe/reward-at-end", {"stack": 3}),
@@ -260,3 +270,31 @@ def test_float_settings_are_leaves_that_can_be_swept(key, clock):
     params = jax.jit(jax.vmap(one))(rates)
     distance = jax.vmap(lambda p: optim.global_norm(jax.tree.map(lambda a, b: a - b, p, agent.params)))(params)
     np.testing.assert_allclose(distance / distance[1], [0, 1, 2], rtol=1e-3)
+
+
+def test_reward_scale_is_the_environments_but_for_the_logs(key):
+    """The same learning, and returns in the environment's own units."""
+    make = lambda scale, **env: jax.jit(
+        jf.make_train(jf.PPO(num_envs=4, num_steps=8, hidden=(4,), reward_scale=scale), jf.make("CartPole-v1", **env), 128)
+    )
+    (inside, logged), (outside, scaled) = make(0.25)(key), make(1.0, reward_scale=0.25)(key)
+    for a, b in zip(jax.tree.leaves(inside.agent.params), jax.tree.leaves(outside.agent.params), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(logged["episode_return"] * 0.25, scaled["episode_return"], rtol=1e-6)
+
+
+def test_a_squashed_policy_stays_within_bounds_that_are_not_unit(key, clock):
+    space = Box((-1.0, 0.5), (3.0, 4.5), (2,))
+    algo = dataclasses.replace(BASE, squash=True, initial_log_std=2.0).bind(EnvSpec("x", Box(-9, 9, (OBS,)), space))
+    agent = algo.init(key)
+    noise = jax.tree.map(lambda x: x[0], algo.draw(key, 1, 64))
+    _, action, (dist, drawn) = algo.act(agent, (), jnp.ones((64, OBS)), noise, clock(), "sample")
+    low, high = space.bounds()
+    assert (action >= low).all() and (action <= high).all() and (action < low + 0.1).any() and (action > high - 0.1).any()
+    np.testing.assert_allclose(space.to_unit(action), np.tanh(drawn), atol=1e-5)
+    np.testing.assert_allclose(drawn, dist.sample(noise))
+
+
+def test_squash_needs_bounds():
+    with pytest.raises(ConfigError, match="squash = True.*no bounds"):
+        jf.PPO(squash=True).bind(EnvSpec("x", Box(-9, 9, (OBS,)), Box(-np.inf, np.inf, (2,))))
