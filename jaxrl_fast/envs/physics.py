@@ -49,10 +49,10 @@ class PhysicsState(NamedTuple):
 
 
 class Fresh(NamedTuple):
-    """Noise of a reset: a key an environment, and the iteration."""
+    """Noise of a reset: a key an environment, and the iteration; None where a run or an evaluation starts."""
 
     key: jax.Array  # [B]
-    t: Shared
+    t: Shared | None
 
 
 class Pooled(NamedTuple):
@@ -89,7 +89,7 @@ class PhysicsEnv(Env):
         return self._spec
 
     def draw_reset(self, key, shape):
-        return Fresh(random.split(key, shape), Shared(jnp.int32(LAST)))
+        return Fresh(random.split(key, shape), None)
 
     def draw_resets(self, key, num_steps, num_envs, t):
         if self.resets == "every_step":
@@ -106,7 +106,11 @@ class PhysicsEnv(Env):
     def reset(self, noise):
         if isinstance(noise, Pooled):
             return tree.take(noise.pool.value, noise.index)
-        return jax.vmap(self._reset_one, in_axes=(0, None))(noise.key, noise.t.value)
+        if noise.t is None and jax.default_backend() == "cpu":
+            # One after the other: needed once, and compiled in a third of the time (ant: 5 s, 13 s in one batch).
+            return jax.lax.map(lambda key: self._reset_one(key, jnp.int32(LAST)), noise.key)
+        t = jnp.int32(LAST) if noise.t is None else noise.t.value
+        return jax.vmap(lambda key: self._reset_one(key, t))(noise.key)
 
     def _reset_one(self, key: jax.Array, t: jax.Array) -> tuple[PhysicsState, Any]:
         varied = self.randomizer.draw(random.fold_in(key, 1), t) if self.randomizer else []
