@@ -345,6 +345,9 @@ def test_every_mode_acts_within_the_bounds(cls, rng, clock):
     for mode, action in (("greedy", greedy), ("sample", sample), ("random", None)):
         carry, taken, extras = algo.act(agent, (), obs, noise, clock(), mode)
         assert carry == () and extras == ()
+        if mode == "sample":  # by itself, and not because the bounds clip it
+            view = normalise(algo, agent.moments, obs)
+            assert (np.abs(algo.choose(agent.params["actor"], view, noise, False)) <= 1).all()
         assert (taken >= LOW).all() and (taken <= HIGH).all()
         if action is not None:
             np.testing.assert_allclose(taken, LOW + (HIGH - LOW) * (action + 1) / 2, rtol=1e-4, atol=1e-4)

@@ -12,7 +12,7 @@ from jaxrl_fast import random
 from jaxrl_fast.envs.probes import Known
 
 COMMON = {
-    "num_envs": 32, "updates_per_iteration": 3, "batch_size": 64, "buffer_size": 4096, "learning_starts": 512,
+    "num_envs": 10, "updates_per_iteration": 1, "batch_size": 64, "buffer_size": 4096, "learning_starts": 512,
     "learning_rate": 5e-3, "discount": 0.8, "hidden": (16,), "critic_hidden": (32,), "target_tau": 0.05,
 }  # fmt: skip
 SURE = {"target_entropy": -3.0, "initial_temperature": 0.1}  # so that soft values are nearly values
