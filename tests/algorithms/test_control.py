@@ -343,8 +343,8 @@ def test_every_mode_acts_within_the_bounds(cls, rng, clock):
         mean, std = out[:, :ACTIONS], np.exp(np.clip(out[:, ACTIONS:], -0.5, 2.0))
         greedy, sample = np.tanh(mean), np.tanh(mean + std * noise)
     for mode, action in (("greedy", greedy), ("sample", sample), ("random", None)):
-        carry, taken, extras = algo.act(agent, (), obs, noise, clock(), mode)
-        assert carry == () and extras == ()
+        carry, taken, extras = algo.act(agent, algo.init_carry(len(noise)), obs, noise, clock(), mode)
+        assert (carry == noise).all() and extras == ()  # not correlated
         if mode == "sample":  # by itself, and not because the bounds clip it
             view = normalise(algo, agent.moments, obs)
             assert (np.abs(algo.choose(agent.params["actor"], view, noise, False)) <= 1).all()
@@ -431,7 +431,7 @@ def test_crossq_has_no_targets_and_acts_by_its_running_statistics(updates, clock
     agent = made_up(algo, rng)
     assert agent.target == () and jax.tree.leaves(jax.eval_shape(algo.init, jax.random.key(0)).target) == []
     obs, noise = rng.normal(size=(5, OBS)).astype(np.float32), np.zeros((5, ACTIONS), np.float32)
-    act = lambda agent, obs: np.asarray(algo.act(agent, (), obs, noise[: len(obs)], clock(), "greedy")[1])
+    act = lambda agent, obs: np.asarray(algo.act(agent, algo.init_carry(len(obs)), obs, noise[: len(obs)], clock(), "greedy")[1])
     before = act(agent, obs)
     np.testing.assert_allclose(act(agent, obs[:1]), before[:1], rtol=1e-5)  # whatever else is in the batch
     stats = lambda agent: agent.params["actor"]["torso"]["batch_stats"]
@@ -488,7 +488,7 @@ def test_dict_observations_reach_actor_and_critics(cls, rng, clock):
     agent = made_up(algo, rng)
     obs = {"place": rng.normal(size=(4, 2)).astype(np.float32), "kind": np.array([0, 1, 2, 0])}
     action = np.zeros((4, ACTIONS), np.float32)
-    act = lambda obs: np.asarray(algo.act(agent, (), obs, action, clock(), "greedy")[1])
+    act = lambda obs: np.asarray(algo.act(agent, algo.init_carry(len(action)), obs, action, clock(), "greedy")[1])
     value = lambda obs: np.asarray(algo.critic_output(agent.params["critics"], obs, action))[..., 0]
     for changed in ({"place": obs["place"] + 1}, {"kind": (obs["kind"] + 1) % 3}):
         assert (act(obs | changed) != act(obs)).any(axis=1).all()

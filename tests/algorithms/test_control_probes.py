@@ -70,7 +70,7 @@ def test_the_right_actions_and_values(compiled, clock, cls, settings):
     def train(key):  # with what is looked at, in one program
         state, metrics = jf.make_train(algo, env, total_steps=steps, log_every=steps)(key)
         agent = state.agent
-        action = algo.act(agent, (), known.obs, jnp.zeros((len(known.obs), 1)), clock(), "greedy")[1]
+        action = algo.act(agent, algo.init_carry(len(known.obs)), known.obs, jnp.zeros((len(known.obs), 1)), clock(), "greedy")[1]
         best = algo.spec.action.to_unit(known.action)
         q = algo.critic_output(agent.params["critics"], algo.view(agent.moments, known.obs), best)
         return action, q.mean(-1), metrics
