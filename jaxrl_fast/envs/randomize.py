@@ -3,6 +3,10 @@
 As text: `"geom_friction=0.5:1.5, link.inertia.mass=0.8:1.2"` multiplies the named leaves by uniform factors, one an
 environment and leaf (so all masses of a body grow together). From Python: any function `(key, model, t) -> model` of
 one environment, `t` the iteration.
+
+What a leaf is called depends on who computes. brax's own backends read `link.inertia.mass`, `dof.damping`, `gravity`,
+`actuator.gear`; mjx, which Playground is on too, `body_mass`, `dof_damping`, `opt.gravity`, `actuator_gainprm`; both
+`geom_friction`.
 """
 
 from __future__ import annotations
@@ -62,7 +66,7 @@ def parse(value: Any, warmup: int, model: Any) -> Callable[[jax.Array, Any, jax.
         return value or None
     if not isinstance(value, str):
         raise ConfigError("env.randomize", value, _FORM)
-    known = {name: x for name, x in _paths(model).items() if np.size(x) and np.asarray(x).dtype.kind == "f"}
+    known = {name: x for name, x in _paths(model).items() if np.size(x) and np.asarray(x).dtype.kind in "fi"}
     ranges: dict[str, tuple[float, float]] = {}
     for part in value.split(","):
         path, _, limits = (x.strip() for x in part.partition("="))
@@ -131,4 +135,5 @@ class Randomizer:
             raise ConfigError("env.randomize", ", ".join(names), valid) from None
         for name, is_used in zip(names, used_inputs(closed.jaxpr), strict=True):
             if not is_used:
-                raise ConfigError("env.randomize", name, "a leaf that this backend reads; it would change nothing")
+                others = "mjx: body_mass, dof_damping, opt.gravity; brax's own: link.inertia.mass, dof.damping, gravity"
+                raise ConfigError("env.randomize", name, f"a leaf that this backend reads ({others}); it would change nothing")
