@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import distributions, stacking, tree
-from jaxrl_fast.algorithms.base import action_mask
+from jaxrl_fast.algorithms.base import action_mask, check_bounded
 from jaxrl_fast.algorithms.normalize import Normalizing
-from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import MLP, Dense, example_features, initialize, make_torso
 from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
@@ -48,8 +47,8 @@ class ActorCritic(Normalizing):
         return self.state_dependent_std and isinstance(self.spec.action, Box)
 
     def bind(self, spec):
-        if self.squash and isinstance(spec.action, Box) and not spec.action.bounded:
-            raise ConfigError("squash", True, f"False for {spec.name}, whose actions have no bounds: {spec.action}")
+        if self.squash:
+            check_bounded(spec, "squash", True, f"False for {spec.name}: squashed actions need bounds")
         return super().bind(spec)
 
     def init_networks(self, key: jax.Array) -> tuple[Any, Any]:

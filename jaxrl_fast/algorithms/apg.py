@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import distributions, optim, tree
+from jaxrl_fast.algorithms.base import check_bounded
 from jaxrl_fast.algorithms.policy_search import PolicySearch
 from jaxrl_fast.envs.gradient import check_differentiable
-from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import Mean
@@ -41,8 +41,7 @@ class APG(PolicySearch):
     rematerialize: bool = setting(False, "compute each step again in the backward pass: less memory, more time")
 
     def bind(self, spec):
-        if isinstance(spec.action, Box) and not spec.action.bounded:
-            raise ConfigError("environment", spec.name, f"{self.name} needs bounded actions, this has {spec.action}")
+        check_bounded(spec, "environment", spec.name, f"{self.name} needs bounded actions")
         return super().bind(spec)
 
     def check_env(self, env):

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import distributions, optim, random, stacking, tree
+from jaxrl_fast.algorithms.base import check_bounded
 from jaxrl_fast.algorithms.normalize import Normalizing
 from jaxrl_fast.algorithms.replay import Replay
 from jaxrl_fast.errors import ConfigError
@@ -47,8 +48,7 @@ class ActorCritics(Replay, Normalizing):
     layer_norm: bool = setting(False, "before every activation of the critics")
 
     def bind(self, spec):
-        if isinstance(spec.action, Box) and not spec.action.bounded:
-            raise ConfigError("environment", spec.name, f"{self.name} needs bounded actions, this has {spec.action}")
+        check_bounded(spec, "environment", spec.name, f"{self.name} needs bounded actions")
         if self.normalize_observations and spec.stack > 1:
             raise ConfigError("normalize_observations", True, "False with stacked frames: the replay holds single ones")
         return super().bind(spec)

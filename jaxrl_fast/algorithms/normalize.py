@@ -29,7 +29,7 @@ class Normalizing(Algorithm):
         return normalized(self.spec.observation, moments.normalize(obs), obs) if self.normalize_observations else obs
 
     def finish(self, agent, rows):
-        """Not before the updates: a batch is normalised with the statistics it was acted with."""
+        """Not before the updates: a rollout is normalised with the statistics it was acted with (a replay with today's)."""
         return agent._replace(moments=agent.moments.update(rows.obs)) if self.normalize_observations else agent
 
 

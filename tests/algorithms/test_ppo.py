@@ -296,5 +296,6 @@ def test_a_squashed_policy_stays_within_bounds_that_are_not_unit(key, clock):
 
 
 def test_squash_needs_bounds():
-    with pytest.raises(ConfigError, match="squash = True.*no bounds"):
-        jf.PPO(squash=True).bind(EnvSpec("x", Box(-9, 9, (OBS,)), Box(-np.inf, np.inf, (2,))))
+    for action in (Box(-np.inf, np.inf, (2,)), Box(0.0, (0.0, 1.0), (2,)), Box(0, 3, (2,), jnp.int32)):
+        with pytest.raises(ConfigError, match="squash = True.*False for x.*bounds"):
+            jf.PPO(squash=True).bind(EnvSpec("x", Box(-9, 9, (OBS,)), action))
