@@ -14,11 +14,11 @@ import jaxrl_fast as jf  # noqa: E402
 parser = argparse.ArgumentParser()
 parser.add_argument("--minutes", type=float, default=5.0, help="of wall clock in all")
 parser.add_argument("--seed", type=int, default=0)
-parser.add_argument("--total-steps", type=int, default=3_000_000, help="horizon of the schedules: about what fits")
+parser.add_argument("--total-steps", type=int, default=2_000_000, help="horizon of the schedules: about what fits")
 parser.add_argument("--out", default="runs/ant", help="run directory, new or empty")
 args = parser.parse_args()
 
-REST = 25  # seconds for the evaluation, the picture and the files at the end
+REST = 45  # seconds for the evaluation, the picture and the files at the end
 minute = 1
 
 
