@@ -112,12 +112,24 @@ def step_ant(args, envs=128, steps=100):
 # PPO against brax ----------------------------------------------------------------------------------------------------
 
 
+def brax_trainer():
+    """brax's PPO; JAX 0.10 has removed `device_put_replicated`, which it calls once, so that is put back."""
+    import jax
+    import jax.numpy as jnp
+
+    if "device_put_replicated" not in vars(jax):
+        stack = lambda x, devices: jax.tree.map(lambda leaf: jnp.stack([jnp.asarray(leaf)] * len(devices)), x)
+        jax.device_put_replicated = stack
+    from brax.training.agents.ppo import train
+
+    return train
+
+
 def brax_ppo(name, config, iterations):
     """Steps a second that brax's trainer reports for its epochs after the first, which compiles; and its seconds."""
     from brax import envs as brax_envs
-    from brax.training.agents.ppo import train as ppo
 
-    speeds, marks = [], [time.perf_counter()]
+    ppo, speeds, marks = brax_trainer(), [], [time.perf_counter()]
 
     def progress(_, metrics):
         marks.append(time.perf_counter())
@@ -267,11 +279,10 @@ def first_step(args):
 
     def brax():
         from brax import envs as brax_envs
-        from brax.training.agents.ppo import train as ppo
 
         env = brax_envs.get_environment("ant", backend="spring")
         steps = iteration_steps(config)
-        ppo.train(env, num_timesteps=steps, episode_length=LENGTH, num_evals=1, max_devices_per_host=1,
+        brax_trainer().train(env, num_timesteps=steps, episode_length=LENGTH, num_evals=1, max_devices_per_host=1,
                   run_evals=False, **config)  # fmt: skip
 
     for turn in range(args.turns + 1):
