@@ -45,7 +45,10 @@ def shrunk(config, scale):
 
 
 def our_ppo(jf, config):
-    """brax's settings in our names: one rollout holds what one of its training steps does."""
+    """brax's settings in our names: one rollout holds what one of its training steps does.
+
+    Not yet alike: brax's value network is 256 x 5 beside a policy of 32 x 4, ours have one size.
+    """
     return jf.PPO(
         num_envs=config["num_envs"], num_steps=iteration_steps(config) // config["num_envs"],
         num_epochs=config["num_updates_per_batch"], num_minibatches=config["num_minibatches"],
@@ -126,21 +129,20 @@ def brax_trainer():
 
 
 def brax_ppo(name, config, iterations):
-    """Steps a second that brax's trainer reports for its epochs after the first, which compiles; and its seconds."""
+    """Steps a second that brax's trainer reports for the fastest of four epochs: the first ones compile."""
     from brax import envs as brax_envs
 
-    ppo, speeds, marks = brax_trainer(), [], [time.perf_counter()]
+    ppo, speeds = brax_trainer(), []
 
     def progress(_, metrics):
-        marks.append(time.perf_counter())
         if "training/sps" in metrics:
             speeds.append(float(metrics["training/sps"]))
 
     ppo.train(
-        brax_envs.get_environment(name, backend="spring"), num_timesteps=2 * iterations * iteration_steps(config),
-        episode_length=LENGTH, num_evals=3, num_eval_envs=8, max_devices_per_host=1, progress_fn=progress, **config,
+        brax_envs.get_environment(name, backend="spring"), num_timesteps=4 * iterations * iteration_steps(config),
+        episode_length=LENGTH, num_evals=5, num_eval_envs=8, max_devices_per_host=1, progress_fn=progress, **config,
     )  # fmt: skip
-    return speeds[-1]
+    return max(speeds)
 
 
 def our_speed(jf, name, config, iterations):
@@ -172,7 +174,8 @@ def ppo(args, name, config, iterations):
             bench.say(f"    turn {turn + 1}/{args.turns}  {who:<12} {speeds[who][-1]:>12,.0f} steps/s")
     ratios = [a / b for a, b in zip(speeds["jaxrl_fast"], speeds["brax"], strict=True)]
     bench.say(f"  speed of jaxrl_fast / brax: {statistics.median(ratios):.2f} ({' '.join(f'{x:.2f}' for x in ratios)})")
-    notes = [f"num_envs {config['num_envs']}, batch_size {config['batch_size']}, {iterations} iterations a turn"]
+    notes = ["our value network is 32 x 4, brax's 256 x 5: the ratio flatters us"]
+    notes += [f"num_envs {config['num_envs']}, batch_size {config['batch_size']}, {iterations} iterations a turn"]
     return {"machine": bench.machine(), "notes": notes, "speeds": speeds, "ratio": statistics.median(ratios)}
 
 
