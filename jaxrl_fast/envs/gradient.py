@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from jaxrl_fast import spaces
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.tracing import depends_on_inputs
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.types import stepwise
 
@@ -55,11 +56,8 @@ def _missing(env: Env) -> str | None:
         reason = str(error).strip().split("\n")[0].split(". ")[0]
         return f"one with a gradient; this cannot be differentiated ({reason})"
     # the result depends on the cotangent, except where the gradient is zero whatever the numbers are
-    reached = {id(jaxpr.invars[0])}
-    for equation in jaxpr.eqns:
-        if any(id(v) in reached for v in equation.invars):
-            reached.update(map(id, equation.outvars))
-    return None if id(jaxpr.outvars[0]) in reached else "one whose reward depends smoothly on the action"
+    (reached,) = depends_on_inputs(jaxpr, first=1)
+    return None if reached else "one whose reward depends smoothly on the action"
 
 
 _missing_cached = functools.lru_cache(maxsize=16)(_missing)  # asked by the command line, by `plan` and by `train`
