@@ -53,6 +53,9 @@ _NAMES = {
     "experience": "offline",
     "evaluate": "evaluate",
     "train": "train",
+    "sweep": "sweep",
+    "PBT": "selection",
+    "Halving": "selection",
     "plan": "plan",
     "resume": "load",
     "load": "load",
@@ -104,8 +107,10 @@ if TYPE_CHECKING:
     from jaxrl_fast.offline import experience, make_offline_train, offline_memory
     from jaxrl_fast.plan import plan
     from jaxrl_fast.presets import preset
+    from jaxrl_fast.selection import PBT, Halving
     from jaxrl_fast.sinks import Row, Sink
     from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete
+    from jaxrl_fast.sweep import sweep
     from jaxrl_fast.train import train
     from jaxrl_fast.tree import settings
     from jaxrl_fast.types import EnvSpec, Outcome, Timestep, Trajectory

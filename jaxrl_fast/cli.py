@@ -1,4 +1,4 @@
-"""The command `jaxrl-fast`: train, plan, eval, plot, list. Bad input ends in one short line, exit code 2, nothing written.
+"""The command `jaxrl-fast`. Bad input ends in one short line, exit code 2, nothing written.
 
 Other exit codes: 1 a run that failed, 3 a value that is no longer finite, 130 and 143 Ctrl-C and SIGTERM.
 JAXRL_FAST_DEBUG=1 shows the traceback of whatever ended the command.
@@ -26,6 +26,9 @@ Reinforcement learning where the whole training run is one XLA program.
   train ALGO ENV [flags]           train, and write a run directory
   train --config FILE [flags]      repeat a run from its config.json; flags override
   train --resume RUN [flags]       go on with a run from its last checkpoint
+  sweep ALGO ENV [flags]           many settings times many seeds as one population; ranked in a table
+  sweep --resume DIR               go on with a sweep
+  compare RUN RUN [RUN ...]        final scores of runs side by side
   plan ALGO ENV [flags]            what such a run takes of the device's memory
   eval RUN [flags]                 play episodes with a trained agent
   plot RUN [RUN ...] [flags]       draw the learning curves of runs into one picture
@@ -86,7 +89,7 @@ def _plain_warnings() -> Iterator[None]:
 
 def _dispatch(argv: list[str]) -> None:
     commands: dict[str, Callable[[list[str]], None]] = {
-        "train": _train, "plan": _plan, "eval": _eval, "plot": _plot, "list": _list,
+        "train": _train, "sweep": _sweep, "compare": _compare, "plan": _plan, "eval": _eval, "plot": _plot, "list": _list,
     }  # fmt: skip
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(HELP, end="")
@@ -119,6 +122,25 @@ def _train(argv: list[str]) -> None:
     from jaxrl_fast.cli_train import new_run
 
     new_run(*_describe(argv, "train", ("--tensorboard", "--preset"), OUTPUT))
+
+
+def _sweep(argv: list[str]) -> None:
+    from jaxrl_fast import cli_sweep
+
+    if any(a.partition("=")[0] == "--resume" for a in argv):
+        options = [Option("resume", "str", help="folder of the sweep", metavar="DIR", hint="required"), IMPORT]
+        given = parse(f"{PROG} sweep --resume", "Go on with a sweep that was stopped.", options, argv)
+        runtime.request_host_devices(runtime.cpu_count())
+        return cli_sweep.resume_from(given["resume"], given.get("import", ()))
+    runtime.request_host_devices(runtime.cpu_count())  # a sweep has members enough
+    switches = ("--preset", *cli_sweep.SWITCHES)
+    cli_sweep.new_sweep(*_describe(argv, "sweep", switches, cli_sweep.OPTIONS, leave=("resume", "config", "horizon")))
+
+
+def _compare(argv: list[str]) -> None:
+    from jaxrl_fast.cli_sweep import compare
+
+    compare(argv, PROG)
 
 
 def _plan(argv: list[str]) -> None:

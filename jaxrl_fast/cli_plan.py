@@ -33,17 +33,15 @@ def print_plan(plan: Plan, given: dict[str, Any]) -> None:
 
 def compile_programs(forecast: Any) -> dict[str, Any]:
     """XLA's memory analysis of every program of the run, for one device."""
-    import jax
-
     from jaxrl_fast import runtime
     from jaxrl_fast.grid import plan_grid
+    from jaxrl_fast.population import Members
     from jaxrl_fast.programs import Programs
 
     runtime.enable_compile_cache()
     run, population, config = forecast.run, forecast.population, forecast.config
-    run = jax.device_put(run, population.replicated)
-    programs = Programs(run, plan_grid(run.algo, config), population, config)
-    programs.compile(population.keys(config.seed))
+    programs = Programs(Members(run, run), plan_grid(run.algo, config), population, config)
+    programs.compile(population.keys(config.member_seeds()))
     return programs.memory_analysis()
 
 

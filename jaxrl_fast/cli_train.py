@@ -28,9 +28,10 @@ _RUN_HELP = {
     "checkpoint_minutes": ("float", "minutes between checkpoints", ""),
     "chunk_seconds": ("float", "seconds the device works between two looks of the host", ""),
     "horizon": ("int", "environment steps that schedules are fractions of", "default: total-steps"),
-    "population": ("str", "how members share the device", ""),
+    "batching": ("str", "how members share the device", ""),
+    "on_nan": ("str", "a member that is no longer finite: stop the run, or mark it and go on", ""),
 }
-_METAVARS = {"eval_mode": "{greedy,sample}", "population": "{auto,vmap,map}"}
+_METAVARS = {"eval_mode": "{greedy,sample}", "batching": "{auto,vmap,map}", "on_nan": "{stop,mark}"}
 _ENV_HELP = {
     "action_repeat": "steps that every action is played for",
     "sticky_actions": "probability that the last action is played again instead",
@@ -126,7 +127,9 @@ def _hint(plan: Plan, found: dict[str, Any], name: str, default: Any, otherwise:
 def _run_options(plan: Plan) -> list[Option]:
     options = []
     for field in dataclasses.fields(RunConfig):
-        kind, text, hint = _RUN_HELP.get(field.name, ("any", "", ""))
+        if field.name not in _RUN_HELP:
+            continue  # what a sweep sets
+        kind, text, hint = _RUN_HELP[field.name]
         default = plan.run.get(field.name, field.default)
         hint = _hint(plan, plan.run, field.name, field.default, hint if default is None else "")
         options.append(Option(field.name, kind, default, text, hint, metavar=_METAVARS.get(field.name, "")))
@@ -230,13 +233,16 @@ def print_end(session: Any) -> None:
     s, run = session, session.out.path
     mean, low, high = interval(s.eval_return)
     kind = f"mean of {s.config.eval_episodes} {s.config.eval_mode} episodes"
-    if s.config.seeds == 1:
+    if s.config.members == 1:
         print(f"return {mean:.2f}, {kind}")
     else:
-        print(f"return {mean:.2f}, 95% interval {low:.2f} to {high:.2f} over {s.config.seeds} seeds, each the {kind}")
-        if s.config.seeds <= 16:
+        what = "members" if s.config.population else "seeds"
+        print(f"return {mean:.2f}, 95% interval {low:.2f} to {high:.2f} over {s.config.members} {what}, each the {kind}")
+        if s.config.seeds == s.config.members <= 16:
             print("  by seed: " + "  ".join(f"{s.config.seed + i}: {x:.2f}" for i, x in enumerate(s.eval_return)))
-    if s.config.target_return is not None and all(s.reached):
+    for member, where in s.lost.items():
+        print(f"member {member} ({s.config.label(member)}) was lost at {where['env_steps']:,} steps: {where['reason']}")
+    if s.config.target_return is not None and all(s.reached[i] for i in s.live):
         print(f"every member has reached {s.config.target_return:g}")
     print(f"{s.env_steps:,} steps a member in {s.wall_seconds:.1f} s, {s.steps_per_second:,.0f} steps/s")
     print("what comes next:")

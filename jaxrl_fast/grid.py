@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxrl_fast.algorithms.base import Algorithm
@@ -26,12 +27,17 @@ class RunConfig:
     checkpoint_minutes: float = 5.0
     chunk_seconds: float = 1.0
     horizon: int | None = None  # environment steps that schedules are fractions of; None: total_steps at the start
-    population: str = "auto"
+    batching: str = "auto"
+    population: Mapping[str, Sequence[Any]] | None = None  # settings that differ: {"algo.learning_rate": one a configuration}
+    on_nan: str = "stop"  # or "mark": a member that is no longer finite has no values from there on
+    selection: Mapping[str, Any] | None = None  # jf.PBT or jf.Halving, as config.json holds it
 
     def __post_init__(self):
         check_int("total_steps", self.total_steps, 1, 2**53)
         check_int("seed", self.seed, 0, 2**32 - 1)
         check_int("seeds", self.seeds, 1, 1_000_000)
+        _check_population(self.population)
+        check_int("members", self.members, 1, 1_000_000)
         if self.seed + self.seeds > 2**32:
             raise ConfigError("seed", self.seed, f"at most {2**32 - self.seeds} with seeds = {self.seeds}")
         for name in ("log_every", "horizon"):
@@ -41,13 +47,52 @@ class RunConfig:
             check_int("eval_every", self.eval_every, 0, 2**53)
         check_int("eval_episodes", self.eval_episodes, 1, 1_000_000)
         check_choice("eval_mode", self.eval_mode, ("greedy", "sample"))
-        check_choice("population", self.population, ("auto", "vmap", "map"))
+        check_choice("batching", self.batching, ("auto", "vmap", "map"))
+        check_choice("on_nan", self.on_nan, ("stop", "mark"))
         if self.target_return is not None:
             check_float("target_return", self.target_return)
             if self.eval_every == 0:
                 raise ConfigError("target_return", self.target_return, "None where eval_every = 0: evaluations test it")
         check_float("checkpoint_minutes", self.checkpoint_minutes, 0, open_low=True)
         check_float("chunk_seconds", self.chunk_seconds, 0, open_low=True)
+
+    @property
+    def configurations(self) -> int:
+        """How many different settings there are among the members; each has `seeds` members."""
+        return len(next(iter(self.population.values()))) if self.population else 1
+
+    @property
+    def members(self) -> int:
+        return self.configurations * self.seeds
+
+    def member_seeds(self) -> list[int]:
+        """The seed of every member: configuration by configuration, each with the same seeds."""
+        return [self.seed + i % self.seeds for i in range(self.members)]
+
+    def settings_of(self, member: int) -> dict[str, Any]:
+        """What this member has for itself; empty where all are the same but for their seeds."""
+        return {name: values[member // self.seeds] for name, values in (self.population or {}).items()}
+
+    def member_settings(self) -> dict[str, list[Any]]:
+        """{setting: one value a member}."""
+        return {name: [v for v in values for _ in range(self.seeds)] for name, values in (self.population or {}).items()}
+
+    def label(self, member: int) -> str:
+        """`seed 3, algo.learning_rate = 0.001`."""
+        own = [f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
+               for name, value in self.settings_of(member).items()]  # fmt: skip
+        return ", ".join([f"seed {self.member_seeds()[member]}", *own])
+
+
+def _check_population(population: Any) -> None:
+    if population is None:
+        return
+    valid = 'a mapping such as {"algo.learning_rate": [1e-4, 1e-3]}, as many values for each setting, at least one'
+    if not isinstance(population, Mapping) or not population or not all(isinstance(k, str) for k in population):
+        raise ConfigError("population", population, valid)
+    lengths = {len(v) if isinstance(v, (list, tuple)) else 0 for v in population.values()}
+    if len(lengths) != 1 or 0 in lengths:
+        raise ConfigError("population", dict(population), valid)
 
 
 def run_config(total_steps: int, settings: dict[str, Any]) -> RunConfig:
@@ -56,6 +101,9 @@ def run_config(total_steps: int, settings: dict[str, Any]) -> RunConfig:
     for name, value in settings.items():
         if name not in known:
             raise ConfigError(name, value, f"a setting of train: {', '.join(sorted(known))}")
+    population = settings.get("population")
+    if isinstance(population, Mapping):  # arrays may come as arrays
+        settings = settings | {"population": {k: v.tolist() if hasattr(v, "tolist") else v for k, v in population.items()}}
     return RunConfig(total_steps=total_steps, **settings)
 
 

@@ -21,7 +21,7 @@ from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_choice, check_int
 from jaxrl_fast.evaluate import Evaluation, evaluate
 from jaxrl_fast.grid import RunConfig, plan_grid
-from jaxrl_fast.iterate import Run
+from jaxrl_fast.members import build_run, configure
 from jaxrl_fast.population import spread
 from jaxrl_fast.rundir import RunDir
 from jaxrl_fast.types import Clock
@@ -92,7 +92,6 @@ def load(path: str | Path, which: str = "auto", member: int | None = None, modul
     if not path.is_dir():
         raise ConfigError("run", str(path), "an existing run directory")
     algo, env, config, _ = configs.load(path, tuple(modules))
-    algo = algo.bind(env.spec)
     checkpoints = Checkpoints(RunDir(path).checkpoints, read_only=True)
     try:
         order = ("best", "last") if which == "auto" else (which,)
@@ -100,21 +99,26 @@ def load(path: str | Path, which: str = "auto", member: int | None = None, modul
         if found is None:
             raise ConfigError("run", str(path), f"a run with a checkpoint ({' or '.join(order)}); this has none")
         if member is not None:
-            check_int("member", member, 0, config.seeds - 1)
+            check_int("member", member, 0, config.members - 1)
         meta = checkpoints.meta(*found)
         if member is None:
             member = RunDir(path).best_member(meta.get("best_scores"))
-        run = tree.as_float32(Run(env, algo, float(plan_grid(algo, config).horizon)))
+        if member not in meta["lanes"]:
+            raise ConfigError("member", member, f"one that this checkpoint holds: {', '.join(map(str, meta['lanes']))}")
+        chosen = {name: values[member] for name, values in meta["settings"].items()}
+        algo, env = configure(algo, env, config.settings_of(member) | chosen)
+        run, lanes = build_run(algo, env, config), len(meta["lanes"])
+        algo = algo.bind(env.spec)
         state = jax.eval_shape(lambda: iterate.init(run, jax.random.key(0)))
         like = state.agent if found[0] == "best" else state
-        if config.seeds > 1:
-            like = jax.tree.map(lambda x: jax.ShapeDtypeStruct((config.seeds, *x.shape), x.dtype), like)
+        if lanes > 1:
+            like = jax.tree.map(lambda x: jax.ShapeDtypeStruct((lanes, *x.shape), x.dtype), like)
         here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         state = checkpoints.restore(*found, abstract(like, here))
     finally:
         checkpoints.close()
     agent, row = (state, meta["best_rows"]) if found[0] == "best" else (state.agent, meta["rows"])
-    agent = tree.take(agent, member) if config.seeds > 1 else agent
+    agent = tree.take(agent, meta["lanes"].index(member)) if lanes > 1 else agent
     return Agent(tree.as_float32(algo), tree.as_float32(env), config, agent, row, registry.name_of(env))
 
 
@@ -133,7 +137,7 @@ def resume(
     if not path.is_dir():
         raise ConfigError("--resume", str(path), "an existing run directory")
     algo, env, config, _ = configs.load(path, tuple(modules))
-    spread(config.seeds, config.population)
+    spread(config.members, config.batching)
     new = config
     if total_steps is not None:
         new = dataclasses.replace(new, total_steps=total_steps)
@@ -151,10 +155,10 @@ def resume(
         rows = checkpoints.latest("last")
         if rows is None:
             raise ConfigError("--resume", str(path), "a run that has saved a checkpoint; start it again instead")
-        reached = checkpoints.meta("last", rows)["reached"]
+        meta = checkpoints.meta("last", rows)
     finally:
         checkpoints.close()
-    if total_steps is not None and all(reached):
+    if total_steps is not None and all(meta["reached"]):
         new = dataclasses.replace(new, target_return=None)
     done = plan_grid(bound, new).env_steps(rows)
     if total_steps is not None and total_steps < done:
@@ -165,4 +169,4 @@ def resume(
             "as the learning rate stay at their end values; --horizon sets a new one",
             stacklevel=2,
         )
-    return run_session(algo, env, new, lambda: RunDir(path), hooks, sinks, tensorboard, progress, resume=True)
+    return run_session(algo, env, new, lambda: RunDir(path), hooks, sinks, tensorboard, progress, meta)

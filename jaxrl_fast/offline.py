@@ -111,7 +111,7 @@ def experience(run: Any, member: int = 0) -> Filled:
         memory, w = memory.memory, w + memory.start.w
     if not isinstance(memory, Ring):
         raise ConfigError("run", run.algo.name, "a run of an algorithm that learns from replay, such as dqn")
-    check_int("member", member, 0, run.config.seeds - 1)
+    check_int("member", member, 0, run.config.members - 1)
     return Filled(memory, run.population.member(run.state.memory, member), w)
 
 

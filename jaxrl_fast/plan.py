@@ -19,6 +19,7 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.evaluate import BLOCK
 from jaxrl_fast.grid import ROWS, RunConfig, plan_grid, run_config
 from jaxrl_fast.iterate import Run
+from jaxrl_fast.members import gather
 from jaxrl_fast.population import Population, plan_population, spread
 from jaxrl_fast.types import Clock
 
@@ -152,6 +153,16 @@ class MemoryPlan:
             value = value * 9 // 10
         return None
 
+    def of_size(self, members: int) -> MemoryPlan:
+        """The plan of another number of members on the same devices."""
+        place = plan_population(members, self.config.batching, self.population.devices)
+        return dataclasses.replace(self, population=place)
+
+    @property
+    def most_members(self) -> int:
+        """The largest population that fits, at most this one; 0 where not even one member does."""
+        return self.population.size if self.fits else _bisect(lambda v: self.of_size(v).fits, self.population.size)
+
     def _value(self, name: str) -> Any:
         if name in ("seeds", "eval_episodes"):
             return getattr(self.config, name)
@@ -159,8 +170,7 @@ class MemoryPlan:
 
     def _guess(self, name: str, value: int) -> MemoryPlan:
         if name == "seeds":
-            place = plan_population(value, self.config.population, self.population.devices)
-            return dataclasses.replace(self, population=place)
+            return self.of_size(value * self.config.configurations)
         scaled = lambda parts: {
             k: math.ceil(v * value / self._value(name)) if k in _GROWS[name] else v for k, v in parts.items()
         }
@@ -278,9 +288,6 @@ def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
 def plan(algo: Algorithm, env: Env, total_steps: int = 500_000, **settings: Any) -> MemoryPlan:
     """What `jf.train` with the same arguments would take; print it, or ask it for `need`, `have` and `remedies()`."""
     config = run_config(total_steps, settings)
-    spread(config.seeds, config.population)  # the devices that `train` would have
-    algo = algo.bind(env.spec)
-    algo.check_env(env)
-    grid = plan_grid(algo, config)
-    run = tree.as_float32(Run(env, algo, float(grid.horizon)))
-    return memory_plan(run, plan_population(config.seeds, config.population), config)
+    spread(config.members, config.batching)  # the devices that `train` would have
+    run = gather(algo, env, config).first
+    return memory_plan(run, plan_population(config.members, config.batching), config)

@@ -45,20 +45,13 @@ def learning_curve(
 
     smooth: the mean and its band are over the last `smooth` rows; None takes a hundredth of the rows.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     path = Path(path)
-    kind = path.suffix.removeprefix(".").lower() or "png"
-    if kind not in _FORMATS:
-        raise ConfigError("path", str(path), f"a file that ends in {', '.join('.' + f for f in _FORMATS)}")
+    _kind(path)
     if smooth is not None:
         check_int("smooth", smooth)
     _check_metric(rows_by_run, metric)
 
-    figure = Figure(figsize=(7.2, 4.2), dpi=150, facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    canvas, axes = figure()
     windows, drawn = set(), 0
     for i, (label, rows) in enumerate(rows_by_run.items()):
         steps, values = _columns(rows, metric)
@@ -76,13 +69,36 @@ def learning_curve(
         if len(rows_by_run) == 1:
             axes.legend(**look)
         else:  # among the curves of several runs there is no free place
-            figure.legend(loc="outside lower center", ncols=1 if max(map(len, rows_by_run)) > 40 else 2, **look)
+            canvas.legend(loc="outside lower center", ncols=1 if max(map(len, rows_by_run)) > 40 else 2, **look)
     else:
         axes.text(0.5, 0.5, f"no {metric} yet", transform=axes.transAxes, ha="center", va="center", color=_INK)
 
+    return save(canvas, path)
+
+
+def figure() -> tuple[Any, Any]:
+    """(figure, axes), of the size and look of all our pictures."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(7.2, 4.2), dpi=150, facecolor="white", layout="constrained")
+    FigureCanvasAgg(made)
+    return made, made.add_subplot()
+
+
+def _kind(path: Path) -> str:
+    kind = path.suffix.removeprefix(".").lower() or "png"
+    if kind not in _FORMATS:
+        raise ConfigError("path", str(path), f"a file that ends in {', '.join('.' + f for f in _FORMATS)}")
+    return kind
+
+
+def save(canvas: Any, path: Path) -> Path:
+    """Write a figure, atomically: a picture that is being looked at is never half a picture."""
+    kind = _kind(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")  # a picture that is being looked at is never half a picture
-    figure.savefig(temporary, format=kind, metadata={"Software": None} if kind == "png" else None)
+    temporary = path.with_name(path.name + ".tmp")
+    canvas.savefig(temporary, format=kind, metadata={"Software": None} if kind == "png" else None)
     os.replace(temporary, path)
     return path
 
@@ -134,13 +150,19 @@ def _style(axes: Any, metric: str, window: int, title: str | None) -> None:
     from matplotlib.ticker import EngFormatter
 
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 100k, 1M
-    axes.set_xlabel("environment steps of each member", color=_INK)
     note = f" (mean of {window} rows)" if window > 1 else ""
-    axes.set_ylabel(metric.replace("_", " ") + note, color=_INK)
+    style(axes, "environment steps of each member", metric.replace("_", " ") + note, title)
+
+
+def style(axes: Any, x: str, y: str, title: str | None = None, grid: bool = True) -> None:
+    """Labels, grid and colours of all our pictures."""
+    axes.set_xlabel(x, color=_INK)
+    axes.set_ylabel(y, color=_INK)
     if title:
         axes.set_title(title, color=_INK, fontsize=11, loc="left")
-    axes.grid(True, color=_FAINT, linewidth=0.8)
-    axes.set_axisbelow(True)
+    if grid:
+        axes.grid(True, color=_FAINT, linewidth=0.8)
+        axes.set_axisbelow(True)
     axes.margins(x=0.01)
     axes.tick_params(colors=_INK, length=0)
     for side, spine in axes.spines.items():

@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -57,35 +57,52 @@ class Population:
             return self.sharding
         return NamedSharding(self.mesh, PartitionSpec())
 
-    def lift(self, fn: Callable) -> Callable:
-        """fn(run, x, *rest) of one member -> the same with x and the result [padded, ...]; run and rest are shared."""
+    def lift(self, fn: Callable, swept: Sequence[int] = ()) -> Callable:
+        """fn(run, x, *rest) of one member -> the same with x and the result [padded, ...]; run and rest are shared.
+
+        swept: which leaves of run are [padded, ...] too, every member's own.
+        """
         if self.size == 1:
             return fn
 
-        def members(run, xs, *rest):
+        def members(own, leaves, xs, *rest, structure):
+            def member(own, x, *rest):
+                filled = dict(zip(swept, own, strict=True))
+                run = jax.tree.unflatten(structure, [filled.get(i, leaf) for i, leaf in enumerate(leaves)])
+                return fn(run, x, *rest)
+
             if self.mode == "vmap":
-                return jax.vmap(fn, in_axes=(None, 0) + (None,) * len(rest))(run, xs, *rest)
-            return jax.lax.map(lambda x: fn(run, x, *rest), xs)
+                return jax.vmap(member, in_axes=(0, 0) + (None,) * len(rest))(own, xs, *rest)
+            return jax.lax.map(lambda mapped: member(*mapped, *rest), (own, xs))
 
-        if len(self.devices) == 1:
-            return members
+        def population(run, xs, *rest):
+            leaves, structure = jax.tree.flatten(run)
+            own, leaves = [leaves[i] for i in swept], [None if i in swept else x for i, x in enumerate(leaves)]
+            place = functools.partial(members, structure=structure)
+            if len(self.devices) > 1:
+                split, shared = PartitionSpec(AXIS), PartitionSpec()
+                specs = (split, shared, split) + (shared,) * len(rest)
+                # check_vma off: nothing here is reduced over the mesh, and its rules reject loops with mixed carries
+                place = jax.shard_map(place, mesh=self.mesh, in_specs=specs, out_specs=split, check_vma=False)
+            return place(own, leaves, xs, *rest)
 
-        def sharded(run, xs, *rest):
-            own, shared = PartitionSpec(AXIS), PartitionSpec()
-            specs = (shared, own) + (shared,) * len(rest)
-            # check_vma off: nothing here is reduced over the mesh, and its rules reject loops with mixed carries
-            return jax.shard_map(members, mesh=self.mesh, in_specs=specs, out_specs=own, check_vma=False)(
-                run, xs, *rest
-            )
+        return population
 
-        return sharded
-
-    def keys(self, seed: int) -> jax.Array:
-        """Root keys on the devices: member i has the key of a single run with seed `seed + i`."""
+    def keys(self, seeds: Sequence[int]) -> jax.Array:
+        """Root keys on the devices: a member has the key of a single run with its seed."""
         if self.size == 1:
-            return jax.device_put(jax.random.key(seed), self.sharding)
-        seeds = np.asarray([seed + i for i in range(self.size)] + [seed] * (self.padded - self.size), np.uint32)
-        return jax.device_put(jax.vmap(jax.random.key)(jnp.asarray(seeds)), self.sharding)
+            return jax.device_put(jax.random.key(seeds[0]), self.sharding)
+        padded = np.asarray([*seeds, *[seeds[0]] * (self.padded - self.size)], np.uint32)
+        return jax.device_put(jax.vmap(jax.random.key)(jnp.asarray(padded)), self.sharding)
+
+    def place(self, tree: Any) -> Any:
+        """Leaves [size, ...] of the host or the device, laid over the devices; the last member fills the padding."""
+        if self.size == 1:
+            return jax.device_put(tree, self.sharding)
+        if self.size != self.padded:
+            index = np.minimum(np.arange(self.padded), self.size - 1)
+            tree = jax.tree.map(lambda leaf: leaf[index], tree)
+        return jax.device_put(tree, self.sharding)
 
     def members(self, tree: Any) -> Any:
         """NumPy leaves [size, ...] of a fetched tree, padding dropped; a single run gets the axis."""
@@ -95,6 +112,30 @@ class Population:
 
     def member(self, tree: Any, index: int) -> Any:
         return tree if self.size == 1 else jax.tree.map(lambda x: x[index], tree)
+
+
+class Members(NamedTuple):
+    """One `Run` for a whole population (`members.gather`)."""
+
+    first: Any  # of the first configuration, without a member axis
+    run: Any  # the leaves `swept` are [members, ...], the others as in `first`
+    swept: tuple[int, ...] = ()
+
+    def place(self, population: Population) -> Any:
+        """The Run on the devices: every member's own leaves where the member is."""
+        leaves, structure = jax.tree.flatten(self.run)
+        own = lambda i, x: population.place(x) if i in self.swept else jax.device_put(x, population.replicated)
+        return jax.tree.unflatten(structure, [own(i, x) for i, x in enumerate(leaves)])
+
+    def take(self, lanes: Sequence[int]) -> Members:
+        """Some of the members; one of them has no axis."""
+        leaves, structure = jax.tree.flatten(self.run)
+        if not self.swept:
+            return self
+        index = lanes[0] if len(lanes) == 1 else np.asarray(lanes)
+        leaves = [np.asarray(x)[index] if i in self.swept else x for i, x in enumerate(leaves)]
+        run = jax.tree.unflatten(structure, leaves)
+        return Members(self.first, run, () if len(lanes) == 1 else self.swept)
 
 
 def spread(size: int, mode: str = "auto") -> None:
@@ -113,7 +154,7 @@ def spread(size: int, mode: str = "auto") -> None:
 @functools.cache
 def _warn_of_idle_cores(size: int, wanted: int, have: int) -> None:
     warnings.warn(
-        f"seeds = {size} could be trained on {wanted} CPU cores, but JAX has started with {have} CPU device(s) already: "
+        f"{size} members could be trained on {wanted} CPU cores, but JAX has started with {have} CPU device(s) already: "
         "import jaxrl_fast and start the run before other JAX work, or start Python with "
         f"XLA_FLAGS=--xla_force_host_platform_device_count={wanted}",
         stacklevel=4,
@@ -123,7 +164,7 @@ def _warn_of_idle_cores(size: int, wanted: int, have: int) -> None:
 def plan_population(size: int, mode: str = "auto", devices: Any = None) -> Population:
     """The default placement: all devices, `map` on CPU (jaxlib 0.11 and several devices: `vmap`), else `vmap`."""
     if mode not in MODES:
-        raise ConfigError("population", mode, f"one of {', '.join(MODES)}")
+        raise ConfigError("batching", mode, f"one of {', '.join(MODES)}")
     devices = tuple(jax.local_devices() if devices is None else devices)
     devices = devices[: max(1, min(size, len(devices)))]
     cpu = devices[0].platform == "cpu"

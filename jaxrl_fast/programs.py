@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -15,7 +16,7 @@ from jaxrl_fast.evaluate import evaluate
 from jaxrl_fast.grid import ROWS, Grid, RunConfig
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.plan import memory_plan
-from jaxrl_fast.population import Population
+from jaxrl_fast.population import Members, Population
 from jaxrl_fast.types import RunState
 
 
@@ -36,10 +37,11 @@ def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array, row: int):
 class Programs:
     """Everything that runs on the device, for one run or a population of it."""
 
-    def __init__(self, run: Run, grid: Grid, population: Population, config: RunConfig):
-        self.run, self.grid, self.population, self.config = run, grid, population, config
+    def __init__(self, members: Members, grid: Grid, population: Population, config: RunConfig):
+        self.first, self.run = members.first, members.place(population)
+        self.grid, self.population, self.config = grid, population, config
         self.compile_seconds = 0.0
-        lift = population.lift
+        lift = functools.partial(population.lift, swept=members.swept)
         episodes, mode = config.eval_episodes, config.eval_mode
 
         def score(run, member, rows):
@@ -52,6 +54,7 @@ class Programs:
         self._chunk = jax.jit(lift(lambda r, s, t0, n: chunk(r, s, t0, n, grid.row)), donate_argnums=1)
         self._evaluate = jax.jit(lift(score))
         self._snapshot = jax.jit(self._copy)
+        self._move = jax.jit(tree.take, out_shardings=population.sharding)
         self._compiled: dict[str, Any] = {}
         self._jobs: dict[str, Future] = {}
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="compile")
@@ -62,7 +65,7 @@ class Programs:
         Raises ConfigError where the run cannot fit the device (`plan.py`), with what would.
         """
         began = time.perf_counter()
-        memory_plan(self.run, self.population, self.config).check()
+        memory_plan(self.first, self.population, self.config).check()
         traced = self._init.trace(self.run, keys)
         state = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self.population.sharding), traced.out_info
@@ -105,9 +108,9 @@ class Programs:
         return self._call("chunk", self._chunk, self.run, state, self._scalar(t0), self._scalar(rows))
 
     def evaluate(self, state: RunState, rows: int) -> np.ndarray:
-        """Mean return [seeds] over `eval_episodes` episodes; the keys depend on the seed and the row alone."""
+        """Mean return [padded] over `eval_episodes` episodes; the keys depend on the seed and the row alone."""
         score = self._call("evaluate", self._evaluate, self.run, (state.agent, state.key), self._scalar(rows))
-        return self.population.members(jax.device_get(score))
+        return jax.device_get(score)
 
     def _copy(self, x: Any) -> Any:
         return tree.copy(self.unpadded(x))
@@ -116,16 +119,25 @@ class Programs:
         """A copy on the device, the population's padding dropped, that a later donation cannot touch."""
         return self._snapshot(x)
 
+    def move(self, state: RunState, parent: np.ndarray, whole: np.ndarray) -> RunState:
+        """The agents of `parent` [size], and where `whole` [size] all of its state but the random key."""
+        padding = np.arange(self.population.size, self.population.padded)
+        index = lambda lanes: jax.device_put(np.concatenate([lanes, padding]), self.population.replicated)
+        if whole.any():
+            cloned = self._move(state, index(np.where(whole, parent, np.arange(len(parent)))))
+            state = cloned._replace(agent=state.agent, key=state.key)
+        return state._replace(agent=self._move(state.agent, index(parent)))
+
+    def change(self, leaf: int, values: np.ndarray) -> None:
+        """Other values of a setting that every member has for itself, [size]."""
+        leaves, structure = jax.tree.flatten(self.run)
+        leaves[leaf] = self.population.place(np.asarray(values, leaves[leaf].dtype))
+        self.run = jax.tree.unflatten(structure, leaves)
+
     def unpadded(self, x: Any) -> Any:
         p = self.population
         return x if p.size == p.padded or p.size == 1 else jax.tree.map(lambda leaf: leaf[: p.size], x)
 
     def padded(self, x: Any) -> Any:
-        """The inverse, laid over the devices: the last member fills the padding."""
-        p = self.population
-        if p.size == 1:
-            return x
-        if p.size != p.padded:
-            index = jnp.minimum(jnp.arange(p.padded), p.size - 1)
-            x = jax.tree.map(lambda leaf: leaf[index], x)
-        return jax.device_put(x, p.sharding)
+        """The inverse, laid over the devices."""
+        return x if self.population.size == 1 else self.population.place(x)

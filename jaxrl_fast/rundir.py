@@ -82,7 +82,9 @@ class RunDir:
             "algorithm": s.algo.name,
             "environment": registry.name_of(s.env),
             "env_steps": s.env_steps,
-            "seeds": list(range(s.config.seed, s.config.seed + s.config.seeds)),
+            "seeds": s.config.member_seeds(),
+            "settings": s.config.member_settings() or None,
+            "lost": s.who()["lost"] or None,
             "eval_return": s.eval_return,
             "eval_episodes": s.config.eval_episodes,
             "best_eval_return": s.best_score,
@@ -122,8 +124,9 @@ class RunDir:
         label = f"{s.algo.name} {registry.name_of(s.env)}"
         try:
             plots.learning_curve({label: read_jsonl(self.metrics)}, self.path / "curve.png")
-            best = s.agent(int(np.argmax(s.eval_return)))
-            frames, page = record.record_all(s.env, s.algo, best, jax.random.key(s.config.seed), 500)
+            best = int(np.nanargmax(s.eval_return))
+            algo, env = s.setup(best)
+            frames, page = record.record_all(env, algo, s.agent(best), jax.random.key(s.config.seed), 500)
             if page is not None:
                 (self.path / "rollout.html").write_text(page)
             if frames:

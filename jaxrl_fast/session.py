@@ -10,13 +10,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxrl_fast import tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.checkpoint import Checkpoints, abstract, to_json
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.grid import Grid, RunConfig
-from jaxrl_fast.iterate import Run
-from jaxrl_fast.population import Population
+from jaxrl_fast.members import configure, leaf_names
+from jaxrl_fast.population import Members, Population, plan_population
 from jaxrl_fast.programs import Programs
 from jaxrl_fast.rundir import RunDir
 from jaxrl_fast.sinks import Row, Sink
@@ -26,16 +27,18 @@ from jaxrl_fast.sinks import Row, Sink
 class Session:
     """A run in progress, and what `train` returns when it has ended.
 
-    `state` is the RunState on the device, leaves [seeds, ...] (no such axis for one seed). It is donated to the next
+    `state` is the RunState on the device, leaves [lanes, ...] (no such axis for one). It is donated to the next
     chunk: a hook that wants to keep any of it must copy. `rows` counts log rows that are done, `history` holds them.
+    `lanes` names the member that each lane of the program trains: all of them, unless some were dropped.
     """
 
     algo: Algorithm  # bound to the environment
     env: Env
     config: RunConfig
     grid: Grid
+    members: Members
     population: Population
-    run: Run
+    lanes: np.ndarray  # int [population.size]
     programs: Programs
     out: RunDir | None
     sinks: Sequence[Sink]
@@ -49,7 +52,11 @@ class Session:
     best_scores: np.ndarray | None = None  # of each of them
     best_rows: int = -1
     best_agent: Any = None  # until it is saved
+    best_lanes: dict[str, Any] = dataclasses.field(default_factory=dict)
     reached: list[Any] = dataclasses.field(default_factory=list)
+    selection: Any = None
+    settings: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)  # float32 [members], which selection changes
+    lost: dict[int, dict[str, Any]] = dataclasses.field(default_factory=dict)  # members that went NaN, and where
     history: list[Row] = dataclasses.field(default_factory=list)
     eval_return: np.ndarray | None = None
     stop_requested: bool = False
@@ -69,8 +76,65 @@ class Session:
     @property
     def over(self) -> bool:
         """Whether there is nothing left to train."""
-        at_target = self.config.target_return is not None and all(self.reached)
+        at_target = self.config.target_return is not None and all(self.reached[i] for i in self.live)
         return self.rows >= self.grid.rows or self.stop_requested or at_target
+
+    @property
+    def live(self) -> list[int]:
+        """Members that are still trained, and finite."""
+        return [int(i) for i in self.lanes if int(i) not in self.lost]
+
+    def who(self) -> dict[str, Any]:
+        """For a checkpoint: the member of each of its lanes, and those that were lost."""
+        return {"lanes": self.lanes, "lost": [{"member": member, **where} for member, where in self.lost.items()],
+                "settings": self.settings}  # fmt: skip
+
+    def by_member(self, values: Any, fill: float = 0) -> Any:
+        """A fetched tree [lanes] as NumPy arrays [members]; `fill` where a member has no lane."""
+        values = self.population.members(values)
+        if len(self.lanes) == self.config.members:
+            return values
+
+        def spread(x):
+            whole = np.full((self.config.members, *x.shape[1:]), fill, x.dtype)
+            whole[self.lanes] = x
+            return whole
+
+        return jax.tree.map(spread, values)
+
+    def setup(self, member: int = 0) -> tuple[Algorithm, Env]:
+        """The settings of one member: its algorithm, bound, and its environment."""
+        chosen = {name: float(values[member]) for name, values in self.settings.items()}
+        algo, env = configure(self.algo, self.env, self.config.settings_of(member) | chosen)
+        return algo.bind(env.spec), env
+
+    def exploit(self, parent: np.ndarray, settings: dict[str, np.ndarray]) -> None:
+        """Every member goes on with the agent of `parent` [members] and with these settings [members].
+
+        One that was lost takes the environments and the replay of its parent too: its own hold what broke it.
+        """
+        lost = np.isin(self.lanes, list(self.lost)) & (parent != self.lanes)
+        self.state = self.programs.move(self.state, parent, lost)
+        self.lost = {member: where for member, where in self.lost.items() if not lost[member]}
+        self.settings = settings
+        for name, values in settings.items():
+            self.programs.change(leaf_names(self.members.first).index(name), values)
+
+    def shrink(self, members: Sequence[int]) -> None:
+        """Train only these members from here on, in a program of their number."""
+        at = [int(np.flatnonzero(self.lanes == i)[0]) for i in members]
+        state = tree.take(self.programs.unpadded(self.state), at[0] if len(at) == 1 else np.asarray(at))
+        spent = self.programs.compile_seconds
+        self.lanes = np.asarray(members, np.int64)
+        self.population = plan_population(len(at), self.config.batching)
+        self.programs = Programs(self.members.take(self.lanes), self.grid, self.population, self.config)
+        self.programs.compile(self.root_keys())
+        self.programs.compile_seconds += spent
+        self.state = self.programs.padded(state)
+
+    def root_keys(self) -> jax.Array:
+        """The key of every lane: that of a single run with its member's seed."""
+        return root_keys(self.config, self.population, self.lanes)
 
     def stop(self) -> None:
         """For hooks: end the run after this chunk."""
@@ -78,7 +142,10 @@ class Session:
 
     def agent(self, member: int = 0) -> Any:
         """The trained agent of one member."""
-        return self.population.member(self.state.agent, member)
+        lane = np.flatnonzero(self.lanes == member)
+        if not lane.size:
+            raise ConfigError("member", member, f"one that is still trained: {', '.join(map(str, self.lanes))}")
+        return self.population.member(self.state.agent, int(lane[0]))
 
     def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
         """(env_steps [rows], values [rows, seeds]) of a logged metric."""
@@ -86,37 +153,54 @@ class Session:
         return np.array([r.env_steps for r in rows]), np.array([r.metrics[metric] for r in rows])
 
 
+def root_keys(config: RunConfig, population: Population, lanes: np.ndarray) -> jax.Array:
+    seeds = config.member_seeds()
+    return population.keys([seeds[i] for i in lanes])
+
+
 def make_row(s: Session, index: int, metrics: Any, wall_seconds: float, rate: float) -> Row:
     """Sums and counts -> means [seeds]; 0/0, a member without a finished episode, is NaN (null in the files)."""
     values = {}
-    for name, mean in s.population.members(jax.device_get(metrics)).items():
+    for name, mean in s.by_member(jax.device_get(metrics)).items():
         with np.errstate(invalid="ignore", divide="ignore"):
             values[name] = np.where(mean.count > 0, mean.total / mean.count, np.nan)
         if np.any(mean.count > 0) and not np.all(np.isfinite(values[name][mean.count > 0])):
             values[name + "/bad"] = (mean.count > 0) & ~np.isfinite(values[name])
+    values |= {name: chosen.copy() for name, chosen in s.settings.items()}
     return Row(s.grid.env_steps(index + 1), wall_seconds, rate, values)
 
 
 def not_finite(s: Session, rows: list[Row], finite: Any) -> str | None:
     """Name the first metric, step and member that is not finite; the marks are taken out of the rows.
 
-    finite: whether each member's agent is, None where nothing has been learned.
+    finite: whether each lane's agent is, None where nothing has been learned. With `on_nan = "mark"` such a member is
+    noted in `s.lost` and has no values from there on, and only the last one to be lost is a message.
     """
-    message = None
+    message, stop = None, s.config.on_nan == "stop"
+
+    def note(member: int, row: Row, what: str) -> None:
+        nonlocal message
+        found = f"{what} at {row.env_steps:,} environment steps in member {member} ({s.config.label(member)})"
+        message = message or found
+        if not stop and member not in s.lost:
+            s.lost[member] = {"env_steps": row.env_steps, "reason": what}
+
     for row in rows:
         for name in [k for k in row.metrics if k.endswith("/bad")]:
-            member = int(np.argmax(row.metrics.pop(name)))
             metric = name.removesuffix("/bad")
-            message = message or (
-                f"{metric} is {row.metrics[metric][member]} at {row.env_steps:,} environment steps in member {member} "
-                f"(seed {s.config.seed + member})"
-            )
-    flags = True if finite is None else s.population.members(finite)
-    if message is None and not np.all(flags):
-        member = int(np.argmin(flags))
-        where = f"at {rows[-1].env_steps:,} environment steps in member {member} (seed {s.config.seed + member})"
-        message = f"agent parameters or priorities are not finite {where}"
-    return message
+            for member in np.flatnonzero(row.metrics.pop(name)):
+                note(int(member), row, f"{metric} is {row.metrics[metric][member]}")
+        if not stop:
+            hide_lost(s, row)
+    for member in np.flatnonzero(~s.by_member(finite, True)) if finite is not None else ():
+        note(int(member), rows[-1], "agent parameters or priorities are not finite")
+    return message if stop or not s.live else None
+
+
+def hide_lost(s: Session, row: Row) -> None:
+    for member in s.lost:
+        for values in row.metrics.values():
+            values[member] = np.nan
 
 
 def emit(s: Session, rows: list[Row]) -> None:
@@ -128,13 +212,15 @@ def emit(s: Session, rows: list[Row]) -> None:
 
 def evaluate(s: Session) -> np.ndarray:
     """Mean return of every member; keeps the best agent and who reached the target."""
-    scores = s.programs.evaluate(s.state, s.rows)
+    scores = np.array(s.by_member(s.programs.evaluate(s.state, s.rows), np.nan))
+    scores[list(s.lost)] = np.nan
     for i, value in enumerate(scores):
         if s.config.target_return is not None and s.reached[i] is None and value >= s.config.target_return:
             s.reached[i] = {"env_steps": s.env_steps, "eval_return": float(value)}
-    if scores.mean() > s.best_score:
-        s.best_score, s.best_scores, s.best_rows = float(scores.mean()), scores, s.rows
-        s.best_agent = s.programs.snapshot(s.state.agent)
+    mean = float(np.mean(scores[s.live])) if s.live else -math.inf
+    if mean > s.best_score:
+        s.best_score, s.best_scores, s.best_rows = mean, scores, s.rows
+        s.best_agent, s.best_lanes = s.programs.snapshot(s.state.agent), s.who()
     return scores
 
 
@@ -146,7 +232,7 @@ def save(s: Session, checkpoints: Checkpoints) -> None:
     if checkpoints.latest("last") != s.rows:
         meta = {
             "rows": s.rows, "env_steps": s.env_steps, "wall_seconds": s.wall_seconds, "reached": s.reached,
-            "seeds": s.config.seeds, "train_seconds": s.train_seconds, "train_steps": s.train_steps,
+            "train_seconds": s.train_seconds, "train_steps": s.train_steps, **s.who(),
         }  # fmt: skip
         checkpoints.save("last", s.rows, s.programs.snapshot(s.state), to_json(meta))
 
@@ -161,7 +247,7 @@ def save_best(s: Session, checkpoints: Checkpoints) -> None:
         return
     newest = checkpoints.latest("best")
     number = s.best_rows if newest is None else max(s.best_rows, newest + 1)
-    meta = {"best_rows": s.best_rows, "best_score": s.best_score, "best_scores": s.best_scores, "seeds": s.config.seeds}
+    meta = {"best_rows": s.best_rows, "best_score": s.best_score, "best_scores": s.best_scores, **s.best_lanes}
     checkpoints.save("best", number, s.best_agent, to_json(meta))
     s.best_agent = None
 
@@ -191,6 +277,10 @@ def restore(s: Session, checkpoints: Checkpoints) -> None:
     s.state = s.programs.padded(checkpoints.restore("last", rows, abstract(like, s.population.replicated)))
     s.rows, s.wall_seconds, s.reached = int(meta["rows"]), float(meta["wall_seconds"]), list(meta["reached"])
     s.train_seconds, s.train_steps = float(meta["train_seconds"]), int(meta["train_steps"])
+    for name, values in meta["settings"].items():
+        s.settings[name] = np.asarray(values, np.float32)
+        s.programs.change(leaf_names(s.members.first).index(name), s.settings[name])
+    s.lost = {int(x["member"]): {k: x[k] for k in ("env_steps", "reason")} for x in meta["lost"]}
     newest = checkpoints.latest("best")
     if newest is not None:
         best = checkpoints.meta("best", newest)

@@ -16,18 +16,20 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
-from jaxrl_fast import runtime, tree
+from jaxrl_fast import runtime
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.checkpoint import Checkpoints
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import NonFiniteError
-from jaxrl_fast.grid import plan_grid, run_config
-from jaxrl_fast.iterate import Run
-from jaxrl_fast.population import plan_population, spread
+from jaxrl_fast.grid import RunConfig, plan_grid, run_config
+from jaxrl_fast.members import gather, leaf_names
+from jaxrl_fast.population import Members, plan_population, spread
 from jaxrl_fast.programs import ROWS, Programs
 from jaxrl_fast.rundir import RunDir, check_free, describe
-from jaxrl_fast.session import Session, emit, evaluate, make_row, not_finite, rescue, restore, save
+from jaxrl_fast.selection import decode_selection, encode_selection
+from jaxrl_fast.session import Session, emit, evaluate, make_row, not_finite, rescue, restore, root_keys, save
 from jaxrl_fast.signals import Interrupted, Signals
 from jaxrl_fast.sinks import Row, Sink
 
@@ -45,20 +47,19 @@ def train(
     about: dict[str, Any] | None = None,
     **settings: Any,
 ) -> Session:
-    """Train `settings["seeds"]` members in one program; the fields of `RunConfig` are the keyword settings.
+    """Train a population in one program; the fields of `RunConfig` are the keyword settings (`seeds`, `population`, ...).
 
     out: a run directory to write (config, metrics, checkpoints, result, pictures); None keeps everything in memory.
     about: more keys for config.json, such as the modules to import first ("imports").
     hooks: `hook(session, rows)` after every chunk.  sinks: see `jaxrl_fast.sinks`; closed at the end.
     Raises ConfigError for bad settings, NonFiniteError when a metric or a parameter is no longer finite.
     """
+    settings = settings | {"selection": encode_selection(settings.get("selection"))}
     config = run_config(total_steps, settings)
     if config.horizon is None:
         config = dataclasses.replace(config, horizon=config.total_steps)
-    spread(config.seeds, config.population)
-    bound = algo.bind(env.spec)
-    bound.check_env(env)
-    plan_grid(bound, config)  # refuse before anything is written
+    spread(config.members, config.batching)
+    check_members(algo, env, config)  # refuse before anything is written
     create = None
     if out is not None:
         check_free(Path(out))
@@ -67,18 +68,24 @@ def train(
     return run_session(algo, env, config, create, hooks, sinks, tensorboard, progress)
 
 
-def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=True, progress=False, resume=False):
+def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=True, progress=False, resume=None):
     """Build the session, restore it if asked, run it to its end, and close what was opened.
 
     `open_rundir()` is called once it is clear that the run fits the device, so a refused run leaves nothing behind;
-    nor does one that fails before its first row.
+    nor does one that fails before its first row.  resume: what the checkpoint to go on from says of itself.
     """
     runtime.enable_compile_cache()
     began, rundir = time.perf_counter(), None
+    selection = decode_selection(config.selection)
+    members = check_members(algo, env, config)
+    settings = {}
+    if selection:
+        names, leaves = leaf_names(members.first), jax.tree.leaves(members.run)
+        settings = {name: np.asarray(leaves[names.index(name)]) for name in selection.traced}
     algo = algo.bind(env.spec)
-    population = plan_population(config.seeds, config.population)
-    grid = plan_grid(algo, config)
-    run = jax.device_put(tree.as_float32(Run(env, algo, float(grid.horizon))), population.replicated)
+    grid = plan_grid(members.first.algo, config)
+    lanes = np.asarray(resume["lanes"] if resume else range(config.members), np.int64)
+    population = plan_population(len(lanes), config.batching)
     try:
         with contextlib.ExitStack() as stack:
             for sink in sinks:
@@ -90,23 +97,31 @@ def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=
                 own.append(ProgressSink(grid.env_steps(grid.rows)))
                 own[-1].status("compiling")
                 stack.callback(_close, own[-1])
-            programs = Programs(run, grid, population, config)
-            programs.compile(population.keys(config.seed))
+            programs = Programs(members.take(lanes), grid, population, config)
+            programs.compile(root_keys(config, population, lanes))
             rundir = open_rundir() if open_rundir else None
             for sink in rundir.sinks(tensorboard) if rundir else ():
                 own.append(sink)
                 stack.callback(_close, sink)
             session = Session(
-                algo, env, config, grid, population, run, programs, rundir, [*own, *sinks], hooks,
-                reached=[None] * config.seeds,
+                algo, env, config, grid, members, population, lanes, programs, rundir, [*own, *sinks], hooks,
+                reached=[None] * config.members, selection=selection, settings=settings,
             )  # fmt: skip
             checkpoints = stack.enter_context(contextlib.closing(Checkpoints(rundir.checkpoints))) if rundir else None
-            _loop(session, checkpoints, stack.enter_context(Signals()), began, resume)
+            _loop(session, checkpoints, stack.enter_context(Signals()), began, resume is not None)
     except BaseException:
-        if rundir and not resume:
+        if rundir and resume is None:
             rundir.discard()
         raise
     return session
+
+
+def check_members(algo: Algorithm, env: Env, config: RunConfig) -> Members:
+    """The members of a run as its programs take them; ConfigError where there cannot be such a population."""
+    selection = decode_selection(config.selection)
+    if selection:
+        selection.check(config)
+    return gather(algo, env, config, selection.traced if selection else ())
 
 
 def _close(sink: Sink) -> None:
@@ -118,7 +133,7 @@ def _close(sink: Sink) -> None:
 
 
 def _loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: float, resume: bool) -> None:
-    s.state = s.programs.init(s.population.keys(s.config.seed))
+    s.state = s.programs.init(s.root_keys())
     if resume:
         restore(s, checkpoints)
     for sink in s.sinks:
@@ -129,13 +144,19 @@ def _loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: 
     row_seconds, mark, first = None, time.perf_counter(), True
     pending = None  # (rows before it, rows in it, metrics, finite, time of dispatch)
 
+    boundaries = s.selection.boundaries(s.grid) if s.selection else set()
+
     def log(rows: list[Row], finite: Any, score: bool):
-        """Check rows, evaluate where asked, then log them; what is not finite is in the log, and ends the run."""
-        nonlocal mark
+        """Check rows, evaluate and select where it is time, then log them; what is not finite is in the log, and ends the run."""
+        nonlocal mark, first
         bad = not_finite(s, rows, finite)
         if score and bad is None:
             rows[-1].metrics["eval_return"] = evaluate(s)
             mark = time.perf_counter()
+        if s.rows in boundaries and bad is None:
+            programs = s.programs
+            s.selection.select(s, rows)
+            mark, first = time.perf_counter(), first or s.programs is not programs
         emit(s, rows)
         if bad:
             raise NonFiniteError(bad + rescue(s, checkpoints))
@@ -147,7 +168,7 @@ def _loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: 
         metrics, finite = jax.device_get((metrics, finite))
         now = time.perf_counter()
         seconds, mark, pending = now - max(mark, dispatched), now, None
-        steps = n * s.grid.row * s.grid.steps * s.config.seeds
+        steps = n * s.grid.row * s.grid.steps * len(s.lanes)
         if not first:
             s.train_seconds += seconds
             s.train_steps += steps
@@ -180,6 +201,7 @@ def _loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: 
         n = min(n, max(1, int(s.config.chunk_seconds / row_seconds)) if row_seconds else 1)
         if s.grid.eval_rows:
             n = min(n, s.grid.eval_rows - s.rows % s.grid.eval_rows)
+        n = min([n, *(b - s.rows for b in boundaries if b > s.rows)])
         before, dispatched = s.rows, time.perf_counter()
         s.state, metrics, finite = s.programs.chunk(s.state, s.grid.warmup + s.rows * s.grid.row, n)
         if pending:
@@ -187,7 +209,7 @@ def _loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: 
         s.rows, pending = before + n, (before, n, metrics, finite, dispatched)
         at_eval = bool(s.grid.eval_rows) and s.rows % s.grid.eval_rows == 0
         due = time.monotonic() - saved > s.config.checkpoint_minutes * 60
-        if at_eval or due or signals.caught or s.hooks:
+        if at_eval or due or signals.caught or s.hooks or s.rows in boundaries:
             absorb(at_eval)
         signum = None if pending else signals.caught  # nothing is saved that was not checked and logged
         if due or signum:

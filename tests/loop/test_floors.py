@@ -14,12 +14,12 @@ import jaxrl_fast
 ROOT = Path(jaxrl_fast.__file__).parent
 FLOORS = [
     "errors fields tree types spaces random runtime",
-    "returns losses distributions statistics stacking optim networks",
+    "returns losses distributions statistics stacking optim networks aggregate priors",
     "envs memory",
     "algorithms",
-    "collect grid iterate offline evaluate population plan programs testing",
-    "train session load config rundir checkpoint signals sinks boards jsonl terminal plots record presets "
-    "cli cli_args cli_plan cli_train __main__",
+    "collect grid iterate offline evaluate population config members plan programs testing",
+    "train session selection load rundir checkpoint signals sinks boards jsonl terminal plots record presets "
+    "cli cli_args cli_plan cli_sweep cli_train comparison sweep sweep_plots sweep_results __main__",
 ]
 FLOOR = {name: i for i, names in enumerate(FLOORS) for name in names.split()}
 FILES = {

@@ -15,7 +15,7 @@ import jaxrl_fast as jf
 from jaxrl_fast import cli, programs, runtime, tree
 from jaxrl_fast.grid import plan_grid
 from jaxrl_fast.plan import MemoryPlan, show
-from jaxrl_fast.population import Population, plan_population
+from jaxrl_fast.population import Members, Population, plan_population
 
 pytestmark = pytest.mark.timeout(200)
 REPLAY = dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=20_000, learning_starts=64, hidden=(8,))
@@ -29,7 +29,7 @@ MIB = 2**20
 
 def planned(name: str, seeds: int = 1, mode: str = "map", **settings) -> MemoryPlan:
     """On one device, whatever there is."""
-    made = jf.plan(ALGORITHMS[name], tools.environment(), 5000, seeds=seeds, population=mode, eval_episodes=4, **settings)
+    made = jf.plan(ALGORITHMS[name], tools.environment(), 5000, seeds=seeds, batching=mode, eval_episodes=4, **settings)
     return dataclasses.replace(made, population=plan_population(seeds, mode, jax.devices()[:1]))
 
 
@@ -44,8 +44,8 @@ CASES = [(name, seeds, "map") for name in ALGORITHMS for seeds in (1, 3)] + [("p
 def test_forecast_is_what_xla_counts(name, seeds, mode):
     """Arguments and results of the chunk to 10%; a replay that takes turns also in the temporaries."""
     plan = planned(name, seeds, mode)
-    made = programs.Programs(plan.run, plan_grid(plan.run.algo, plan.config), plan.population, plan.config)
-    state = jax.eval_shape(made._init, plan.run, plan.population.keys(0))
+    made = programs.Programs(Members(plan.run, plan.run), plan_grid(plan.run.algo, plan.config), plan.population, plan.config)
+    state = jax.eval_shape(made._init, plan.run, plan.population.keys(range(plan.population.size)))
     assert plan.state_bytes * seeds == tree.nbytes(state) and plan.agent * seeds == tree.nbytes(state.agent)
     zero = jax.ShapeDtypeStruct((), jnp.int32)
     found = made._chunk.lower(plan.run, state, zero, zero).compile().memory_analysis()
@@ -60,8 +60,8 @@ def test_forecast_is_what_xla_counts(name, seeds, mode):
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_forecast_is_what_lies_on_the_device(name):
     plan = planned(name)
-    made = programs.Programs(plan.run, plan_grid(plan.run.algo, plan.config), plan.population, plan.config)
-    state = made.init(plan.population.keys(0))
+    made = programs.Programs(Members(plan.run, plan.run), plan_grid(plan.run.algo, plan.config), plan.population, plan.config)
+    state = made.init(plan.population.keys(range(plan.population.size)))
     snapshot = made.snapshot(state)
     plain = lambda x: jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
     size = lambda x: sum(plain(leaf).on_device_size_in_bytes() for leaf in jax.tree.leaves(x))
@@ -96,7 +96,7 @@ ADVICE = re.compile(r"(\w+) = (\d+)")
 )  # fmt: skip
 def test_what_a_refusal_advises_really_fits(name, seeds, mode, part, expected, have):
     algo = dataclasses.replace(ALGORITHMS[name], num_envs=32)
-    plan = lambda algo, seeds: jf.plan(algo, tools.environment(), 5000, seeds=seeds, population=mode, eval_episodes=4)
+    plan = lambda algo, seeds: jf.plan(algo, tools.environment(), 5000, seeds=seeds, batching=mode, eval_episodes=4)
     limit = int(part * plan(algo, seeds).need)
     have(limit)
     with pytest.raises(jf.ConfigError, match=r"memory = '[\d.]+ \w+' is not valid: the run must fit the") as refused:
@@ -174,7 +174,7 @@ def test_a_frame_is_kept_once(prioritized):
 
 
 def test_printed(capsys):
-    line = "plan dqn CartPole-v1 --algo.hidden 8 --algo.buffer-size 20000 --seeds 3 --population map --eval-episodes 4"
+    line = "plan dqn CartPole-v1 --algo.hidden 8 --algo.buffer-size 20000 --seeds 3 --batching map --eval-episodes 4"
     assert cli.main(line.split()) == 0
     out, err = capsys.readouterr()
     assert err == "" and out.startswith("dqn on CartPole-v1: 3 members by map on ")

@@ -26,7 +26,7 @@ COMPILE = "/jax/core/compile/backend_compile_duration"
 
 @BOTH
 def test_members_one_after_the_other_are_the_single_runs_bit_for_bit(name, singles):
-    session = tools.train(name, seeds=3, population="map", total_steps=tools.HALF, horizon=tools.TOTAL, eval_every=0)
+    session = tools.train(name, seeds=3, batching="map", total_steps=tools.HALF, horizon=tools.TOTAL, eval_every=0)
     assert session.population.mode == "map"
     rows = tools.through_json(session.history)
     for i, single in enumerate(singles(name)):
@@ -38,7 +38,7 @@ def test_members_one_after_the_other_are_the_single_runs_bit_for_bit(name, singl
 @BOTH
 def test_members_in_one_batch_are_the_single_runs_to_rounding(name):
     settings = dict(total_steps=192 if name == "ppo" else 128, horizon=tools.TOTAL, eval_every=0)
-    session = tools.train(name, seeds=3, seed=1, population="vmap", **settings)
+    session = tools.train(name, seeds=3, seed=1, batching="vmap", **settings)
     assert session.population.mode == "vmap"
     for i in (0, 2):
         single = tools.train(name, seed=1 + i, **settings)
@@ -148,7 +148,7 @@ def test_idle_cores_are_mentioned_once(monkeypatch):
         with monkeypatch.context() as patched:
             patched.setattr(population.jax, "default_backend", lambda: "gpu")
             population.spread(3)
-    with pytest.warns(UserWarning, match="seeds = 3 .* 3 CPU cores.*--xla_force_host_platform_device_count=3"):
+    with pytest.warns(UserWarning, match="3 members .* 3 CPU cores.*--xla_force_host_platform_device_count=3"):
         population.spread(3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -174,7 +174,7 @@ assert plans["auto"].mode == ("map" if hangs else "vmap") and len(plans["auto"].
 assert len(plans["vmap"].devices) == (1 if hangs else 2)
 for name in ("ppo", "dqn"):
     for mode in ("map",) if hangs else ("map", "vmap"):
-        settings = dict(horizon=tools.TOTAL, eval_every=0, seeds=3, population=mode)
+        settings = dict(horizon=tools.TOTAL, eval_every=0, seeds=3, batching=mode)
         session = tools.train(name, f"{sys.argv[1]}/{name}-{mode}", total_steps=128, **settings)
         assert (session.population.mode, session.population.padded) == (mode, 4)
         assert {len(x.sharding.device_set) for x in jax.tree.leaves(session.state)} == {2}

@@ -12,8 +12,9 @@ import pytest
 from jax import export
 
 import jaxrl_fast as jf
-from jaxrl_fast import iterate, programs, tree
+from jaxrl_fast import iterate, programs
 from jaxrl_fast.grid import RunConfig, plan_grid
+from jaxrl_fast.members import gather
 from jaxrl_fast.population import plan_population
 
 BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
@@ -22,12 +23,11 @@ KEY = jax.eval_shape(lambda: jax.random.key(0))
 
 def build(name, members=1, mode="map", total=tools.TOTAL, **settings):
     """Programs that are not compiled, and the shapes of their state."""
-    algo, env = tools.algorithm(name, **settings).bind(tools.environment().spec), tools.environment()
     config = RunConfig(total_steps=total, seeds=members, log_every=64, eval_episodes=4)
-    grid, place = plan_grid(algo, config), plan_population(members, mode, jax.devices()[:1])
-    run = tree.as_float32(iterate.Run(env, algo, float(grid.horizon)))
-    made = programs.Programs(run, grid, place, config)
-    return made, jax.eval_shape(made._init, run, place.keys(0))
+    found = gather(tools.algorithm(name, **settings), tools.environment(), config)
+    place = plan_population(members, mode, jax.devices()[:1])
+    made = programs.Programs(found, plan_grid(found.first.algo, config), place, config)
+    return made, jax.eval_shape(made._init, made.run, place.keys(range(members)))
 
 
 def traced(name, **settings):
@@ -35,7 +35,7 @@ def traced(name, **settings):
     made, state = build(name, **settings)
     zero = jax.ShapeDtypeStruct((), jnp.int32)
     return {
-        "init": made._init.trace(made.run, made.population.keys(0)),
+        "init": made._init.trace(made.run, made.population.keys(range(made.population.size))),
         "warmup": made._warmup.trace(made.run, state) if made.grid.warmup else None,
         "chunk": made._chunk.trace(made.run, state, zero, zero),
         "evaluate": made._evaluate.trace(made.run, (state.agent, state.key), zero),

@@ -1,0 +1,91 @@
+"""Scores of several runs as one number with its uncertainty: interquartile mean, stratified bootstrap, comparisons.
+
+Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (arXiv 2108.13264).
+Scores are [runs] of one task or [runs, tasks]; tasks must be on one scale to be averaged. What is not finite (a run
+that was lost) counts as the worst score there is, so that a configuration is not flattered by its failures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast.errors import ConfigError, check_float, check_int
+
+Statistic = Callable[[np.ndarray], np.ndarray]  # [..., runs, tasks] -> [...]
+
+
+def _scores(scores: Any, argument: str = "scores") -> np.ndarray:
+    """float64 [runs, tasks]; what is not finite becomes the lowest finite score of its task."""
+    found = np.asarray(scores, np.float64)
+    found = found[:, None] if found.ndim == 1 else found
+    if found.ndim != 2 or not found.size:
+        raise ConfigError(argument, np.shape(scores), "scores [runs] or [runs, tasks], at least one")
+    finite = np.isfinite(found)
+    if not finite.all():
+        lowest = np.where(finite, found, np.inf).min(axis=0)
+        found = np.where(finite, found, np.where(np.isfinite(lowest), lowest, np.nan))
+    return found
+
+
+def _iqm(scores: np.ndarray) -> np.ndarray:
+    """Mean of the middle half of all [..., runs * tasks] scores; a quarter of n that is no whole number counts in part."""
+    flat = np.sort(scores.reshape(*scores.shape[:-2], -1), axis=-1)
+    n = flat.shape[-1]
+    # the part of sorted score i, which covers [i, i + 1), that lies within [n/4, 3n/4)
+    weight = np.clip(np.minimum(np.arange(1, n + 1), 0.75 * n) - np.maximum(np.arange(n), 0.25 * n), 0, None)
+    return flat @ (weight / weight.sum())
+
+
+def iqm(scores: Any) -> float:
+    """Interquartile mean of scores [runs] or [runs, tasks]: the mean of the middle half of all of them.
+
+    Where a quarter of their number is no whole number the two scores at the edges count in part, so the result does not
+    jump with the number of runs (rliable drops whole scores: for 4 k scores both agree).
+    """
+    return float(_iqm(_scores(scores)))
+
+
+def bootstrap(
+    scores: Any, statistic: Statistic = _iqm, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
+) -> tuple[float, float]:
+    """(low, high): percentile interval of a statistic by the stratified bootstrap, which draws runs anew in every task.
+
+    statistic: [..., runs, tasks] -> [...]; the interquartile mean unless it says otherwise. One run has no interval: NaN.
+    """
+    check_float("confidence", confidence, 0, 1, open_low=True)
+    check_int("resamples", resamples)
+    found = _scores(scores)
+    runs, tasks = found.shape
+    if runs < 2:
+        return float("nan"), float("nan")
+    drawn = np.random.default_rng(seed).integers(runs, size=(resamples, runs, tasks))
+    values = statistic(found[drawn, np.arange(tasks)])
+    low, high = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)
+
+
+def _wins(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Mean over tasks of P(a > b) + P(a = b) / 2, for [..., runs, tasks] each: the Mann-Whitney statistic."""
+    above = (a[..., :, None, :] > b[..., None, :, :]) + 0.5 * (a[..., :, None, :] == b[..., None, :, :])
+    return above.mean(axis=(-3, -2, -1))
+
+
+def probability_of_improvement(
+    a: Any, b: Any, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
+) -> tuple[float, float, float]:
+    """(P, low, high): how probable it is that a run of `a` scores higher than a run of `b`, ties counting half.
+
+    Both are scores [runs] or [runs, tasks] of the same tasks; the interval is bootstrapped over the runs of both.
+    """
+    a, b = _scores(a, "a"), _scores(b, "b")
+    if a.shape[1] != b.shape[1]:
+        raise ConfigError("b", b.shape, f"scores of the {a.shape[1]} tasks that a has")
+    value, rng, tasks = float(_wins(a, b)), np.random.default_rng(seed), np.arange(a.shape[1])
+    if min(len(a), len(b)) < 2:
+        return value, float("nan"), float("nan")
+    again = [x[rng.integers(len(x), size=(resamples, *x.shape)), tasks] for x in (a, b)]
+    low, high = np.quantile(_wins(*again), [(1 - confidence) / 2, (1 + confidence) / 2])
+    return value, float(low), float(high)

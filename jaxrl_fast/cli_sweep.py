@@ -1,0 +1,136 @@
+"""`jaxrl-fast sweep` and `compare`: their flags, and what they print."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxrl_fast.cli_args import Option, convert, parse
+from jaxrl_fast.cli_train import Plan, resolve
+from jaxrl_fast.errors import ConfigError, UserError, check_choice, nearest
+
+OPTIONS = (
+    Option("grid", "append", help="a setting and its values: algo.learning-rate=1e-4,1e-3; several: all combinations",
+           metavar="SETTING=A,B,...", hint="repeatable"),
+    Option("sample", "append", help="a setting and what it is drawn from: uniform:, loguniform:, integer:LOW,HIGH, choice:A,B",
+           metavar="SETTING=PRIOR", hint="repeatable"),
+    Option("members", "int", None, "how many settings are drawn from the priors", hint="required with --sample"),
+    Option("pbt", "bool", False, "population based training: --sample names the settings that change, and their ranges"),
+    Option("pbt_every", "int", None, "environment steps between two selections", hint="default: a twentieth of the run"),
+    Option("pbt_fraction", "float", 0.2, "share of the members that is replaced, and share that it copies"),
+    Option("halving", "int", None, "successive halving in so many rungs", hint="default: none is dropped"),
+    Option("eta", "float", 2.0, "at each rung the best 1 / eta of the configurations go on"),
+)  # fmt: skip
+SWITCHES = ("--pbt",)
+
+
+def assignments(flag: str, texts: Sequence[str], options: Sequence[Option]) -> dict[str, str]:
+    """{setting: the text after "="}, settings under their own names."""
+    known = {option.key: option for option in options if option.group}
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.replace("-", "_")
+        if not equals or not value:
+            raise ConfigError(flag, text, "SETTING=VALUES, such as algo.learning-rate=1e-4,1e-3")
+        if name not in known:
+            inner = [k for k in known if k.partition(".")[2] == name]
+            raise ConfigError(flag, text, f"a setting of the algorithm or the environment{nearest(name, inner or known)}")
+        if name in found:
+            raise ConfigError(flag, text, f"one list for {name}")
+        found[name] = value
+    return found
+
+
+def grid_values(flag: str, option: Option, text: str) -> list[Any]:
+    """Values between commas (between semicolons where one value is a list: 64,64;128,128)."""
+    several = option.kind in ("ints", "numbers")
+    pieces = [p.strip() for p in text.split(";" if several else ",") if p.strip()]
+    if option.kind == "bool":
+        for piece in pieces:
+            check_choice(f"{flag} {option.key}", piece.lower(), ("true", "false"))
+        return [piece.lower() == "true" for piece in pieces]
+    return [convert(f"{flag} {option.key}", option.kind, (p,) if several else p) for p in pieces]
+
+
+def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
+    """Train and compare what the flags say."""
+    from jaxrl_fast.selection import PBT, Halving
+    from jaxrl_fast.sweep import sweep
+
+    algo, env, config = resolve(plan, given)
+    by_name = {o.key: o for o in plan.options}
+    grid = {name: grid_values("--grid", by_name[name], text)
+            for name, text in assignments("--grid", given.get("grid", ()), plan.options).items()}  # fmt: skip
+    sample, selection = assignments("--sample", given.get("sample", ()), plan.options), None
+    if given.get("pbt") and "halving" in given:
+        raise UserError("--pbt and --halving exclude each other")
+    if given.get("pbt"):
+        if not sample:
+            raise UserError("--pbt needs the settings that it changes: --sample algo.learning-rate=loguniform:1e-5,1e-2")
+        selection = PBT(sample, given.get("pbt_every"), given.get("pbt_fraction", 0.2))
+        sample = {}
+    elif "halving" in given:
+        selection = Halving(given["halving"], given.get("eta", 2.0))
+    for flag in ("pbt_every", "pbt_fraction"):
+        if flag in given and not given.get("pbt"):
+            raise UserError(f"--{flag.replace('_', '-')} goes with --pbt")
+    if not (grid or sample or selection):
+        raise UserError("sweep needs what to compare: --grid algo.learning-rate=1e-4,3e-4,1e-3, or --sample with --members")
+    about = dict(plan.about)
+    imports = (*about.get("imports", ()), *given.get("import", ()))
+    if imports:
+        about["imports"] = list(dict.fromkeys(imports))
+    name = plan.environment or env.spec.name
+    out = Path(given["out"]) if "out" in given else _free(algo.name, name)
+    run = {k: v for k, v in dataclasses.asdict(config).items() if k not in ("population", "selection")}
+    if "on_nan" not in given:
+        run["on_nan"] = "mark"
+    print(f"{algo.name} on {name}: {plan.source}\nsweep directory: {out}", flush=True)
+    result = sweep(algo, env, grid=grid or None, sample=sample or None, members=given.get("members"), selection=selection,
+                   out=out, progress=True, about=about, **run)  # fmt: skip
+    print_result(result)
+
+
+def resume_from(path: str, imports: Sequence[str]) -> None:
+    from jaxrl_fast.sweep import resume_sweep
+
+    print_result(resume_sweep(path, imports, progress=True))
+
+
+def print_result(result: Any) -> None:
+    """The table, and the commands for what comes next."""
+    print(result)
+    print(f"in {result.path}: table.csv, {', '.join(sorted(p.name for p in result.path.glob('*.png')))}")
+    if (result.path / "best.json").exists():
+        print(f"the best configuration again:\n  jaxrl-fast train --config {result.path / 'best.json'}")
+
+
+def _free(algorithm: str, environment: str) -> Path:
+    """sweeps/ALGO-ENV-N with the first free N."""
+    stem = f"{algorithm}-{environment}".replace("/", "-").replace(":", "-").replace(" ", "-")
+    n = 1
+    while (Path("sweeps") / f"{stem}-{n}").exists():
+        n += 1
+    return Path("sweeps") / f"{stem}-{n}"
+
+
+def compare(argv: Sequence[str], prog: str) -> None:
+    """Runs side by side: IQM of their final scores with intervals, and how probable it is that one beats the next."""
+    from jaxrl_fast import plots
+    from jaxrl_fast.cli_args import positionals
+    from jaxrl_fast.comparison import compare_runs, format_comparison
+    from jaxrl_fast.jsonl import read_jsonl
+
+    runs, flags = positionals(argv, len(argv))
+    options = [Option("out", "str", None, "picture of the learning curves to write", metavar="FILE", hint="default: none")]
+    given = parse(f"{prog} compare RUN RUN [RUN ...]", "Compare the final scores of runs.", options, flags)
+    if len(runs) < 2:
+        raise UserError(f"compare needs at least two run directories: {prog} compare RUN RUN")
+    entries = compare_runs(runs)
+    print(format_comparison(entries))
+    if "out" in given:
+        rows = {e.label: read_jsonl(e.path / "metrics.jsonl") for e in entries}
+        print(plots.learning_curve(rows, given["out"]))

@@ -1,0 +1,140 @@
+"""Settings that differ among the members of a population: from names and values to one `Run` with the member axis.
+
+Names are those of the command line: "algo.learning_rate", "env.gravity". Float settings of an algorithm and of most
+environments are traced, so they can differ inside one program; what is static (sizes, switches, networks) makes
+another program, and belongs to another group of a sweep.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl_fast import config as configs
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.envs import registry
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.errors import ConfigError, nearest
+from jaxrl_fast.grid import RunConfig, plan_grid
+from jaxrl_fast.iterate import Run
+from jaxrl_fast.population import Members
+
+
+def configure(algo: Algorithm, env: Env, settings: Mapping[str, Any]) -> tuple[Algorithm, Env]:
+    """`algo` and `env` with other settings. ConfigError where there is no such setting, or not with this value."""
+    parts: dict[str, dict[str, Any]] = {"algo": {}, "env": {}}
+    for name, value in settings.items():
+        part, _, field = name.partition(".")
+        if part not in parts or not field:
+            known = setting_names(algo, env)
+            raise ConfigError("population", name, f"a setting such as algo.learning_rate{nearest(name, known)}")
+        parts[part][field] = value
+    if parts["algo"]:
+        fields = {f.name: getattr(algo, f.name) for f in dataclasses.fields(algo) if f.name != "spec"}
+        algo = configs.build_algorithm(type(algo), fields | parts["algo"])
+    if parts["env"]:
+        env = _configure_env(env, parts["env"])
+    return algo, env
+
+
+def setting_names(algo: Algorithm, env: Env) -> list[str]:
+    """Every name that `configure` takes."""
+    origin = registry.describe(env)
+    own = registry.settings_of(origin[0]) if origin else [f.name for f in _fields(env)]
+    return [f"algo.{f.name}" for f in dataclasses.fields(algo) if f.name != "spec"] + [f"env.{name}" for name in own]
+
+
+def _fields(env: Env) -> tuple[dataclasses.Field, ...]:
+    return dataclasses.fields(env) if dataclasses.is_dataclass(env) else ()
+
+
+def _configure_env(env: Env, settings: dict[str, Any]) -> Env:
+    origin = registry.describe(env)
+    if origin is not None:
+        return registry.make(origin[0], **origin[1] | settings)
+    names = [f.name for f in _fields(env)]
+    for name, value in settings.items():
+        if name not in names:
+            raise ConfigError(f"env.{name}", value, f"a setting of {env.spec.name}{nearest(name, names)}")
+    return dataclasses.replace(env, **settings)
+
+
+def build_run(algo: Algorithm, env: Env, config: RunConfig) -> Run:
+    """One configuration as it is traced: the algorithm bound and checked, every number an array."""
+    algo = algo.bind(env.spec)
+    algo.check_env(env)
+    return as_arrays(Run(env, algo, float(plan_grid(algo, config).horizon)))
+
+
+def as_arrays(run: Run) -> Run:
+    """`tree.as_float32` on the host."""
+
+    def one(x):
+        if isinstance(x, (bool, np.bool_)):
+            return np.asarray(x, np.bool_)
+        if isinstance(x, (int, np.integer)):
+            return np.asarray(x, np.int32)
+        return np.asarray(x, np.float32) if isinstance(x, (float, np.floating)) else x
+
+    return jax.tree.map(one, run)
+
+
+def program_of(run: Run) -> tuple:
+    """Equal for two configurations exactly where one compiled program serves both."""
+    leaves, structure = jax.tree.flatten(run)
+    return structure, tuple((np.shape(x), str(x.dtype)) for x in leaves)
+
+
+def leaf_names(run: Run) -> list[str]:
+    """`algo.learning_rate` and the like, in the order of the leaves."""
+    key = lambda entry: str(getattr(entry, "name", getattr(entry, "key", getattr(entry, "idx", entry))))
+    return [".".join(map(key, path)) for path, _ in jax.tree.leaves_with_path(run)]
+
+
+def gather(algo: Algorithm, env: Env, config: RunConfig, always: Sequence[str] = ()) -> Members:
+    """The configurations of a population side by side.
+
+    always: settings of the algorithm that get the member axis although all members begin with the same value.
+    Raises ConfigError for a setting that needs a program of its own.
+    """
+    runs = []
+    for c in range(config.configurations):
+        settings = config.settings_of(c * config.seeds)
+        runs.append(build_run(*configure(algo, env, settings), config))
+        if c and program_of(runs[c]) != program_of(runs[0]):
+            raise ConfigError("population", settings, f"settings that one program can hold; {_static(algo, env, config, c)}")
+    names = leaf_names(runs[0])
+    for name in always:
+        if name not in names:
+            traced = [n for n in names if n.startswith("algo.")]
+            raise ConfigError("setting", name, f"one of the traced settings: {', '.join(traced)}{nearest(name, traced)}")
+    columns = list(zip(*map(jax.tree.leaves, runs), strict=True))
+    swept = [i for i, column in enumerate(columns) if names[i] in always or any(_differ(column[0], x) for x in column)]
+    if config.members == 1:
+        swept = []
+    spread = lambda column: np.repeat(np.stack([np.asarray(x) for x in column]), config.seeds, axis=0)
+    leaves = [spread(column) if i in swept else column[0] for i, column in enumerate(columns)]
+    return Members(runs[0], jax.tree.unflatten(jax.tree.structure(runs[0]), leaves), tuple(swept))
+
+
+def _differ(a: Any, b: Any) -> bool:
+    return a is not b and not np.array_equal(np.asarray(a), np.asarray(b), equal_nan=np.asarray(a).dtype.kind == "f")
+
+
+def _static(algo: Algorithm, env: Env, config: RunConfig, configuration: int) -> str:
+    """Which of them is static."""
+    base, own = config.settings_of(0), config.settings_of(configuration * config.seeds)
+    first = program_of(build_run(*configure(algo, env, base), config))
+    for name, value in own.items():
+        try:
+            other = program_of(build_run(*configure(algo, env, base | {name: value}), config))
+        except ConfigError:
+            continue
+        if other != first:
+            return f"{name} is part of the program, so `jf.sweep` trains its values as groups, one after another"
+    return "these are of several programs, and `jf.sweep` trains such as groups, one after another"
+

@@ -1,0 +1,270 @@
+"""Sweeps: many settings times many seeds as few programs, and what came of them in one folder.
+
+Configurations that one program can hold (their static settings are the same) are a group, and a group is one
+population. A group that does not fit the device's memory is trained in waves. Each wave of a group is a `Part`: an
+ordinary run directory, so that it is logged, checkpointed and resumed like any other run.
+
+    DIR/sweep.json      what was asked for: base settings, configurations, parts
+    DIR/parts/00/ ...   run directories
+    DIR/table.csv ...   the results (sweep_results.py, sweep_plots.py)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast import config as configs
+from jaxrl_fast import sweep_plots
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.errors import ConfigError, check_int, nearest
+from jaxrl_fast.grid import RunConfig, run_config
+from jaxrl_fast.load import resume
+from jaxrl_fast.members import build_run, configure, program_of, setting_names
+from jaxrl_fast.plan import memory_plan
+from jaxrl_fast.population import plan_population, spread
+from jaxrl_fast.priors import parse_prior
+from jaxrl_fast.rundir import check_free, describe
+from jaxrl_fast.selection import decode_selection, encode_selection
+from jaxrl_fast.sweep_results import FORMAT, SweepResult, part_folder, read_json, read_sweep, write_results
+from jaxrl_fast.train import train
+
+Settings = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """What is trained at once: some configurations (indices into the sweep's), each with some of the seeds."""
+
+    configurations: tuple[int, ...]
+    seed: int
+    seeds: int
+
+
+def grid_of(grid: Mapping[str, Sequence[Any]]) -> list[Settings]:
+    """Every combination of the values, the last setting changing fastest."""
+    for name, values in grid.items():
+        if isinstance(values, (str, bytes)) or not isinstance(values, Sequence | np.ndarray) or not len(values):
+            raise ConfigError(f"grid {name}", values, "a list of at least one value")
+        if len(set(map(repr, values))) < len(values):
+            raise ConfigError(f"grid {name}", list(values), "values that differ")
+    values = [v.tolist() if isinstance(v, np.ndarray) else list(v) for v in grid.values()]
+    return [dict(zip(grid, combination, strict=True)) for combination in itertools.product(*values)]
+
+
+def samples_of(sample: Mapping[str, str], members: int, seed: int) -> list[Settings]:
+    """`members` draws from the priors; a setting's draws do not depend on which other settings there are."""
+    check_int("members", members, 1, 1_000_000)
+    columns = {}
+    for name, text in sample.items():
+        rng = np.random.default_rng([seed, *name.encode()])
+        columns[name] = parse_prior(name, text).draw(rng, members)
+    return [{name: column[i] for name, column in columns.items()} for i in range(members)]
+
+
+def configurations_of(
+    grid: Mapping[str, Sequence[Any]] | None, sample: Mapping[str, str] | None, members: int | None, seed: int
+) -> list[Settings]:
+    """The settings of every configuration: each point of the grid with each draw."""
+    both = sorted(set(grid or ()) & set(sample or ()))
+    if both:
+        raise ConfigError("sample", both[0], "a setting that is not in the grid too")
+    if sample and members is None:
+        raise ConfigError("members", None, "how many settings to draw, where settings are sampled")
+    if members is not None and not sample:
+        raise ConfigError("members", members, "None without settings to sample: a grid has as many as it has points")
+    drawn = samples_of(sample, members, seed) if sample else [{}]
+    return [point | draw for point in grid_of(grid or {}) for draw in drawn]
+
+
+def check_names(algo: Algorithm, env: Env, grid: Mapping[str, Any], sample: Mapping[str, str]) -> None:
+    """Refuse settings that do not exist, and priors over what is static (a size, a switch) that are continuous."""
+    known = setting_names(algo, env)
+    for name in (*grid, *sample):
+        if name not in known:
+            raise ConfigError("setting", name, f"one of {algo.name} and {env.spec.name}{nearest(name, known)}")
+    fields = {f"algo.{f.name}": getattr(algo, f.name) for f in dataclasses.fields(algo) if f.name != "spec"}
+    for name, text in sample.items():
+        if parse_prior(name, text).continuous and name in fields and not isinstance(fields[name], float):
+            raise ConfigError(name, text, "integer:LOW,HIGH or choice:A,B,...: this setting is not a float, each value is a "
+                              "program of its own")  # fmt: skip
+
+
+def split(algo: Algorithm, env: Env, configurations: Sequence[Settings], config: RunConfig) -> list[Part]:
+    """Groups by program, and each in as few equal waves as the device's memory needs.
+
+    Raises ConfigError for a setting that is refused, and where not even one member fits.
+    """
+    groups: dict[Any, list[int]] = {}
+    firsts: dict[Any, Any] = {}
+    for i, settings in enumerate(configurations):
+        run = build_run(*configure(algo, env, settings), config)
+        groups.setdefault(program_of(run), []).append(i)
+        firsts.setdefault(program_of(run), run)
+    parts = []
+    for program, members in groups.items():
+        size = len(members) * config.seeds
+        plan = memory_plan(firsts[program], plan_population(size, config.batching), dataclasses.replace(config, seeds=size))
+        most = plan.most_members
+        if not most:
+            plan.of_size(1).check()
+        if most >= config.seeds:
+            waves = -(-len(members) // (most // config.seeds))
+            parts += [Part(tuple(map(int, w)), config.seed, config.seeds) for w in np.array_split(members, waves)]
+        else:
+            edges = np.array_split(np.arange(config.seeds), -(-config.seeds // most))
+            parts += [Part((m,), config.seed + int(e[0]), len(e)) for m in members for e in edges]
+    return parts
+
+
+def sweep(
+    algo: Algorithm,
+    env: Env,
+    total_steps: int = 500_000,
+    *,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    sample: Mapping[str, str] | None = None,
+    members: int | None = None,
+    selection: Any = None,
+    out: str | Path,
+    progress: bool = False,
+    about: dict[str, Any] | None = None,
+    **settings: Any,
+) -> SweepResult:
+    """Train every configuration with every seed, and compare them.
+
+    grid: {"algo.learning_rate": [1e-4, 1e-3], "env.gravity": [9.8]}, all combinations.  sample: {"algo.discount":
+    "uniform:0.95,0.999"} with `members` draws; both together cross.  selection: `jf.PBT` (draws its own settings: `members`
+    says how many) or `jf.Halving`.  settings: the fields of `RunConfig`; `on_nan` is "mark" here.
+    Given the folder of the same sweep, it goes on where that was stopped. Raises ConfigError for anything that is wrong
+    with any configuration before the first is trained.
+    """
+    out, about = Path(out), about or {}
+    settings = {"on_nan": "mark", "seeds": 1} | settings
+    seed, pbt = settings.get("seed", 0), getattr(selection, "kind", "") == "pbt"
+    if pbt:
+        if members is None or grid or sample:
+            raise ConfigError("selection", "pbt", "members = N and neither grid nor sample: PBT draws from its own priors")
+        check_names(algo, env, {}, selection.priors)
+        check_int("members", members, 2, 1_000_000)
+        configurations = [{} for _ in range(members)]
+        for name, values in selection.draw(seed, members).items():
+            configurations = [c | {name: v} for c, v in zip(configurations, values, strict=True)]
+    else:
+        check_names(algo, env, grid or {}, sample or {})
+        configurations = configurations_of(grid, sample, members, seed)
+        if configurations == [{}]:
+            raise ConfigError("grid", grid, "settings to compare: grid, or sample with members")
+    config = run_config(total_steps, settings | {"selection": encode_selection(selection)})
+    if config.population is not None:
+        raise ConfigError("population", config.population, "None: grid and sample say what differs")
+    spread(len(configurations) * config.seeds, config.batching)
+    parts = split(algo, env, configurations, config)
+    if selection and len(parts) > 1:
+        raise ConfigError("selection", selection.kind, f"one program for all members, not {len(parts)}: leave out static "
+                          "settings, or take fewer members")  # fmt: skip
+    if selection:
+        selection.check(dataclasses.replace(config, population=_columns(configurations)))
+    content = {
+        "format": FORMAT,
+        "base": describe(algo, env, config, **about),
+        "configurations": configurations,
+        "parts": [dataclasses.asdict(part) for part in parts],
+    }
+    _open(out, content)
+    return _run(out, algo, env, config, configurations, parts, progress, about)
+
+
+def _columns(configurations: Sequence[Settings]) -> dict[str, list[Any]]:
+    return {name: [c[name] for c in configurations] for name in configurations[0]}
+
+
+def _open(out: Path, content: dict[str, Any]) -> None:
+    """Write sweep.json; a folder that holds the same sweep is gone on with, any other is refused."""
+    content = json.loads(json.dumps(content, allow_nan=False))
+    file = out / "sweep.json"
+    if file.is_file():
+        there = read_json(file)
+        same = ("configurations", "parts")
+        base = lambda c: {k: c["base"][k] for k in ("algorithm", "environment", "run")}
+        if any(there.get(k) != content[k] for k in same) or base(there) != base(content):
+            raise ConfigError("out", str(out), "the folder of this very sweep, or a new one; this holds another sweep")
+        return
+    check_free(out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        configs.write_json(file, content)
+    except OSError as error:
+        raise ConfigError("out", str(out), f"a directory that can be written ({error.strerror})") from error
+
+
+def resume_sweep(out: str | Path, modules: Sequence[str] = (), progress: bool = False) -> SweepResult:
+    """Go on with a sweep that was stopped: parts that ended stay, the one that was cut off resumes."""
+    out = Path(out)
+    if not (out / "sweep.json").is_file():
+        raise ConfigError("--resume", str(out), "the folder of a sweep, with its sweep.json")
+    content = read_json(out / "sweep.json")
+    base = content["base"]
+    for module in (*base.get("imports", ()), *modules):
+        configs.import_user_module(module)
+    algo, env = configs.decode_algorithm(base["algorithm"]), configs.decode_environment(base["environment"])
+    config = configs.decode_run(base["run"])
+    spread(len(content["configurations"]) * config.seeds, config.batching)
+    parts = [Part(tuple(p["configurations"]), p["seed"], p["seeds"]) for p in content["parts"]]
+    about = {k: base[k] for k in ("preset", "imports") if k in base}
+    return _run(out, algo, env, config, content["configurations"], parts, progress, about)
+
+
+def _run(out, algo, env, config, configurations, parts, progress, about) -> SweepResult:
+    """Every part that has not ended; then the results."""
+    for i, part in enumerate(parts):
+        folder = part_folder(out, i)
+        if (folder / "result.json").exists():
+            continue
+        if progress:
+            print(f"part {i + 1} of {len(parts)}: {_summary(part, configurations)}", flush=True)
+        if any((folder / "checkpoints" / "last").glob("[0-9]*")):
+            resume(folder, progress=progress, modules=about.get("imports", ()))
+            continue
+        _discard(folder)
+        chosen = [configurations[c] for c in part.configurations]
+        own_algo, own_env = configure(algo, env, chosen[0])
+        run = dataclasses.asdict(config) | {
+            "seed": part.seed, "seeds": part.seeds, "population": _columns(chosen),
+            "selection": decode_selection(config.selection),
+        }  # fmt: skip
+        train(own_algo, own_env, out=folder, progress=progress, about=about, **run)
+    result = read_sweep(out)
+    write_results(result)
+    if np.isfinite(result.final).any():
+        try:
+            sweep_plots.draw(result)
+        except Exception as error:  # the results are there; a picture does not fail them
+            warnings.warn(f"the pictures of {out} could not be drawn: {error!r}", stacklevel=2)
+    return result
+
+
+def _summary(part: Part, configurations: Sequence[Settings]) -> str:
+    members = len(part.configurations) * part.seeds
+    first = configurations[part.configurations[0]]
+    fixed = [f"{k} = {v}" for k, v in first.items() if len({repr(configurations[c][k]) for c in part.configurations}) == 1]
+    return ", ".join([f"{members} member{'s' * (members > 1)}", *fixed])
+
+
+def _discard(folder: Path) -> None:
+    """What a part left that was killed before its first checkpoint."""
+    if folder.exists():
+        import shutil
+
+        trash = folder.with_name(folder.name + ".trash")
+        os.replace(folder, trash)
+        shutil.rmtree(trash)

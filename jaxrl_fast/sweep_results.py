@@ -1,0 +1,225 @@
+"""What came of a sweep: arrays with named axes, a ranked table, the best configuration; and runs compared with runs."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast import config as configs
+from jaxrl_fast.aggregate import bootstrap, iqm, probability_of_improvement
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.jsonl import read_jsonl
+
+FORMAT = 1
+Settings = dict[str, Any]
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """sweep.json, checked for being one of ours."""
+    try:
+        content = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError("sweep", str(file), f"a sweep.json; it cannot be read ({error})") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ConfigError("sweep", str(file), f"a sweep.json of format {FORMAT}")
+    return content
+
+
+def part_folder(out: Path, index: int) -> Path:
+    return out / "parts" / f"{index:02d}"
+
+
+@dataclasses.dataclass
+class SweepResult:
+    """Scores of every configuration and seed. Axes: configuration, seed, and of a curve row (env_steps)."""
+
+    path: Path
+    content: dict[str, Any]  # sweep.json
+    configurations: list[Settings]
+    seeds: list[int]
+    final: np.ndarray  # float64 [configuration, seed]: evaluation at the end; NaN where there is none (lost, dropped)
+    lost: dict[tuple[int, int], str]  # (configuration, seed's index) -> why there is none
+    rows: list[list[list[dict[str, Any]]]]  # [configuration][seed]: log rows, each metric a list of one
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.configurations[0])
+
+    @property
+    def scores(self) -> np.ndarray:
+        """`final`, where what was lost counts as the worst score of the whole sweep."""
+        finite = self.final[np.isfinite(self.final)]
+        return np.where(np.isfinite(self.final), self.final, finite.min() if finite.size else np.nan)
+
+    def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
+        """(env_steps [row], values [configuration, seed, row]), rows that any of them has; NaN elsewhere."""
+        steps = sorted({r["env_steps"] for seeds in self.rows for rows in seeds for r in rows if metric in r})
+        place = {s: i for i, s in enumerate(steps)}
+        values = np.full((*self.final.shape, len(steps)), np.nan)
+        for c, seeds in enumerate(self.rows):
+            for s, rows in enumerate(seeds):
+                for row in rows:
+                    if row.get(metric, [None])[0] is not None:
+                        values[c, s, place[row["env_steps"]]] = row[metric][0]
+        return np.array(steps), values
+
+    def ranking(self) -> list[int]:
+        """Configurations, best first, by the interquartile mean over their seeds; those without any score last,
+        the longest trained first."""
+        middle = [iqm(x) if np.isfinite(self.final[c]).any() else -math.inf for c, x in enumerate(self.scores)]
+        return sorted(range(len(middle)), key=lambda c: (-middle[c], *(-x for x in self._last(c)), c))
+
+    def _last(self, configuration: int) -> tuple[float, float]:
+        """(env_steps, return) of the last row in which any of its members has ended an episode."""
+        found = {}
+        for rows in self.rows[configuration]:
+            for row in rows:
+                if row.get("episode_return", [None])[0] is not None:
+                    found.setdefault(row["env_steps"], []).append(row["episode_return"][0])
+        return (max(found), float(np.mean(found[max(found)]))) if found else (-1.0, 0.0)
+
+    def table(self) -> list[dict[str, Any]]:
+        """A row a configuration, best first: rank, its settings, IQM with its 95% interval, mean, scores, lost."""
+        rows = []
+        for rank, c in enumerate(self.ranking(), 1):
+            has = np.isfinite(self.final[c])
+            middle = iqm(self.scores[c]) if has.any() else math.nan
+            low, high = bootstrap(self.scores[c]) if has.any() else (math.nan, math.nan)
+            why = sorted({self.lost[c, s] for s in range(len(self.seeds)) if (c, s) in self.lost})
+            rows.append({"rank": rank, "configuration": c, **self.configurations[c], "iqm": middle, "low": low, "high": high,
+                         "mean": float(self.final[c][has].mean()) if has.any() else math.nan,
+                         "scores": self.final[c].tolist(), "lost": "; ".join(why)})  # fmt: skip
+        return rows
+
+    def frame(self) -> Any:
+        """A pandas DataFrame, a row a configuration and seed. pandas must be installed."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise ConfigError("pandas", None, "installed: pip install pandas") from error
+        rows = [
+            {"configuration": c, "seed": seed, **self.configurations[c], "eval_return": self.final[c, s]}
+            for c in range(len(self.configurations))
+            for s, seed in enumerate(self.seeds)
+        ]
+        return pandas.DataFrame(rows)
+
+    def best(self) -> int:
+        """The configuration that ranks first."""
+        return self.ranking()[0]
+
+    def improvement(self, a: int, b: int) -> tuple[float, float, float]:
+        """(P, low, high): how probable it is that a run of configuration a scores higher than one of b."""
+        return probability_of_improvement(self.scores[a], self.scores[b])
+
+    def __str__(self) -> str:
+        return format_table(self)
+
+
+def format_table(result: SweepResult, most: int = 20) -> str:
+    """The table for a terminal, its best `most` rows."""
+    names = result.names
+    lines = [["", *names, "IQM", "95% interval", "seeds", "P(better than next)"]]
+    table = result.table()
+    for row, after in zip(table[:most], [*table[1:], None], strict=False):
+        interval = f"{row['low']:.2f} to {row['high']:.2f}" if math.isfinite(row["low"]) else "-"
+        scores = " ".join("lost" if not math.isfinite(x) else f"{x:.1f}" for x in row["scores"][:5])
+        scores += " ..." if len(row["scores"]) > 5 else ""
+        better = "-"
+        if after is not None and math.isfinite(row["iqm"]):
+            better = f"{result.improvement(row['configuration'], after['configuration'])[0]:.2f}"
+        middle = f"{row['iqm']:.2f}" if math.isfinite(row["iqm"]) else row["lost"].split(" at ")[0] or "-"
+        lines.append([str(row["rank"]), *(short(row[n]) for n in names), middle, interval, scores, better])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    text = ["  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+    if len(table) > most:
+        text.append(f"... {len(table) - most} more in table.csv")
+    return "\n".join(text)
+
+
+def short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def read_sweep(path: str | Path) -> SweepResult:
+    """The results of a sweep's folder, of the parts that have ended."""
+    path = Path(path)
+    content = read_json(path / "sweep.json")
+    run, configurations = content["base"]["run"], content["configurations"]
+    seeds = [run["seed"] + i for i in range(run["seeds"])]
+    final = np.full((len(configurations), len(seeds)), np.nan)
+    rows: list[list[list[dict[str, Any]]]] = [[[] for _ in seeds] for _ in configurations]
+    lost: dict[tuple[int, int], str] = {}
+    for index, part in enumerate(content["parts"]):
+        folder = part_folder(path, index)
+        logged = read_jsonl(folder / "metrics.jsonl") if (folder / "metrics.jsonl").is_file() else []
+        ended = (folder / "result.json").is_file()
+        result = json.loads((folder / "result.json").read_text()) if ended else {}
+        scores = result.get("eval_return") or [None] * (len(part["configurations"]) * part["seeds"])
+        reasons = {x["member"]: f"{x['reason']} at {x['env_steps']:,} steps" for x in result.get("lost") or ()}
+        for member, score in enumerate(scores):
+            c, s = part["configurations"][member // part["seeds"]], part["seed"] - run["seed"] + member % part["seeds"]
+            final[c, s] = math.nan if score is None else score
+            rows[c][s] = [_of_member(row, member) for row in logged]
+            if score is None:
+                lost[c, s] = reasons.get(member) or _dropped(logged, member) or ("no score" if ended else "not trained yet")
+    return SweepResult(path, content, configurations, seeds, final, lost, rows)
+
+
+def _of_member(row: dict[str, Any], member: int) -> dict[str, Any]:
+    return {k: [v[member]] if isinstance(v, list) else v for k, v in row.items()}
+
+
+def _dropped(rows: Sequence[dict[str, Any]], member: int) -> str:
+    """Where successive halving let a member go."""
+    at = next((row["env_steps"] for row in rows if "kept" in row and not row["kept"][member]), None)
+    return "" if at is None else f"dropped at {at:,} steps"
+
+
+def write_results(result: SweepResult) -> None:
+    """table.csv and best.json."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    names = result.names
+    writer.writerow(["rank", "configuration", *names, "iqm", "low", "high", "mean",
+                     *(f"seed_{s}" for s in result.seeds), "lost"])  # fmt: skip
+    for row in result.table():
+        cells = [row[k] for k in ("rank", "configuration", *names, "iqm", "low", "high", "mean")]
+        writer.writerow([*map(_cell, cells), *map(_cell, row["scores"]), row["lost"]])
+    _write(result.path / "table.csv", out.getvalue())
+    if np.isfinite(result.final).any():
+        configs.write_json(result.path / "best.json", best_config(result))
+
+
+def best_config(result: SweepResult) -> dict[str, Any]:
+    """A config.json that trains the best configuration with all seeds of the sweep: for `train --config`."""
+    from jaxrl_fast.members import configure
+    from jaxrl_fast.rundir import describe
+
+    base = result.content["base"]
+    algo, env = configs.decode_algorithm(base["algorithm"]), configs.decode_environment(base["environment"])
+    algo, env = configure(algo, env, result.configurations[result.best()])
+    run = dataclasses.replace(configs.decode_run(base["run"]), selection=None, on_nan="stop")
+    return describe(algo, env, run, **{k: base[k] for k in ("imports",) if k in base})
+
+
+def _cell(value: Any) -> Any:
+    """Numbers that read back to the same, and nothing where there is none."""
+    if isinstance(value, float):
+        return "" if not math.isfinite(value) else f"{value:.9g}"
+    return value
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text)
+    os.replace(temporary, path)

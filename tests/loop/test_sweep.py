@@ -1,0 +1,394 @@
+"""Sweeps: members with settings of their own equal single runs, groups, waves, members that are lost, results, resume."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import itertools
+import json
+from unittest import mock
+
+import jax
+import loop_tools as tools
+import numpy as np
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast import cli, members, session
+from jaxrl_fast.rundir import RunDir
+from jaxrl_fast.sweep_results import read_sweep
+
+# functions of the same names hide these modules
+sweeps, plan = (importlib.import_module(f"jaxrl_fast.{name}") for name in ("sweep", "plan"))
+SETTINGS = dict(total_steps=tools.HALF, tensorboard=False) | tools.RUN
+RATES = (1e-3, 1e-2, 1e38)  # the last one does not survive its first update
+
+
+@pytest.fixture(autouse=True)
+def no_rollouts(monkeypatch):
+    monkeypatch.setattr(RunDir, "draw", lambda self, session: None)
+
+
+def sweep(out, name="ppo", **settings):
+    settings = {k: v for k, v in SETTINGS.items() if k != "tensorboard"} | settings
+    return jf.sweep(tools.algorithm(name), tools.environment(name), out=out, **settings)
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """Three learning rates, one of which breaks, times two seeds times two sizes: two groups of six members."""
+    out = tmp_path_factory.mktemp("sweep") / "x"
+    with mock.patch.object(RunDir, "draw", lambda self, session: None):
+        return sweep(out, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2)
+
+
+def test_groups_and_order(swept):
+    content = json.loads((swept.path / "sweep.json").read_text())
+    assert [p["configurations"] for p in content["parts"]] == [[0, 2, 4], [1, 3, 5]]
+    assert swept.configurations[1] == {"algo.learning_rate": 1e-3, "algo.num_epochs": 1} and swept.seeds == [0, 1]
+    assert swept.final.shape == (6, 2)
+
+
+def test_members_are_the_single_runs(swept):
+    """Bit for bit: one after the other on one device."""
+    part = swept.path / "parts" / "00"
+    for configuration, seed in ((0, 0), (2, 1)):
+        single = tools.train(
+            tools.algorithm("ppo", **{k[5:]: v for k, v in swept.configurations[configuration].items()}), seed=seed,
+            total_steps=tools.HALF,
+        )  # fmt: skip
+        member = (0, 2, 4).index(configuration) * 2 + seed
+        rows = [{k: [v[member]] if isinstance(v, list) else v for k, v in row.items()} for row in tools.logged(part)]
+        assert rows == tools.through_json(single.history)
+        assert swept.final[configuration, seed] == pytest.approx(float(single.eval_return[0]))
+        agent = jf.load(part, "last", member=member)
+        tools.assert_same(agent.state, single.agent())
+        assert float(agent.algo.learning_rate) == pytest.approx(swept.configurations[configuration]["algo.learning_rate"])
+
+
+def test_a_member_that_breaks_is_marked_and_the_others_go_on(swept):
+    rows = tools.logged(swept.path / "parts" / "00")
+    first = next(i for i, row in enumerate(rows) if row["episode_return"][4] is None)
+    assert all(values[4] is None for row in rows[first:] for k, values in row.items() if k != "env_steps")
+    assert any(row["episode_return"][0] is not None for row in rows[first:])
+    assert set(swept.lost) == {(4, 0), (4, 1), (5, 0), (5, 1)} and np.isnan(swept.final[4:]).all()
+    assert all("steps" in why and ("nan" in why or "inf" in why or "finite" in why) for why in swept.lost.values())
+    result = json.loads((swept.path / "parts" / "00" / "result.json").read_text())
+    assert result["eval_return"][4:] == [None, None] and [x["member"] for x in result["lost"]] == [4, 5]
+    with pytest.raises(jf.NonFiniteError, match=r"member 4 \(seed 0, algo.learning_rate = 1e\+38\)"):
+        tools.train("ppo", total_steps=128, seeds=2, population={"algo.learning_rate": list(RATES)})
+
+
+def test_where_all_are_lost_the_run_ends():
+    with pytest.raises(jf.NonFiniteError):
+        tools.train("ppo", population={"algo.learning_rate": [1e38, 2e38]}, on_nan="mark")
+
+
+def test_table_and_files(swept):
+    table = swept.table()
+    assert [row["rank"] for row in table] == list(range(1, 7)) and {row["configuration"] for row in table[-2:]} == {4, 5}
+    assert all(a["iqm"] >= b["iqm"] for a, b in itertools.pairwise(table[:4]))
+    assert table[0]["iqm"] == pytest.approx(swept.final[table[0]["configuration"]].mean())  # of two scores
+    with open(swept.path / "table.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["configuration"]) for row in rows] == [row["configuration"] for row in table]
+    assert float(rows[0]["seed_1"]) == pytest.approx(table[0]["scores"][1], rel=1e-6) and rows[-1]["iqm"] == ""
+    text = str(swept)
+    assert "algo.learning_rate" in text and "lost" in text and len(text.splitlines()) == 7
+    pictures = {p.name for p in swept.path.glob("*.png")}
+    assert pictures == {
+        "curves.png", "response-algo.learning_rate.png", "response-algo.num_epochs.png",
+        "heat-algo.learning_rate-algo.num_epochs.png",
+    }  # fmt: skip
+    steps, values = swept.curve()
+    assert values.shape == (6, 2, len(steps)) and list(steps) == [r["env_steps"] for r in tools.logged(swept.path / "parts/00")]
+    again = read_sweep(swept.path)
+    np.testing.assert_array_equal(again.final, swept.final)
+
+
+def test_the_best_configuration_is_a_config(swept):
+    from jaxrl_fast import config as configs
+
+    algo, env, run, _ = configs.load(swept.path / "best.json")
+    best = swept.configurations[swept.best()]
+    assert (algo.learning_rate, algo.num_epochs) == (best["algo.learning_rate"], best["algo.num_epochs"])
+    assert (run.seeds, run.total_steps, run.on_nan, run.selection) == (2, tools.HALF, "stop", None)
+    assert env is tools.environment()
+
+
+def test_a_sweep_that_ended_is_not_repeated_and_another_is_refused(swept, monkeypatch):
+    monkeypatch.setattr(sweeps, "train", mock.Mock(side_effect=AssertionError))
+    found = sweep(swept.path, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2)
+    np.testing.assert_array_equal(found.final, swept.final)
+    np.testing.assert_array_equal(sweeps.resume_sweep(swept.path).final, swept.final)
+    with pytest.raises(jf.ConfigError, match="out = .*this holds another sweep"):
+        sweep(swept.path, grid={"algo.learning_rate": RATES}, seeds=2)
+
+
+def test_a_sweep_that_was_stopped_goes_on(swept, tmp_path, monkeypatch):
+    """Stopped in its first part after a checkpoint, and in its second before one: the same files in the end."""
+    out, stops = tmp_path / "x", iter([5, 2])
+
+    def interrupted(*args, **settings):
+        stop_at = next(stops, None)
+        if stop_at is None:
+            return train(*args, **settings)
+        settings["checkpoint_minutes"] = 1e-9 if stop_at == 5 else 5.0
+
+        def stop(s, rows):
+            if s.rows >= stop_at:
+                raise KeyboardInterrupt
+
+        return train(*args, hooks=[stop], **settings)
+
+    train = sweeps.train
+    monkeypatch.setattr(sweeps, "train", interrupted)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            sweep(out, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2)
+    found = sweeps.resume_sweep(out)
+    np.testing.assert_array_equal(found.final, swept.final)
+    for part in ("00", "01"):
+        assert tools.logged(out / "parts" / part) == tools.logged(swept.path / "parts" / part)
+
+
+def test_settings_of_the_environment_are_swept_in_one_program(tmp_path):
+    env = jf.make("Pendulum-v1", max_steps_in_episode=30)
+    config = jf.plan(tools.algorithm("apg"), env, 640, population={"env.g": [5.0, 10.0]}).config
+    found = members.gather(tools.algorithm("apg"), env, config)
+    names = members.leaf_names(found.first)
+    assert [names[i] for i in found.swept] == ["env.g"] and len(found.swept) == 1
+    run = tools.train("apg", env=env, total_steps=128, population={"env.g": [5.0, 10.0]})
+    single = tools.train("apg", env=jf.make("Pendulum-v1", max_steps_in_episode=30, g=5.0), total_steps=128)
+    rows = [{k: [v[0]] if isinstance(v, list) else v for k, v in row.items()} for row in tools.through_json(run.history)]
+    assert rows == tools.through_json(single.history)
+
+
+def test_draws():
+    one = sweeps.configurations_of(None, {"algo.discount": "uniform:0.9,0.99"}, 4, 0)
+    two = sweeps.configurations_of(
+        {"algo.num_envs": [4, 8]}, {"algo.learning_rate": "loguniform:1e-4,1e-2", "algo.discount": "uniform:0.9,0.99"}, 4, 0
+    )
+    assert len(two) == 8 and [c["algo.num_envs"] for c in two] == [4] * 4 + [8] * 4
+    assert [c["algo.discount"] for c in two[:4]] == [c["algo.discount"] for c in two[4:]] == [c["algo.discount"] for c in one]
+    other = sweeps.configurations_of(None, {"algo.discount": "uniform:0.9,0.99"}, 4, 1)
+    assert [c["algo.discount"] for c in other] != [c["algo.discount"] for c in one]
+
+
+def test_waves(monkeypatch):
+    """What does not fit is split: into waves of configurations, and where not one fits with all its seeds, by seeds."""
+    from jaxrl_fast.grid import RunConfig
+
+    algo, env = tools.algorithm("dqn"), tools.environment()
+    rates = [{"algo.learning_rate": 10.0 ** -i} for i in range(5)]
+    config = RunConfig(total_steps=tools.HALF, seeds=3, **tools.RUN)
+    need = jf.plan(algo, env, tools.HALF, seeds=9, **tools.RUN)
+    for have, parts in (
+        (None, [(5, 3)]), (need.need, [(3, 3), (2, 3)]), (need.of_size(3).need, [(1, 3)] * 5),
+        (need.of_size(2).need, [(1, 2), (1, 1)] * 5),
+    ):  # fmt: skip
+        monkeypatch.setattr(plan.runtime, "device_memory", lambda device, have=have: have)
+        found = sweeps.split(algo, env, rates, config)
+        assert [(len(p.configurations), p.seeds) for p in found] == parts
+        covered = [(c, p.seed + i) for p in found for c in p.configurations for i in range(p.seeds)]
+        assert sorted(covered) == [(c, s) for c in range(5) for s in range(3)]
+    monkeypatch.setattr(plan.runtime, "device_memory", lambda device: 1000)
+    with pytest.raises(jf.ConfigError, match="memory = "):
+        sweeps.split(algo, env, rates, config)
+
+
+PBT = dict(
+    selection=jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=128, fraction=0.4, resample=0.5), members=5
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A population under PBT, unbroken."""
+    out = tmp_path_factory.mktemp("pbt") / "x"
+    with mock.patch.object(RunDir, "draw", lambda self, session: None):
+        return sweep(out, **PBT, seed=3)
+
+
+def test_pbt_moves_agents_and_settings(trained):
+    rows = tools.logged(trained.path / "parts" / "00")
+    chosen = [row for row in rows if "parent" in row]
+    assert [row["env_steps"] for row in chosen] == [128, 256, 384, 512]
+    for before, after in ((row, rows[rows.index(row) + 1]) for row in chosen):
+        parent, old, new = before["parent"], before["algo.learning_rate"], after["algo.learning_rate"]
+        moved = [i for i in range(5) if parent[i] != i]
+        assert len(moved) == 2 and all(p not in moved for p in parent)
+        assert all(new[i] == old[i] for i in range(5) if i not in moved)
+        for i in moved:
+            assert new[i] != old[parent[i]] and 1e-4 * 0.999 <= new[i] <= 1e-1 * 1.001
+    assert (trained.path / "schedule-algo.learning_rate.png").exists() and (trained.path / "table.csv").exists()
+
+
+def test_pbt_takes_the_best():
+    """By hand: of five the two worst go, each for one of the two best, with a setting that was moved or drawn anew."""
+    pbt = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, fraction=0.4, resample=0.0, factor=2.0)
+    old = np.float32([1e-3, 2e-3, 4e-3, 9e-2, 1e-4])
+    parent, new = pbt.plan(np.array([5.0, 1.0, np.nan, 9.0, 3.0]), {"algo.learning_rate": old}, np.random.default_rng(0))
+    new = new["algo.learning_rate"]
+    assert set(parent[[1, 2]]) <= {0, 3} and list(parent[[0, 3, 4]]) == [0, 3, 4]
+    for i in (1, 2):
+        assert any(np.isclose(new[i], min(x, 0.1)) for x in (2 * old[parent[i]], old[parent[i]] / 2))
+    np.testing.assert_array_equal(new[[0, 3, 4]], old[[0, 3, 4]])
+    seen = {tuple(pbt.plan(np.arange(5.0), {"algo.learning_rate": old}, np.random.default_rng(s))[0]) for s in range(20)}
+    assert len(seen) == 4  # both of the best are copied, independently
+
+
+def test_pbt_goes_on_bit_for_bit(trained, tmp_path, monkeypatch):
+    """Stopped right after a selection and between two; lineage, settings and agents are those of the unbroken run."""
+    out, train = tmp_path / "x", sweeps.train
+    whole = trained.path / "parts" / "00"
+    for stop_at in (4, 7):
+
+        def interrupted(*args, stop_at=stop_at, **settings):
+            def stop(s, rows):
+                if s.rows >= stop_at:
+                    raise KeyboardInterrupt
+
+            return train(*args, hooks=[stop], **settings | {"checkpoint_minutes": 1e-9})
+
+        monkeypatch.setattr(sweeps, "train", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            sweep(out / str(stop_at), **PBT, seed=3)
+        sweeps.resume_sweep(out / str(stop_at))
+        part = out / str(stop_at) / "parts" / "00"
+        assert tools.logged(part) == tools.logged(whole)
+        for member in (0, 4):
+            tools.assert_same(jf.load(part, "last", member).state, jf.load(whole, "last", member).state)
+
+
+def test_pbt_brings_back_who_was_lost():
+    """A member that breaks takes over another's whole state, and has values again."""
+    population = {"algo.learning_rate": [1e-3, 2e-3, 3e-3, 1e38]}
+    selection = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=128, fraction=0.25)
+    run = tools.train("dqn", total_steps=tools.HALF, population=population, selection=selection, on_nan="mark")
+    lost = [row.metrics["loss"][3] for row in run.history[1:]]
+    assert np.isnan(lost).any() and np.isfinite(lost[-1]) and not run.lost
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((run.state.agent.params, run.state.env)))
+
+
+def test_halving_shrinks_the_axis_and_changes_nothing_for_who_stays(tmp_path):
+    rates = [1e-3, 2e-3, 4e-3, 8e-3]
+    whole = tools.train("ppo", total_steps=tools.HALF, seeds=2, population={"algo.learning_rate": rates})
+    sizes = []
+    shrink = session.Session.shrink
+
+    def watched(s, kept):
+        shrink(s, kept)
+        sizes.append((s.env_steps, len(s.lanes), jax.tree.leaves(s.state)[0].shape[0]))
+
+    with mock.patch.object(session.Session, "shrink", watched):
+        found = sweep(tmp_path / "x", grid={"algo.learning_rate": rates}, seeds=2, selection=jf.Halving(2))
+    assert sizes == [(192, 4, 4), (320, 2, 2)]
+    kept = [c for c in range(4) if np.isfinite(found.final[c]).all()]
+    assert len(kept) == 1 and len(found.lost) == 6
+    rows, expected = tools.logged(found.path / "parts" / "00"), tools.through_json(whole.history)
+    best = [2 * kept[0], 2 * kept[0] + 1]
+    for row, other in zip(rows, expected, strict=True):
+        assert all([row[k][i] for i in best] == [v[i] for i in best] for k, v in other.items() if k != "env_steps")
+    np.testing.assert_array_equal(found.final[kept[0]], np.float32(whole.eval_return[best]))
+    at_first = [i for i in range(8) if not rows[2]["kept"][i]]
+    assert len(at_first) == 4 and all(rows[3]["episode_return"][i] is None for i in at_first)
+    assert found.ranking()[0] == kept[0] and "dropped at 192 steps" in found.table()[-1]["lost"]
+    agent = jf.load(found.path / "parts" / "00", "last", best[0])
+    tools.assert_same(agent.state, whole.agent(best[0]))
+    with pytest.raises(jf.ConfigError, match="member = .*one that this checkpoint holds"):
+        jf.load(found.path / "parts" / "00", "last", at_first[0])
+
+
+BAD = {
+    "unknown": (dict(grid={"algo.learning_rat": [1e-3, 1e-4]}), "did you mean 'algo.learning_rate'"),
+    "no-part": (dict(grid={"learning_rate": [1e-3, 1e-4]}), "setting = 'learning_rate'"),
+    "type": (dict(grid={"algo.learning_rate": [1e-3, "x"]}), "learning_rate = 'x'"),
+    "range": (dict(grid={"algo.discount": [0.9, 1.5]}), "discount = 1.5"),
+    "static-continuous": (dict(sample={"algo.num_envs": "uniform:1,8"}, members=3), "integer:LOW,HIGH or choice"),
+    "no-members": (dict(sample={"algo.discount": "uniform:0.9,1"}), "members = None"),
+    "members-of-grid": (dict(grid={"algo.discount": [0.9, 0.99]}, members=3), "members = 3"),
+    "both": (dict(grid={"algo.discount": [0.9]}, sample={"algo.discount": "uniform:0,1"}, members=2), "not in the grid too"),
+    "empty": (dict(grid={"algo.discount": []}), "at least one value"),
+    "twice": (dict(grid={"algo.discount": [0.9, 0.9]}), "values that differ"),
+    "nothing": (dict(), "settings to compare"),
+    "pbt-static": (dict(selection=jf.PBT({"algo.num_envs": "uniform:1,8"}), members=4), "integer:LOW,HIGH or choice"),
+    "pbt-grid": (dict(selection=jf.PBT({"algo.discount": "uniform:0.9,1"}), members=4, grid={"algo.discount": [1.0]}), "neither"),
+    "pbt-one": (dict(selection=jf.PBT({"algo.discount": "uniform:0.9,1"}), members=1), "members = 1"),
+    "halving-one": (dict(grid={"algo.discount": [0.9]}, selection=jf.Halving(2)), "at least 2 for successive halving"),
+    "halving-groups": (dict(grid={"algo.num_epochs": [1, 2]}, selection=jf.Halving(1)), "one program for all members"),
+    "sizes": (dict(grid={"algo.num_minibatches": [2, 5]}), "num_minibatches"),
+    "setting": (dict(grid={"algo.discount": [0.9, 1.0]}, sedes=3), "sedes = 3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_sweeps(name, tmp_path):
+    settings, message = BAD[name]
+    with pytest.raises(jf.ConfigError, match=message):
+        sweep(tmp_path / "x", **settings)
+    assert not (tmp_path / "x").exists()
+
+
+def test_bad_priors_of_pbt():
+    for priors, message in (
+        ({}, "a mapping"), ({"algo.discount": "choice:1,2"}, "PBT multiplies"),
+        ({"env.g": "uniform:1,2"}, "of the algorithm"),
+    ):  # fmt: skip
+        with pytest.raises(jf.ConfigError, match=message):
+            jf.PBT(priors)
+
+
+def test_a_population_that_needs_several_programs_is_refused():
+    with pytest.raises(jf.ConfigError, match="algo.num_epochs is part of the program"):
+        tools.train("ppo", population={"algo.learning_rate": [1e-3, 1e-4], "algo.num_epochs": [1, 2]})
+    with pytest.raises(jf.ConfigError, match="population = "):
+        tools.train("ppo", population={"algo.learning_rate": [1e-3], "algo.discount": [1.0, 0.9]})
+
+
+TINY = [
+    "CartPole-v1", "--no-preset", "--total-steps", "512", "--log-every", "128", "--eval-episodes", "4", "--algo.num-envs", "4",
+    "--algo.num-steps", "8", "--algo.num-minibatches", "2", "--algo.hidden", "8",
+]  # fmt: skip
+
+
+def test_the_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    line = ["sweep", "ppo", *TINY, "--seeds", "2", "--grid", "algo.learning-rate=1e-4,1e-2", "--out", "x"]
+    assert cli.main(line) == 0
+    said = capsys.readouterr().out
+    assert "part 1 of 1: 4 members" in said and "IQM" in said and "jaxrl-fast train --config x/best.json" in said
+    assert cli.main(["sweep", "--resume", "x"]) == 0 and "IQM" in capsys.readouterr().out
+    runs = [f"r{i}" for i in range(2)]
+    for run in runs:
+        assert cli.main(["train", "--config", "x/best.json", "--no-tensorboard", "--out", run]) == 0
+    capsys.readouterr()
+    assert cli.main(["compare", *runs, "--out", "c.png"]) == 0
+    said = capsys.readouterr().out
+    assert "P(better than next)" in said and "0.50" in said and (tmp_path / "c.png").exists()  # the same run twice
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--grid", "algo.learning-rat=1,2"], "did you mean"),
+        (["--grid", "algo.learning-rate"], "SETTING=VALUES"),
+        (["--grid", "algo.learning-rate=a,b"], "a number"),
+        (["--grid", "seed=1,2"], "a setting of the algorithm or the environment"),
+        (["--sample", "algo.learning-rate=loguniform:1e-5,1e-2"], "members = None"),
+        (["--pbt", "--members", "4"], "--pbt needs the settings"),
+        (["--pbt-every", "4", "--grid", "algo.discount=0.9,1"], "goes with --pbt"),
+        (["--pbt", "--halving", "2"], "exclude each other"),
+        ([], "needs what to compare"),
+    ],
+)
+def test_bad_command_lines(flags, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["sweep", "ppo", *TINY, "--out", "x", *flags]) == 2
+    assert message in capsys.readouterr().err and not (tmp_path / "x").exists()
+
+
+def test_bad_comparisons(tmp_path, capsys):
+    assert cli.main(["compare", str(tmp_path)]) == 2 and "at least two" in capsys.readouterr().err
+    assert cli.main(["compare", str(tmp_path), str(tmp_path / "none")]) == 2
+    assert "an existing" in capsys.readouterr().err

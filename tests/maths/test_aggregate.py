@@ -1,0 +1,65 @@
+"""Interquartile mean, stratified bootstrap and probability of improvement against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from jaxrl_fast.aggregate import bootstrap, iqm, probability_of_improvement
+from jaxrl_fast.errors import ConfigError
+
+
+def test_iqm_by_hand():
+    assert iqm([8, 1, 7, 2, 6, 3, 5, 4]) == pytest.approx(4.5)  # of 3, 4, 5, 6
+    assert iqm([0, 1, 2, 3, 10]) == pytest.approx((0.75 * 1 + 2 + 0.75 * 3) / 2.5)  # a quarter of five is 1.25
+    assert iqm([5.0]) == 5.0 and iqm([1.0, 3.0]) == 2.0
+    assert iqm([[1, 100], [2, 200], [3, 300], [4, 400]]) == pytest.approx((3 + 4 + 100 + 200) / 4)  # all tasks together
+    assert iqm([-1000, 1, 1, 1, 1, 1, 1, 1e9]) == 1.0  # neither tail matters
+
+
+def test_what_was_lost_is_the_worst_there_is():
+    assert iqm([math.nan, 1, 2, 3]) == iqm([1, 1, 2, 3])
+    assert math.isnan(iqm([math.nan, math.nan]))
+
+
+def test_bootstrap():
+    assert bootstrap([3.0, 3.0, 3.0]) == (3.0, 3.0)
+    assert all(map(math.isnan, bootstrap([3.0])))
+    scores = np.random.default_rng(0).normal(10, 2, 400)
+    mean = lambda x: x.mean(axis=(-2, -1))
+    low, high = bootstrap(scores, mean, resamples=4000)
+    assert low == pytest.approx(scores.mean() - 1.96 * 0.1, abs=0.03)  # 2 / sqrt(400) is the standard error
+    assert high == pytest.approx(scores.mean() + 1.96 * 0.1, abs=0.03)
+    assert bootstrap(scores) == bootstrap(scores) != bootstrap(scores, seed=1)
+    narrow, wide = bootstrap(scores, mean, 0.5), bootstrap(scores, mean, 0.99)
+    assert wide[0] < narrow[0] < narrow[1] < wide[1]
+
+
+def test_bootstrap_draws_within_each_task():
+    """Two tasks far apart, no spread within either: were they mixed, the mean would vary."""
+    assert bootstrap([[0.0, 100.0]] * 5, lambda x: x.mean(axis=(-2, -1))) == (50.0, 50.0)
+
+
+def test_probability_of_improvement_by_hand():
+    assert probability_of_improvement([1, 2, 3], [2, 2])[0] == pytest.approx(0.5)  # 0 0, half half, 1 1
+    assert probability_of_improvement([5, 6, 7], [1, 2])[:] == (1.0, 1.0, 1.0)
+    assert probability_of_improvement([1, 4], [2, 3])[0] == 0.5
+    assert probability_of_improvement([[1, 9], [1, 9]], [[5, 5], [5, 5]])[0] == 0.5  # wins one task of two
+    value, low, high = probability_of_improvement([3.0], [1.0, 2.0])
+    assert value == 1.0 and math.isnan(low) and math.isnan(high)
+    a, b = np.random.default_rng(1).normal(0.5, 1, 60), np.random.default_rng(2).normal(0, 1, 60)
+    value, low, high = probability_of_improvement(a, b)
+    assert low < value < high and low > 0.5
+
+
+@pytest.mark.parametrize("scores", [[], np.zeros((2, 2, 2)), [[]]])
+def test_bad_scores(scores):
+    with pytest.raises(ConfigError, match="scores = "):
+        iqm(scores)
+
+
+def test_other_tasks_are_refused():
+    with pytest.raises(ConfigError, match="the 2 tasks that a has"):
+        probability_of_improvement([[1, 2]], [[1, 2, 3]])
