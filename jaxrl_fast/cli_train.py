@@ -28,10 +28,14 @@ _RUN_HELP = {
     "checkpoint_minutes": ("float", "minutes between checkpoints", ""),
     "chunk_seconds": ("float", "seconds the device works between two looks of the host", ""),
     "horizon": ("int", "environment steps that schedules are fractions of", "default: total-steps"),
+    "devices": ("any", "how many devices to use, or all", "default: all, at most one a member"),
+    "mesh": ("str", "devices along the population and along one member's environments, such as population=4,env=2",
+             "default: all along the population"),
+    "groups": ("int", "parts of the environments that are sampled by themselves", "default: devices along env"),
     "batching": ("str", "how members share the device", ""),
     "on_nan": ("str", "a member that is no longer finite: stop the run, or mark it and go on", ""),
 }
-_METAVARS = {"eval_mode": "{greedy,sample}", "batching": "{auto,vmap,map}", "on_nan": "{stop,mark}"}
+_METAVARS = {"eval_mode": "{greedy,sample}", "batching": "{auto,vmap,map}", "on_nan": "{stop,mark}", "devices": "N|all"}
 _ENV_HELP = {
     "action_repeat": "steps that every action is played for",
     "sticky_actions": "probability that the last action is played again instead",
@@ -177,11 +181,33 @@ def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfi
     if env is None or picked["env"]:
         env = registry.make(plan.environment, **plan.env | picked["env"])
     names = {f.name for f in dataclasses.fields(RunConfig)}
-    config = RunConfig(**plan.run | {k: v for k, v in given.items() if k in names})
+    run = plan.run | {k: v for k, v in given.items() if k in names}
+    config = RunConfig(**run | {"mesh": parse_mesh(run.get("mesh")), "devices": parse_devices(run.get("devices"))})
     bound = algo.bind(env.spec)
     bound.check_env(env)
     plan_grid(bound, config)
     return algo, env, config
+
+
+def parse_mesh(text: Any) -> Any:
+    """population=4,env=2 -> {"population": 4, "env": 2}; what is no text is passed on."""
+    if not isinstance(text, str):
+        return text
+    found = {}
+    for part in text.split(","):
+        name, equals, size = part.strip().partition("=")
+        if not equals or name not in ("population", "env") or name in found or not size.isdigit():
+            raise ConfigError("--mesh", text, "axes population and env with their sizes, such as population=4,env=2")
+        found[name] = int(size)
+    return found
+
+
+def parse_devices(value: Any) -> Any:
+    if isinstance(value, str):
+        if value.lower() != "all":
+            raise ConfigError("--devices", value, "a number of devices, or all")
+        return None
+    return value
 
 
 def new_run(plan: Plan, given: dict[str, Any]) -> None:

@@ -28,6 +28,9 @@ class RunConfig:
     chunk_seconds: float = 1.0
     horizon: int | None = None  # environment steps that schedules are fractions of; None: total_steps at the start
     batching: str = "auto"
+    devices: int | None = None  # None: all that there are, at most one a member
+    mesh: Mapping[str, int] | None = None  # {"population": 4, "env": 2}; None: all devices along the population
+    groups: int | None = None  # parts of the environments that are sampled by themselves; None: as many as mesh["env"]
     population: Mapping[str, Sequence[Any]] | None = None  # settings that differ: {"algo.learning_rate": one a configuration}
     on_nan: str = "stop"  # or "mark": a member that is no longer finite has no values from there on
     selection: Mapping[str, Any] | None = None  # jf.PBT or jf.Halving, as config.json holds it
@@ -48,6 +51,13 @@ class RunConfig:
         check_int("eval_episodes", self.eval_episodes, 1, 1_000_000)
         check_choice("eval_mode", self.eval_mode, ("greedy", "sample"))
         check_choice("batching", self.batching, ("auto", "vmap", "map"))
+        if self.devices is not None:
+            check_int("devices", self.devices)
+        _check_mesh(self.mesh)
+        if self.groups is not None:
+            check_int("groups", self.groups)
+        if self.sampling_groups % self.env_devices:
+            raise ConfigError("groups", self.groups, f"a multiple of mesh env = {self.env_devices}")
         check_choice("on_nan", self.on_nan, ("stop", "mark"))
         if self.target_return is not None:
             check_float("target_return", self.target_return)
@@ -55,6 +65,15 @@ class RunConfig:
                 raise ConfigError("target_return", self.target_return, "None where eval_every = 0: evaluations test it")
         check_float("checkpoint_minutes", self.checkpoint_minutes, 0, open_low=True)
         check_float("chunk_seconds", self.chunk_seconds, 0, open_low=True)
+
+    @property
+    def env_devices(self) -> int:
+        """Devices that one member is divided over."""
+        return (self.mesh or {}).get("env", 1)
+
+    @property
+    def sampling_groups(self) -> int:
+        return self.env_devices if self.groups is None else self.groups
 
     @property
     def configurations(self) -> int:
@@ -82,6 +101,15 @@ class RunConfig:
         own = [f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
                for name, value in self.settings_of(member).items()]  # fmt: skip
         return ", ".join([f"seed {self.member_seeds()[member]}", *own])
+
+
+def _check_mesh(mesh: Any) -> None:
+    if mesh is None:
+        return
+    if not isinstance(mesh, Mapping) or not mesh or not set(mesh) <= {"population", "env"}:
+        raise ConfigError("mesh", mesh, 'axes "population" and "env", such as {"population": 4, "env": 2}')
+    for name, size in mesh.items():
+        check_int(f"mesh {name}", size)
 
 
 def _check_population(population: Any) -> None:

@@ -20,6 +20,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.evaluate import evaluate
 from jaxrl_fast.grid import RunConfig, plan_grid
+from jaxrl_fast.memory import Memory, grouped
 from jaxrl_fast.types import Clock, Episodes, Mean, RunState
 
 Metrics = dict[str, Mean]
@@ -31,14 +32,19 @@ class Run:
 
     horizon: iterations of the whole run, warm-up included, float32; schedules are fractions of it. A leaf, so a run
     of another length uses the same compiled program.
+    groups: parts of the environments whose rows are sampled by themselves (`memory.grouped`); divides `num_envs`.
     """
 
     env: Env
     algo: Algorithm
     horizon: Any
+    groups: int = 1
+
+    def memory(self) -> Memory:
+        return grouped(self.algo.memory(), self.groups)
 
 
-jax.tree_util.register_dataclass(Run, ["env", "algo", "horizon"], [])
+jax.tree_util.register_dataclass(Run, ["env", "algo", "horizon"], ["groups"])
 
 
 class Draws(NamedTuple):
@@ -58,7 +64,7 @@ def init(run: Run, key: jax.Array) -> RunState:
     agent = algo.init(agent_key)
     rows = jax.eval_shape(lambda: _collect(run, agent, actor, jax.random.key(0), "sample")[1])
     episodes = Episodes(jnp.zeros(algo.num_envs, jnp.float32), jnp.zeros(algo.num_envs, jnp.int32))
-    state = RunState(agent, actor.env, actor.obs, actor.carry, algo.memory().init(rows), episodes, key)
+    state = RunState(agent, actor.env, actor.obs, actor.carry, run.memory().init(rows), episodes, key)
     return tree.strong(state)
 
 
@@ -79,7 +85,7 @@ def draw(run: Run, root: jax.Array, t: jax.Array) -> Draws:
     return Draws(
         rollout.draw(env, algo, keys[:2], algo.num_steps, algo.num_envs, t),
         keys[4] if algo.fresh_start else (),
-        algo.memory().plan(keys[2], algo.updates, t + 1, _clock(run, t)),
+        run.memory().plan(keys[2], algo.updates, t + 1, _clock(run, t)),
         random.split(keys[3], algo.updates),
     )
 
@@ -96,7 +102,7 @@ def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool
     An algorithm that improves its agent by whole rollouts calls `collect` itself, and there are no updates.
     """
     env, algo = run.env, run.algo
-    memory, agent, episodes = algo.memory(), state.agent, state.episodes
+    memory, agent, episodes = run.memory(), state.agent, state.episodes
     start = rollout.Actor(state.env, state.obs, state.carry)
     if algo.fresh_start:
         start, episodes = rollout.init(env, algo, draws.start, algo.num_envs), jax.tree.map(jnp.zeros_like, episodes)

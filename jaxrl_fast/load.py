@@ -137,7 +137,7 @@ def resume(
     if not path.is_dir():
         raise ConfigError("--resume", str(path), "an existing run directory")
     algo, env, config, _ = configs.load(path, tuple(modules))
-    spread(config.members, config.batching)
+    spread(config)
     new = config
     if total_steps is not None:
         new = dataclasses.replace(new, total_steps=total_steps)

@@ -67,7 +67,9 @@ def build_run(algo: Algorithm, env: Env, config: RunConfig) -> Run:
     """One configuration as it is traced: the algorithm bound and checked, every number an array."""
     algo = algo.bind(env.spec)
     algo.check_env(env)
-    return as_arrays(Run(env, algo, float(plan_grid(algo, config).horizon)))
+    run = as_arrays(Run(env, algo, float(plan_grid(algo, config).horizon), config.sampling_groups))
+    run.memory()  # refuses groups that something cannot be divided into
+    return run
 
 
 def as_arrays(run: Run) -> Run:

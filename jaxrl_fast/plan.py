@@ -20,7 +20,7 @@ from jaxrl_fast.evaluate import BLOCK
 from jaxrl_fast.grid import ROWS, RunConfig, plan_grid, run_config
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.members import gather
-from jaxrl_fast.population import Population, plan_population, spread
+from jaxrl_fast.population import Population, plan_population, population_of, spread
 from jaxrl_fast.types import Clock
 
 _AGENT = {"params": "parameters", "target": "target network", "opt_state": "optimizer", "moments": "statistics"}
@@ -155,7 +155,7 @@ class MemoryPlan:
 
     def of_size(self, members: int) -> MemoryPlan:
         """The plan of another number of members on the same devices."""
-        place = plan_population(members, self.config.batching, self.population.devices)
+        place = plan_population(members, self.config.batching, self.population.devices, self.population.env)
         return dataclasses.replace(self, population=place)
 
     @property
@@ -268,7 +268,7 @@ def memory_plan(run: Run, population: Population, config: RunConfig, metrics: in
 def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
     """Traced for shapes only: the state, and what one iteration and one block of an evaluation have beside it."""
     env, algo, zero = run.env, run.algo, jnp.int32(0)
-    memory, clock = algo.memory(), Clock(zero, zero, jnp.float32(0))
+    memory, clock = run.memory(), Clock(zero, zero, jnp.float32(0))
     state = iterate.init(run, key)
     draws = iterate.draw(run, key, zero)
     actor = collect.Actor(state.env, state.obs, state.carry)
@@ -288,6 +288,6 @@ def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
 def plan(algo: Algorithm, env: Env, total_steps: int = 500_000, **settings: Any) -> MemoryPlan:
     """What `jf.train` with the same arguments would take; print it, or ask it for `need`, `have` and `remedies()`."""
     config = run_config(total_steps, settings)
-    spread(config.members, config.batching)  # the devices that `train` would have
+    spread(config)  # the devices that `train` would have
     run = gather(algo, env, config).first
-    return memory_plan(run, plan_population(config.members, config.batching), config)
+    return memory_plan(run, population_of(config), config)

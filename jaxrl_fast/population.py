@@ -1,14 +1,18 @@
 """From a function of one run to one of a population: an axis by `vmap` or `lax.map`, laid over the devices.
 
-No member ever talks to another, so the compiled program holds no collective.
+Mesh axes ("population", "env"). No member ever talks to another, so along the population axis the compiled program holds
+no collective: that axis is `shard_map`'s. Along the env axis one member's environments, rollout and replay are divided
+(data parallel), its agent is on every device, and the sums are XLA's to insert: the program says what is computed as a
+whole, only where things lie is given. So it equals the one-device program with as many `groups`, to rounding.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,14 +22,18 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxrl_fast import runtime
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.grid import RunConfig
+from jaxrl_fast.types import RunState
 
-AXIS = "population"
+AXIS, ENV_AXIS = "population", "env"
 MODES = ("auto", "vmap", "map")
 
 
 @dataclasses.dataclass(frozen=True)
 class Population:
-    """`size` members on `devices`; one member has no axis at all. `padded` is what divides by the devices.
+    """`size` members on `devices`; one member has no axis at all. `padded` is what divides by the `places`.
+
+    env: devices that one member is divided over; they are neighbours in `devices`. The others are along the population.
 
     mode "vmap": the members of a device in one batch (best on accelerators); "map": one after the other (best on
     CPU cores, and the way around jaxlib 0.10's deadlock). On one device "map" is bitwise equal to single runs; over
@@ -35,27 +43,46 @@ class Population:
     size: int
     mode: str
     devices: tuple[Any, ...]
+    env: int = 1
+
+    @property
+    def places(self) -> int:
+        """Parts of the mesh that members can be on."""
+        return len(self.devices) // self.env
 
     @property
     def padded(self) -> int:
-        return -(-self.size // len(self.devices)) * len(self.devices)
+        return -(-self.size // self.places) * self.places
 
     @property
     def mesh(self) -> Mesh:
-        return Mesh(np.asarray(self.devices), (AXIS,))
+        return Mesh(np.asarray(self.devices).reshape(self.places, self.env), (AXIS, ENV_AXIS))
+
+    def _laid(self, *axes: str | None) -> Any:
+        if len(self.devices) == 1:
+            return jax.sharding.SingleDeviceSharding(self.devices[0])
+        return NamedSharding(self.mesh, PartitionSpec(*axes))
 
     @property
     def sharding(self) -> Any:
-        """Where the leaves with a member axis live."""
-        if len(self.devices) == 1:
-            return jax.sharding.SingleDeviceSharding(self.devices[0])
-        return NamedSharding(self.mesh, PartitionSpec(AXIS))
+        """Where what every member has for itself lives: leaves [padded, ...], for one member [...]."""
+        return self._laid() if self.size == 1 else self._laid(AXIS)
 
     @property
     def replicated(self) -> Any:
-        if len(self.devices) == 1:
-            return self.sharding
-        return NamedSharding(self.mesh, PartitionSpec())
+        return self._laid()
+
+    @property
+    def state_sharding(self) -> RunState:
+        """Where a RunState lives, a prefix of its tree: agent and key whole, what goes by environment divided."""
+        own = self.sharding
+        by_env = own if self.env == 1 else self._laid(ENV_AXIS) if self.size == 1 else self._laid(AXIS, ENV_AXIS)
+        return RunState(own, by_env, by_env, by_env, by_env, by_env, own)
+
+    def abstract_state(self, shapes: RunState) -> RunState:
+        """Shapes of a state with where its leaves live."""
+        laid = jax.tree.broadcast(self.state_sharding, shapes)
+        return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, laid)
 
     def lift(self, fn: Callable, swept: Sequence[int] = ()) -> Callable:
         """fn(run, x, *rest) of one member -> the same with x and the result [padded, ...]; run and rest are shared.
@@ -79,11 +106,13 @@ class Population:
             leaves, structure = jax.tree.flatten(run)
             own, leaves = [leaves[i] for i in swept], [None if i in swept else x for i, x in enumerate(leaves)]
             place = functools.partial(members, structure=structure)
-            if len(self.devices) > 1:
+            if self.places > 1:
                 split, shared = PartitionSpec(AXIS), PartitionSpec()
                 specs = (split, shared, split) + (shared,) * len(rest)
                 # check_vma off: nothing here is reduced over the mesh, and its rules reject loops with mixed carries
-                place = jax.shard_map(place, mesh=self.mesh, in_specs=specs, out_specs=split, check_vma=False)
+                place = jax.shard_map(
+                    place, mesh=self.mesh, in_specs=specs, out_specs=split, axis_names={AXIS}, check_vma=False
+                )
             return place(own, leaves, xs, *rest)
 
         return population
@@ -95,14 +124,12 @@ class Population:
         padded = np.asarray([*seeds, *[seeds[0]] * (self.padded - self.size)], np.uint32)
         return jax.device_put(jax.vmap(jax.random.key)(jnp.asarray(padded)), self.sharding)
 
-    def place(self, tree: Any) -> Any:
+    def place(self, tree: Any, sharding: Any = None) -> Any:
         """Leaves [size, ...] of the host or the device, laid over the devices; the last member fills the padding."""
-        if self.size == 1:
-            return jax.device_put(tree, self.sharding)
         if self.size != self.padded:
             index = np.minimum(np.arange(self.padded), self.size - 1)
             tree = jax.tree.map(lambda leaf: leaf[index], tree)
-        return jax.device_put(tree, self.sharding)
+        return jax.device_put(tree, self.sharding if sharding is None else sharding)
 
     def members(self, tree: Any) -> Any:
         """NumPy leaves [size, ...] of a fetched tree, padding dropped; a single run gets the axis."""
@@ -122,10 +149,16 @@ class Members(NamedTuple):
     swept: tuple[int, ...] = ()
 
     def place(self, population: Population) -> Any:
-        """The Run on the devices: every member's own leaves where the member is."""
+        """The Run on the devices: every member's own leaves where the member is. Shapes stay shapes, for devices elsewhere."""
         leaves, structure = jax.tree.flatten(self.run)
-        own = lambda i, x: population.place(x) if i in self.swept else jax.device_put(x, population.replicated)
-        return jax.tree.unflatten(structure, [own(i, x) for i, x in enumerate(leaves)])
+
+        def put(i, x):
+            sharding = population.sharding if i in self.swept else population.replicated
+            if isinstance(x, jax.ShapeDtypeStruct):
+                return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+            return population.place(x) if i in self.swept else jax.device_put(x, sharding)
+
+        return jax.tree.unflatten(structure, [put(i, x) for i, x in enumerate(leaves)])
 
     def take(self, lanes: Sequence[int]) -> Members:
         """Some of the members; one of them has no axis."""
@@ -138,11 +171,15 @@ class Members(NamedTuple):
         return Members(self.first, run, () if len(lanes) == 1 else self.swept)
 
 
-def spread(size: int, mode: str = "auto") -> None:
+def spread(config: RunConfig, size: int | None = None) -> None:
     """Ask for a CPU device a core, at most one a member; where that comes too late, say once what to do.
 
     A number of devices that the user chose is left alone, and so is a mode that has no use for several.
     """
+    size, mode = size or config.members, config.batching
+    if config.mesh or config.devices:
+        runtime.request_host_devices(config.devices or math.prod(config.mesh.values()))
+        return
     wanted = min(size, runtime.cpu_count())
     if runtime.request_host_devices(wanted) or jax.default_backend() != "cpu" or jax.config.jax_num_cpu_devices > 0:
         return
@@ -161,13 +198,42 @@ def _warn_of_idle_cores(size: int, wanted: int, have: int) -> None:
     )
 
 
-def plan_population(size: int, mode: str = "auto", devices: Any = None) -> Population:
+def population_of(config: RunConfig, size: int | None = None) -> Population:
+    """Where the members of a run live, as its settings say; `size` of them, where it is not all."""
+    size, have = size or config.members, jax.local_devices()
+    if config.devices is not None and config.devices > len(have):
+        raise ConfigError("devices", config.devices, f"at most the {len(have)} that JAX has{_more_on_a_cpu(have)}")
+    env = (config.mesh or {}).get(ENV_AXIS, 1)
+    places = (config.mesh or {}).get(AXIS, (config.devices or env) // env)
+    if config.mesh and env * places > len(have):
+        raise ConfigError("mesh", show_mesh(config.mesh), f"at most {len(have)} devices, which JAX has{_more_on_a_cpu(have)}")
+    if config.devices is not None and env * places != config.devices:
+        raise ConfigError("mesh", show_mesh(config.mesh), f"axes whose product is devices = {config.devices}")
+    if config.mesh or config.devices:
+        have = have[: env * places]
+    return plan_population(size, config.batching, have, env)
+
+
+def show_mesh(mesh: Mapping[str, int] | None) -> str:
+    """`population=4,env=2`, as it is typed."""
+    return ",".join(f"{k}={v}" for k, v in (mesh or {}).items())
+
+
+def _more_on_a_cpu(devices: Sequence[Any]) -> str:
+    if devices[0].platform != "cpu":
+        return ""
+    return "; on a CPU XLA_FLAGS=--xla_force_host_platform_device_count=N, before Python starts, makes N of it"
+
+
+def plan_population(size: int, mode: str = "auto", devices: Any = None, env: int = 1) -> Population:
     """The default placement: all devices, `map` on CPU (jaxlib 0.11 and several devices: `vmap`), else `vmap`."""
     if mode not in MODES:
         raise ConfigError("batching", mode, f"one of {', '.join(MODES)}")
     devices = tuple(jax.local_devices() if devices is None else devices)
-    devices = devices[: max(1, min(size, len(devices)))]
+    devices = devices[: env * max(1, min(size, len(devices) // env))]
     cpu = devices[0].platform == "cpu"
+    if env > 1:
+        return Population(size, "map" if mode == "auto" and cpu else "vmap" if mode == "auto" else mode, devices, env)
     if mode == "auto":
         spread = cpu and len(devices) > 1 and not runtime.vmap_hangs_on_cpu()
         mode = "vmap" if spread or not cpu else "map"

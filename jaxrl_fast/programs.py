@@ -31,7 +31,7 @@ def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array, row: int):
     shapes = jax.eval_shape(lambda s: iterate.iterations(run, s, t0, row, True)[1], state)
     buffer = jax.tree.map(lambda x: jnp.zeros((ROWS, *x.shape), x.dtype), shapes)
     state, buffer = jax.lax.fori_loop(0, rows, body, (state, buffer))
-    return state, buffer, tree.all_finite((state.agent, run.algo.memory().watch(state.memory)))
+    return state, buffer, tree.all_finite((state.agent, run.memory().watch(state.memory)))
 
 
 class Programs:
@@ -49,10 +49,15 @@ class Programs:
             key = random.fold_in(random.fold_in(root, 2**32 - 2), rows)
             return jnp.mean(evaluate(run.env, run.algo, agent, key, episodes, mode).ret)
 
-        self._init = jax.jit(lift(iterate.init))
-        self._warmup = jax.jit(lift(iterate.warmup), donate_argnums=1)
-        self._chunk = jax.jit(lift(lambda r, s, t0, n: chunk(r, s, t0, n, grid.row)), donate_argnums=1)
-        self._evaluate = jax.jit(lift(score))
+        state, own = population.state_sharding, population.sharding
+        where = lambda *shardings: {"out_shardings": shardings if len(shardings) > 1 else shardings[0]}
+        where = where if population.env > 1 else lambda *_: {}  # else it is clear
+        self._init = jax.jit(lift(iterate.init), **where(state))
+        self._warmup = jax.jit(lift(iterate.warmup), donate_argnums=1, **where(state, own))
+        self._chunk = jax.jit(
+            lift(lambda r, s, t0, n: chunk(r, s, t0, n, grid.row)), donate_argnums=1, **where(state, own, own)
+        )
+        self._evaluate = jax.jit(lift(score), **where(own))
         self._snapshot = jax.jit(self._copy)
         self._move = jax.jit(tree.take, out_shardings=population.sharding)
         self._compiled: dict[str, Any] = {}
@@ -67,9 +72,7 @@ class Programs:
         began = time.perf_counter()
         memory_plan(self.first, self.population, self.config).check()
         traced = self._init.trace(self.run, keys)
-        state = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self.population.sharding), traced.out_info
-        )
+        state = self.population.abstract_state(traced.out_info)
         zero = self._scalar(0)
         self._start("init", lambda: traced.lower().compile())
         if self.grid.warmup:
@@ -140,4 +143,5 @@ class Programs:
 
     def padded(self, x: Any) -> Any:
         """The inverse, laid over the devices."""
-        return x if self.population.size == 1 else self.population.place(x)
+        sharding = self.population.state_sharding if isinstance(x, RunState) else None
+        return x if len(self.population.devices) == 1 == self.population.size else self.population.place(x, sharding)

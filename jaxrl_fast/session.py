@@ -17,7 +17,7 @@ from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.grid import Grid, RunConfig
 from jaxrl_fast.members import configure, leaf_names
-from jaxrl_fast.population import Members, Population, plan_population
+from jaxrl_fast.population import Members, Population, population_of
 from jaxrl_fast.programs import Programs
 from jaxrl_fast.rundir import RunDir
 from jaxrl_fast.sinks import Row, Sink
@@ -126,7 +126,7 @@ class Session:
         state = tree.take(self.programs.unpadded(self.state), at[0] if len(at) == 1 else np.asarray(at))
         spent = self.programs.compile_seconds
         self.lanes = np.asarray(members, np.int64)
-        self.population = plan_population(len(at), self.config.batching)
+        self.population = population_of(self.config, len(at))
         self.programs = Programs(self.members.take(self.lanes), self.grid, self.population, self.config)
         self.programs.compile(self.root_keys())
         self.programs.compile_seconds += spent

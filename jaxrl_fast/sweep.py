@@ -31,7 +31,7 @@ from jaxrl_fast.grid import RunConfig, run_config
 from jaxrl_fast.load import resume
 from jaxrl_fast.members import build_run, configure, program_of, setting_names
 from jaxrl_fast.plan import memory_plan
-from jaxrl_fast.population import plan_population, spread
+from jaxrl_fast.population import population_of, spread
 from jaxrl_fast.priors import parse_prior
 from jaxrl_fast.rundir import check_free, describe
 from jaxrl_fast.selection import decode_selection, encode_selection
@@ -113,7 +113,7 @@ def split(algo: Algorithm, env: Env, configurations: Sequence[Settings], config:
     parts = []
     for program, members in groups.items():
         size = len(members) * config.seeds
-        plan = memory_plan(firsts[program], plan_population(size, config.batching), dataclasses.replace(config, seeds=size))
+        plan = memory_plan(firsts[program], population_of(config, size), dataclasses.replace(config, seeds=size))
         most = plan.most_members
         if not most:
             plan.of_size(1).check()
@@ -167,7 +167,7 @@ def sweep(
     config = run_config(total_steps, settings | {"selection": encode_selection(selection)})
     if config.population is not None:
         raise ConfigError("population", config.population, "None: grid and sample say what differs")
-    spread(len(configurations) * config.seeds, config.batching)
+    spread(config, len(configurations) * config.seeds)
     parts = split(algo, env, configurations, config)
     if selection and len(parts) > 1:
         raise ConfigError("selection", selection.kind, f"one program for all members, not {len(parts)}: leave out static "
@@ -218,7 +218,7 @@ def resume_sweep(out: str | Path, modules: Sequence[str] = (), progress: bool = 
         configs.import_user_module(module)
     algo, env = configs.decode_algorithm(base["algorithm"]), configs.decode_environment(base["environment"])
     config = configs.decode_run(base["run"])
-    spread(len(content["configurations"]) * config.seeds, config.batching)
+    spread(config, len(content["configurations"]) * config.seeds)
     parts = [Part(tuple(p["configurations"]), p["seed"], p["seeds"]) for p in content["parts"]]
     about = {k: base[k] for k in ("preset", "imports") if k in base}
     return _run(out, algo, env, config, content["configurations"], parts, progress, about)

@@ -25,7 +25,7 @@ from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import NonFiniteError
 from jaxrl_fast.grid import RunConfig, plan_grid, run_config
 from jaxrl_fast.members import gather, leaf_names
-from jaxrl_fast.population import Members, plan_population, spread
+from jaxrl_fast.population import Members, population_of, spread
 from jaxrl_fast.programs import ROWS, Programs
 from jaxrl_fast.rundir import RunDir, check_free, describe
 from jaxrl_fast.selection import decode_selection, encode_selection
@@ -58,7 +58,7 @@ def train(
     config = run_config(total_steps, settings)
     if config.horizon is None:
         config = dataclasses.replace(config, horizon=config.total_steps)
-    spread(config.members, config.batching)
+    spread(config)
     check_members(algo, env, config)  # refuse before anything is written
     create = None
     if out is not None:
@@ -85,7 +85,7 @@ def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=
     algo = algo.bind(env.spec)
     grid = plan_grid(members.first.algo, config)
     lanes = np.asarray(resume["lanes"] if resume else range(config.members), np.int64)
-    population = plan_population(len(lanes), config.batching)
+    population = population_of(config, len(lanes))
     try:
         with contextlib.ExitStack() as stack:
             for sink in sinks:

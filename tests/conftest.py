@@ -8,8 +8,14 @@ from pathlib import Path
 
 import pytest
 
-import jaxrl_fast  # noqa: F401  (sets XLA flags before the backend starts)
-from jaxrl_fast import runtime
+# Tests compile far more than they run: LLVM at its lowest level halves that, and leaves XLA's own passes as they are.
+# Set before JAX starts, and inherited by the programs that tests start. Level 3 is what users have.
+_QUICK = "--xla_backend_optimization_level=0"
+if "--xla_backend_optimization_level" not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_QUICK}".strip()
+
+import jaxrl_fast  # noqa: E402, F401  (sets XLA flags before the backend starts)
+from jaxrl_fast import runtime  # noqa: E402
 
 
 def _cache_folder() -> str:

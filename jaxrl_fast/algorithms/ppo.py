@@ -93,8 +93,8 @@ class PPO(ActorCritic):
         steps, (dist, drawn) = trajectory.steps, trajectory.steps.extras
         obs = stacking.observations(trajectory, self.spec.stack)
         seen = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), obs, trajectory.last_obs)
-        values = self.value(agent.params, self.view(agent.moments, tree.merge_axes(seen)))  # modules take [b, ...]
-        values = values.reshape(-1, self.num_envs)
+        # step by step: one batch [T * B] would have to be gathered where B is divided over devices
+        values = jax.vmap(lambda obs: self.value(agent.params, self.view(agent.moments, obs)))(seen)
         value, last = values[:-1], values[-1]
         action = steps.action.reshape(steps.reward.shape + (-1,)) if isinstance(self.spec.action, Box) else steps.action
         action = drawn if isinstance(dist, distributions.TanhNormal) else action

@@ -68,7 +68,7 @@ class PQN(ValueBased):
         obs = stacking.observations(trajectory, stack)
         seen = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), obs, trajectory.last_obs)
         best = lambda obs: self.action_values(agent.params, obs).max(axis=-1)
-        value = best(tree.merge_axes(seen)).reshape(-1, self.num_envs)
+        value = jax.vmap(best)(seen)  # not as one batch [T * B]: it would have to be gathered from several devices
         next_value = returns.bootstrap_values(
             value[:-1], value[-1], steps.truncated, lambda t: best(stacking.successors(trajectory, stack, t))
         )

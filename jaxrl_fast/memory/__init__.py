@@ -4,6 +4,7 @@ from jaxrl_fast.memory.api import Memory, NoMemory
 from jaxrl_fast.memory.dataset import episodes_to_rows, transitions_to_rows
 from jaxrl_fast.memory.files import load_memory, save_memory
 from jaxrl_fast.memory.filled import Filled, fill, hold, rows_of
+from jaxrl_fast.memory.grouped import Grouped, grouped
 from jaxrl_fast.memory.mixed import MixedMemory, StartFrom, mix
 from jaxrl_fast.memory.prioritized import PrioritizedMemory
 from jaxrl_fast.memory.ring import Ring, Row
@@ -13,7 +14,8 @@ from jaxrl_fast.memory.transitions import Transition, TransitionMemory
 from jaxrl_fast.memory.uniform import UniformMemory
 
 __all__ = [
-    "Filled", "Memory", "MixedMemory", "NoMemory", "PrioritizedMemory", "PrioritizedSequenceMemory", "Recurrent", "Ring",
-    "RolloutMemory", "Row", "SequenceMemory", "StartFrom", "Transition", "TransitionMemory", "UniformMemory",
-    "episodes_to_rows", "fill", "hold", "load_memory", "mix", "rows_of", "save_memory", "transitions_to_rows",
+    "Filled", "Grouped", "Memory", "MixedMemory", "NoMemory", "PrioritizedMemory", "PrioritizedSequenceMemory",
+    "Recurrent", "Ring", "RolloutMemory", "Row", "SequenceMemory", "StartFrom", "Transition", "TransitionMemory",
+    "UniformMemory", "episodes_to_rows", "fill", "grouped", "hold", "load_memory", "mix", "rows_of", "save_memory",
+    "transitions_to_rows",
 ]  # fmt: skip

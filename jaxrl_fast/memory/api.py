@@ -23,6 +23,8 @@ from jaxrl_fast.types import Clock, PyTree
 
 
 class Memory:
+    batch_axes: Any = 0  # where the batch axis of what `fetch` returns is, a prefix of its tree
+
     def init(self, rows: PyTree) -> PyTree:
         raise NotImplementedError
 

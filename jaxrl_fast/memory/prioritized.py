@@ -20,12 +20,22 @@ class Prioritized(NamedTuple):
     top: jax.Array  # float32: the largest priority seen, which new rows get
 
 
-def sample(tree: sum_tree.Tree, uniform: jax.Array, beta: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Leaves drawn by priority, one from each of [b] equal strata, and their weights; 0 where nothing can be drawn."""
+def sample(
+    tree: sum_tree.Tree, uniform: jax.Array, beta: jax.Array, axis: str | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """Leaves drawn by priority, one from each of [b] equal strata, and their weights; 0 where nothing can be drawn.
+
+    axis: of groups that sample by themselves. Then what counts is a leaf's share of its own group's sum.
+    """
     stratum = (jnp.arange(uniform.shape[0], dtype=jnp.float32) + uniform) / uniform.shape[0]
-    leaf, priority = sum_tree.find(tree, stratum * sum_tree.total(tree))
+    total = sum_tree.total(tree)
+    leaf, priority = sum_tree.find(tree, stratum * total)
     real = priority > 0  # all are, unless nothing at all can be sampled
+    if axis is not None:
+        priority = jnp.where(real, priority / total, 0.0)
     least = jnp.min(jnp.where(real, priority, jnp.inf))
+    if axis is not None:
+        least = jax.lax.pmin(least, axis)
     return leaf, jnp.where(real, (least / jnp.where(real, priority, 1.0)) ** beta, 0.0)  # N and the sum cancel
 
 
@@ -70,6 +80,7 @@ class PrioritizedMemory(Ring):
     alpha: Any = 0.6
     beta: Any = 0.4
     epsilon: Any = 1e-6
+    axis: str | None = None  # see `memory.grouped`
 
     def __post_init__(self):
         super().__post_init__()
@@ -89,7 +100,7 @@ class PrioritizedMemory(Ring):
         return random.uniform(key, (n, self.batch_size)), jnp.broadcast_to(clock.anneal(self.beta, 1.0), (n,))
 
     def fetch(self, mem, x):
-        leaf, weight = sample(mem.tree, *x)
+        leaf, weight = sample(mem.tree, *x, self.axis)
         row = (leaf // self.num_envs - self.n_step) % self.length
         window = gather_windows(mem.rows, row, leaf % self.num_envs, self.n_step, self.stack)
         return window._replace(weight=window.weight * weight), leaf
@@ -101,7 +112,9 @@ class PrioritizedMemory(Ring):
         priority = first_of_equals(handle, priority)
         alive = sum_tree.get(mem.tree, handle) > 0  # a leaf that may not be sampled stays so
         tree = sum_tree.set_at(mem.tree, handle, jnp.where(alive, priority, 0.0))
-        return Prioritized(mem.rows, tree, jnp.maximum(mem.top, jnp.max(priority)))
+        top = jnp.max(priority)
+        top = top if self.axis is None else jax.lax.pmax(top, self.axis)
+        return Prioritized(mem.rows, tree, jnp.maximum(mem.top, top))
 
     def watch(self, mem):
         return mem.top

@@ -45,6 +45,10 @@ class Ring(Memory):
     n_step: int = 1
     stack: int = 1
 
+    @property
+    def batch_axes(self):
+        return Window(0, 0, 1, 1, 0, 0, 0, 0)
+
     def __post_init__(self):
         for name in ("capacity", "num_steps", "num_envs", "batch_size", "n_step", "stack"):
             check_int(name, getattr(self, name))

@@ -39,6 +39,10 @@ class RolloutMemory(Memory):
     num_minibatches: int
     by_env: bool = False
 
+    @property
+    def batch_axes(self):
+        return 1 if self.by_env else 0
+
     def init(self, rows):
         return ()
 

@@ -58,6 +58,10 @@ class SequenceMemory(Ring):
         super().__post_init__()
 
     @property
+    def batch_axes(self):
+        return Sequence(1, 0, 1, 0, self.burn_in)
+
+    @property
     def rows(self) -> int:
         """Of a sequence, those for the targets of its last rows included."""
         return self.seq_len + self.n_step
@@ -120,6 +124,7 @@ class PrioritizedSequenceMemory(SequenceMemory):
     alpha: Any = 0.9
     beta: Any = 0.6
     epsilon: Any = 1e-6
+    axis: str | None = None
 
     def __post_init__(self):
         super().__post_init__()
@@ -138,7 +143,7 @@ class PrioritizedSequenceMemory(SequenceMemory):
         return Prioritized(store, tree, mem.top)
 
     def fetch(self, mem, x):
-        leaf, weight = sample(mem.tree, *x)
+        leaf, weight = sample(mem.tree, *x, self.axis)
         row = (leaf // self.num_envs - self.lag) * self.carry_every % self.length
         return self.gather(mem.rows, row, leaf % self.num_envs, weight), leaf
 

@@ -120,8 +120,10 @@ def through_json(rows: Any) -> list[dict[str, Any]]:
 
 
 def subprocess_environment(**more: str) -> dict[str, str]:
-    """This process's, without the XLA flags it has collected. NPROC stays: bits depend on the number of threads."""
-    return {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"} | more
+    """This process's; of the XLA flags it has collected only those that bits depend on, as they do on NPROC."""
+    kept = [f for f in os.environ.get("XLA_FLAGS", "").split() if "optimization_level" in f]
+    flags = " ".join([*kept, more.pop("XLA_FLAGS", "")]).strip()
+    return {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"} | ({"XLA_FLAGS": flags} if flags else {}) | more
 
 
 def python(code: str, *args: Any, timeout: float = 150, **more: str) -> subprocess.CompletedProcess:

@@ -1,0 +1,92 @@
+"""A memory in equal parts: each has its share of the environments, and samples its share of every batch from them alone.
+
+So on a mesh no row ever leaves the device whose environments it came from, whatever is sampled; and the very same
+program on one device, with as many groups, computes the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import random
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.memory.api import Memory
+from jaxrl_fast.memory.ring import Ring
+from jaxrl_fast.memory.rollout import RolloutMemory
+
+AXIS = "groups"  # what a memory that compares priorities (`PrioritizedMemory.axis`) reduces over
+
+
+@dataclasses.dataclass(frozen=True)
+class Grouped(Memory):
+    """`groups` memories like `memory`, side by side along a leading axis of the state."""
+
+    memory: Memory  # of one group
+    groups: int
+
+    def _split(self, x):
+        """[T, B, ...] -> [groups, T, B / groups, ...]; shapes only where `x` is one."""
+        shape = (x.shape[0], self.groups, x.shape[1] // self.groups, *x.shape[2:])
+        if isinstance(x, jax.ShapeDtypeStruct):
+            return jax.ShapeDtypeStruct((shape[1], shape[0], *shape[2:]), x.dtype)
+        return jnp.moveaxis(x.reshape(shape), 1, 0)
+
+    def _each(self, f, in_axes=0, out_axes=0):
+        return jax.vmap(f, in_axes, out_axes, axis_name=AXIS)
+
+    def init(self, rows):
+        one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(self._split(x).shape[1:], x.dtype), rows)
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (self.groups, *x.shape)), self.memory.init(one))
+
+    def add(self, mem, rows, w):
+        return self._each(self.memory.add, (0, 0, None))(mem, jax.tree.map(self._split, rows), w)
+
+    def plan(self, key, n, w, clock):
+        keys = random.split(key, self.groups)
+        return self._each(lambda key: self.memory.plan(key, n, w, clock), out_axes=1)(keys)  # [n, groups, ...]
+
+    def fetch(self, mem, x):
+        axes = self.memory.batch_axes
+        batch, handle = self._each(self.memory.fetch, out_axes=(axes, 0))(mem, x)
+        axes = jax.tree.broadcast(axes, batch)
+        merge = lambda leaf, k: leaf.reshape((*leaf.shape[:k], -1, *leaf.shape[k + 2 :]))
+        return jax.tree.map(merge, batch, axes), handle
+
+    def feedback(self, mem, handle, priority):
+        shares = jax.tree.map(lambda p: p.reshape((self.groups, -1, *p.shape[1:])), priority)
+        return self._each(self.memory.feedback)(mem, handle, shares)
+
+    def retain(self, mem):
+        return self._each(self.memory.retain)(mem) if jax.tree.leaves(mem) else mem
+
+    def watch(self, mem):
+        return self.memory.watch(mem)
+
+
+def grouped(memory: Memory, groups: int) -> Memory:
+    """`memory` in `groups` equal parts; ConfigError where something of it cannot be divided."""
+    if groups == 1:
+        return memory
+    if isinstance(memory, RolloutMemory):
+        parts = ("num_envs",)
+        rows = memory.num_envs // groups * (1 if memory.by_env else memory.num_steps)
+        if rows % memory.num_minibatches:
+            raise ConfigError("groups", groups, f"such that num_minibatches = {memory.num_minibatches} divides the rows of each")
+    elif isinstance(memory, Ring):
+        parts = ("num_envs", "batch_size", "capacity")
+    else:
+        raise ConfigError("groups", groups, f"1: {type(memory).__name__} cannot be divided among devices")
+    sizes = {}
+    for name in parts:
+        size = getattr(memory, name)
+        if name == "capacity":
+            size -= size % groups  # the ring rounds down anyway
+        if size % groups:
+            raise ConfigError("groups", groups, f"a divisor of {name} = {size}")
+        sizes[name] = size // groups
+    if hasattr(memory, "axis"):
+        sizes["axis"] = AXIS
+    return Grouped(dataclasses.replace(memory, **sizes), groups)

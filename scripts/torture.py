@@ -1,0 +1,307 @@
+"""What a run survives: kill -9 at random moments, SIGTERM, a full disk, half a checkpoint, other devices. Prints a table.
+
+    python scripts/torture.py                       # everything, 20 kills; about 15 minutes on two cores
+    python scripts/torture.py --kills 5 --only kill sigterm
+
+Every case ends a run in some way, resumes it as often as it takes, and compares with a run that was never stopped: the
+final state (every array of the checkpoint, bit for bit, or to rounding on other devices) and the log, row by row, but for
+its wall-clock fields.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import bench_common  # noqa: F401  (this folder on the path)
+
+ROOT = Path(__file__).resolve().parents[1]
+CODE = "import sys; from jaxrl_fast.cli import main; sys.exit(main(sys.argv[1:]))"
+RUN = [
+    "dqn", "CartPole-v1", "--no-preset", "--seeds", "2", "--total-steps", "60000", "--log-every", "400", "--eval-every", "12000",
+    "--eval-episodes", "8", "--algo.hidden", "32", "--algo.buffer-size", "4096", "--algo.learning-starts", "1000",
+    "--algo.prioritized", "--checkpoint-minutes", "0.01", "--chunk-seconds", "0.2", "--no-tensorboard",
+]  # fmt: skip
+READ = """
+import sys, numpy as np, jax
+from jaxrl_fast.checkpoint import Checkpoints
+from pathlib import Path
+import orbax.checkpoint as ocp
+found = Checkpoints(Path(sys.argv[1]) / "checkpoints", read_only=True)
+at = found.latest("last")
+tree = found._manager("last").restore(at, args=ocp.args.Composite(state=ocp.args.StandardRestore()))["state"]
+data = lambda x: np.asarray(jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
+np.savez(sys.argv[2], rows=at, **{jax.tree_util.keystr(k): data(x) for k, x in jax.tree.leaves_with_path(tree)})
+"""
+
+
+PATH = {"PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+
+
+class Failed(Exception):
+    pass
+
+
+def start(folder, *words, flags="", **popen):
+    env = os.environ | PATH | {"JAXRL_FAST_CACHE": str(folder / "cache")}
+    if flags:
+        env["XLA_FLAGS"] = flags
+    return subprocess.Popen([sys.executable, "-W", "ignore", "-c", CODE, *map(str, words)], cwd=folder, env=env,
+                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **popen)  # fmt: skip
+
+
+def finish(process, limit=600):
+    try:
+        _, err = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise Failed(f"nothing within {limit} s") from None
+    return process.returncode, err
+
+
+def state(folder, run):
+    out = folder / f"{run}.npz"
+    line = [sys.executable, "-W", "ignore", "-c", READ, str(folder / run), str(out)]
+    done = subprocess.run(line, env=os.environ | PATH, capture_output=True, text=True)
+    if done.returncode:
+        raise Failed(f"the checkpoint of {run} cannot be read: {done.stderr[-500:]}")
+    import numpy as np
+
+    with np.load(out) as found:
+        return dict(found)
+
+
+def rows(folder, run):
+    found = [json.loads(line) for line in (folder / run / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if k not in ("wall_seconds", "steps_per_second")} for row in found]
+
+
+def compare(folder, run, exact=True):
+    """Raises Failed where `run` is not what `whole` is."""
+    a, b = state(folder, "whole"), state(folder, run)
+    if a.keys() != b.keys():
+        raise Failed("the checkpoints hold other arrays")
+    for name in a:
+        if exact and a[name].tobytes() != b[name].tobytes():
+            raise Failed(f"{name} differs")
+    if not exact and a["rows"] != b["rows"]:
+        raise Failed("another number of rows")
+    x, y = rows(folder, "whole"), rows(folder, run)
+    if [r["env_steps"] for r in x] != [r["env_steps"] for r in y]:
+        raise Failed(f"{len(y)} rows, not {len(x)}, or others")
+    if exact and x != y:
+        first = next(r["env_steps"] for r, s in zip(x, y, strict=True) if r != s)
+        raise Failed(f"the row at {first} steps differs")
+    if not (folder / run / "result.json").exists():
+        raise Failed("no result.json")
+    return "bit for bit" if exact else f"{len(y)} rows, as many as unbroken; the state to rounding at the seam"
+
+
+def has_checkpoint(folder, run):
+    return any((folder / run / "checkpoints" / "last").glob("[0-9]*"))
+
+
+def until(process, condition, limit=300):
+    began = time.monotonic()
+    while not condition():
+        if process.poll() is not None:
+            return False
+        if time.monotonic() - began > limit:
+            process.kill()
+            raise Failed("did not come so far")
+        time.sleep(0.02)
+    return True
+
+
+def go_on(folder, run, *more, flags=""):
+    """Resume where there is a checkpoint, else start again as the user would."""
+    if has_checkpoint(folder, run):
+        return start(folder, "train", "--resume", run, "--no-tensorboard", *more, flags=flags)
+    shutil.rmtree(folder / run, ignore_errors=True)
+    return start(folder, "train", *RUN, "--out", run, flags=flags)
+
+
+def kill(folder, args, rng):
+    """kill -9 at random moments, again and again, then once to the end."""
+    killed, before = 0, 0
+    process = start(folder, "train", *RUN, "--out", "killed")
+    while killed < args.kills:
+        until(process, lambda: (folder / "killed" / "metrics.jsonl").exists())
+        time.sleep(rng.uniform(0, args.seconds * 2 / max(args.kills, 1) + 0.6))
+        if process.poll() is not None:  # it came to its end first: begin a new one
+            compare(folder, "killed")
+            shutil.rmtree(folder / "killed")
+            process = start(folder, "train", *RUN, "--out", "killed")
+            continue
+        process.send_signal(signal.SIGKILL)
+        finish(process)
+        killed += 1
+        before += not has_checkpoint(folder, "killed")
+        process = go_on(folder, "killed")
+    code, err = finish(process)
+    if code:
+        raise Failed(f"exit code {code}: {err[-300:]}")
+    return f"{killed} kills ({before} before the first checkpoint); " + compare(folder, "killed")
+
+
+def sigterm(folder, args, rng):
+    """SIGTERM between and inside chunks and checkpoints: exit code 143 and a saved state each time."""
+    process, times = start(folder, "train", *RUN, "--out", "sigterm"), 0
+    while times < 5:
+        if not until(process, lambda: (folder / "sigterm" / "metrics.jsonl").exists()):
+            break
+        time.sleep(rng.uniform(0.0, 0.6))
+        process.send_signal(signal.SIGTERM)
+        code, err = finish(process)
+        if code == 0:
+            break
+        if code != 143:
+            raise Failed(f"exit code {code}: {err[-300:]}")
+        times += 1
+        process = go_on(folder, "sigterm")
+    else:
+        code, err = finish(process)
+        if code:
+            raise Failed(f"exit code {code}: {err[-300:]}")
+    return f"{times} times 143; " + compare(folder, "sigterm")
+
+
+def half_a_checkpoint(folder, args, rng):
+    """The newest checkpoint lost half of its largest file: one clear line, exit code 2; nothing is overwritten."""
+    process = start(folder, "train", *RUN, "--out", "half")
+    until(process, lambda: has_checkpoint(folder, "half"))
+    process.send_signal(signal.SIGTERM)
+    finish(process)
+    files = [p for p in (folder / "half" / "checkpoints" / "last").rglob("*") if p.is_file()]
+    largest = max(files, key=lambda p: p.stat().st_size)
+    whole, log = largest.read_bytes(), (folder / "half" / "metrics.jsonl").read_bytes()
+    largest.write_bytes(whole[: len(whole) // 2])
+    code, err = finish(go_on(folder, "half"))
+    if code != 2 or "checkpoint" not in err or "Traceback" in err:
+        raise Failed(f"exit code {code}: {err[-300:]}")
+    if (folder / "half" / "metrics.jsonl").read_bytes() != log:
+        raise Failed("the log was changed")
+    largest.write_bytes(whole)
+    code, err = finish(go_on(folder, "half"))
+    if code:
+        raise Failed(f"exit code {code} after it was mended: {err[-300:]}")
+    return "refused in one line; mended, it went on: " + compare(folder, "half")
+
+
+def full_disk(folder, args, rng):
+    """No file may grow beyond a limit (as on a full disk): the run ends with 1 and one line; with room it goes on."""
+    process = start(folder, "train", *RUN, "--out", "full")
+    until(process, lambda: has_checkpoint(folder, "full"))
+    process.send_signal(signal.SIGTERM)
+    finish(process)
+    import resource
+
+    size = (folder / "full" / "metrics.jsonl").stat().st_size + 400
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    process = start(folder, "train", "--resume", "full", "--no-tensorboard", preexec_fn=limit)
+    code, err = finish(process)
+    if code != 1 or "Traceback" in err:
+        raise Failed(f"exit code {code}: {err[-300:]}")
+    process = go_on(folder, "full")
+    code, err = finish(process)
+    if code:
+        raise Failed(f"exit code {code} with room again: {err[-300:]}")
+    return "exit code 1, one line; with room: " + compare(folder, "full")
+
+
+def other_devices(folder, args, rng):
+    """Begun on the cores' devices, resumed on one."""
+    process = start(folder, "train", *RUN, "--out", "devices", flags="--xla_force_host_platform_device_count=2")
+    until(process, lambda: has_checkpoint(folder, "devices"))
+    process.send_signal(signal.SIGTERM)
+    finish(process)
+    code, err = finish(go_on(folder, "devices", flags="--xla_force_host_platform_device_count=1"))
+    if code:
+        raise Failed(f"exit code {code}: {err[-300:]}")
+    return compare(folder, "devices", exact=False)
+
+
+def longer(folder, args, rng):
+    """Resumed with a raised --total-steps: the rows before are those of the shorter run."""
+    shutil.copytree(folder / "whole", folder / "longer")
+    code, err = finish(start(folder, "train", "--resume", "longer", "--no-tensorboard", "--total-steps", "80000"))
+    if code:
+        raise Failed(f"exit code {code}: {err[-300:]}")
+    a, b = rows(folder, "whole"), rows(folder, "longer")
+    if b[: len(a) - 1] != a[:-1] or b[-1]["env_steps"] < 80000 or len({r["env_steps"] for r in b}) != len(b):
+        raise Failed("its rows are not those of the shorter run, and more")
+    return f"{len(b)} rows, the first {len(a) - 1} the same"
+
+
+def swept(folder, args, rng):
+    """A sweep of two groups, killed at random moments: its table is that of an unbroken one."""
+    words = ["sweep", *RUN[:-1], "--grid", "algo.learning-rate=1e-4,1e-3", "--grid", "algo.n-step=1,2"]
+    words = [w for w in words if w != "--no-tensorboard"]
+    code, err = finish(start(folder, *words, "--out", "sweep-whole"))
+    if code:
+        raise Failed(f"exit code {code}: {err[-300:]}")
+    process, killed = start(folder, *words, "--out", "sweep"), 0
+    while killed < max(2, args.kills // 4):
+        if not until(process, lambda: (folder / "sweep" / "sweep.json").exists()):
+            break
+        time.sleep(rng.uniform(1, args.seconds))
+        if process.poll() is not None:
+            break
+        process.send_signal(signal.SIGKILL)
+        finish(process)
+        killed += 1
+        process = start(folder, "sweep", "--resume", "sweep")
+    code, err = finish(process)
+    if code:
+        raise Failed(f"exit code {code}: {err[-300:]}")
+    if (folder / "sweep" / "table.csv").read_bytes() != (folder / "sweep-whole" / "table.csv").read_bytes():
+        raise Failed("another table")
+    return f"{killed} kills; the same table.csv"
+
+
+CASES = {"kill": kill, "sigterm": sigterm, "half a checkpoint": half_a_checkpoint, "full disk": full_disk,
+         "other devices": other_devices, "longer": longer, "sweep": swept}  # fmt: skip
+
+
+def main(argv):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=20, help="kill -9 so often (default 20)")
+    parser.add_argument("--seed", type=int, default=0, help="of the random moments")
+    parser.add_argument("--only", nargs="+", choices=list(CASES), default=list(CASES), help="default: all")
+    args = parser.parse_args(argv)
+    failed = 0
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        code, err = finish(start(folder, "train", *RUN, "--out", "whole"))  # fills the compile cache
+        if code:
+            raise SystemExit(err)
+        shutil.rmtree(folder / "whole")
+        began = time.monotonic()
+        finish(start(folder, "train", *RUN, "--out", "whole"))
+        args.seconds = time.monotonic() - began
+        print(f"an unbroken run: {args.seconds:.1f} s, {len(rows(folder, 'whole'))} rows", flush=True)
+        for name in args.only:
+            began = time.monotonic()
+            try:
+                result = "ok      " + CASES[name](folder, args, random.Random(args.seed))
+            except Failed as error:
+                failed, result = failed + 1, f"FAILED  {error}"
+            print(f"{name:20}{result}  ({time.monotonic() - began:.0f} s)", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
