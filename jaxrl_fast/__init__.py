@@ -54,6 +54,7 @@ _NAMES = {
     "evaluate": "evaluate",
     "train": "train",
     "sweep": "sweep",
+    "tune": "tuning",
     "PBT": "selection",
     "Halving": "selection",
     "plan": "plan",
@@ -113,6 +114,7 @@ if TYPE_CHECKING:
     from jaxrl_fast.sweep import sweep
     from jaxrl_fast.train import train
     from jaxrl_fast.tree import settings
+    from jaxrl_fast.tuning import tune
     from jaxrl_fast.types import EnvSpec, Outcome, Timestep, Trajectory
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxrl_fast.errors import ConfigError
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Checkpoints:

@@ -7,6 +7,7 @@ JAXRL_FAST_DEBUG=1 shows the traceback of whatever ended the command.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import warnings
@@ -130,11 +131,21 @@ def _sweep(argv: list[str]) -> None:
     if any(a.partition("=")[0] == "--resume" for a in argv):
         options = [Option("resume", "str", help="folder of the sweep", metavar="DIR", hint="required"), IMPORT]
         given = parse(f"{PROG} sweep --resume", "Go on with a sweep that was stopped.", options, argv)
-        runtime.request_host_devices(runtime.cpu_count())
+        runtime.request_host_devices(_devices_of(given["resume"]))
         return cli_sweep.resume_from(given["resume"], given.get("import", ()))
-    runtime.request_host_devices(runtime.cpu_count())  # a sweep has members enough
+    _spread(argv, None, runtime.cpu_count())  # a sweep has members enough
     switches = ("--preset", *cli_sweep.SWITCHES)
     cli_sweep.new_sweep(*_describe(argv, "sweep", switches, cli_sweep.OPTIONS, leave=("resume", "config", "horizon")))
+
+
+def _devices_of(sweep: str) -> int:
+    """CPU devices of a sweep that was begun; one a core where it does not say."""
+    import json
+
+    with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
+        run = json.loads((Path(sweep) / "sweep.json").read_text())["base"]["run"]
+        return run["devices"] or math.prod(run["mesh"].values())
+    return runtime.cpu_count()
 
 
 def _compare(argv: list[str]) -> None:
@@ -156,7 +167,7 @@ def _describe(argv: list[str], command: str, switches: Sequence[str], more: Sequ
 
     (names, flags), file = positionals(argv, 2, switches), peek(argv, "--config")
     content = configs.read_config(file[-1]) if file else None
-    _spread(peek(argv, "--seeds"), content)
+    _spread(argv, content)
     for module in peek(argv, "--import"):
         configs.import_user_module(module)
     plan = describe_train(names, flags, file[-1] if file else None, command)
@@ -184,7 +195,7 @@ def _resume(argv: list[str]) -> None:
     if not path.is_dir():
         raise ConfigError("--resume", str(path), "an existing run directory")
     content = configs.read_config(path)
-    _spread([], content)
+    _spread(argv, content)
     sinks = wandb_sink(given.get("wandb"), path, content, group=path.name)
     session = resume(
         path, given.get("total_steps"), given.get("horizon"), given.get("import", ()), sinks=sinks,
@@ -193,11 +204,21 @@ def _resume(argv: list[str]) -> None:
     print_end(session)
 
 
-def _spread(seeds: list[str], content: dict[str, Any] | None) -> None:
-    """One CPU device a core for a population, asked for before JAX's backend starts; no effect on accelerators."""
-    with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):  # refused later, with a message
-        count = seeds[-1] if seeds else content["run"]["seeds"] if content else 1
-        runtime.request_host_devices(min(int(float(count)), runtime.cpu_count()))
+def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None = None) -> None:
+    """CPU devices for a population, asked for before JAX's backend starts: as many as --mesh or --devices say, else one a
+    core, at most one a member. No effect on accelerators."""
+    from jaxrl_fast.cli_train import parse_devices, parse_mesh
+
+    run = (content or {}).get("run", {})
+    with contextlib.suppress(UserError, KeyError, TypeError, ValueError, OverflowError):  # refused later, with a message
+        last = lambda flag, otherwise: (peek(argv, flag) or [otherwise])[-1]
+        mesh = parse_mesh(last("--mesh", run.get("mesh")))
+        devices = parse_devices(last("--devices", run.get("devices")))
+        if mesh or devices:
+            runtime.request_host_devices(int(devices or math.prod(mesh.values())))
+            return
+        count = members or int(float(last("--seeds", run.get("seeds", 1))))
+        runtime.request_host_devices(min(count, runtime.cpu_count()))
 
 
 def _wandb_project(argv: list[str]) -> list[str]:

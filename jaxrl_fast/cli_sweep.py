@@ -20,6 +20,7 @@ OPTIONS = (
     Option("pbt", "bool", False, "population based training: --sample names the settings that change, and their ranges"),
     Option("pbt_every", "int", None, "environment steps between two selections", hint="default: a twentieth of the run"),
     Option("pbt_fraction", "float", 0.2, "share of the members that is replaced, and share that it copies"),
+    Option("optuna", "int", None, "so many trials, suggested by Optuna; --members of them at a time", hint="default: no search"),
     Option("halving", "int", None, "successive halving in so many rungs", hint="default: none is dropped"),
     Option("eta", "float", 2.0, "at each rung the best 1 / eta of the configurations go on"),
 )  # fmt: skip
@@ -65,8 +66,8 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
     grid = {name: grid_values("--grid", by_name[name], text)
             for name, text in assignments("--grid", given.get("grid", ()), plan.options).items()}  # fmt: skip
     sample, selection = assignments("--sample", given.get("sample", ()), plan.options), None
-    if given.get("pbt") and "halving" in given:
-        raise UserError("--pbt and --halving exclude each other")
+    if sum((bool(given.get("pbt")), "halving" in given, "optuna" in given)) > 1:
+        raise UserError("--pbt, --halving and --optuna exclude each other")
     if given.get("pbt"):
         if not sample:
             raise UserError("--pbt needs the settings that it changes: --sample algo.learning-rate=loguniform:1e-5,1e-2")
@@ -89,15 +90,31 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
     if "on_nan" not in given:
         run["on_nan"] = "mark"
     print(f"{algo.name} on {name}: {plan.source}\nsweep directory: {out}", flush=True)
+    if "optuna" in given:
+        from jaxrl_fast.tuning import tune
+
+        if grid:
+            raise UserError("--optuna searches what --sample names; leave out --grid (choice:A,B is a grid's setting)")
+        return print_result(tune(algo, env, sample=sample, trials=given["optuna"], members=given.get("members", 16), out=out,
+                                 progress=True, about=about, **run))  # fmt: skip
     result = sweep(algo, env, grid=grid or None, sample=sample or None, members=given.get("members"), selection=selection,
                    out=out, progress=True, about=about, **run)  # fmt: skip
     print_result(result)
 
 
 def resume_from(path: str, imports: Sequence[str]) -> None:
+    from jaxrl_fast.config import import_user_module
     from jaxrl_fast.sweep import resume_sweep
+    from jaxrl_fast.sweep_results import read_json
+    from jaxrl_fast.tuning import resume_search
 
-    print_result(resume_sweep(path, imports, progress=True))
+    file = Path(path) / "sweep.json"
+    content = read_json(file) if file.is_file() else {}
+    if "optuna" not in content:
+        return print_result(resume_sweep(path, imports, progress=True))
+    for module in (*content["base"].get("imports", ()), *imports):
+        import_user_module(module)
+    print_result(resume_search(Path(path), content, progress=True))
 
 
 def print_result(result: Any) -> None:

@@ -204,9 +204,9 @@ def parse_mesh(text: Any) -> Any:
 
 def parse_devices(value: Any) -> Any:
     if isinstance(value, str):
-        if value.lower() != "all":
+        if not value.isdigit() and value.lower() != "all":
             raise ConfigError("--devices", value, "a number of devices, or all")
-        return None
+        return int(value) if value.isdigit() else None
     return value
 
 

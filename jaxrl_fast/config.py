@@ -21,7 +21,7 @@ from jaxrl_fast.errors import ConfigError, UserError, nearest
 from jaxrl_fast.fields import type_name
 from jaxrl_fast.grid import RunConfig
 
-FORMAT = 1
+FORMAT = 2
 
 
 def _encode(value: Any, name: str = "settings") -> Any:

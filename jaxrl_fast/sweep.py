@@ -219,13 +219,21 @@ def resume_sweep(out: str | Path, modules: Sequence[str] = (), progress: bool = 
     algo, env = configs.decode_algorithm(base["algorithm"]), configs.decode_environment(base["environment"])
     config = configs.decode_run(base["run"])
     spread(config, len(content["configurations"]) * config.seeds)
-    parts = [Part(tuple(p["configurations"]), p["seed"], p["seeds"]) for p in content["parts"]]
     about = {k: base[k] for k in ("preset", "imports") if k in base}
-    return _run(out, algo, env, config, content["configurations"], parts, progress, about)
+    return _run(out, algo, env, config, content["configurations"], content["parts"], progress, about)
 
 
 def _run(out, algo, env, config, configurations, parts, progress, about) -> SweepResult:
     """Every part that has not ended; then the results."""
+    run_parts(out, algo, env, config, configurations, parts, progress, about)
+    result = read_sweep(out)
+    finish(result)
+    return result
+
+
+def run_parts(out, algo, env, config, configurations, parts, progress, about) -> None:
+    """Train the parts that have not ended; one that was cut off goes on from its checkpoint."""
+    parts = [p if isinstance(p, Part) else Part(tuple(p["configurations"]), p["seed"], p["seeds"]) for p in parts]
     for i, part in enumerate(parts):
         folder = part_folder(out, i)
         if (folder / "result.json").exists():
@@ -243,14 +251,16 @@ def _run(out, algo, env, config, configurations, parts, progress, about) -> Swee
             "selection": decode_selection(config.selection),
         }  # fmt: skip
         train(own_algo, own_env, out=folder, progress=progress, about=about, **run)
-    result = read_sweep(out)
+
+
+def finish(result: SweepResult) -> None:
+    """table.csv, best.json and the pictures."""
     write_results(result)
     if np.isfinite(result.final).any():
         try:
             sweep_plots.draw(result)
         except Exception as error:  # the results are there; a picture does not fail them
-            warnings.warn(f"the pictures of {out} could not be drawn: {error!r}", stacklevel=2)
-    return result
+            warnings.warn(f"the pictures of {result.path} could not be drawn: {error!r}", stacklevel=2)
 
 
 def _summary(part: Part, configurations: Sequence[Settings]) -> str:

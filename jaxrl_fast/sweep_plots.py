@@ -86,7 +86,7 @@ def heat_map(result: SweepResult, first: str, second: str) -> Path:
     """The IQM over two settings; draws that fill no grid are dots in the colour of their score."""
     xs, ys = ([c[n] for c in result.configurations] for n in (first, second))
     score = np.array([iqm(s) if np.isfinite(s).any() else math.nan for s in result.scores])
-    columns, rows = (sorted(set(v), key=lambda x: (str(type(x)), x)) for v in (xs, ys))
+    columns, rows = _distinct(xs), _distinct(ys)
     figure, axes = plots.figure()
     if len(columns) * len(rows) == len(result.configurations):
         table = np.full((len(rows), len(columns)), np.nan)
@@ -107,6 +107,12 @@ def heat_map(result: SweepResult, first: str, second: str) -> Path:
     figure.colorbar(shown, ax=axes, label="IQM of the evaluation return")
     plots.style(axes, first, second, _title(result), grid=False)
     return plots.save(figure, result.path / f"heat-{first}-{second}.png")
+
+
+def _distinct(values: list[Any]) -> list[Any]:
+    """Each value once, numbers in order, others (some are lists) as they come."""
+    found = list({repr(v): v for v in values}.values())
+    return sorted(found) if all(isinstance(v, (int, float)) for v in found) else found
 
 
 def schedule(result: SweepResult, name: str) -> Path:

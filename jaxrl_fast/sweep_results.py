@@ -154,7 +154,8 @@ def read_sweep(path: str | Path) -> SweepResult:
     """The results of a sweep's folder, of the parts that have ended."""
     path = Path(path)
     content = read_json(path / "sweep.json")
-    run, configurations = content["base"]["run"], content["configurations"]
+    run = content["base"]["run"]
+    configurations = [{k: v for k, v in c.items() if k != "trial"} for c in content["configurations"]]
     seeds = [run["seed"] + i for i in range(run["seeds"])]
     final = np.full((len(configurations), len(seeds)), np.nan)
     rows: list[list[list[dict[str, Any]]]] = [[[] for _ in seeds] for _ in configurations]

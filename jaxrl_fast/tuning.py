@@ -1,0 +1,196 @@
+"""Optuna asks, a population answers: rounds of trials, each trained as one sweep's parts, told back by their scores.
+
+Samplers and storage are Optuna's (its journal file in the sweep's folder, for its dashboard too). Everything else is a
+sweep's: the folder, the table, the pictures. A sampler that was stopped begins anew with the trials that are told.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast import config as configs
+from jaxrl_fast.aggregate import iqm
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.errors import ConfigError, MissingExtraError, check_int
+from jaxrl_fast.grid import RunConfig, run_config
+from jaxrl_fast.members import build_run, configure
+from jaxrl_fast.population import spread
+from jaxrl_fast.priors import parse_prior
+from jaxrl_fast.rundir import check_free, describe
+from jaxrl_fast.sweep import check_names, finish, run_parts, split
+from jaxrl_fast.sweep_results import FORMAT, SweepResult, read_json, read_sweep
+
+
+def tune(
+    algo: Algorithm,
+    env: Env,
+    total_steps: int = 500_000,
+    *,
+    sample: Mapping[str, str],
+    trials: int,
+    members: int,
+    out: str | Path,
+    sampler: Any = None,
+    progress: bool = False,
+    about: dict[str, Any] | None = None,
+    **settings: Any,
+) -> SweepResult:
+    """`trials` configurations that Optuna suggests, `members` of them at a time, each with every seed; maximised is the IQM.
+
+    sample: {setting: prior} as in `sweep`; whole numbers and choices of static settings make groups.  sampler: an
+    `optuna.samplers` one; TPE with a constant liar unless it says otherwise.
+    Given the folder of the same search it goes on: parts that were cut off are resumed, and trials that were asked for
+    and never trained are queued again.
+    """
+    optuna = import_optuna()
+    check_int("trials", trials, 1, 1_000_000)
+    check_int("members", members, 1, 1_000_000)
+    if not sample:
+        raise ConfigError("sample", sample, 'settings to search, such as {"algo.learning_rate": "loguniform:1e-5,1e-2"}')
+    check_names(algo, env, {}, sample)
+    config = run_config(total_steps, {"on_nan": "mark"} | settings)
+    if config.population is not None or config.selection is not None:
+        raise ConfigError("population", config.population, "None: Optuna says what differs")
+    for corner in (0.0, 1.0 - 1e-9):  # both ends of every range, refused before anything is written
+        build_run(*configure(algo, env, {name: _at(name, text, corner) for name, text in sample.items()}), config)
+    spread(config, members * config.seeds)
+    out, about = Path(out), about or {}
+    search = {"sample": dict(sample), "trials": trials, "members": members}
+    content = _open(out, {"format": FORMAT, "base": describe(algo, env, config, **about), "optuna": search,
+                          "configurations": [], "parts": []})  # fmt: skip
+    sampler = sampler or optuna.samplers.TPESampler(seed=config.seed, constant_liar=True)
+    study = _study(optuna, out, sampler, create=True)
+    return _rounds(optuna, study, out, algo, env, config, content, progress, about)
+
+
+def import_optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise MissingExtraError("a search by Optuna", "optuna") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def _at(name: str, text: str, u: float) -> Any:
+    prior = parse_prior(name, text)
+    if prior.kind == "choice":
+        return prior.choices[int(u * len(prior.choices))]
+    return prior.at(u) if prior.continuous else int(prior.low if u == 0 else prior.high)
+
+
+def _study(optuna: Any, out: Path, sampler: Any, create: bool) -> Any:
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what Optuna calls experimental
+        storage = JournalStorage(JournalFileBackend(str(out / "optuna.log")))
+        if create:
+            return optuna.create_study(storage=storage, study_name="jaxrl_fast", sampler=sampler, direction="maximize",
+                                       load_if_exists=True)  # fmt: skip
+        return optuna.load_study(storage=storage, study_name="jaxrl_fast", sampler=sampler)
+
+
+def _open(out: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """sweep.json as it stands: a new one, or that of the same search with what it has found."""
+    content = json.loads(json.dumps(content, allow_nan=False))
+    file = out / "sweep.json"
+    if not file.is_file():
+        check_free(out)
+        out.mkdir(parents=True, exist_ok=True)
+        configs.write_json(file, content)
+        return content
+    there = read_json(file)
+    base = lambda c: [c["base"][k] for k in ("algorithm", "environment", "run")] + [c.get("optuna", {}).get("sample")]
+    if base(there) != base(content):
+        raise ConfigError("out", str(out), "the folder of this very search, or a new one; this holds another sweep")
+    there["optuna"] = content["optuna"]  # more trials may be asked for
+    configs.write_json(file, there)
+    return there
+
+
+def resume_search(out: Path, content: dict[str, Any], progress: bool = False) -> SweepResult:
+    """Go on with a search whose sweep.json was read."""
+    optuna = import_optuna()
+    base = content["base"]
+    algo, env = configs.decode_algorithm(base["algorithm"]), configs.decode_environment(base["environment"])
+    config = configs.decode_run(base["run"])
+    spread(config, content["optuna"]["members"] * config.seeds)
+    sampler = optuna.samplers.TPESampler(seed=config.seed, constant_liar=True)
+    about = {k: base[k] for k in ("preset", "imports") if k in base}
+    return _rounds(optuna, _study(optuna, out, sampler, create=False), out, algo, env, config, content, progress, about)
+
+
+def _rounds(
+    optuna: Any, study: Any, out: Path, algo: Algorithm, env: Env, config: RunConfig, content: dict[str, Any],
+    progress: bool, about: dict[str, Any],
+) -> SweepResult:  # fmt: skip
+    search = content["optuna"]
+    numbers = [c["trial"] for c in content["configurations"]]
+    _queue_again(optuna, study, set(numbers))
+    while True:
+        result = _train(out, algo, env, config, content, progress, about) if numbers else None
+        if numbers:
+            _tell(optuna, study, result)
+        left = search["trials"] - len(numbers)
+        if left <= 0:
+            finish(result)
+            return result
+        asked = [study.ask() for _ in range(min(left, search["members"]))]
+        chosen = [{name: _suggest(trial, name, text) for name, text in search["sample"].items()} for trial in asked]
+        first = len(content["configurations"])
+        parts = [dataclasses.asdict(p) for p in split(algo, env, chosen, config)]
+        for part in parts:
+            part["configurations"] = [first + c for c in part["configurations"]]
+        numbers += [trial.number for trial in asked]
+        content["configurations"] += [c | {"trial": t.number} for c, t in zip(chosen, asked, strict=True)]
+        content["parts"] += parts
+        configs.write_json(out / "sweep.json", json.loads(json.dumps(content, allow_nan=False)))
+        if progress:
+            print(f"Optuna: trials {numbers[-len(asked)]} to {numbers[-1]} of {search['trials']}", flush=True)
+
+
+def _train(out, algo, env, config, content, progress, about) -> SweepResult:
+    settings = [{k: v for k, v in c.items() if k != "trial"} for c in content["configurations"]]
+    run_parts(out, algo, env, config, settings, content["parts"], progress, about)
+    return read_sweep(out)
+
+
+def _suggest(trial: Any, name: str, text: str) -> Any:
+    prior = parse_prior(name, text)
+    if prior.kind == "choice":
+        return trial.suggest_categorical(name, list(prior.choices))
+    if prior.kind == "integer":
+        return trial.suggest_int(name, int(prior.low), int(prior.high))
+    return trial.suggest_float(name, prior.low, prior.high, log=prior.kind == "loguniform")
+
+
+def _queue_again(optuna: Any, study: Any, known: set[int]) -> None:
+    """Trials that were asked for but are in no part: the process ended between the two."""
+    for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+        if trial.number not in known:
+            study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+            if trial.params:
+                study.enqueue_trial(trial.params)
+
+
+def _tell(optuna: Any, study: Any, result: SweepResult) -> None:
+    """The scores of trials that Optuna does not have yet; one whose members were all lost has failed."""
+    state = optuna.trial.TrialState
+    waiting = {t.number for t in study.get_trials(deepcopy=False, states=(state.RUNNING,))}
+    for c, settings in enumerate(result.content["configurations"]):
+        if settings["trial"] in waiting:
+            score = iqm(result.scores[c]) if np.isfinite(result.final[c]).any() else math.nan
+            known = math.isfinite(score)
+            study.tell(settings["trial"], score if known else None, state=state.COMPLETE if known else state.FAIL)
+
