@@ -52,7 +52,7 @@ def learning_curve(
     _check_metric(rows_by_run, metric)
 
     canvas, axes = figure()
-    windows, drawn = set(), 0
+    windows, drawn, seen = set(), 0, []
     for i, (label, rows) in enumerate(rows_by_run.items()):
         steps, values = _columns(rows, metric)
         if not np.isfinite(values).any():
@@ -63,8 +63,12 @@ def learning_curve(
         if metric != "eval_return":
             _draw_evaluations(axes, PALETTE[i % len(PALETTE)], rows, len(rows_by_run) == 1)
         drawn += 1
+        seen.append(values[np.isfinite(values)])
     _style(axes, metric, max(windows, default=1), title if title or len(rows_by_run) > 1 else next(iter(rows_by_run)))
     if drawn:
+        seen = np.concatenate(seen)  # the interval of two or three seeds reaches far beyond anything that was seen
+        room = 0.05 * (seen.max() - seen.min()) or 1.0
+        axes.set_ylim(seen.min() - room, seen.max() + room)
         look = {"frameon": False, "fontsize": 9, "labelcolor": _INK}
         if len(rows_by_run) == 1:
             axes.legend(**look)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxrl_fast import distributions, stacking, tree
 from jaxrl_fast.algorithms.base import action_mask, check_bounded
 from jaxrl_fast.algorithms.normalize import Normalizing
+from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import MLP, Dense, example_features, initialize, make_torso
 from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
@@ -30,12 +31,18 @@ class ActorCritic(Normalizing):
     squash: bool = setting(False, "tanh of the Gaussian, within the bounds of a box")
     network: str | nn.Module = setting("auto", "torso: auto, mlp, cnn, or a flax module from observation to features")
     hidden: tuple[int, ...] = setting((64, 64), "widths of the torso's dense layers")
+    value_hidden: tuple[int, ...] = setting((), "widths of the value's torso; none: those of the policy's")
     activation: str = setting("tanh", "of the torso")
     shared_torso: bool = setting(False, "one torso for policy and value")
 
     @property
     def torso(self) -> nn.Module:
         return make_torso(self.network, self.spec.observation, self.hidden, self.activation)
+
+    @property
+    def value_torso(self) -> nn.Module:
+        hidden = self.value_hidden or self.hidden
+        return make_torso(self.network, self.spec.observation, hidden, self.activation)
 
     @property
     def heads(self) -> dict[str, nn.Module]:
@@ -49,6 +56,8 @@ class ActorCritic(Normalizing):
     def bind(self, spec):
         if self.squash:
             check_bounded(spec, "squash", True, f"False for {spec.name}: squashed actions need bounds")
+        if self.value_hidden and (self.shared_torso or not isinstance(self.network, str)):
+            raise ConfigError("value_hidden", self.value_hidden, "() where the torso is shared, or a module of your own")
         return super().bind(spec)
 
     def init_networks(self, key: jax.Array) -> tuple[Any, Any]:
@@ -56,13 +65,13 @@ class ActorCritic(Normalizing):
         obs = stacking.example(self.spec)
         moments = self.init_moments(obs)
         obs = self.view(moments, obs)
-        features = example_features(self.torso, obs)
-        heads = {name: (head, features) for name, head in self.heads.items()}
+        seen = {"policy": example_features(self.torso, obs), "value": example_features(self.value_torso, obs)}
+        heads = {name: (head, seen[name]) for name, head in self.heads.items()}
         if self.shared_torso:
             params = initialize(key, {"torso": (self.torso, obs)} | heads)
         else:
             # not a vmap: a batch of a user's LAPACK initializers would deadlock (docs/architecture.md)
-            params = initialize(key, {"actor": (self.torso, obs), "critic": (self.torso, obs)} | heads)
+            params = initialize(key, {"actor": (self.torso, obs), "critic": (self.value_torso, obs)} | heads)
             pair = params.pop("actor"), params.pop("critic")
             params["torso"] = jax.tree.map(lambda *x: jnp.stack(x), *pair) if self.batched else pair
         if isinstance(self.spec.action, Box) and not self._std_from_head:
@@ -84,13 +93,14 @@ class ActorCritic(Normalizing):
         Wide ones (MinAtar's 400) are apart, for then a CPU runs them on two cores: 1.2 times as fast.
         """
         inputs = sum(x.size for x in jax.tree.leaves(stacking.example(self.spec)))
-        return isinstance(self.torso, MLP) and inputs <= 64
+        return isinstance(self.torso, MLP) and inputs <= 64 and self.torso == self.value_torso
 
     def one_features(self, params: Any, obs: Any, which: int) -> jax.Array:
         """The actor's (0) or the critic's (1) features alone."""
         if self.shared_torso or (which == 0 and "actor" in params):
             return self.torso.apply(params.get("actor", params["torso"]), obs)
-        return self.torso.apply(self.one_torso(params, which), obs)
+        torso = self.value_torso if which else self.torso
+        return torso.apply(self.one_torso(params, which), obs)
 
     def one_torso(self, params: Any, which: int) -> Any:
         return tree.take(params["torso"], which) if self.batched else params["torso"][which]

@@ -135,9 +135,21 @@ FRESH = {
     "box, normalised": ("probe/continuous", {"normalize_observations": True}),
     "box, squashed": ("probe/continuous", {"squash": True, "state_dependent_std": True, "normalize_observations": True}),
     "multi-discrete, shared": ("probe/multi-discrete", {"shared_torso": True}),
+    "a value of its own width": ("probe/continuous", {"value_hidden": (8, 24), "normalize_observations": True}),
     "masked, normalised": ("probe/masked", {"normalize_observations": True}),
     "stacked": ("probe/reward-at-end", {"stack": 3}),
 }
+
+
+def test_the_value_has_widths_of_its_own():
+    env = jf.make("CartPole-v1")
+    agent = jax.eval_shape(jf.PPO(hidden=(16,), value_hidden=(8, 24)).bind(env.spec).init, jax.random.key(0))
+    actor, critic = agent.params["torso"]
+    shapes = lambda part: sorted(x.shape for x in jax.tree.leaves(part) if x.ndim == 2)
+    assert shapes(actor) == [(4, 16)] and shapes(critic) == [(4, 8), (8, 24)]
+    assert shapes(agent.params["policy"]) == [(16, 2)] and shapes(agent.params["value"]) == [(24, 1)]
+    with pytest.raises(jf.ConfigError, match="value_hidden"):
+        jf.PPO(value_hidden=(8,), shared_torso=True).bind(env.spec)
 
 
 @pytest.mark.parametrize("case", FRESH)
