@@ -209,8 +209,8 @@ def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None
     core, at most one a member. No effect on accelerators."""
     from jaxrl_fast.cli_train import parse_devices, parse_mesh
 
-    run = (content or {}).get("run", {})
-    with contextlib.suppress(UserError, KeyError, TypeError, ValueError, OverflowError):  # refused later, with a message
+    with contextlib.suppress(UserError, AttributeError, TypeError, ValueError, OverflowError):  # refused later, with a message
+        run = (content or {}).get("run", {})
         last = lambda flag, otherwise: (peek(argv, flag) or [otherwise])[-1]
         mesh = parse_mesh(last("--mesh", run.get("mesh")))
         devices = parse_devices(last("--devices", run.get("devices")))

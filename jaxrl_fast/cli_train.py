@@ -14,7 +14,9 @@ from jaxrl_fast.cli_args import Option, kind_of_field, kind_of_value, show
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError, UserError
 from jaxrl_fast.fields import type_name
-from jaxrl_fast.grid import RunConfig, plan_grid
+from jaxrl_fast.grid import RunConfig
+from jaxrl_fast.members import build_run
+from jaxrl_fast.population import population_of
 
 _RUN_HELP = {
     "total_steps": ("int", "environment steps of one member", ""),
@@ -183,9 +185,9 @@ def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfi
     names = {f.name for f in dataclasses.fields(RunConfig)}
     run = plan.run | {k: v for k, v in given.items() if k in names}
     config = RunConfig(**run | {"mesh": parse_mesh(run.get("mesh")), "devices": parse_devices(run.get("devices"))})
-    bound = algo.bind(env.spec)
-    bound.check_env(env)
-    plan_grid(bound, config)
+    build_run(algo, env, config)
+    if config.devices or config.mesh:
+        population_of(config)
     return algo, env, config
 
 

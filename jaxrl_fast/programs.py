@@ -111,9 +111,9 @@ class Programs:
         return self._call("chunk", self._chunk, self.run, state, self._scalar(t0), self._scalar(rows))
 
     def evaluate(self, state: RunState, rows: int) -> np.ndarray:
-        """Mean return [padded] over `eval_episodes` episodes; the keys depend on the seed and the row alone."""
+        """Mean return [lanes] over `eval_episodes` episodes; the keys depend on the seed and the row alone."""
         score = self._call("evaluate", self._evaluate, self.run, (state.agent, state.key), self._scalar(rows))
-        return jax.device_get(score)
+        return self.population.members(jax.device_get(score))
 
     def _copy(self, x: Any) -> Any:
         return tree.copy(self.unpadded(x))

@@ -90,8 +90,7 @@ class Session:
                 "settings": self.settings}  # fmt: skip
 
     def by_member(self, values: Any, fill: float = 0) -> Any:
-        """A fetched tree [lanes] as NumPy arrays [members]; `fill` where a member has no lane."""
-        values = self.population.members(values)
+        """NumPy arrays [lanes] as [members]; `fill` where a member has no lane."""
         if len(self.lanes) == self.config.members:
             return values
 
@@ -161,7 +160,7 @@ def root_keys(config: RunConfig, population: Population, lanes: np.ndarray) -> j
 def make_row(s: Session, index: int, metrics: Any, wall_seconds: float, rate: float) -> Row:
     """Sums and counts -> means [seeds]; 0/0, a member without a finished episode, is NaN (null in the files)."""
     values = {}
-    for name, mean in s.by_member(jax.device_get(metrics)).items():
+    for name, mean in s.by_member(s.population.members(jax.device_get(metrics))).items():
         with np.errstate(invalid="ignore", divide="ignore"):
             values[name] = np.where(mean.count > 0, mean.total / mean.count, np.nan)
         if np.any(mean.count > 0) and not np.all(np.isfinite(values[name][mean.count > 0])):
@@ -192,7 +191,7 @@ def not_finite(s: Session, rows: list[Row], finite: Any) -> str | None:
                 note(int(member), row, f"{metric} is {row.metrics[metric][member]}")
         if not stop:
             hide_lost(s, row)
-    for member in np.flatnonzero(~s.by_member(finite, True)) if finite is not None else ():
+    for member in np.flatnonzero(~s.by_member(s.population.members(finite), True)) if finite is not None else ():
         note(int(member), rows[-1], "agent parameters or priorities are not finite")
     return message if stop or not s.live else None
 

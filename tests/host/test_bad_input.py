@@ -142,7 +142,7 @@ def thresholds(monkeypatch):
 
 TABLE = [
     # names
-    row("unknown command", "trian ppo CartPole-v1", "command = 'trian'", "train, plan, eval, plot, list", "mean 'train'"),
+    row("unknown command", "trian ppo CartPole-v1", "command = 'trian'", "train, sweep, compare, plan,", "mean 'train'"),
     row("unknown algorithm", "train pppo CartPole-v1", "algorithm = 'pppo'", "ppo, dqn", "did you mean 'ppo'"),
     row("unknown environment", "train ppo CartPol-v1", "environment = 'CartPol-v1'", "did you mean 'CartPole-v1'"),
     row("unknown environment of gymnax", "train ppo gymnax:Breakout", "'Breakout'", "did you mean 'Breakout-MinAtar'"),

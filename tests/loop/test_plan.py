@@ -67,7 +67,7 @@ def test_forecast_is_what_lies_on_the_device(name):
     size = lambda x: sum(plain(leaf).on_device_size_in_bytes() for leaf in jax.tree.leaves(x))
     assert close(plan.state_bytes, size(state)) and close(dict(rows(plan))["a checkpoint's snapshot"], size(snapshot))
     assert close(plan.agent, size(state.agent)) and close(plan.state.get("replay", 0), size(state.memory))
-    assert close(plan.settings, size(plan.run))
+    assert close(plan.settings, size(made.run))
 
 
 def rows(plan: MemoryPlan) -> list[tuple[str, int]]:
