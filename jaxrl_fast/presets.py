@@ -70,9 +70,7 @@ PRESETS: dict[tuple[str, str], Preset] = {
     ),  # fmt: skip
     ("dqn", "CartPole-v1"): Preset("dqn/CartPole-v1", _CLASSIC, dict(total_steps=100_000)),
     ("dqn", "Acrobot-v1"): Preset("dqn/Acrobot-v1", _CLASSIC, dict(total_steps=100_000)),
-    ("c51", "CartPole-v1"): Preset(
-        "c51/CartPole-v1", _CLASSIC | dict(learning_rate=5e-4, v_min=0.0, v_max=100.0), dict(total_steps=100_000)
-    ),
+    ("c51", "CartPole-v1"): Preset("c51/CartPole-v1", _CLASSIC | dict(v_min=0.0, v_max=100.0), dict(total_steps=100_000)),
     ("c51", "Acrobot-v1"): Preset("c51/Acrobot-v1", _CLASSIC | dict(v_min=-100.0, v_max=0.0), dict(total_steps=100_000)),
     ("qr_dqn", "CartPole-v1"): Preset(  # a kappa of 1 is far below these returns: errors count by their sign alone
         "qr_dqn/CartPole-v1",
