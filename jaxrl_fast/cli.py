@@ -142,7 +142,7 @@ def _devices_of(sweep: str) -> int:
     """CPU devices of a sweep that was begun; one a core where it does not say."""
     import json
 
-    with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
+    with contextlib.suppress(OSError, AttributeError, KeyError, TypeError, ValueError):  # it does not say, or is damaged
         run = json.loads((Path(sweep) / "sweep.json").read_text())["base"]["run"]
         return run["devices"] or math.prod(run["mesh"].values())
     return runtime.cpu_count()

@@ -17,6 +17,7 @@ import pytest
 import jaxrl_fast as jf
 from jaxrl_fast import population, runtime
 from jaxrl_fast.envs.cartpole import CartPole
+from jaxrl_fast.grid import RunConfig
 
 BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
 compiles = Counter()
@@ -140,19 +141,19 @@ def test_idle_cores_are_mentioned_once(monkeypatch):
     population._warn_of_idle_cores.cache_clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        population.spread(1)
-        population.spread(3, "vmap")  # takes one device there
+        population.spread(RunConfig())
+        population.spread(RunConfig(seeds=3, batching="vmap"))  # takes one device there
         monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=1")
-        population.spread(3)
+        population.spread(RunConfig(seeds=3))
         monkeypatch.setenv("XLA_FLAGS", "")
         with monkeypatch.context() as patched:
             patched.setattr(population.jax, "default_backend", lambda: "gpu")
-            population.spread(3)
+            population.spread(RunConfig(seeds=3))
     with pytest.warns(UserWarning, match="3 members .* 3 CPU cores.*--xla_force_host_platform_device_count=3"):
-        population.spread(3)
+        population.spread(RunConfig(seeds=3))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        population.spread(3)
+        population.spread(RunConfig(seeds=3))
 
 
 def test_which_jaxlib_hangs(monkeypatch):
