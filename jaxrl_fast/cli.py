@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl_fast import runtime
-from jaxrl_fast.cli_args import Option, parse, peek, positionals
-from jaxrl_fast.errors import ConfigError, UserError, check_choice, check_int, nearest
+from jaxrl_fast.cli_args import IMPORT, PROG, Option, parse, peek, positionals
+from jaxrl_fast.errors import ConfigError, UserError, nearest
 
-PROG = "jaxrl-fast"
 HELP = """usage: jaxrl-fast COMMAND ...
 
 Reinforcement learning where the whole training run is one XLA program.
@@ -90,7 +89,8 @@ def _plain_warnings() -> Iterator[None]:
 
 def _dispatch(argv: list[str]) -> None:
     commands: dict[str, Callable[[list[str]], None]] = {
-        "train": _train, "sweep": _sweep, "compare": _compare, "plan": _plan, "eval": _eval, "plot": _plot, "list": _list,
+        "train": _train, "sweep": _sweep, "compare": _on_runs("compare"), "plan": _plan, "eval": _on_runs("evaluate"),
+        "plot": _on_runs("plot"), "list": _list,
     }  # fmt: skip
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(HELP, end="")
@@ -109,7 +109,6 @@ def _version() -> str:
     return jaxrl_fast.__version__
 
 
-IMPORT = Option("import", "append", help="module of yours to import first", metavar="MODULE", hint="repeatable")
 OUTPUT = (
     Option("tensorboard", "bool", True, "write TensorBoard events"),
     Option("wandb", "str", help="log to this Weights & Biases project", metavar="[PROJECT]", hint="default: off"),
@@ -128,30 +127,14 @@ def _train(argv: list[str]) -> None:
 def _sweep(argv: list[str]) -> None:
     from jaxrl_fast import cli_sweep
 
+    cores = runtime.cpu_count()  # a sweep has members enough for them
     if any(a.partition("=")[0] == "--resume" for a in argv):
         options = [Option("resume", "str", help="folder of the sweep", metavar="DIR", hint="required"), IMPORT]
         given = parse(f"{PROG} sweep --resume", "Go on with a sweep that was stopped.", options, argv)
-        runtime.request_host_devices(_devices_of(given["resume"]))
-        return cli_sweep.resume_from(given["resume"], given.get("import", ()))
-    _spread(argv, None, runtime.cpu_count())  # a sweep has members enough
-    switches = ("--preset", *cli_sweep.SWITCHES)
-    cli_sweep.new_sweep(*_describe(argv, "sweep", switches, cli_sweep.OPTIONS, leave=("resume", "config", "horizon")))
-
-
-def _devices_of(sweep: str) -> int:
-    """CPU devices of a sweep that was begun; one a core where it does not say."""
-    import json
-
-    with contextlib.suppress(OSError, AttributeError, KeyError, TypeError, ValueError):  # it does not say, or is damaged
-        run = json.loads((Path(sweep) / "sweep.json").read_text())["base"]["run"]
-        return run["devices"] or math.prod(run["mesh"].values())
-    return runtime.cpu_count()
-
-
-def _compare(argv: list[str]) -> None:
-    from jaxrl_fast.cli_sweep import compare
-
-    compare(argv, PROG)
+        _spread([], cli_sweep.read_folder(given["resume"]).get("base"), cores)
+        return cli_sweep.resume(given["resume"], given.get("import", ()))
+    switches, leave = ("--preset", *cli_sweep.SWITCHES), ("resume", "config", "horizon")
+    cli_sweep.new_sweep(*_describe(argv, "sweep", switches, cli_sweep.OPTIONS, leave, cores))
 
 
 def _plan(argv: list[str]) -> None:
@@ -160,14 +143,27 @@ def _plan(argv: list[str]) -> None:
     print_plan(*_describe(argv, "plan", ("--compile", "--preset"), (COMPILE,), leave=("out", "resume")))
 
 
-def _describe(argv: list[str], command: str, switches: Sequence[str], more: Sequence[Option], leave=()) -> tuple:
+def _on_runs(name: str) -> Callable[[list[str]], None]:
+    """A command on runs that are there, imported when it is called."""
+
+    def command(argv: list[str]) -> None:
+        from jaxrl_fast import cli_runs
+
+        getattr(cli_runs, name)(argv)
+
+    return command
+
+
+def _describe(
+    argv: list[str], command: str, switches: Sequence[str], more: Sequence[Option], leave=(), members: int | None = None
+) -> tuple:
     """What a command line for a new run is about, and its flags that are given."""
     from jaxrl_fast import config as configs
     from jaxrl_fast.cli_train import describe_train
 
     (names, flags), file = positionals(argv, 2, switches), peek(argv, "--config")
     content = configs.read_config(file[-1]) if file else None
-    _spread(argv, content)
+    _spread(argv, content, members)
     for module in peek(argv, "--import"):
         configs.import_user_module(module)
     plan = describe_train(names, flags, file[-1] if file else None, command)
@@ -225,84 +221,6 @@ def _wandb_project(argv: list[str]) -> list[str]:
     """`--wandb` without a project means the project jaxrl_fast."""
     alone = [i for i, a in enumerate(argv) if a == "--wandb" and (i + 1 == len(argv) or argv[i + 1].startswith("-"))]
     return ["--wandb=jaxrl_fast" if i in alone else a for i, a in enumerate(argv)]
-
-
-def _eval(argv: list[str]) -> None:
-    runs, flags = positionals(argv, 1)
-    options = [
-        Option("episodes", "int", 128, "episodes to play"),
-        Option("seed", "int", 0, "seed of these episodes"),
-        Option("which", "str", "auto", "checkpoint; auto is the best where there is one", metavar="{auto,best,last}"),
-        Option("member", "int", None, "member of a population", hint="default: the one that evaluated best"),
-        Option(
-            "mode", "str", None, "how actions are chosen", metavar="{greedy,sample}", hint="default: as in training"
-        ),
-        IMPORT,
-    ]
-    given = parse(f"{PROG} eval RUN", "Play episodes with a trained agent.", options, flags)
-    if not runs:
-        raise UserError(f"eval needs a run directory: {PROG} eval RUN")
-    check_int("seed", given.get("seed", 0), 0, 2**32 - 1)
-    check_choice("mode", given.get("mode", "greedy"), ("greedy", "sample"))
-    runtime.enable_compile_cache()
-    import numpy as np
-
-    from jaxrl_fast.load import load
-    from jaxrl_fast.plots import interval
-
-    agent = load(runs[0], given.get("which", "auto"), given.get("member"), given.get("import", ()))
-    found = agent.evaluate(given.get("episodes", 128), given.get("seed", 0), given.get("mode"))
-    mean, low, high = interval(found.ret)
-    spread = f", 95% interval {low:.2f} to {high:.2f}" if found.ret.size > 1 else ""
-    print(f"{agent.algo.name} on {agent.environment}, {given.get('mode') or agent.config.eval_mode} actions")
-    print(f"return {mean:.2f} over {found.ret.size} episodes{spread}")
-    print(f"lowest {found.ret.min():.2f}, highest {found.ret.max():.2f}, mean length {found.length.mean():.1f}")
-    cut = int(np.sum(~found.finished))
-    if cut:
-        print(f"{cut} episodes were cut at the step limit")
-
-
-def _plot(argv: list[str]) -> None:
-    runs, flags = positionals(argv, len(argv))
-    options = [
-        Option("metric", "str", "episode_return", "what to draw, a name in metrics.jsonl"),
-        Option("out", "str", None, "picture to write: png, svg or pdf", metavar="FILE",
-               hint="default: curve.png in the run; curves.png here for several"),
-    ]  # fmt: skip
-    given = parse(f"{PROG} plot RUN [RUN ...]", "Draw the learning curves of runs into one picture.", options, flags)
-    if not runs:
-        raise UserError(f"plot needs at least one run directory: {PROG} plot RUN [RUN ...]")
-    from jaxrl_fast import config as configs
-    from jaxrl_fast import plots
-    from jaxrl_fast.jsonl import read_jsonl
-
-    rows, names = {}, {}
-    for run in dict.fromkeys(runs):
-        path = Path(run)
-        if not path.is_dir():
-            raise ConfigError("run", run, "an existing run directory")
-        content = configs.read_config(path)
-        if not (path / "metrics.jsonl").is_file():
-            raise ConfigError("run", run, "a run with a metrics.jsonl; this one has logged nothing")
-        names[run] = f"{content['algorithm'].get('name')} {content['environment'].get('name')}"
-        rows[run] = read_jsonl(path / "metrics.jsonl")
-    same = len(set(names.values())) < len(names)  # then the folders tell the runs apart
-    rows = {f"{names[run]} ({run})" if same else names[run]: found for run, found in rows.items()}
-    metric = given.get("metric", "episode_return")
-    name = "curve" if metric == "episode_return" else metric.replace("/", "_")
-    out = (
-        Path(given["out"])
-        if "out" in given
-        else Path(runs[0]) / f"{name}.png"
-        if len(runs) == 1
-        else Path("curves.png")
-    )
-    if out.is_dir():
-        raise ConfigError("--out", str(out), "a file name that ends in .png, .svg or .pdf; this is a directory")
-    try:
-        print(plots.learning_curve(rows, out, metric=metric))
-    except OSError as error:
-        raise ConfigError("--out", str(out), f"a file that can be written ({error.strerror})") from error
 
 
 def _list(argv: list[str]) -> None:

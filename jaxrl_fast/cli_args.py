@@ -52,6 +52,10 @@ class Option:
         return "--" + (f"{self.group}." if self.group else "") + "no-" + self.name.replace("_", "-")
 
 
+PROG = "jaxrl-fast"
+IMPORT = Option("import", "append", help="module of yours to import first", metavar="MODULE", hint="repeatable")
+
+
 def parse(prog: str, description: str, options: Sequence[Option], argv: Sequence[str]) -> dict[str, Any]:
     """{option.key: value} of the flags that are given; prints and exits for `--help`."""
     import tyro

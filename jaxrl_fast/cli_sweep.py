@@ -1,4 +1,4 @@
-"""`jaxrl-fast sweep` and `compare`: their flags, and what they print."""
+"""`jaxrl-fast sweep`: its flags, and what it prints."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxrl_fast.cli_args import Option, convert, parse
+from jaxrl_fast.cli_args import Option, convert
 from jaxrl_fast.cli_train import Plan, resolve
 from jaxrl_fast.errors import ConfigError, UserError, check_choice, nearest
+from jaxrl_fast.sweep_results import read_folder
+
+__all__ = ["OPTIONS", "SWITCHES", "new_sweep", "read_folder", "resume"]
 
 OPTIONS = (
     Option("grid", "append", help="a setting and its values: algo.learning-rate=1e-4,1e-3; several: all combinations",
@@ -102,19 +105,13 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
     print_result(result)
 
 
-def resume_from(path: str, imports: Sequence[str]) -> None:
-    from jaxrl_fast.config import import_user_module
+def resume(path: str, imports: Sequence[str]) -> None:
+    """Go on with a sweep, or with a search by Optuna."""
     from jaxrl_fast.sweep import resume_sweep
-    from jaxrl_fast.sweep_results import read_json
     from jaxrl_fast.tuning import resume_search
 
-    file = Path(path) / "sweep.json"
-    content = read_json(file) if file.is_file() else {}
-    if "optuna" not in content:
-        return print_result(resume_sweep(path, imports, progress=True))
-    for module in (*content["base"].get("imports", ()), *imports):
-        import_user_module(module)
-    print_result(resume_search(Path(path), content, progress=True))
+    go_on = resume_search if "optuna" in read_folder(path) else resume_sweep
+    print_result(go_on(path, imports, progress=True))
 
 
 def print_result(result: Any) -> None:
@@ -132,22 +129,3 @@ def _free(algorithm: str, environment: str) -> Path:
     while (Path("sweeps") / f"{stem}-{n}").exists():
         n += 1
     return Path("sweeps") / f"{stem}-{n}"
-
-
-def compare(argv: Sequence[str], prog: str) -> None:
-    """Runs side by side: IQM of their final scores with intervals, and how probable it is that one beats the next."""
-    from jaxrl_fast import plots
-    from jaxrl_fast.cli_args import positionals
-    from jaxrl_fast.comparison import compare_runs, format_comparison
-    from jaxrl_fast.jsonl import read_jsonl
-
-    runs, flags = positionals(argv, len(argv))
-    options = [Option("out", "str", None, "picture of the learning curves to write", metavar="FILE", hint="default: none")]
-    given = parse(f"{prog} compare RUN RUN [RUN ...]", "Compare the final scores of runs.", options, flags)
-    if len(runs) < 2:
-        raise UserError(f"compare needs at least two run directories: {prog} compare RUN RUN")
-    entries = compare_runs(runs)
-    print(format_comparison(entries))
-    if "out" in given:
-        rows = {e.label: read_jsonl(e.path / "metrics.jsonl") for e in entries}
-        print(plots.learning_curve(rows, given["out"]))

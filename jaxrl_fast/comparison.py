@@ -13,6 +13,7 @@ import numpy as np
 from jaxrl_fast import config as configs
 from jaxrl_fast.aggregate import bootstrap, iqm, probability_of_improvement
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.terminal import aligned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,10 +68,7 @@ def format_comparison(entries: Sequence[Entry]) -> str:
                 p, low, high = probability_of_improvement(entry.scores, after.scores)
                 better = f"{p:.2f}" + (f" ({low:.2f} to {high:.2f})" if math.isfinite(low) else "")
             lines.append([entry.label, f"{entry.iqm:.2f}", interval, str(entry.scores.size), f"{entry.env_steps:,}", better])
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text.append(environment)
-        text += ["  " + "  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True)))
-                 for line in lines]  # fmt: skip
+        text += [environment, *(f"  {line}" for line in aligned(lines, left=1))]
         if len({e.env_steps for e in own}) > 1:
             text.append("  the runs differ in their environment steps")
     return "\n".join(text)

@@ -176,9 +176,14 @@ def decode_environment(entry: dict[str, Any]) -> Env:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Strict JSON, replaced atomically: a reader sees the old file or the new one."""
+    """Strict JSON, by `write_text`."""
+    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """A file, replaced atomically: a reader sees the old one or the new one."""
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
+    temporary.write_text(text)
     os.replace(temporary, path)
 
 

@@ -15,7 +15,8 @@ import jax
 import numpy as np
 
 from jaxrl_fast import config as configs
-from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast import tree
+from jaxrl_fast.algorithms.base import Algorithm, algorithm_settings
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, nearest
@@ -34,8 +35,7 @@ def configure(algo: Algorithm, env: Env, settings: Mapping[str, Any]) -> tuple[A
             raise ConfigError("population", name, f"a setting such as algo.learning_rate{nearest(name, known)}")
         parts[part][field] = value
     if parts["algo"]:
-        fields = {f.name: getattr(algo, f.name) for f in dataclasses.fields(algo) if f.name != "spec"}
-        algo = configs.build_algorithm(type(algo), fields | parts["algo"])
+        algo = configs.build_algorithm(type(algo), algorithm_settings(algo) | parts["algo"])
     if parts["env"]:
         env = _configure_env(env, parts["env"])
     return algo, env
@@ -45,7 +45,7 @@ def setting_names(algo: Algorithm, env: Env) -> list[str]:
     """Every name that `configure` takes."""
     origin = registry.describe(env)
     own = registry.settings_of(origin[0]) if origin else [f.name for f in _fields(env)]
-    return [f"algo.{f.name}" for f in dataclasses.fields(algo) if f.name != "spec"] + [f"env.{name}" for name in own]
+    return [f"algo.{name}" for name in algorithm_settings(algo)] + [f"env.{name}" for name in own]
 
 
 def _fields(env: Env) -> tuple[dataclasses.Field, ...]:
@@ -67,22 +67,9 @@ def build_run(algo: Algorithm, env: Env, config: RunConfig) -> Run:
     """One configuration as it is traced: the algorithm bound and checked, every number an array."""
     algo = algo.bind(env.spec)
     algo.check_env(env)
-    run = as_arrays(Run(env, algo, float(plan_grid(algo, config).horizon), config.sampling_groups))
+    run = tree.as_float32(Run(env, algo, float(plan_grid(algo, config).horizon), config.sampling_groups), np.asarray)
     run.memory()  # refuses groups that something cannot be divided into
     return run
-
-
-def as_arrays(run: Run) -> Run:
-    """`tree.as_float32` on the host."""
-
-    def one(x):
-        if isinstance(x, (bool, np.bool_)):
-            return np.asarray(x, np.bool_)
-        if isinstance(x, (int, np.integer)):
-            return np.asarray(x, np.int32)
-        return np.asarray(x, np.float32) if isinstance(x, (float, np.floating)) else x
-
-    return jax.tree.map(one, run)
 
 
 def program_of(run: Run) -> tuple:

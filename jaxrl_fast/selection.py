@@ -19,6 +19,13 @@ from jaxrl_fast.grid import Grid
 from jaxrl_fast.priors import parse_prior
 
 
+def fitness_since_last(selection: Any, s: Any, rows: Sequence[Any]) -> np.ndarray:
+    """`fitness` of the session's members over the rows since its last selection, `rows` being the newest."""
+    since = max((r for r in selection.boundaries(s.grid) if r < s.rows), default=0)
+    start = s.grid.env_steps(since)
+    return fitness([r for r in (*s.history, *rows) if r.env_steps > start], selection.metric, s.config.members)
+
+
 def fitness(history: Sequence[Any], metric: str, members: int) -> np.ndarray:
     """Mean of a metric over rows, [members]; NaN where a member has no value in them (lost, or no episode ended)."""
     rows = [np.asarray(row.metrics[metric], np.float32) for row in history if metric in row.metrics]
@@ -87,9 +94,7 @@ class PBT:
 
     def select(self, s: Any, rows: Sequence[Any]) -> None:
         """Agents and settings of the session change; `parent` and the new settings are noted in the last row."""
-        since = max((r for r in self.boundaries(s.grid) if r < s.rows), default=0)
-        start = s.grid.env_steps(since)
-        scores = fitness([r for r in (*s.history, *rows) if r.env_steps > start], self.metric, s.config.members)
+        scores = fitness_since_last(self, s, rows)
         if not np.isfinite(scores).any():
             return
         parent, settings = self.plan(scores, s.settings, np.random.default_rng([s.config.seed, s.rows, 0x9B7]))
@@ -144,9 +149,7 @@ class Halving:
         return {r for r in found if 0 < r < grid.rows}
 
     def select(self, s: Any, rows: Sequence[Any]) -> None:
-        since = max((r for r in self.boundaries(s.grid) if r < s.rows), default=0)
-        start = s.grid.env_steps(since)
-        scores = fitness([r for r in (*s.history, *rows) if r.env_steps > start], self.metric, s.config.members)
+        scores = fitness_since_last(self, s, rows)
         with_seeds = scores.reshape(-1, s.config.seeds)
         has = np.isfinite(with_seeds)
         mean = np.where(has.any(1), np.where(has, with_seeds, 0).sum(1) / np.maximum(has.sum(1), 1), -np.inf)

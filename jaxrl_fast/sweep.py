@@ -24,7 +24,7 @@ import numpy as np
 
 from jaxrl_fast import config as configs
 from jaxrl_fast import sweep_plots
-from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.algorithms.base import Algorithm, algorithm_settings
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int, nearest
 from jaxrl_fast.grid import RunConfig, run_config
@@ -35,7 +35,16 @@ from jaxrl_fast.population import population_of, spread
 from jaxrl_fast.priors import parse_prior
 from jaxrl_fast.rundir import check_free, describe
 from jaxrl_fast.selection import decode_selection, encode_selection
-from jaxrl_fast.sweep_results import FORMAT, SweepResult, part_folder, read_json, read_sweep, write_results
+from jaxrl_fast.sweep_results import (
+    FORMAT,
+    SweepResult,
+    decode_base,
+    part_folder,
+    read_folder,
+    read_json,
+    read_sweep,
+    write_results,
+)
 from jaxrl_fast.train import train
 
 Settings = dict[str, Any]
@@ -92,7 +101,7 @@ def check_names(algo: Algorithm, env: Env, grid: Mapping[str, Any], sample: Mapp
     for name in (*grid, *sample):
         if name not in known:
             raise ConfigError("setting", name, f"one of {algo.name} and {env.spec.name}{nearest(name, known)}")
-    fields = {f"algo.{f.name}": getattr(algo, f.name) for f in dataclasses.fields(algo) if f.name != "spec"}
+    fields = {f"algo.{field}": value for field, value in algorithm_settings(algo).items()}
     for name, text in sample.items():
         if parse_prior(name, text).continuous and name in fields and not isinstance(fields[name], float):
             raise ConfigError(name, text, "integer:LOW,HIGH or choice:A,B,...: this setting is not a float, each value is a "
@@ -180,7 +189,7 @@ def sweep(
         "configurations": configurations,
         "parts": [dataclasses.asdict(part) for part in parts],
     }
-    _open(out, content)
+    open_folder(out, content, ("configurations", "parts"))
     return _run(out, algo, env, config, configurations, parts, progress, about)
 
 
@@ -188,38 +197,39 @@ def _columns(configurations: Sequence[Settings]) -> dict[str, list[Any]]:
     return {name: [c[name] for c in configurations] for name in configurations[0]}
 
 
-def _open(out: Path, content: dict[str, Any]) -> None:
-    """Write sweep.json; a folder that holds the same sweep is gone on with, any other is refused."""
+def open_folder(out: Path, content: dict[str, Any], same: Sequence[str]) -> dict[str, Any]:
+    """sweep.json as it stands: `content` in a new folder, or what is there already.
+
+    Refused is a folder with anything else in it, and a sweep that differs in its base or in what `same` names.
+    """
     content = json.loads(json.dumps(content, allow_nan=False))
     file = out / "sweep.json"
     if file.is_file():
         there = read_json(file)
-        same = ("configurations", "parts")
-        base = lambda c: {k: c["base"][k] for k in ("algorithm", "environment", "run")}
-        if any(there.get(k) != content[k] for k in same) or base(there) != base(content):
+        identity = lambda c: [c["base"][k] for k in ("algorithm", "environment", "run")] + [c.get(k) for k in same]
+        if identity(there) != identity(content):
             raise ConfigError("out", str(out), "the folder of this very sweep, or a new one; this holds another sweep")
-        return
+        return there
     check_free(out)
     try:
         out.mkdir(parents=True, exist_ok=True)
         configs.write_json(file, content)
     except OSError as error:
         raise ConfigError("out", str(out), f"a directory that can be written ({error.strerror})") from error
+    return content
 
 
 def resume_sweep(out: str | Path, modules: Sequence[str] = (), progress: bool = False) -> SweepResult:
-    """Go on with a sweep that was stopped: parts that ended stay, the one that was cut off resumes."""
+    """Go on with a sweep that was stopped: parts that ended stay, the one that was cut off resumes.
+
+    modules: of the user, imported first.
+    """
     out = Path(out)
-    if not (out / "sweep.json").is_file():
-        raise ConfigError("--resume", str(out), "the folder of a sweep, with its sweep.json")
-    content = read_json(out / "sweep.json")
-    base = content["base"]
-    for module in (*base.get("imports", ()), *modules):
-        configs.import_user_module(module)
-    algo, env = configs.decode_algorithm(base["algorithm"]), configs.decode_environment(base["environment"])
-    config = configs.decode_run(base["run"])
+    content = read_folder(out)
+    if "optuna" in content:
+        raise ConfigError("out", str(out), "a sweep; this is a search by Optuna (`tuning.resume_search`)")
+    algo, env, config, about = decode_base(content, modules)
     spread(config, len(content["configurations"]) * config.seeds)
-    about = {k: base[k] for k in ("preset", "imports") if k in base}
     return _run(out, algo, env, config, content["configurations"], content["parts"], progress, about)
 
 

@@ -74,7 +74,7 @@ def response(result: SweepResult, name: str) -> Path:
             axes.plot(x, y, color=plots.PALETTE[1], linewidth=2, marker="o", markersize=5, label="IQM, 95% interval")
             axes.vlines(x, low, high, color=plots.PALETTE[1], linewidth=1.5)
             axes.legend(frameon=False, fontsize=9)
-    if numeric and min(place) > 0 and max(place) / min(place) >= 20:
+    if numeric and _wide(place):
         axes.set_xscale("log")
     if not numeric:
         axes.set_xticks(range(len(shown)), shown)
@@ -102,11 +102,17 @@ def heat_map(result: SweepResult, first: str, second: str) -> Path:
     else:
         shown = axes.scatter(xs, ys, c=score, cmap="viridis", s=36)
         for values, scale in ((xs, axes.set_xscale), (ys, axes.set_yscale)):
-            if all(isinstance(v, (int, float)) and v > 0 for v in values) and max(values) / min(values) >= 20:
+            if all(isinstance(v, (int, float)) for v in values) and _wide(values):
                 scale("log")
     figure.colorbar(shown, ax=axes, label="IQM of the evaluation return")
     plots.style(axes, first, second, _title(result), grid=False)
     return plots.save(figure, result.path / f"heat-{first}-{second}.png")
+
+
+def _wide(values: Any) -> bool:
+    """Whether a logarithmic axis shows them better."""
+    values = np.asarray(values, float)
+    return bool(values.size and values.min() > 0 and values.max() / values.min() >= 20)
 
 
 def _distinct(values: list[Any]) -> list[Any]:
@@ -126,8 +132,7 @@ def schedule(result: SweepResult, name: str) -> Path:
     best = flat[int(np.argmax(final))]
     axes.step(steps, best, where="pre", color=plots.PALETTE[1], linewidth=2, label="the best member at the end")
     axes.legend(frameon=False, fontsize=9)
-    positive = flat[np.isfinite(flat)]
-    if positive.size and positive.min() > 0 and positive.max() / positive.min() >= 20:
+    if _wide(flat[np.isfinite(flat)]):
         axes.set_yscale("log")
     plots.style(axes, "environment steps of each member", name, _title(result))
     return plots.save(figure, result.path / f"schedule-{name}.png")

@@ -7,7 +7,6 @@ import dataclasses
 import io
 import json
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,12 @@ import numpy as np
 
 from jaxrl_fast import config as configs
 from jaxrl_fast.aggregate import bootstrap, iqm, probability_of_improvement
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.grid import RunConfig
 from jaxrl_fast.jsonl import read_jsonl
+from jaxrl_fast.terminal import aligned
 
 FORMAT = 1
 Settings = dict[str, Any]
@@ -32,6 +35,26 @@ def read_json(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ConfigError("sweep", str(file), f"a sweep.json of format {FORMAT}")
     return content
+
+
+def read_folder(path: str | Path) -> dict[str, Any]:
+    """sweep.json of a sweep's folder, to go on with."""
+    file = Path(path) / "sweep.json"
+    if not file.is_file():
+        raise ConfigError("--resume", str(path), "the folder of a sweep, with its sweep.json")
+    return read_json(file)
+
+
+def decode_base(content: dict[str, Any], modules: Sequence[str] = ()) -> tuple[Algorithm, Env, RunConfig, dict[str, Any]]:
+    """What every configuration begins with: algorithm, environment, run, and what else config.json says of them.
+
+    Imports the sweep's modules and `modules` first.
+    """
+    base = content["base"]
+    for module in (*base.get("imports", ()), *modules):
+        configs.import_user_module(module)
+    algo, env = configs.decode_algorithm(base["algorithm"]), configs.decode_environment(base["environment"])
+    return algo, env, configs.decode_run(base["run"]), {k: base[k] for k in ("preset", "imports") if k in base}
 
 
 def part_folder(out: Path, index: int) -> Path:
@@ -139,8 +162,7 @@ def format_table(result: SweepResult, most: int = 20) -> str:
             better = f"{result.improvement(row['configuration'], after['configuration'])[0]:.2f}"
         middle = f"{row['iqm']:.2f}" if math.isfinite(row["iqm"]) else row["lost"].split(" at ")[0] or "-"
         lines.append([str(row["rank"]), *(short(row[n]) for n in names), middle, interval, scores, better])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    text = ["  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+    text = aligned(lines)
     if len(table) > most:
         text.append(f"... {len(table) - most} more in table.csv")
     return "\n".join(text)
@@ -196,7 +218,7 @@ def write_results(result: SweepResult) -> None:
     for row in result.table():
         cells = [row[k] for k in ("rank", "configuration", *names, "iqm", "low", "high", "mean")]
         writer.writerow([*map(_cell, cells), *map(_cell, row["scores"]), row["lost"]])
-    _write(result.path / "table.csv", out.getvalue())
+    configs.write_text(result.path / "table.csv", out.getvalue())
     if np.isfinite(result.final).any():
         configs.write_json(result.path / "best.json", best_config(result))
 
@@ -206,11 +228,10 @@ def best_config(result: SweepResult) -> dict[str, Any]:
     from jaxrl_fast.members import configure
     from jaxrl_fast.rundir import describe
 
-    base = result.content["base"]
-    algo, env = configs.decode_algorithm(base["algorithm"]), configs.decode_environment(base["environment"])
+    algo, env, run, about = decode_base(result.content)
+    about.pop("preset", None)  # its settings are no longer the preset's
     algo, env = configure(algo, env, result.configurations[result.best()])
-    run = dataclasses.replace(configs.decode_run(base["run"]), selection=None, on_nan="stop")
-    return describe(algo, env, run, **{k: base[k] for k in ("imports",) if k in base})
+    return describe(algo, env, dataclasses.replace(run, selection=None, on_nan="stop"), **about)
 
 
 def _cell(value: Any) -> Any:
@@ -218,9 +239,3 @@ def _cell(value: Any) -> Any:
     if isinstance(value, float):
         return "" if not math.isfinite(value) else f"{value:.9g}"
     return value
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text)
-    os.replace(temporary, path)

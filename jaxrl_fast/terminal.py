@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 
@@ -156,3 +156,10 @@ def is_terminal(stream: Any) -> bool:
         return bool(stream.isatty()) and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
     except (AttributeError, ValueError, OSError):
         return False
+
+
+def aligned(lines: Sequence[Sequence[str]], left: int = 0) -> list[str]:
+    """Lines of cells as columns: the first `left` flush left, the others flush right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    cell = lambda i, text: text.ljust(widths[i]) if i < left else text.rjust(widths[i])
+    return ["  ".join(cell(i, text) for i, text in enumerate(line)).rstrip() for line in lines]

@@ -59,7 +59,6 @@ def train(
     if config.horizon is None:
         config = dataclasses.replace(config, horizon=config.total_steps)
     spread(config)
-    check_members(algo, env, config)  # refuse before anything is written
     create = None
     if out is not None:
         check_free(Path(out))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
@@ -87,16 +88,19 @@ def strong(tree: T) -> T:
     return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.asarray(x).dtype), tree)
 
 
-def as_float32(tree: T) -> T:
-    """Python and NumPy floats and ints among the leaves as float32/int32 device arrays, strongly typed."""
+def as_float32(tree: T, asarray: Callable = jnp.asarray) -> T:
+    """Python and NumPy floats and ints among the leaves as float32/int32 arrays, strongly typed.
+
+    They are on the device; with `np.asarray` on the host.
+    """
 
     def one(x):
         if isinstance(x, (bool, np.bool_)):
-            return jnp.asarray(x, jnp.bool_)
+            return asarray(x, np.bool_)
         if isinstance(x, (int, np.integer)):
-            return jnp.asarray(x, jnp.int32)
+            return asarray(x, np.int32)
         if isinstance(x, (float, np.floating)):
-            return jnp.asarray(x, jnp.float32)
+            return asarray(x, np.float32)
         return x
 
     return jax.tree.map(one, tree)

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,11 @@ from jaxrl_fast.grid import RunConfig, run_config
 from jaxrl_fast.members import build_run, configure
 from jaxrl_fast.population import spread
 from jaxrl_fast.priors import parse_prior
-from jaxrl_fast.rundir import check_free, describe
-from jaxrl_fast.sweep import check_names, finish, run_parts, split
-from jaxrl_fast.sweep_results import FORMAT, SweepResult, read_json, read_sweep
+from jaxrl_fast.rundir import describe
+from jaxrl_fast.sweep import check_names, finish, open_folder, run_parts, split
+from jaxrl_fast.sweep_results import FORMAT, SweepResult, decode_base, read_folder, read_sweep
+
+JOURNAL = "optuna.log"
 
 
 def tune(
@@ -64,11 +66,12 @@ def tune(
         build_run(*configure(algo, env, {name: _at(name, text, corner) for name, text in sample.items()}), config)
     spread(config, members * config.seeds)
     out, about = Path(out), about or {}
-    search = {"sample": dict(sample), "trials": trials, "members": members}
-    content = _open(out, {"format": FORMAT, "base": describe(algo, env, config, **about), "optuna": search,
-                          "configurations": [], "parts": []})  # fmt: skip
-    sampler = sampler or optuna.samplers.TPESampler(seed=config.seed, constant_liar=True)
-    study = _study(optuna, out, sampler, create=True)
+    search = {"trials": trials, "members": members}
+    content = open_folder(out, {"format": FORMAT, "base": describe(algo, env, config, **about), "sample": dict(sample),
+                                "optuna": search, "configurations": [], "parts": []}, ("sample",))  # fmt: skip
+    content["optuna"] = search  # more trials may be asked for
+    configs.write_json(out / "sweep.json", content)
+    study = _study(optuna, out, config.seed, sampler)
     return _rounds(optuna, study, out, algo, env, config, content, progress, about)
 
 
@@ -88,47 +91,33 @@ def _at(name: str, text: str, u: float) -> Any:
     return prior.at(u) if prior.continuous else int(prior.low if u == 0 else prior.high)
 
 
-def _study(optuna: Any, out: Path, sampler: Any, create: bool) -> Any:
+def _study(optuna: Any, out: Path, seed: int, sampler: Any = None) -> Any:
+    """The folder's study, a new one where there is none."""
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what Optuna calls experimental
-        storage = JournalStorage(JournalFileBackend(str(out / "optuna.log")))
-        if create:
-            return optuna.create_study(storage=storage, study_name="jaxrl_fast", sampler=sampler, direction="maximize",
-                                       load_if_exists=True)  # fmt: skip
-        return optuna.load_study(storage=storage, study_name="jaxrl_fast", sampler=sampler)
+        storage = JournalStorage(JournalFileBackend(str(out / JOURNAL)))
+        sampler = sampler or optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+        return optuna.create_study(storage=storage, study_name="jaxrl_fast", sampler=sampler, direction="maximize",
+                                   load_if_exists=True)  # fmt: skip
 
 
-def _open(out: Path, content: dict[str, Any]) -> dict[str, Any]:
-    """sweep.json as it stands: a new one, or that of the same search with what it has found."""
-    content = json.loads(json.dumps(content, allow_nan=False))
-    file = out / "sweep.json"
-    if not file.is_file():
-        check_free(out)
-        out.mkdir(parents=True, exist_ok=True)
-        configs.write_json(file, content)
-        return content
-    there = read_json(file)
-    base = lambda c: [c["base"][k] for k in ("algorithm", "environment", "run")] + [c.get("optuna", {}).get("sample")]
-    if base(there) != base(content):
-        raise ConfigError("out", str(out), "the folder of this very search, or a new one; this holds another sweep")
-    there["optuna"] = content["optuna"]  # more trials may be asked for
-    configs.write_json(file, there)
-    return there
+def resume_search(out: str | Path, modules: Sequence[str] = (), progress: bool = False) -> SweepResult:
+    """Go on with a search that was stopped. The sampler is TPE, whatever it was before.
 
-
-def resume_search(out: Path, content: dict[str, Any], progress: bool = False) -> SweepResult:
-    """Go on with a search whose sweep.json was read."""
-    optuna = import_optuna()
-    base = content["base"]
-    algo, env = configs.decode_algorithm(base["algorithm"]), configs.decode_environment(base["environment"])
-    config = configs.decode_run(base["run"])
+    modules: of the user, imported first.
+    """
+    optuna, out = import_optuna(), Path(out)
+    content = read_folder(out)
+    if "optuna" not in content:
+        raise ConfigError("out", str(out), "a search by Optuna; this is another sweep (`sweep.resume_sweep`)")
+    algo, env, config, about = decode_base(content, modules)
+    if content["configurations"] and not (out / JOURNAL).is_file():
+        raise ConfigError("out", str(out), f"a search with its {JOURNAL}, where Optuna keeps its trials")
     spread(config, content["optuna"]["members"] * config.seeds)
-    sampler = optuna.samplers.TPESampler(seed=config.seed, constant_liar=True)
-    about = {k: base[k] for k in ("preset", "imports") if k in base}
-    return _rounds(optuna, _study(optuna, out, sampler, create=False), out, algo, env, config, content, progress, about)
+    return _rounds(optuna, _study(optuna, out, config.seed), out, algo, env, config, content, progress, about)
 
 
 def _rounds(
@@ -147,7 +136,7 @@ def _rounds(
             finish(result)
             return result
         asked = [study.ask() for _ in range(min(left, search["members"]))]
-        chosen = [{name: _suggest(trial, name, text) for name, text in search["sample"].items()} for trial in asked]
+        chosen = [{name: _suggest(trial, name, text) for name, text in content["sample"].items()} for trial in asked]
         first = len(content["configurations"])
         parts = [dataclasses.asdict(p) for p in split(algo, env, chosen, config)]
         for part in parts:

@@ -146,6 +146,10 @@ class Clock(NamedTuple):
         """Linear from `start` to `end` over the first `fraction` of the horizon, then constant."""
         return start + (end - start) * jnp.clip(self.progress / fraction, 0.0, 1.0)
 
+    def step_size(self, algo: Any) -> Any:
+        """The learning rate of `algo`, where it anneals it linearly to zero over the horizon."""
+        return algo.learning_rate * (1.0 - self.progress) if algo.anneal_learning_rate else algo.learning_rate
+
 
 class Mean(NamedTuple):
     """A metric as a sum and a count, so that any number of iterations adds up to one mean; 0/0 means 'none'."""

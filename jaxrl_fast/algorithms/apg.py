@@ -74,8 +74,7 @@ class APG(PolicySearch):
             return -jnp.mean(trajectory.steps.reward), (actor, trajectory)
 
         (loss, played), grads = jax.value_and_grad(loss_fn, has_aux=True)(agent.params)
-        rate = self.learning_rate * (1.0 - clock.progress) if self.anneal_learning_rate else self.learning_rate
-        params, opt_state = optim.apply(self.optimizer, rate, agent.params, grads, agent.opt_state)
+        params, opt_state = optim.apply(self.optimizer, clock.step_size(self), agent.params, grads, agent.opt_state)
         metrics = {"policy_loss": loss, "grad_norm": optim.global_norm(grads)}
         if self.stochastic:
             metrics["policy_std"] = jnp.mean(jnp.exp(agent.params["log_std"]))

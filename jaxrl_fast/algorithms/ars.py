@@ -46,5 +46,5 @@ class ARS(Evolution):
         return (forward - backward) @ noise[best] / (count * spread)
 
     def ascend(self, agent, gradient, clock):
-        rate = self.learning_rate * (1.0 - clock.progress) if self.anneal_learning_rate else self.learning_rate
+        rate = clock.step_size(self)
         return jax.tree.map(lambda p, g: p + rate * g, agent.params, gradient), ()

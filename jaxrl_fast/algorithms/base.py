@@ -42,6 +42,11 @@ from jaxrl_fast.spaces import Box, Dict, Discrete, Space
 from jaxrl_fast.types import Clock, EnvSpec, Mean, PyTree, Trajectory
 
 
+def algorithm_settings(algo: Algorithm) -> dict[str, Any]:
+    """{field: value} of what a user sets: all fields but `spec`, which `bind` fills in."""
+    return {f.name: getattr(algo, f.name) for f in dataclasses.fields(algo) if f.name != "spec"}
+
+
 @tree.settings
 class Algorithm:
     """Base of every algorithm; see the module's text."""

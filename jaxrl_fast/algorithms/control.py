@@ -15,7 +15,7 @@ from jaxrl_fast.algorithms.normalize import Normalizing
 from jaxrl_fast.algorithms.replay import Replay
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
-from jaxrl_fast.networks import MLP, Dense, WithAction, example_features, initialize, make_torso
+from jaxrl_fast.networks import MLP, Dense, WithAction, apply_parts, initialize_parts, make_torso
 from jaxrl_fast.spaces import Box, Dict
 from jaxrl_fast.types import Mean
 
@@ -92,22 +92,17 @@ class ActorCritics(Replay, Normalizing):
         obs = self.view(moments, obs)
         x = {"action": jnp.zeros((1, self.action_size)), "observation": obs}
         parts = {"actor": (self.actor, obs)} | {f"critic{i}": (self.critic, x) for i in range(self.num_critics)}
-        modules = {}
-        for name, (part, example) in parts.items():
-            modules[f"{name}/torso"] = (part["torso"], example)
-            modules[f"{name}/head"] = (part["head"], example_features(part["torso"], example))
-        made = initialize(key, modules)
-        pair = lambda name: {"torso": made[f"{name}/torso"], "head": made[f"{name}/head"]}
-        critics = [pair(f"critic{i}") for i in range(self.num_critics)]
-        return {"actor": pair("actor"), "critics": jax.tree.map(lambda *x: jnp.stack(x), *critics)}, moments
+        made = initialize_parts(key, parts)
+        critics = [made[f"critic{i}"] for i in range(self.num_critics)]
+        return {"actor": made["actor"], "critics": jax.tree.map(lambda *x: jnp.stack(x), *critics)}, moments
 
     def actor_output(self, params: Any, obs: Any) -> jax.Array:
-        return apply(self.actor, params, obs)
+        return apply_parts(self.actor, params, obs)
 
     def critic_output(self, params: Any, obs: Any, action: jax.Array) -> jax.Array:
         """Every critic's outputs [num_critics, b, outputs]; action [b, d] in [-1, 1]."""
         x = {"action": action, "observation": obs}
-        return jax.vmap(lambda params: apply(self.critic, params, x))(params)
+        return jax.vmap(lambda params: apply_parts(self.critic, params, x))(params)
 
     # Actions ---------------------------------------------------------------------------------------------------------
 
@@ -145,6 +140,13 @@ class ActorCritics(Replay, Normalizing):
         params, opt_state = agent.params | {name: params}, agent.opt_state | {name: opt_state}
         return agent._replace(params=params, opt_state=opt_state), out
 
+    def delayed(self, agent: Any, clock: Any, improve: Any) -> tuple[Any, dict[str, Mean]]:
+        """improve() -> (agent, metrics) at every policy_period-th update; otherwise `agent`, and metrics that count nothing."""
+        if self.policy_period == 1:
+            return improve()
+        none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(improve)[1])
+        return jax.lax.cond(clock.update % self.policy_period == 0, improve, lambda: (agent, none))
+
     def critic_loss(self, z: jax.Array, target: jax.Array, batch: Any) -> tuple[jax.Array, tuple[dict, jax.Array]]:
         """All critics' outputs [num_critics, b, outputs] toward targets [b, ...] -> (loss, (metrics, priorities [b]))."""
         loss, error = self.regression(z, target)
@@ -165,8 +167,3 @@ class ActorCritics(Replay, Normalizing):
         """Outputs [num_critics, b, outputs], targets [b, outputs] -> losses and absolute errors [num_critics, b]."""
         error = (z - target)[..., 0]
         return 0.5 * jnp.square(error), jnp.abs(error)
-
-
-def apply(modules: dict[str, nn.Module], params: Any, x: Any) -> jax.Array:
-    """Torso, then head."""
-    return modules["head"].apply(params["head"], modules["torso"].apply(params["torso"], x))

@@ -60,7 +60,7 @@ class DQN(Replay, ValueBased):
             return jnp.mean(batch.weight * loss), (error, self.expected(z))
 
         (loss, (error, q)), grads = jax.value_and_grad(loss_fn, has_aux=True)(agent.params)
-        params, opt_state = optim.apply(self.optimizer, self.step_size(clock), agent.params, grads, agent.opt_state)
+        params, opt_state = optim.apply(self.optimizer, clock.step_size(self), agent.params, grads, agent.opt_state)
         if self.reset_period:
             params, opt_state = self.reset(params, opt_state, reset_key, clock)
         target_params = jax.lax.cond(

@@ -35,9 +35,8 @@ class OpenES(Evolution):
         return (forward - backward) @ noise / (ret.size * self.noise_std)
 
     def ascend(self, agent, gradient, clock):
-        rate = self.learning_rate * (1.0 - clock.progress) if self.anneal_learning_rate else self.learning_rate
         descent = jax.tree.map(lambda p, g: self.weight_decay * p - g, agent.params, gradient)
-        return optim.apply(self.optimizer, rate, agent.params, descent, agent.opt_state)
+        return optim.apply(self.optimizer, clock.step_size(self), agent.params, descent, agent.opt_state)
 
 
 def centred_ranks(x: jax.Array) -> jax.Array:

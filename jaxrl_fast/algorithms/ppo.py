@@ -124,8 +124,7 @@ class PPO(ActorCritic):
             return loss, (policy_loss, value_loss, entropy, ratio, batch.log_prob - log_prob)
 
         grads, (policy_loss, value_loss, entropy, ratio, log_ratio) = jax.grad(loss_fn, has_aux=True)(agent.params)
-        rate = self.learning_rate * (1.0 - clock.progress) if self.anneal_learning_rate else self.learning_rate
-        params, opt_state = optim.apply(self.optimizer, rate, agent.params, grads, agent.opt_state)
+        params, opt_state = optim.apply(self.optimizer, clock.step_size(self), agent.params, grads, agent.opt_state)
         metrics = {
             "policy_loss": policy_loss,
             "value_loss": value_loss,

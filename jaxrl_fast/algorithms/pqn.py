@@ -85,6 +85,6 @@ class PQN(ValueBased):
             return 0.5 * jnp.mean(jnp.square(error)), (q, error)
 
         (loss, (q, error)), grads = jax.value_and_grad(loss_fn, has_aux=True)(agent.params)
-        params, opt_state = optim.apply(self.optimizer, self.step_size(clock), agent.params, grads, agent.opt_state)
+        params, opt_state = optim.apply(self.optimizer, clock.step_size(self), agent.params, grads, agent.opt_state)
         metrics = {"loss": loss, "q_value": q.mean(), "td_error": jnp.abs(error).mean()}
         return Agent(params, opt_state), {name: Mean.of(x) for name, x in metrics.items()}, ()

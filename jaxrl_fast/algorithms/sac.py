@@ -62,13 +62,7 @@ class SAC(ActorCritics):
         target_key, actor_key = random.split(key)
         obs, boot_obs = self.view(agent.moments, batch.obs), self.view(agent.moments, batch.boot_obs)
         agent, metrics, priority = self.learn_critics(agent, batch, obs, boot_obs, target_key)
-        improve = lambda: self.update_policy(agent, obs, actor_key)
-        if self.policy_period == 1:
-            agent, more = improve()
-        else:
-            due = clock.update % self.policy_period == 0
-            none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(improve)[1])
-            agent, more = jax.lax.cond(due, improve, lambda: (agent, none))
+        agent, more = self.delayed(agent, clock, lambda: self.update_policy(agent, obs, actor_key))
         return agent, metrics | more, priority
 
     def learn_critics(self, agent: Agent, batch: Any, obs: Any, boot_obs: Any, key: jax.Array):

@@ -51,10 +51,8 @@ class TD3(ActorCritics):
         obs, boot_obs = self.view(agent.moments, batch.obs), self.view(agent.moments, batch.boot_obs)
         target = jax.lax.stop_gradient(self.target(agent, batch, boot_obs, key))
         agent, metrics, priority = self.update_critics(agent, obs, batch, target)
-        due = clock.update % self.policy_period == 0
-        none = Mean(jnp.float32(0.0), jnp.float32(0.0))
-        agent, loss = jax.lax.cond(due, lambda: self.update_policy(agent, obs), lambda: (agent, none))
-        return agent, metrics | {"actor_loss": loss}, priority
+        agent, more = self.delayed(agent, clock, lambda: self.update_policy(agent, obs))
+        return agent, metrics | more, priority
 
     def target(self, agent: Agent, batch: Any, boot_obs: Any, key: jax.Array) -> jax.Array:
         """r + gamma min Q'(s', pi'(s') + clipped noise) [b, 1] (section 5.3)."""
@@ -65,11 +63,12 @@ class TD3(ActorCritics):
         ret, factor = returns.window_return(batch, self.discount)
         return self.reward_scale * ret[:, None] + factor[:, None] * jnp.min(z, axis=0)
 
-    def update_policy(self, agent: Agent, obs: Any) -> tuple[Agent, Mean]:
+    def update_policy(self, agent: Agent, obs: Any) -> tuple[Agent, dict[str, Mean]]:
         """The actor up the first critic, then both targets (the end of the paper's algorithm 1)."""
 
         def loss_fn(actor):
             return -jnp.mean(self.critic_output(agent.params["critics"], obs, self.policy(actor, obs))[0]), ()
 
         agent, (loss, _) = self.descend(agent, "actor", loss_fn)
-        return agent._replace(target=optim.polyak(agent.target, agent.params, self.target_tau)), Mean.of(loss)
+        agent = agent._replace(target=optim.polyak(agent.target, agent.params, self.target_tau))
+        return agent, {"actor_loss": Mean.of(loss)}

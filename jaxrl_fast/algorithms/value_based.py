@@ -125,6 +125,3 @@ class ValueBased(Algorithm):
             return carry, greedy, ()
         epsilon = clock.anneal(self.epsilon_start, self.epsilon_end, self.epsilon_fraction)
         return carry, jnp.where(explore < epsilon, random_action, greedy), ()
-
-    def step_size(self, clock: Any) -> jax.Array:
-        return self.learning_rate * (1.0 - clock.progress) if self.anneal_learning_rate else self.learning_rate

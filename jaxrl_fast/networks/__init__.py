@@ -8,12 +8,14 @@ from jaxrl_fast.networks.torsos import (
     MLP,
     NATURE_FILTERS,
     WithAction,
+    apply_parts,
     example_features,
     initialize,
+    initialize_parts,
     make_torso,
 )
 
 __all__ = [
-    "BatchNormMLP", "CNN", "MINATAR_FILTERS", "MLP", "NATURE_FILTERS", "Dense", "NoisyDense", "WithAction", "draw_noise",
-    "example_features", "initialize", "make_torso",
+    "BatchNormMLP", "CNN", "MINATAR_FILTERS", "MLP", "NATURE_FILTERS", "Dense", "NoisyDense", "WithAction", "apply_parts",
+    "draw_noise", "example_features", "initialize", "initialize_parts", "make_torso",
 ]  # fmt: skip

@@ -125,6 +125,21 @@ def example_features(torso: nn.Module, x: Any) -> jax.Array:
     return jnp.zeros(shape)
 
 
+def initialize_parts(key: jax.Array, parts: dict[str, tuple[dict[str, nn.Module], Any]]) -> dict[str, dict[str, Any]]:
+    """{"torso", "head"} variables of several networks {"torso", "head"}, each with an example of its input; one draw."""
+    modules = {}
+    for name, (part, x) in parts.items():
+        modules[f"{name}/torso"] = (part["torso"], x)
+        modules[f"{name}/head"] = (part["head"], example_features(part["torso"], x))
+    made = initialize(key, modules)
+    return {name: {"torso": made[f"{name}/torso"], "head": made[f"{name}/head"]} for name in parts}
+
+
+def apply_parts(modules: dict[str, nn.Module], params: Any, x: Any) -> jax.Array:
+    """Torso, then head."""
+    return modules["head"].apply(params["head"], modules["torso"].apply(params["torso"], x))
+
+
 def make_torso(network: str | nn.Module, space: Space, hidden: tuple[int, ...], activation: str,
                layer_norm: bool = False, noisy: bool = False) -> nn.Module:  # fmt: skip
     """The user's own module as it is, or a torso by name: "mlp", "cnn", or "auto" (a CNN for images, else an MLP).
