@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxrl_fast import hosts
 from jaxrl_fast.errors import ConfigError
 
 FORMAT = 2
@@ -40,11 +41,14 @@ class Checkpoints:
         return self._managers[which]
 
     def save(self, which: str, iteration: int, state: Any, meta: dict[str, Any]) -> None:
-        """Start writing; a write still under way is finished first."""
+        """Start writing; a write of the same kind that is still under way is finished first.
+
+        On several hosts any: orbax numbers its barriers, and two writes at a time would meet at each other's.
+        """
         import orbax.checkpoint as ocp
 
         manager = self._manager(which)
-        manager.wait_until_finished()
+        self.wait() if hosts.several() else manager.wait_until_finished()
         args = ocp.args.Composite(
             state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave({"format": FORMAT, **meta})
         )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl_fast import runtime
-from jaxrl_fast.cli_args import IMPORT, PROG, Option, parse, peek, positionals
+from jaxrl_fast.cli_args import IMPORT, PROG, Option, convert, parse, peek, positionals
 from jaxrl_fast.errors import ConfigError, UserError, nearest
 
 HELP = """usage: jaxrl-fast COMMAND ...
@@ -114,6 +114,13 @@ OUTPUT = (
     Option("wandb", "str", help="log to this Weights & Biases project", metavar="[PROJECT]", hint="default: off"),
 )
 
+DISTRIBUTED = (
+    Option("distributed", "bool", False, "this is one of several processes of a run, on a TPU pod, under Slurm or elsewhere"),
+    Option("coordinator", "str", help="address of the first process", metavar="HOST:PORT", hint="default: found by JAX"),
+    Option("processes", "int", help="how many processes there are", hint="default: found by JAX"),
+    Option("process", "int", help="which of them this is, from 0", hint="default: found by JAX"),
+)
+
 
 def _train(argv: list[str]) -> None:
     argv = _wandb_project(argv)
@@ -121,7 +128,7 @@ def _train(argv: list[str]) -> None:
         return _resume(argv)
     from jaxrl_fast.cli_train import new_run
 
-    new_run(*_describe(argv, "train", ("--tensorboard", "--preset"), OUTPUT))
+    new_run(*_describe(argv, "train", ("--tensorboard", "--preset", "--distributed"), (*OUTPUT, *DISTRIBUTED)))
 
 
 def _sweep(argv: list[str]) -> None:
@@ -130,11 +137,11 @@ def _sweep(argv: list[str]) -> None:
     cores = runtime.cpu_count()  # a sweep has members enough for them
     if any(a.partition("=")[0] == "--resume" for a in argv):
         options = [Option("resume", "str", help="folder of the sweep", metavar="DIR", hint="required"), IMPORT]
-        given = parse(f"{PROG} sweep --resume", "Go on with a sweep that was stopped.", options, argv)
-        _spread([], cli_sweep.read_folder(given["resume"]).get("base"), cores)
+        given = parse(f"{PROG} sweep --resume", "Go on with a sweep that was stopped.", [*options, *DISTRIBUTED], argv)
+        _spread(argv, cli_sweep.read_folder(given["resume"]).get("base"), cores)
         return cli_sweep.resume(given["resume"], given.get("import", ()))
-    switches, leave = ("--preset", *cli_sweep.SWITCHES), ("resume", "config", "horizon")
-    cli_sweep.new_sweep(*_describe(argv, "sweep", switches, cli_sweep.OPTIONS, leave, cores))
+    switches, leave = ("--preset", "--distributed", *cli_sweep.SWITCHES), ("resume", "config", "horizon")
+    cli_sweep.new_sweep(*_describe(argv, "sweep", switches, (*cli_sweep.OPTIONS, *DISTRIBUTED), leave, cores))
 
 
 def _plan(argv: list[str]) -> None:
@@ -180,10 +187,10 @@ def _resume(argv: list[str]) -> None:
         Option("resume", "str", help="run directory to go on with", metavar="RUN", hint="required"),
         Option("total_steps", "int", help="new end, in environment steps of one member", hint="default: as before"),
         Option("horizon", "int", help="environment steps that schedules are fractions of", hint="default: as before"),
-        IMPORT, *OUTPUT,
+        IMPORT, *OUTPUT, *DISTRIBUTED,
     ]  # fmt: skip
     prog, what = f"{PROG} train --resume", " ".join(["--resume", *peek(argv, "--resume")[-1:]])
-    names, argv = positionals(argv, len(argv), ("--tensorboard",))
+    names, argv = positionals(argv, len(argv), ("--tensorboard", "--distributed"))
     if names:
         raise UserError(f"leave out {' '.join(names)}: {what} goes on with the run as it is")
     given = parse(prog, "Go on with a run, bit for bit as if it had never stopped.", options, argv)
@@ -205,6 +212,8 @@ def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None
     core, at most one a member. No effect on accelerators."""
     from jaxrl_fast.cli_train import parse_devices, parse_mesh
 
+    if _join(argv):
+        return
     with contextlib.suppress(UserError, AttributeError, TypeError, ValueError, OverflowError):  # refused later, with a message
         run = (content or {}).get("run", {})
         last = lambda flag, otherwise: (peek(argv, flag) or [otherwise])[-1]
@@ -215,6 +224,24 @@ def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None
             return
         count = members or int(float(last("--seeds", run.get("seeds", 1))))
         runtime.request_host_devices(min(count, runtime.cpu_count()))
+
+
+def _join(argv: list[str]) -> bool:
+    """With --distributed: meet the other processes; all but the first one print nothing but errors."""
+    found = {o.name: (o, peek(argv, o.flag)) for o in DISTRIBUTED[1:]}
+    given = {name: convert(option.flag, option.kind, texts[-1]) for name, (option, texts) in found.items() if texts}
+    if "--distributed" not in argv:
+        if given:
+            raise UserError(f"--{next(iter(given))} goes with --distributed")
+        return False
+    from jaxrl_fast import hosts
+
+    runtime.request_host_devices(runtime.cpu_count())
+    hosts.start(**given)
+    if not hosts.is_first():
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, to the end of the process
+        warnings.simplefilter("ignore", UserWarning)
+    return True
 
 
 def _wandb_project(argv: list[str]) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from jaxrl_fast import hosts
 from jaxrl_fast.cli_args import Option, convert
 from jaxrl_fast.cli_train import Plan, resolve
 from jaxrl_fast.errors import ConfigError, UserError, check_choice, nearest
@@ -88,7 +89,7 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
     if imports:
         about["imports"] = list(dict.fromkeys(imports))
     name = plan.environment or env.spec.name
-    out = Path(given["out"]) if "out" in given else _free(algo.name, name)
+    out = Path(given["out"] if "out" in given else hosts.tell(str(_free(algo.name, name))))
     run = {k: v for k, v in dataclasses.asdict(config).items() if k not in ("population", "selection")}
     if "on_nan" not in given:
         run["on_nan"] = "mark"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl_fast import config as configs
-from jaxrl_fast import presets
+from jaxrl_fast import hosts, presets
 from jaxrl_fast.algorithms import algorithm_class, list_algorithms
 from jaxrl_fast.algorithms.base import Algorithm, algorithm_settings
 from jaxrl_fast.cli_args import Option, kind_of_field, kind_of_value, show
@@ -223,8 +223,8 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
     if imports:
         about["imports"] = list(dict.fromkeys(imports))
     name = plan.environment or env.spec.name
-    out = Path(given["out"]) if "out" in given else _free_directory(algo.name, name, config.seed)
-    check_free(out)
+    out = Path(given["out"] if "out" in given else hosts.tell(str(_free_directory(algo.name, name, config.seed))))
+    hosts.on_first(lambda: check_free(out))
     run = dataclasses.asdict(config)
     settings = {"algorithm": algo.name, "environment": name, "run": run} | about
     sinks = wandb_sink(given.get("wandb"), out, settings)

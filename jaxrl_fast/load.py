@@ -113,7 +113,7 @@ def load(path: str | Path, which: str = "auto", member: int | None = None, modul
         like = state.agent if found[0] == "best" else state
         if lanes > 1:
             like = jax.tree.map(lambda x: jax.ShapeDtypeStruct((lanes, *x.shape), x.dtype), like)
-        here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         state = checkpoints.restore(*found, abstract(like, here))
     finally:
         checkpoints.close()

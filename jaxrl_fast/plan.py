@@ -57,8 +57,9 @@ class MemoryPlan:
 
     @property
     def places(self) -> int:
-        """Devices that work in this memory."""
-        return len(self.population.devices) if self.shared else 1
+        """Devices that work in this memory: on a CPU all of a host's."""
+        devices = self.population.devices
+        return sum(d.process_index == devices[0].process_index for d in devices) if self.shared else 1
 
     @property
     def members(self) -> int:

@@ -16,11 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxrl_fast import runtime
+from jaxrl_fast import hosts, runtime
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.grid import RunConfig
 from jaxrl_fast.types import RunState
@@ -119,17 +118,15 @@ class Population:
 
     def keys(self, seeds: Sequence[int]) -> jax.Array:
         """Root keys on the devices: a member has the key of a single run with its seed."""
-        if self.size == 1:
-            return jax.device_put(jax.random.key(seeds[0]), self.sharding)
         padded = np.asarray([*seeds, *[seeds[0]] * (self.padded - self.size)], np.uint32)
-        return jax.device_put(jax.vmap(jax.random.key)(jnp.asarray(padded)), self.sharding)
+        make = jax.vmap(jax.random.key) if self.size > 1 else jax.random.key
+        return jax.jit(make, out_shardings=self.sharding)(padded if self.size > 1 else padded[0])
 
     def place(self, tree: Any, sharding: Any = None) -> Any:
         """Leaves [size, ...] of the host or the device, laid over the devices; the last member fills the padding."""
-        if self.size != self.padded:
-            index = np.minimum(np.arange(self.padded), self.size - 1)
-            tree = jax.tree.map(lambda leaf: leaf[index], tree)
-        return jax.device_put(tree, self.sharding if sharding is None else sharding)
+        index = np.minimum(np.arange(self.padded), self.size - 1)
+        filled = lambda tree: tree if self.size == self.padded else jax.tree.map(lambda leaf: leaf[index], tree)
+        return hosts.put(tree, self.sharding if sharding is None else sharding, filled)
 
     def members(self, tree: Any) -> Any:
         """NumPy leaves [size, ...] of a fetched tree, padding dropped; a single run gets the axis."""
@@ -156,7 +153,7 @@ class Members(NamedTuple):
             sharding = population.sharding if i in self.swept else population.replicated
             if isinstance(x, jax.ShapeDtypeStruct):
                 return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
-            return population.place(x) if i in self.swept else jax.device_put(x, sharding)
+            return population.place(x) if i in self.swept else hosts.put(x, sharding)
 
         return jax.tree.unflatten(structure, [put(i, x) for i, x in enumerate(leaves)])
 
@@ -176,6 +173,8 @@ def spread(config: RunConfig, size: int | None = None) -> None:
 
     A number of devices that the user chose is left alone, and so is a mode that has no use for several.
     """
+    if hosts.several():  # it is too late, and what there is was chosen for all hosts
+        return
     size, mode = size or config.members, config.batching
     if config.mesh or config.devices:
         runtime.request_host_devices(config.devices or math.prod(config.mesh.values()))
@@ -200,7 +199,7 @@ def _warn_of_idle_cores(size: int, wanted: int, have: int) -> None:
 
 def population_of(config: RunConfig, size: int | None = None) -> Population:
     """Where the members of a run live, as its settings say; `size` of them, where it is not all."""
-    size, have = size or config.members, jax.local_devices()
+    size, have = size or config.members, jax.devices()
     if config.devices is not None and config.devices > len(have):
         raise ConfigError("devices", config.devices, f"at most the {len(have)} that JAX has{_more_on_a_cpu(have)}")
     env = (config.mesh or {}).get(ENV_AXIS, 1)
@@ -210,6 +209,9 @@ def population_of(config: RunConfig, size: int | None = None) -> Population:
     if config.devices is not None and env * places != config.devices:
         raise ConfigError("mesh", show_mesh(config.mesh), f"axes whose product is devices = {config.devices}")
     if config.mesh or config.devices:
+        if hosts.several() and env * places < len(have):
+            hosts_have = f"all {len(have)} devices of the {jax.process_count()} hosts"
+            raise ConfigError("mesh", show_mesh(config.mesh), f"axes over {hosts_have}")
         have = have[: env * places]
     return plan_population(size, config.batching, have, env)
 
@@ -229,8 +231,11 @@ def plan_population(size: int, mode: str = "auto", devices: Any = None, env: int
     """The default placement: all devices, `map` on CPU (jaxlib 0.11 and several devices: `vmap`), else `vmap`."""
     if mode not in MODES:
         raise ConfigError("batching", mode, f"one of {', '.join(MODES)}")
-    devices = tuple(jax.local_devices() if devices is None else devices)
-    devices = devices[: env * max(1, min(size, len(devices) // env))]
+    devices = tuple(jax.devices() if devices is None else devices)
+    if len({d.process_index for d in devices}) == 1:
+        devices = devices[: env * max(1, min(size, len(devices) // env))]
+    elif size == 1 and env < len(devices):  # else: a device without a member would leave its host without work to share
+        raise ConfigError("seeds", size, f"at least 2 on several hosts, or one member divided by --mesh env={len(devices)}")
     cpu = devices[0].platform == "cpu"
     if env > 1:
         return Population(size, "map" if mode == "auto" and cpu else "vmap" if mode == "auto" else mode, devices, env)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast import iterate, random, tree
+from jaxrl_fast import hosts, iterate, random, tree
 from jaxrl_fast.evaluate import evaluate
 from jaxrl_fast.grid import ROWS, Grid, RunConfig
 from jaxrl_fast.iterate import Run
@@ -99,21 +99,24 @@ class Programs:
         return self._compiled[name](*args)
 
     def _scalar(self, value: int, dtype=np.int32) -> jax.Array:
-        return jax.device_put(dtype(value), self.population.replicated)
+        return hosts.put(dtype(value), self.population.replicated)
 
     def init(self, keys: jax.Array) -> RunState:
         return self._call("init", self._init, self.run, keys)
 
     def warmup(self, state: RunState):
-        return self._call("warmup", self._warmup, self.run, state)
+        state, metrics = self._call("warmup", self._warmup, self.run, state)
+        return state, hosts.together(metrics, self.population.replicated)
 
     def chunk(self, state: RunState, t0: int, rows: int):
-        return self._call("chunk", self._chunk, self.run, state, self._scalar(t0), self._scalar(rows))
+        """-> (state, metrics, finite); the last two can be fetched on every host."""
+        state, *found = self._call("chunk", self._chunk, self.run, state, self._scalar(t0), self._scalar(rows))
+        return state, *hosts.together(found, self.population.replicated)
 
     def evaluate(self, state: RunState, rows: int) -> np.ndarray:
         """Mean return [lanes] over `eval_episodes` episodes; the keys depend on the seed and the row alone."""
         score = self._call("evaluate", self._evaluate, self.run, (state.agent, state.key), self._scalar(rows))
-        return self.population.members(jax.device_get(score))
+        return self.population.members(hosts.fetch(score, self.population.replicated))
 
     def _copy(self, x: Any) -> Any:
         return tree.copy(self.unpadded(x))
@@ -125,7 +128,7 @@ class Programs:
     def move(self, state: RunState, parent: np.ndarray, whole: np.ndarray) -> RunState:
         """The agents of `parent` [size], and where `whole` [size] all of its state but the random key."""
         padding = np.arange(self.population.size, self.population.padded)
-        index = lambda lanes: jax.device_put(np.concatenate([lanes, padding]), self.population.replicated)
+        index = lambda lanes: hosts.put(np.concatenate([lanes, padding]), self.population.replicated)
         if whole.any():
             cloned = self._move(state, index(np.where(whole, parent, np.arange(len(parent)))))
             state = cloned._replace(agent=state.agent, key=state.key)

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from jaxrl_fast import config as configs
-from jaxrl_fast import runtime
+from jaxrl_fast import hosts, runtime
 from jaxrl_fast.boards import TensorBoardSink
 from jaxrl_fast.checkpoint import to_json
 from jaxrl_fast.envs import registry
@@ -76,8 +76,12 @@ class RunDir:
         return rows
 
     def finish(self, session: Any) -> None:
-        """result.json, the learning curve, and the trained agent playing."""
+        """result.json, the learning curve, and the trained agent playing. All hosts call it, the first one writes."""
         s = session
+        best = int(np.argmax(np.nan_to_num(s.eval_return, nan=-np.inf)))
+        agent = s.agent(best) if best in s.lanes else None
+        if not hosts.is_first():
+            return
         result = {
             "algorithm": s.algo.name,
             "environment": registry.name_of(s.env),
@@ -98,7 +102,7 @@ class RunDir:
         configs.write_json(self.path / "result.json", to_json(result))
         for sink in s.sinks:
             sink.flush()
-        self.draw(s)
+        self.draw(s, best, agent)
 
     def update(self, config: Any) -> None:
         """Note in config.json what a resumed run changes: its end, its horizon."""
@@ -114,7 +118,7 @@ class RunDir:
             return 0
         return int(np.argmax([-np.inf if x is None else x for x in scores]))
 
-    def draw(self, s: Any) -> None:
+    def draw(self, s: Any, member: int, agent: Any) -> None:
         """The pictures. A finished run is not failed by them: what cannot be drawn is a warning."""
         from jaxrl_fast import plots, record
 
@@ -124,9 +128,8 @@ class RunDir:
         label = f"{s.algo.name} {registry.name_of(s.env)}"
         try:
             plots.learning_curve({label: read_jsonl(self.metrics)}, self.path / "curve.png")
-            best = int(np.nanargmax(s.eval_return))
-            algo, env = s.setup(best)
-            frames, page = record.record_all(env, algo, s.agent(best), jax.random.key(s.config.seed), 500)
+            algo, env = s.setup(member)
+            frames, page = record.record_all(env, algo, agent, jax.random.key(s.config.seed), 500)
             if page is not None:
                 (self.path / "rollout.html").write_text(page)
             if frames:

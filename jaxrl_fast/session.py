@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl_fast import tree
+from jaxrl_fast import hosts, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.checkpoint import Checkpoints, abstract, to_json
 from jaxrl_fast.envs.api import Env
@@ -122,7 +122,7 @@ class Session:
     def shrink(self, members: Sequence[int]) -> None:
         """Train only these members from here on, in a program of their number."""
         at = [int(np.flatnonzero(self.lanes == i)[0]) for i in members]
-        state = tree.take(self.programs.unpadded(self.state), at[0] if len(at) == 1 else np.asarray(at))
+        state = jax.jit(tree.take)(self.state, at[0] if len(at) == 1 else np.asarray(at))
         spent = self.programs.compile_seconds
         self.lanes = np.asarray(members, np.int64)
         self.population = population_of(self.config, len(at))
@@ -140,11 +140,14 @@ class Session:
         self.stop_requested = True
 
     def agent(self, member: int = 0) -> Any:
-        """The trained agent of one member."""
+        """The trained agent of one member; on several hosts all of them call it."""
         lane = np.flatnonzero(self.lanes == member)
         if not lane.size:
             raise ConfigError("member", member, f"one that is still trained: {', '.join(map(str, self.lanes))}")
-        return self.population.member(self.state.agent, int(lane[0]))
+        if not hosts.several():
+            return self.population.member(self.state.agent, int(lane[0]))
+        taken = tree.take if self.population.size > 1 else lambda agent, _: agent
+        return hosts.fetch(jax.jit(taken)(self.state.agent, lane[0]), self.population.replicated)
 
     def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
         """(env_steps [rows], values [rows, seeds]) of a logged metric."""
@@ -272,7 +275,7 @@ def restore(s: Session, checkpoints: Checkpoints) -> None:
     if rows is None:
         raise ConfigError("--resume", str(s.out.path), "a run that has saved a checkpoint")
     meta = checkpoints.meta("last", rows)
-    like = s.programs.unpadded(s.state)
+    like = jax.eval_shape(s.programs.unpadded, s.state)
     s.state = s.programs.padded(checkpoints.restore("last", rows, abstract(like, s.population.replicated)))
     s.rows, s.wall_seconds, s.reached = int(meta["rows"]), float(meta["wall_seconds"]), list(meta["reached"])
     s.train_seconds, s.train_steps = float(meta["train_seconds"]), int(meta["train_steps"])
@@ -284,8 +287,7 @@ def restore(s: Session, checkpoints: Checkpoints) -> None:
     if newest is not None:
         best = checkpoints.meta("best", newest)
         s.best_score, s.best_rows = float(best["best_score"]), int(best["best_rows"])
-    for sink in s.sinks:
-        sink.cut(s.env_steps)
+    hosts.on_first(lambda: [sink.cut(s.env_steps) for sink in s.sinks] and None)
     if s.out:
         s.history = s.out.history(s.env_steps)
-        s.out.update(s.config)  # now that the checkpoint was read
+        hosts.on_first(lambda: s.out.update(s.config))  # now that the checkpoint was read

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from typing import Any
 
+from jaxrl_fast import hosts
 from jaxrl_fast.errors import UserError
 
 
@@ -19,24 +21,39 @@ class Interrupted(UserError, KeyboardInterrupt):
 
 
 class Signals:
-    """A context in which the first SIGINT or SIGTERM is only noted, in `caught`."""
+    """A context in which the first SIGINT or SIGTERM is only noted, in `caught`.
+
+    On several hosts SIGTERM is JAX's own: all stop after the same chunk, which `poll` tells. Ctrl-C becomes a SIGTERM.
+    """
 
     def __init__(self):
         self.caught: int | None = None
         self._old: dict[int, Any] = {}
+        self._polls = 0
+
+    def poll(self) -> None:
+        """On several hosts: find out whether one of them was told to stop. Called once a chunk by all."""
+        if hosts.preempted(self._polls):
+            self.caught = signal.SIGTERM
+        self._polls += 1
 
     def _note(self, signum: int, frame: Any) -> None:
-        self.caught = signum
+        self._restore()
+        if hosts.several():
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            self.caught = signum
+
+    def _restore(self) -> None:
         for number, handler in self._old.items():
             signal.signal(number, handler)
+        self._old = {}
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGINT,) if hosts.several() else (signal.SIGINT, signal.SIGTERM):
                 self._old[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *_: Any) -> None:
-        if self.caught is None:
-            for number, handler in self._old.items():
-                signal.signal(number, handler)
+        self._restore()

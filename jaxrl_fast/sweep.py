@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast import config as configs
-from jaxrl_fast import sweep_plots
+from jaxrl_fast import hosts, sweep_plots
 from jaxrl_fast.algorithms.base import Algorithm, algorithm_settings
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int, nearest
@@ -189,7 +189,7 @@ def sweep(
         "configurations": configurations,
         "parts": [dataclasses.asdict(part) for part in parts],
     }
-    open_folder(out, content, ("configurations", "parts"))
+    hosts.on_first(lambda: open_folder(out, content, ("configurations", "parts")))
     return _run(out, algo, env, config, configurations, parts, progress, about)
 
 
@@ -236,8 +236,10 @@ def resume_sweep(out: str | Path, modules: Sequence[str] = (), progress: bool = 
 def _run(out, algo, env, config, configurations, parts, progress, about) -> SweepResult:
     """Every part that has not ended; then the results."""
     run_parts(out, algo, env, config, configurations, parts, progress, about)
+    hosts.tell(True)  # the first process has written the last result
     result = read_sweep(out)
-    finish(result)
+    if hosts.is_first():
+        finish(result)
     return result
 
 
@@ -246,14 +248,16 @@ def run_parts(out, algo, env, config, configurations, parts, progress, about) ->
     parts = [p if isinstance(p, Part) else Part(tuple(p["configurations"]), p["seed"], p["seeds"]) for p in parts]
     for i, part in enumerate(parts):
         folder = part_folder(out, i)
-        if (folder / "result.json").exists():
+        ended, cut_off = hosts.tell([(folder / "result.json").exists(), any((folder / "checkpoints" / "last").glob("[0-9]*"))])
+        if ended:
             continue
-        if progress:
+        if progress and hosts.is_first():
             print(f"part {i + 1} of {len(parts)}: {_summary(part, configurations)}", flush=True)
-        if any((folder / "checkpoints" / "last").glob("[0-9]*")):
+        if cut_off:
             resume(folder, progress=progress, modules=about.get("imports", ()))
             continue
-        _discard(folder)
+        if hosts.is_first():
+            _discard(folder)
         chosen = [configurations[c] for c in part.configurations]
         own_algo, own_env = configure(algo, env, chosen[0])
         run = dataclasses.asdict(config) | {

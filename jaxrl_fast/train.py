@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl_fast import runtime
+from jaxrl_fast import hosts, runtime
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.checkpoint import Checkpoints
 from jaxrl_fast.envs.api import Env
@@ -61,9 +60,10 @@ def train(
     spread(config)
     create = None
     if out is not None:
-        check_free(Path(out))
+        out = Path(out)
+        hosts.on_first(lambda: check_free(out))
         describe(algo, env, config)  # refuses what config.json cannot hold before anything is compiled
-        create = functools.partial(RunDir.create, Path(out), algo, env, config, **about or {})
+        create = lambda: hosts.on_first(lambda: RunDir.create(out, algo, env, config, **about or {})) or RunDir(out)
     return run_session(algo, env, config, create, hooks, sinks, tensorboard, progress)
 
 
@@ -75,6 +75,10 @@ def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=
     """
     runtime.enable_compile_cache()
     began, rundir = time.perf_counter(), None
+    if hosts.several():
+        content = describe(algo, env, config)
+        hosts.check_same("config", {k: content[k] for k in ("algorithm", "environment", "run", "versions")})
+        sinks, progress = (sinks, progress) if hosts.is_first() else ((), False)
     selection = decode_selection(config.selection)
     members = check_members(algo, env, config)
     settings = {}
@@ -99,7 +103,9 @@ def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=
             programs = Programs(members.take(lanes), grid, population, config)
             programs.compile(root_keys(config, population, lanes))
             rundir = open_rundir() if open_rundir else None
-            for sink in rundir.sinks(tensorboard) if rundir else ():
+            if rundir:
+                hosts.check_shared(rundir.path / "config.json")
+            for sink in rundir.sinks(tensorboard) if rundir and hosts.is_first() else ():
                 own.append(sink)
                 stack.callback(_close, sink)
             session = Session(
@@ -109,7 +115,7 @@ def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=
             checkpoints = stack.enter_context(contextlib.closing(Checkpoints(rundir.checkpoints))) if rundir else None
             _loop(session, checkpoints, stack.enter_context(Signals()), began, resume is not None)
     except BaseException:
-        if rundir and resume is None:
+        if rundir and resume is None and hosts.is_first():
             rundir.discard()
         raise
     return session
@@ -121,6 +127,22 @@ def check_members(algo: Algorithm, env: Env, config: RunConfig) -> Members:
     if selection:
         selection.check(config)
     return gather(algo, env, config, selection.traced if selection else ())
+
+
+class Pace:
+    """Seconds a row. On several hosts those of the first one, measured once: all must run chunks of the same length."""
+
+    def __init__(self):
+        self.told: float | None = None
+        self.measured = 0
+
+    def __call__(self, seconds: float) -> float:
+        if not hosts.several():
+            return seconds
+        self.measured += 1
+        if self.measured <= 2:  # the first chunk loads the program
+            self.told = hosts.tell(seconds)
+        return self.told
 
 
 def _close(sink: Sink) -> None:
@@ -139,8 +161,9 @@ def _loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: 
         sink.open()
     earlier = s.wall_seconds
     wall = lambda: earlier + time.perf_counter() - began
-    saved = time.monotonic()
+    saved, saved_rows = time.monotonic(), s.rows
     row_seconds, mark, first = None, time.perf_counter(), True
+    pace = Pace()
     pending = None  # (rows before it, rows in it, metrics, finite, time of dispatch)
 
     boundaries = s.selection.boundaries(s.grid) if s.selection else set()
@@ -164,14 +187,14 @@ def _loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: 
         """Wait for the pending chunk, check it, log it."""
         nonlocal pending, row_seconds, mark, first
         start, n, metrics, finite, dispatched = pending
-        metrics, finite = jax.device_get((metrics, finite))
+        metrics, finite = jax.device_get((metrics, finite))  # `chunk` has put them where this host can read them
         now = time.perf_counter()
         seconds, mark, pending = now - max(mark, dispatched), now, None
         steps = n * s.grid.row * s.grid.steps * len(s.lanes)
         if not first:
             s.train_seconds += seconds
             s.train_steps += steps
-        first, row_seconds = False, seconds / n
+        first, row_seconds = False, pace(seconds / n)
         s.wall_seconds = wall()
         rows = [
             make_row(s, start + i, jax.tree.map(lambda x, i=i: x[..., i], metrics),
@@ -183,10 +206,14 @@ def _loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: 
             hook(s, rows)
 
     def checkpoint():
-        nonlocal saved
+        nonlocal saved, saved_rows
         if checkpoints:
             save(s, checkpoints)
-        saved = time.monotonic()
+        saved, saved_rows = time.monotonic(), s.rows
+
+    def since_checkpoint() -> float:
+        """Seconds; on several hosts by the pace that they share, not by their clocks."""
+        return (s.rows - saved_rows) * (row_seconds or 0.0) if hosts.several() else time.monotonic() - saved
 
     def leave(signum: int | None):
         if signum:
@@ -207,7 +234,8 @@ def _loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: 
             absorb(False)
         s.rows, pending = before + n, (before, n, metrics, finite, dispatched)
         at_eval = bool(s.grid.eval_rows) and s.rows % s.grid.eval_rows == 0
-        due = time.monotonic() - saved > s.config.checkpoint_minutes * 60
+        due = since_checkpoint() > s.config.checkpoint_minutes * 60
+        signals.poll()
         if at_eval or due or signals.caught or s.hooks or s.rows in boundaries:
             absorb(at_eval)
         signum = None if pending else signals.caught  # nothing is saved that was not checked and logged

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast import config as configs
+from jaxrl_fast import hosts
 from jaxrl_fast.aggregate import iqm
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
@@ -54,6 +55,8 @@ def tune(
     and never trained are queued again.
     """
     optuna = import_optuna()
+    if hosts.several():
+        raise ConfigError("optuna", trials, "None on several hosts: a search asks and answers in one process")
     check_int("trials", trials, 1, 1_000_000)
     check_int("members", members, 1, 1_000_000)
     if not sample:

@@ -54,7 +54,7 @@ def load_memory(path: str | Path, memory: Ring, resize: bool = False) -> Filled:
     if layout(memory) != about["layout"]:
         hint = "; resize=True takes the sizes from the file" if not resize else ""
         raise ConfigError("memory", _line(layout(memory)), f"{_line(about['layout'])}, as {path} was written{hint}")
-    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     shapes = jax.eval_shape(memory.init, about["rows"])
     like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), shapes)
     logging.getLogger("absl").setLevel(logging.ERROR)

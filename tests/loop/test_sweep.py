@@ -26,7 +26,7 @@ RATES = (1e-3, 1e-2, 1e38)  # the last one does not survive its first update
 
 @pytest.fixture(autouse=True)
 def no_rollouts(monkeypatch):
-    monkeypatch.setattr(RunDir, "draw", lambda self, session: None)
+    monkeypatch.setattr(RunDir, "draw", lambda self, *_: None)
 
 
 def sweep(out, name="ppo", **settings):
@@ -38,7 +38,7 @@ def sweep(out, name="ppo", **settings):
 def swept(tmp_path_factory):
     """Three learning rates, one of which breaks, times two seeds times two sizes: two groups of six members."""
     out = tmp_path_factory.mktemp("sweep") / "x"
-    with mock.patch.object(RunDir, "draw", lambda self, session: None):
+    with mock.patch.object(RunDir, "draw", lambda self, *_: None):
         return sweep(out, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2)
 
 
@@ -206,7 +206,7 @@ PBT = dict(
 def trained(tmp_path_factory):
     """A population under PBT, unbroken."""
     out = tmp_path_factory.mktemp("pbt") / "x"
-    with mock.patch.object(RunDir, "draw", lambda self, session: None):
+    with mock.patch.object(RunDir, "draw", lambda self, *_: None):
         return sweep(out, **PBT, seed=3)
 
 

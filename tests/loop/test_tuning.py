@@ -20,7 +20,7 @@ SAMPLE = {"algo.learning_rate": "loguniform:1e-4,1e-1", "algo.num_epochs": "choi
 
 @pytest.fixture(autouse=True)
 def no_rollouts(monkeypatch):
-    monkeypatch.setattr(RunDir, "draw", lambda self, session: None)
+    monkeypatch.setattr(RunDir, "draw", lambda self, *_: None)
 
 
 def tune(out, **settings):
