@@ -38,6 +38,8 @@ class Checkpoints:
             self._managers[which] = ocp.CheckpointManager(
                 (self.folder / which).absolute(), options=options, item_names=("state", "meta")
             )
+            # orbax would ask JAX whether to stop with row numbers, where the loop asks with a count of its own
+            self._managers[which].reached_preemption = lambda step: False
         return self._managers[which]
 
     def save(self, which: str, iteration: int, state: Any, meta: dict[str, Any]) -> None:

@@ -58,7 +58,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Exception, KeyboardInterrupt) as error:
         if os.environ.get("JAXRL_FAST_DEBUG", "0") not in ("", "0"):
             raise
-        return _report(error)
+        code = _report(error)
+        if not isinstance(error, UserError):
+            _abandon(code)
+        return code
+
+
+def _abandon(code: int) -> None:
+    """One of several processes that fails by itself: end without JAX's exit handler, which waits minutes for the others."""
+    from jaxrl_fast import hosts
+
+    if hosts.several():
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _report(error: BaseException) -> int:
@@ -124,6 +136,7 @@ DISTRIBUTED = (
 
 def _train(argv: list[str]) -> None:
     argv = _wandb_project(argv)
+    _join(argv)
     if any(a.partition("=")[0] == "--resume" for a in argv):
         return _resume(argv)
     from jaxrl_fast.cli_train import new_run
@@ -134,6 +147,7 @@ def _train(argv: list[str]) -> None:
 def _sweep(argv: list[str]) -> None:
     from jaxrl_fast import cli_sweep
 
+    _join(argv)
     cores = runtime.cpu_count()  # a sweep has members enough for them
     if any(a.partition("=")[0] == "--resume" for a in argv):
         options = [Option("resume", "str", help="folder of the sweep", metavar="DIR", hint="required"), IMPORT]
@@ -212,28 +226,28 @@ def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None
     core, at most one a member. No effect on accelerators."""
     from jaxrl_fast.cli_train import parse_devices, parse_mesh
 
-    if _join(argv):
-        return
+    if "--distributed" in argv:
+        return  # `_join` has started the backend
     with contextlib.suppress(UserError, AttributeError, TypeError, ValueError, OverflowError):  # refused later, with a message
         run = (content or {}).get("run", {})
         last = lambda flag, otherwise: (peek(argv, flag) or [otherwise])[-1]
         mesh = parse_mesh(last("--mesh", run.get("mesh")))
         devices = parse_devices(last("--devices", run.get("devices")))
         if mesh or devices:
-            runtime.request_host_devices(int(devices or math.prod(mesh.values())))
+            runtime.request_host_devices(min(int(devices or math.prod(mesh.values())), runtime.cpu_count()))
             return
         count = members or int(float(last("--seeds", run.get("seeds", 1))))
         runtime.request_host_devices(min(count, runtime.cpu_count()))
 
 
-def _join(argv: list[str]) -> bool:
+def _join(argv: list[str]) -> None:
     """With --distributed: meet the other processes; all but the first one print nothing but errors."""
     found = {o.name: (o, peek(argv, o.flag)) for o in DISTRIBUTED[1:]}
     given = {name: convert(option.flag, option.kind, texts[-1]) for name, (option, texts) in found.items() if texts}
     if "--distributed" not in argv:
         if given:
             raise UserError(f"--{next(iter(given))} goes with --distributed")
-        return False
+        return
     from jaxrl_fast import hosts
 
     runtime.request_host_devices(runtime.cpu_count())
@@ -241,7 +255,6 @@ def _join(argv: list[str]) -> bool:
     if not hosts.is_first():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, to the end of the process
         warnings.simplefilter("ignore", UserWarning)
-    return True
 
 
 def _wandb_project(argv: list[str]) -> list[str]:

@@ -79,6 +79,8 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
         sample = {}
     elif "halving" in given:
         selection = Halving(given["halving"], given.get("eta", 2.0))
+    if "eta" in given and "halving" not in given:
+        raise UserError("--eta goes with --halving")
     for flag in ("pbt_every", "pbt_fraction"):
         if flag in given and not given.get("pbt"):
             raise UserError(f"--{flag.replace('_', '-')} goes with --pbt")

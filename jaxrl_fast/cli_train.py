@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,8 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
     sinks = wandb_sink(given.get("wandb"), out, settings)
     print(f"{algo.name} on {name}: {plan.source}")
     print(f"run directory: {out}", flush=True)
+    if len((population := population_of(config)).devices) > 1:
+        print(population, flush=True)
     session = train(
         algo, env, out=out, sinks=sinks, tensorboard=given.get("tensorboard", True), progress=True, about=about, **run
     )
@@ -274,6 +277,9 @@ def print_end(session: Any) -> None:
         print(f"every member has reached {s.config.target_return:g}")
     print(f"{s.env_steps:,} steps a member in {s.wall_seconds:.1f} s, {s.steps_per_second:,.0f} steps/s")
     print("what comes next:")
+    run = shlex.quote(str(run))
+    # past its horizon a learning rate that is annealed is 0
+    horizon = f" --horizon {2 * s.env_steps}" if getattr(s.algo, "anneal_learning_rate", False) else ""
     print(f"  jaxrl-fast eval {run}")
-    print(f"  jaxrl-fast train --resume {run} --total-steps {2 * s.env_steps}")
+    print(f"  jaxrl-fast train --resume {run} --total-steps {2 * s.env_steps}{horizon}")
     print(f"  jaxrl-fast plot {run}")

@@ -29,7 +29,8 @@ def evaluate(
     env: Env, algo: Algorithm, agent: Any, key: jax.Array, episodes: int = 128, mode: str = "greedy",
     max_steps: int | None = None,
 ) -> Evaluation:  # fmt: skip
-    """Play `episodes` episodes with frozen parameters and statistics; pure, `algo` bound to `env.spec`."""
+    """Play `episodes` episodes with frozen parameters and statistics; pure."""
+    algo = algo if algo.spec is not None else algo.bind(env.spec)
     limit = max_steps or env.spec.max_episode_steps or STEP_LIMIT
     start_key, play_key = random.split(key)
     start = rollout.init(env, algo, start_key, episodes)

@@ -164,7 +164,7 @@ def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
         )  # fmt: skip
     horizon = max(-(-(config.horizon or config.total_steps) // steps), warmup + 1)
     planned = horizon - warmup  # the grid follows the horizon, so a longer or resumed run has the same rows
-    row = max(1, planned // 100) if config.log_every is None else max(1, config.log_every // steps)
+    row = max(1, planned // 100 if config.log_every is None else min(config.log_every // steps, planned))
     rows = max(1, -(-(total - warmup) // row))
     per_eval = max(1, planned // row // 10) if config.eval_every is None else -(-config.eval_every // (row * steps))
     iterations = warmup + rows * row

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -99,13 +100,15 @@ def on_first(fn: Callable[[], T]) -> T | None:
     if is_first():
         try:
             result = fn()
-        except UserError as error:
+        except BaseException as error:
             failure = error
-    message = tell(None if failure is None else str(failure))
+    said = tell(None if failure is None else [str(failure), getattr(failure, "exit_code", 1)])
     if failure is not None:
         raise failure
-    if message is not None:
-        raise UserError(message)
+    if said is not None:
+        error = UserError(said[0])
+        error.exit_code = said[1]
+        raise error
     return result
 
 
@@ -137,10 +140,13 @@ def check_shared(path: Any) -> None:
         raise ConfigError("out", str(path.parent), f"a folder that all hosts share; process {blind} does not see {path.name}")
 
 
-def preempted(step: int) -> bool:
-    """Whether all processes are to stop after this step, because one of them was sent SIGTERM; they call it with 0, 1, ..."""
+_polls = itertools.count()  # of the process: what JAX compares may not begin again with another run
+
+
+def preempted() -> bool:
+    """Whether all processes are to stop now, because one of them was sent SIGTERM; all call it as often."""
     if not several():
         return False
     from jax.experimental.multihost_utils import reached_preemption_sync_point
 
-    return bool(reached_preemption_sync_point(step))
+    return bool(reached_preemption_sync_point(next(_polls)))

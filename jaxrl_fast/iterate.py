@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxrl_fast import collect as rollout
 from jaxrl_fast import random, runtime, tree
-from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.algorithms.base import Algorithm, check_types
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.evaluate import evaluate
 from jaxrl_fast.grid import RunConfig, plan_grid
@@ -200,9 +200,11 @@ def make_train(algo: Algorithm, env: Env, total_steps: int = 500_000, log_every:
     Float settings of `algo` and `env` are traced: put `make_train` inside a function of them and `vmap` that to sweep.
     """
     runtime.enable_compile_cache()  # for whoever compiles the function; a folder that was chosen stays, and so does "off"
+    check_types(algo, env)
     algo = algo.bind(env.spec)
     algo.check_env(env)
-    grid = plan_grid(algo, RunConfig(total_steps=total_steps, log_every=log_every, eval_every=eval_every or 0))
+    config = RunConfig(total_steps=total_steps, log_every=log_every, eval_every=eval_every or 0, eval_episodes=eval_episodes)
+    grid = plan_grid(algo, config)
     run = tree.as_float32(Run(env, algo, float(grid.horizon)))
 
     def train(key: jax.Array) -> tuple[RunState, dict[str, jax.Array]]:

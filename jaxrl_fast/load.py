@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import config as configs
-from jaxrl_fast import iterate, spaces, tree
+from jaxrl_fast import hosts, iterate, spaces, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.checkpoint import Checkpoints, abstract
 from jaxrl_fast.envs import registry
@@ -48,6 +48,8 @@ class Agent:
         check_choice("mode", mode, ("greedy", "sample"))
         if mode == "sample" and key is None:
             raise ConfigError("key", key, "a jax.random.key where mode is 'sample'")
+        if isinstance(obs, (list, tuple)):
+            obs = np.asarray(obs)
         example = jax.tree.leaves(spaces.zeros(self.algo.spec.observation))[0]
         single = np.ndim(jax.tree.leaves(obs)[0]) == example.ndim
         obs = jax.tree.map(lambda x: jnp.asarray(x)[None] if single else jnp.asarray(x), obs)
@@ -134,6 +136,7 @@ def resume(
     from jaxrl_fast.train import run_session
 
     path = Path(path)
+    hosts.check_shared(path / "config.json")
     if not path.is_dir():
         raise ConfigError("--resume", str(path), "an existing run directory")
     algo, env, config, _ = configs.load(path, tuple(modules))
@@ -152,7 +155,7 @@ def resume(
     )  # fmt: skip
     checkpoints = Checkpoints(RunDir(path).checkpoints, read_only=True)
     try:
-        rows = checkpoints.latest("last")
+        rows = hosts.tell(checkpoints.latest("last"))
         if rows is None:
             raise ConfigError("--resume", str(path), "a run that has saved a checkpoint; start it again instead")
         meta = checkpoints.meta("last", rows)

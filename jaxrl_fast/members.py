@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxrl_fast import config as configs
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.base import Algorithm, algorithm_settings
+from jaxrl_fast.algorithms.base import Algorithm, algorithm_settings, check_types
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, nearest
@@ -65,10 +65,16 @@ def _configure_env(env: Env, settings: dict[str, Any]) -> Env:
 
 def build_run(algo: Algorithm, env: Env, config: RunConfig) -> Run:
     """One configuration as it is traced: the algorithm bound and checked, every number an array."""
+    check_types(algo, env)
     algo = algo.bind(env.spec)
     algo.check_env(env)
     run = tree.as_float32(Run(env, algo, float(plan_grid(algo, config).horizon), config.sampling_groups), np.asarray)
-    run.memory()  # refuses groups that something cannot be divided into
+    try:
+        run.memory()  # refuses groups that something cannot be divided into
+    except ConfigError as error:
+        if config.groups is not None or config.env_devices == 1:
+            raise
+        raise ConfigError("mesh env", config.env_devices, error.valid) from None
     return run
 
 

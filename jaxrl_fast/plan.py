@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import collect, iterate, random, runtime, tree
+from jaxrl_fast import collect, hosts, iterate, random, runtime, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
@@ -63,8 +63,8 @@ class MemoryPlan:
 
     @property
     def members(self) -> int:
-        """Members whose state lies in this memory, padding included."""
-        return self.population.padded // len(self.population.devices) * self.places
+        """Agents that lie in this memory, padding included: of a member divided over devices one on each of them."""
+        return self.population.padded // self.population.places * self.places
 
     @property
     def at_once(self) -> int:
@@ -257,12 +257,14 @@ def memory_plan(run: Run, population: Population, config: RunConfig, metrics: in
     agent, size = state.agent, tree.nbytes
     parts = agent._asdict() if hasattr(agent, "_asdict") else {"agent": agent}
     sizes = {_AGENT.get(name, name.replace("_", " ")): size(x) for name, x in parts.items()}
-    sizes["replay"] = sizes.get("replay", 0) + size(state.memory)
-    sizes["environments"] = size(state) - size(agent) - size(state.memory)
-    work = {"rollout": size(rollout), "batch": size(batch), "evaluation": size(evaluation)}
+    share = population.env  # devices that one member's environments, rollout and replay are divided over
+    sizes["replay"] = sizes.get("replay", 0) + size(state.memory) // share
+    sizes["environments"] = (size(state) - size(agent) - size(state.memory)) // share
+    work = {"rollout": size(rollout) // share, "batch": size(batch) // share, "evaluation": size(evaluation)}
     work["metrics"] = ROWS * size(means) if metrics is None else metrics
     leaves = size(jax.eval_shape(lambda x: x, tree.as_float32(run)))
-    name, have = f"{run.algo.name} on {run.env.spec.name}", runtime.device_memory(population.devices[0])
+    mine = next((d for d in population.devices if d.process_index == jax.process_index()), population.devices[0])
+    name, have = f"{run.algo.name} on {run.env.spec.name}", hosts.tell(runtime.device_memory(mine))
     return MemoryPlan(name, sizes, size(agent), work, leaves, population, have, run, config)
 
 

@@ -53,6 +53,14 @@ class Population:
     def padded(self) -> int:
         return -(-self.size // self.places) * self.places
 
+    def __str__(self) -> str:
+        """`3 members on 2 devices, 2 on each, 1 of them padding`."""
+        if len(self.devices) == 1:
+            return f"{self.size} member{'s' * (self.size > 1)} on one device"
+        each = f", {self.padded // self.places} on each" if self.env == 1 else f", each divided over {self.env}"
+        padding = f", {self.padded - self.size} of them padding" if self.padded > self.size else ""
+        return f"{self.size} member{'s' * (self.size > 1)} on {len(self.devices)} devices{each}{padding}"
+
     @property
     def mesh(self) -> Mesh:
         return Mesh(np.asarray(self.devices).reshape(self.places, self.env), (AXIS, ENV_AXIS))
@@ -177,7 +185,8 @@ def spread(config: RunConfig, size: int | None = None) -> None:
         return
     size, mode = size or config.members, config.batching
     if config.mesh or config.devices:
-        runtime.request_host_devices(config.devices or math.prod(config.mesh.values()))
+        wanted = config.devices or math.prod(config.mesh.values())
+        runtime.request_host_devices(min(wanted, runtime.cpu_count()))  # of more, XLA_FLAGS must say so
         return
     wanted = min(size, runtime.cpu_count())
     if runtime.request_host_devices(wanted) or jax.default_backend() != "cpu" or jax.config.jax_num_cpu_devices > 0:
@@ -203,7 +212,7 @@ def population_of(config: RunConfig, size: int | None = None) -> Population:
     if config.devices is not None and config.devices > len(have):
         raise ConfigError("devices", config.devices, f"at most the {len(have)} that JAX has{_more_on_a_cpu(have)}")
     env = (config.mesh or {}).get(ENV_AXIS, 1)
-    places = (config.mesh or {}).get(AXIS, (config.devices or env) // env)
+    places = (config.mesh or {}).get(AXIS, max(1, (config.devices or len(have)) // env))
     if config.mesh and env * places > len(have):
         raise ConfigError("mesh", show_mesh(config.mesh), f"at most {len(have)} devices, which JAX has{_more_on_a_cpu(have)}")
     if config.devices is not None and env * places != config.devices:
@@ -211,7 +220,8 @@ def population_of(config: RunConfig, size: int | None = None) -> Population:
     if config.mesh or config.devices:
         if hosts.several() and env * places < len(have):
             hosts_have = f"all {len(have)} devices of the {jax.process_count()} hosts"
-            raise ConfigError("mesh", show_mesh(config.mesh), f"axes over {hosts_have}")
+            name, value = ("mesh", show_mesh(config.mesh)) if config.mesh else ("devices", config.devices)
+            raise ConfigError(name, value, f"{hosts_have}")
         have = have[: env * places]
     return plan_population(size, config.batching, have, env)
 
@@ -237,6 +247,9 @@ def plan_population(size: int, mode: str = "auto", devices: Any = None, env: int
     elif size == 1 and env < len(devices):  # else: a device without a member would leave its host without work to share
         raise ConfigError("seeds", size, f"at least 2 on several hosts, or one member divided by --mesh env={len(devices)}")
     cpu = devices[0].platform == "cpu"
+    several = len({d.process_index for d in devices}) > 1
+    if mode == "vmap" and cpu and size > 1 and (env > 1 or several) and runtime.vmap_hangs_on_cpu():
+        raise ConfigError("batching", mode, "map or auto: with this jaxlib several CPU devices hang in a batch of members")
     if env > 1:
         return Population(size, "map" if mode == "auto" and cpu else "vmap" if mode == "auto" else mode, devices, env)
     if mode == "auto":

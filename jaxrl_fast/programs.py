@@ -60,6 +60,7 @@ class Programs:
         self._evaluate = jax.jit(lift(score), **where(own))
         self._snapshot = jax.jit(self._copy)
         self._move = jax.jit(tree.take, out_shardings=population.sharding)
+        self._move_all = jax.jit(tree.take, out_shardings=population.state_sharding)
         self._compiled: dict[str, Any] = {}
         self._jobs: dict[str, Future] = {}
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="compile")
@@ -85,6 +86,10 @@ class Programs:
     def _start(self, name: str, compile: Any) -> None:
         """In the background; two at a time, in the order in which they are needed. XLA compiles without the GIL."""
         self._jobs[name] = self._pool.submit(compile)
+
+    def give_up(self) -> None:
+        """Start no further compilation: the run has failed, and the end of the process would wait for them."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def memory_analysis(self) -> dict[str, Any]:
         """XLA's own sizes of what `compile` has started, by program, for one device; waits for the compiler."""
@@ -130,7 +135,7 @@ class Programs:
         padding = np.arange(self.population.size, self.population.padded)
         index = lambda lanes: hosts.put(np.concatenate([lanes, padding]), self.population.replicated)
         if whole.any():
-            cloned = self._move(state, index(np.where(whole, parent, np.arange(len(parent)))))
+            cloned = self._move_all(state, index(np.where(whole, parent, np.arange(len(parent)))))
             state = cloned._replace(agent=state.agent, key=state.key)
         return state._replace(agent=self._move(state.agent, index(parent)))
 

@@ -20,6 +20,7 @@ from jaxrl_fast.boards import TensorBoardSink
 from jaxrl_fast.checkpoint import to_json
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.grid import plan_grid
 from jaxrl_fast.sinks import JsonlSink, Row, read_jsonl
 
 
@@ -155,9 +156,23 @@ def describe(algo: Any, env: Any, config: Any, **more: Any) -> dict[str, Any]:
         "algorithm": configs.encode_algorithm(algo),
         "environment": configs.encode_environment(env),
         "run": dataclasses.asdict(config),
+        "resolved": resolved(algo, env, config),
         **more,
         "device": device_name(),
         "versions": runtime.versions(),
+    }
+
+
+def resolved(algo: Any, env: Any, config: Any) -> dict[str, Any]:
+    """What the settings that were left to their defaults came to. For the reader: nothing reads it back."""
+    origin = registry.describe(env)
+    grid = plan_grid(algo if algo.spec is not None else algo.bind(env.spec), config)
+    return {
+        "environment": to_json(registry.settings_of(origin[0]) | origin[1]) if origin else None,
+        "max_episode_steps": env.spec.max_episode_steps,
+        "log_every": grid.row * grid.steps,
+        "eval_every": grid.eval_rows * grid.row * grid.steps,
+        "random_steps": grid.warmup * grid.steps,
     }
 
 

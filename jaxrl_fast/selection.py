@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from jaxrl_fast import hosts
 from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int
 from jaxrl_fast.grid import Grid
 from jaxrl_fast.priors import parse_prior
@@ -23,7 +24,9 @@ def fitness_since_last(selection: Any, s: Any, rows: Sequence[Any]) -> np.ndarra
     """`fitness` of the session's members over the rows since its last selection, `rows` being the newest."""
     since = max((r for r in selection.boundaries(s.grid) if r < s.rows), default=0)
     start = s.grid.env_steps(since)
-    return fitness([r for r in (*s.history, *rows) if r.env_steps > start], selection.metric, s.config.members)
+    scores = fitness([r for r in (*s.history, *rows) if r.env_steps > start], selection.metric, s.config.members)
+    scores[list(s.lost)] = np.nan  # one that broke since then had values before
+    return scores
 
 
 def fitness(history: Sequence[Any], metric: str, members: int) -> np.ndarray:
@@ -108,8 +111,10 @@ class PBT:
         n = len(scores)
         order = np.argsort(np.nan_to_num(scores, nan=-np.inf), kind="stable")
         k = min(max(1, int(n * self.fraction)), n // 2)
+        best = [i for i in order[n - k :] if np.isfinite(scores[i])]
         parent = np.arange(n)
-        parent[order[:k]] = order[n - k + rng.integers(k, size=k)] if k else []
+        if best:
+            parent[order[:k]] = np.asarray(best)[rng.integers(len(best), size=k)]
         copied, changed = parent != np.arange(n), {}
         for name, text in self.priors.items():
             prior, old = parse_prior(name, text), settings[name][parent].astype(np.float64)
@@ -143,6 +148,11 @@ class Halving:
     def check(self, config: Any) -> None:
         if config.configurations < 2:
             raise ConfigError("configurations", config.configurations, "at least 2 for successive halving")
+        last = config.configurations
+        for _ in range(self.rungs):
+            last = max(1, int(last / self.eta))
+        if hosts.several() and last * config.seeds < 2:
+            raise ConfigError("rungs", self.rungs, "fewer on several hosts, or more seeds: two members must be left")
 
     def boundaries(self, grid: Grid) -> set[int]:
         found = {math.ceil(grid.rows / self.eta ** (self.rungs - i)) for i in range(self.rungs)}
@@ -157,7 +167,7 @@ class Halving:
         keep = sorted(sorted(there, key=lambda c: (-mean[c], c))[: max(1, int(len(there) / self.eta))])
         kept = [int(i) for i in s.lanes if int(i) // s.config.seeds in keep and int(i) not in s.lost]
         rows[-1].metrics["kept"] = np.isin(np.arange(s.config.members), kept).astype(np.int64)
-        if kept and len(kept) < len(s.lanes):
+        if kept and len(kept) < len(s.lanes) and not (len(kept) == 1 and hosts.several()):
             s.shrink(kept)
 
 

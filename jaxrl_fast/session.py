@@ -276,7 +276,11 @@ def restore(s: Session, checkpoints: Checkpoints) -> None:
         raise ConfigError("--resume", str(s.out.path), "a run that has saved a checkpoint")
     meta = checkpoints.meta("last", rows)
     like = jax.eval_shape(s.programs.unpadded, s.state)
-    s.state = s.programs.padded(checkpoints.restore("last", rows, abstract(like, s.population.replicated)))
+    s.state = None  # a second one may not fit
+    if s.population.size in (1, s.population.padded):
+        s.state = checkpoints.restore("last", rows, s.population.abstract_state(like))
+    else:
+        s.state = s.programs.padded(checkpoints.restore("last", rows, abstract(like, s.population.replicated)))
     s.rows, s.wall_seconds, s.reached = int(meta["rows"]), float(meta["wall_seconds"]), list(meta["reached"])
     s.train_seconds, s.train_steps = float(meta["train_seconds"]), int(meta["train_steps"])
     for name, values in meta["settings"].items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import threading
 from typing import Any
@@ -14,9 +15,11 @@ from jaxrl_fast.errors import UserError
 class Interrupted(UserError, KeyboardInterrupt):
     """The run was asked to stop; everything up to the last chunk is saved. Exit code 130 (SIGINT) or 143 (SIGTERM)."""
 
-    def __init__(self, signum: int, path: Any, env_steps: int):
+    def __init__(self, signum: int, path: Any, env_steps: int, command: str = "train"):
+        self.signum, self.env_steps = signum, env_steps
         self.exit_code = 128 + signum
-        how = f", saved; go on with: jaxrl-fast train --resume {path}" if path else "; nothing is saved without `out`"
+        go_on = f"jaxrl-fast {command} --resume {shlex.quote(str(path))}{' --distributed' * hosts.several()}"
+        how = f", saved; go on with: {go_on}" if path else "; nothing is saved without `out`"
         super().__init__(f"stopped by {signal.Signals(signum).name} at {env_steps:,} environment steps{how}")
 
 
@@ -29,13 +32,11 @@ class Signals:
     def __init__(self):
         self.caught: int | None = None
         self._old: dict[int, Any] = {}
-        self._polls = 0
 
     def poll(self) -> None:
         """On several hosts: find out whether one of them was told to stop. Called once a chunk by all."""
-        if hosts.preempted(self._polls):
+        if hosts.preempted():
             self.caught = signal.SIGTERM
-        self._polls += 1
 
     def _note(self, signum: int, frame: Any) -> None:
         self._restore()

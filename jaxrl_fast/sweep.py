@@ -35,6 +35,7 @@ from jaxrl_fast.population import population_of, spread
 from jaxrl_fast.priors import parse_prior
 from jaxrl_fast.rundir import check_free, describe
 from jaxrl_fast.selection import decode_selection, encode_selection
+from jaxrl_fast.signals import Interrupted
 from jaxrl_fast.sweep_results import (
     FORMAT,
     SweepResult,
@@ -102,10 +103,16 @@ def check_names(algo: Algorithm, env: Env, grid: Mapping[str, Any], sample: Mapp
         if name not in known:
             raise ConfigError("setting", name, f"one of {algo.name} and {env.spec.name}{nearest(name, known)}")
     fields = {f"algo.{field}": value for field, value in algorithm_settings(algo).items()}
+    static = "integer:LOW,HIGH or choice:A,B,...: each value of this setting is a program of its own"
     for name, text in sample.items():
-        if parse_prior(name, text).continuous and name in fields and not isinstance(fields[name], float):
-            raise ConfigError(name, text, "integer:LOW,HIGH or choice:A,B,...: this setting is not a float, each value is a "
-                              "program of its own")  # fmt: skip
+        prior = parse_prior(name, text)
+        if not prior.continuous:
+            continue
+        if name in fields and not isinstance(fields[name], float):
+            raise ConfigError(name, text, static)
+        here, there = (program_of(build_run(*configure(algo, env, {name: prior.at(u)}), RunConfig())) for u in (0.25, 0.75))
+        if here != there:
+            raise ConfigError(name, text, static)
 
 
 def split(algo: Algorithm, env: Env, configurations: Sequence[Settings], config: RunConfig) -> list[Part]:
@@ -189,7 +196,9 @@ def sweep(
         "configurations": configurations,
         "parts": [dataclasses.asdict(part) for part in parts],
     }
-    hosts.on_first(lambda: open_folder(out, content, ("configurations", "parts")))
+    hosts.check_same("sweep", {"base": content["base"], "configurations": json.loads(json.dumps(configurations))})
+    # the parts of the folder: another machine would cut other waves
+    parts = hosts.tell(hosts.on_first(lambda: open_folder(out, content, ("configurations",))["parts"]))
     return _run(out, algo, env, config, configurations, parts, progress, about)
 
 
@@ -235,7 +244,10 @@ def resume_sweep(out: str | Path, modules: Sequence[str] = (), progress: bool = 
 
 def _run(out, algo, env, config, configurations, parts, progress, about) -> SweepResult:
     """Every part that has not ended; then the results."""
-    run_parts(out, algo, env, config, configurations, parts, progress, about)
+    try:
+        run_parts(out, algo, env, config, configurations, parts, progress, about)
+    except Interrupted as stopped:
+        raise Interrupted(stopped.signum, out, stopped.env_steps, "sweep") from None
     hosts.tell(True)  # the first process has written the last result
     result = read_sweep(out)
     if hosts.is_first():

@@ -223,6 +223,14 @@ def write_results(result: SweepResult) -> None:
         configs.write_json(result.path / "best.json", best_config(result))
 
 
+def last_settings(result: SweepResult, configuration: int) -> Settings:
+    """The settings that a configuration ended with: PBT changes those of each member, and its best seed's count."""
+    scores = np.nan_to_num(result.final[configuration], nan=-np.inf)
+    rows = result.rows[configuration][int(np.argmax(scores))]
+    begun = result.configurations[configuration]
+    return begun | {name: rows[-1][name][0] for name in begun if rows and rows[-1].get(name, [None])[0] is not None}
+
+
 def best_config(result: SweepResult) -> dict[str, Any]:
     """A config.json that trains the best configuration with all seeds of the sweep: for `train --config`."""
     from jaxrl_fast.members import configure
@@ -230,7 +238,7 @@ def best_config(result: SweepResult) -> dict[str, Any]:
 
     algo, env, run, about = decode_base(result.content)
     about.pop("preset", None)  # its settings are no longer the preset's
-    algo, env = configure(algo, env, result.configurations[result.best()])
+    algo, env = configure(algo, env, last_settings(result, result.best()))
     return describe(algo, env, dataclasses.replace(run, selection=None, on_nan="stop"), **about)
 
 

@@ -158,6 +158,11 @@ def is_terminal(stream: Any) -> bool:
         return False
 
 
+def is_watched(stream: Any) -> bool:
+    """Whether somebody looks at it while it is written: a terminal, or a notebook."""
+    return is_terminal(stream) or "ipykernel" in sys.modules
+
+
 def aligned(lines: Sequence[Sequence[str]], left: int = 0) -> list[str]:
     """Lines of cells as columns: the first `left` flush left, the others flush right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -31,6 +32,7 @@ from jaxrl_fast.selection import decode_selection, encode_selection
 from jaxrl_fast.session import Session, emit, evaluate, make_row, not_finite, rescue, restore, root_keys, save
 from jaxrl_fast.signals import Interrupted, Signals
 from jaxrl_fast.sinks import Row, Sink
+from jaxrl_fast.terminal import is_watched
 
 
 def train(
@@ -42,22 +44,25 @@ def train(
     hooks: Sequence[Callable[[Session, list[Row]], None]] = (),
     sinks: Sequence[Sink] = (),
     tensorboard: bool = True,
-    progress: bool = False,
+    progress: bool | None = None,
     about: dict[str, Any] | None = None,
     **settings: Any,
 ) -> Session:
     """Train a population in one program; the fields of `RunConfig` are the keyword settings (`seeds`, `population`, ...).
 
     out: a run directory to write (config, metrics, checkpoints, result, pictures); None keeps everything in memory.
+    progress: a live bar, or plain lines; None: where somebody looks, on a terminal or in a notebook.
     about: more keys for config.json, such as the modules to import first ("imports").
     hooks: `hook(session, rows)` after every chunk.  sinks: see `jaxrl_fast.sinks`; closed at the end.
     Raises ConfigError for bad settings, NonFiniteError when a metric or a parameter is no longer finite.
     """
+    progress = is_watched(sys.stderr) if progress is None else progress
     settings = settings | {"selection": encode_selection(settings.get("selection"))}
     config = run_config(total_steps, settings)
     if config.horizon is None:
         config = dataclasses.replace(config, horizon=config.total_steps)
     spread(config)
+    check_members(algo, env, config)  # refuse before anything is written
     create = None
     if out is not None:
         out = Path(out)
@@ -101,6 +106,7 @@ def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=
                 own[-1].status("compiling")
                 stack.callback(_close, own[-1])
             programs = Programs(members.take(lanes), grid, population, config)
+            stack.callback(programs.give_up)
             programs.compile(root_keys(config, population, lanes))
             rundir = open_rundir() if open_rundir else None
             if rundir:

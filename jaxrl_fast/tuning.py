@@ -27,6 +27,7 @@ from jaxrl_fast.members import build_run, configure
 from jaxrl_fast.population import spread
 from jaxrl_fast.priors import parse_prior
 from jaxrl_fast.rundir import describe
+from jaxrl_fast.signals import Interrupted
 from jaxrl_fast.sweep import check_names, finish, open_folder, run_parts, split
 from jaxrl_fast.sweep_results import FORMAT, SweepResult, decode_base, read_folder, read_sweep
 
@@ -55,8 +56,6 @@ def tune(
     and never trained are queued again.
     """
     optuna = import_optuna()
-    if hosts.several():
-        raise ConfigError("optuna", trials, "None on several hosts: a search asks and answers in one process")
     check_int("trials", trials, 1, 1_000_000)
     check_int("members", members, 1, 1_000_000)
     if not sample:
@@ -83,6 +82,8 @@ def import_optuna() -> Any:
         import optuna
     except ImportError as error:
         raise MissingExtraError("a search by Optuna", "optuna") from error
+    if hosts.several():
+        raise ConfigError("distributed", True, "False for a search by Optuna, which asks and answers in one process")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 
@@ -102,9 +103,14 @@ def _study(optuna: Any, out: Path, seed: int, sampler: Any = None) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what Optuna calls experimental
         storage = JournalStorage(JournalFileBackend(str(out / JOURNAL)))
-        sampler = sampler or optuna.samplers.TPESampler(seed=seed, constant_liar=True)
-        return optuna.create_study(storage=storage, study_name="jaxrl_fast", sampler=sampler, direction="maximize",
-                                   load_if_exists=True)  # fmt: skip
+        study = optuna.create_study(storage=storage, study_name="jaxrl_fast", direction="maximize", load_if_exists=True)
+    if sampler is None:  # one that begins again must not suggest again what it did
+        number = int(np.random.SeedSequence([seed, len(study.trials)]).generate_state(1)[0])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            sampler = optuna.samplers.TPESampler(seed=number, constant_liar=True)
+    study.sampler = sampler
+    return study
 
 
 def resume_search(out: str | Path, modules: Sequence[str] = (), progress: bool = False) -> SweepResult:
@@ -154,7 +160,10 @@ def _rounds(
 
 def _train(out, algo, env, config, content, progress, about) -> SweepResult:
     settings = [{k: v for k, v in c.items() if k != "trial"} for c in content["configurations"]]
-    run_parts(out, algo, env, config, settings, content["parts"], progress, about)
+    try:
+        run_parts(out, algo, env, config, settings, content["parts"], progress, about)
+    except Interrupted as stopped:
+        raise Interrupted(stopped.signum, out, stopped.env_steps, "sweep") from None
     return read_sweep(out)
 
 

@@ -23,14 +23,17 @@ if args.distributed:
     hosts.start()  # before anything else of JAX
 
 rates = [10 ** (-4.5 + 2.5 * i / max(1, args.rates - 1)) for i in range(args.rates)]
-found = jf.sweep(
-    jf.preset("ppo", args.environment),
-    jf.make(args.environment),
-    args.total_steps,
-    grid={"algo.learning_rate": rates},
-    seeds=args.seeds,
-    out=args.out,  # logs, checkpoints, table.csv, best.json, pictures
-    progress=True,
-)
+try:
+    found = jf.sweep(
+        jf.preset("ppo", args.environment),
+        jf.make(args.environment),
+        args.total_steps,
+        grid={"algo.learning_rate": rates},
+        seeds=args.seeds,
+        out=args.out,  # logs, checkpoints, table.csv, best.json, pictures
+        progress=True,
+    )
+except KeyboardInterrupt as stopped:  # SIGTERM too: everything is saved, and the same command goes on
+    raise SystemExit(getattr(stopped, "exit_code", 130)) from stopped
 if hosts.is_first():
     print(found)

@@ -145,18 +145,39 @@ def test_readme_has_the_two_commands():
     assert "pip install -e '.[dev]' && pytest" in shell
 
 
-@pytest.mark.parametrize("name", ["ppo", "dqn", "c51", "qr_dqn", "iqn", "rainbow", "pqn", "sac", "td3", "tqc", "crossq"])
-def test_every_setting_and_metric_is_explained(name: str):
-    """On the algorithm's page, or on the one whose settings it says are its own too."""
+def page(name: str) -> str:
+    """An algorithm's page, with those whose settings it says are its own too."""
+    text = (ROOT / f"docs/algorithms/{name}.md").read_text()
+    return text + "".join((ROOT / f"docs/algorithms/{x}").read_text() for x in re.findall(r"\((\w+\.md)#settings\)", text))
+
+
+PAGES = sorted(p.stem for p in (ROOT / "docs/algorithms").glob("*.md") if p.stem != "README")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_setting_is_explained(name: str):
     import dataclasses
 
     from jaxrl_fast.algorithms import algorithm_class
 
-    text = (ROOT / f"docs/algorithms/{name}.md").read_text()
-    text += "".join((ROOT / f"docs/algorithms/{other}").read_text() for other in re.findall(r"\((\w+\.md)#settings\)", text))
     for field in dataclasses.fields(algorithm_class(name)):
         if field.name != "spec":
-            assert f"`{field.name}`" in text, f"docs/algorithms/{name}.md does not explain {field.name}"
+            assert f"`{field.name}`" in page(name), f"docs/algorithms/{name}.md does not explain {field.name}"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_metric_is_explained(name: str):
+    import jax
+
+    import jaxrl_fast as jf
+    from jaxrl_fast.algorithms import algorithm_class
+
+    algo = algorithm_class(name)()
+    continuous = jf.Discrete not in algo.action_spaces or name == "apg"
+    env = jf.make("Pendulum-v1" if continuous else "CartPole-v1")
+    metrics = jax.eval_shape(jf.make_train(algo, env, 200_000), jax.random.key(0))[1]
+    for metric in metrics.keys() - {"env_steps", "episode_return", "episode_length"}:
+        assert f"`{metric}`" in page(name), f"docs/algorithms/{name}.md does not explain {metric}"
 
 
 def test_readme_lists_every_environment():

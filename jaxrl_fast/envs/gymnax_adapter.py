@@ -193,7 +193,8 @@ def _defaults(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     constructor = {k: p.default for k, p in signature.items() if k != "action_mapping_key"}
     constructor = {k: tuple(v) if isinstance(v, list) else v for k, v in constructor.items()}
     params = _constructed(name, ()).default_params
-    return constructor, {f.name: _plain(getattr(params, f.name)) for f in dataclasses.fields(params)}
+    params = {f.name: _plain(getattr(params, f.name)) for f in dataclasses.fields(params)}
+    return constructor, params | {"max_steps_in_episode": int(params["max_steps_in_episode"])}  # a float in BernoulliBandit
 
 
 def _plain(value: Any) -> Any:

@@ -76,7 +76,8 @@ def by_hand(algo, params, target, batch):
 
 VARIANTS = {
     "double": {},
-    "plain, squared": {"double": False, "huber": False},
+    "plain": {"double": False},
+    "huber": {"huber": True},
     "dueling, loose clip": {"dueling": True, "max_grad_norm": 100.0},
     "annealed, copied target": {"anneal_learning_rate": True, "target_tau": 1.0, "target_period": 1},
 }

@@ -152,6 +152,6 @@ def test_bad_input():
 
 
 def test_alone_everything_is_plain():
-    assert not hosts.several() and hosts.is_first() and not hosts.preempted(0)
+    assert not hosts.several() and hosts.is_first() and not hosts.preempted()
     assert hosts.tell({"a": [1]}) == {"a": [1]} and hosts.on_first(lambda: 3) == 3
     hosts.check_same("config", 1)

@@ -121,6 +121,9 @@ def test_a_signal_in_the_middle_of_a_turn_waits_for_the_next(tmp_path, monkeypat
             self.looks += 1
             return signal.SIGINT if self.looks > 1 else None
 
+        def poll(self):
+            pass
+
         def __enter__(self):
             return self
 

@@ -24,6 +24,7 @@ ALL = r"= (\\S+) (all-reduce|all-gather|all-to-all|collective-permute|reduce-sca
 BASE = dict(total_steps=256, log_every=64, eval_every=0)
 CASES = {
     "ppo": (dict(total_steps=32, log_every=32), dict(mesh={"env": 2}), dict(devices=1, groups=2)),
+    "dqn": (dict(total_steps=136, log_every=8), dict(mesh={"env": 2}), dict(devices=1, groups=2)),
     "prioritized": (dict(total_steps=136, log_every=8), dict(mesh={"env": 2}), dict(devices=1, groups=2)),
     "sac": (dict(total_steps=72, log_every=8), dict(mesh={"env": 2}), dict(devices=1, groups=2)),
     "both": (dict(total_steps=32, log_every=32, seeds=3), dict(mesh={"population": 2, "env": 2}),
@@ -156,7 +157,7 @@ def test_bad_meshes(settings, message):
 def test_more_devices_than_there_are(monkeypatch):
     with pytest.raises(jf.ConfigError, match=r"devices = 64 .*at most the \d+ .*host_platform_device_count"):
         population_of(RunConfig(devices=64))
-    monkeypatch.setattr(jax, "local_devices", lambda: jax.devices()[:1] * 4)
+    monkeypatch.setattr(jax, "devices", lambda: jax.local_devices()[:1] * 4)
     with pytest.raises(jf.ConfigError, match="whose product is devices = 3"):
         population_of(RunConfig(devices=3, mesh={"env": 2}))
     with pytest.raises(jf.ConfigError, match="mesh = 'population=32,env=2'"):

@@ -138,7 +138,7 @@ def test_host_devices_share_one_memory():
     plan = planned("dqn", 3)
 
     def total(platform, count, size=4, mode="vmap"):
-        devices = (SimpleNamespace(platform=platform, device_kind=platform),) * count
+        devices = (SimpleNamespace(platform=platform, device_kind=platform, process_index=0),) * count
         return dataclasses.replace(plan, population=Population(size, mode, devices))
 
     whole = total("cpu", 1)

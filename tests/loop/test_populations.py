@@ -26,8 +26,9 @@ COMPILE = "/jax/core/compile/backend_compile_duration"
 
 
 @BOTH
-def test_members_one_after_the_other_are_the_single_runs_bit_for_bit(name, singles):
-    session = tools.train(name, seeds=3, batching="map", total_steps=tools.HALF, horizon=tools.TOTAL, eval_every=0)
+def test_members_one_after_the_other_are_the_single_runs_bit_for_bit(name, singles, as_users_have_it):
+    with as_users_have_it():
+        session = tools.train(name, seeds=3, batching="map", total_steps=tools.HALF, horizon=tools.TOTAL, eval_every=0)
     assert session.population.mode == "map"
     rows = tools.through_json(session.history)
     for i, single in enumerate(singles(name)):
@@ -109,7 +110,7 @@ def test_a_sweep_of_the_environment():
 
 
 def devices(platform, count):
-    return [SimpleNamespace(platform=platform, id=i) for i in range(count)]
+    return [SimpleNamespace(platform=platform, id=i, process_index=0) for i in range(count)]
 
 
 @pytest.mark.parametrize("hangs", [True, False])

@@ -78,6 +78,17 @@ def test_a_killed_run_goes_on_where_it_was(name, unbroken, tmp_path):
     assert (run / "result.json").exists()
 
 
+@BOTH
+def test_two_halves_are_the_whole_in_the_code_that_users_run(name, as_users_have_it, tmp_path):
+    with as_users_have_it():
+        whole = tools.train(name, tmp_path / "whole", total_steps=tools.HALF, horizon=tools.TOTAL)
+        tools.train(name, tmp_path / "run", total_steps=tools.HALF // 2, horizon=tools.TOTAL)
+        session = tools.resume(tmp_path / "run", tools.HALF)
+    tools.assert_same(tools.state(session), tools.state(whole))
+    rows = [{k: v for k, v in row.items() if k != "eval_return"} for row in tools.logged(tmp_path / "run")]
+    assert rows == [{k: v for k, v in row.items() if k != "eval_return"} for row in tools.logged(tmp_path / "whole")]
+
+
 def test_rows_after_the_checkpoint_are_cut(half, unbroken, tmp_path):
     _, whole_dir = unbroken("ppo")
     run = half("ppo", tmp_path / "run")

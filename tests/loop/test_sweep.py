@@ -35,10 +35,10 @@ def sweep(out, name="ppo", **settings):
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory):
+def swept(tmp_path_factory, as_users_have_it):
     """Three learning rates, one of which breaks, times two seeds times two sizes: two groups of six members."""
     out = tmp_path_factory.mktemp("sweep") / "x"
-    with mock.patch.object(RunDir, "draw", lambda self, *_: None):
+    with as_users_have_it(), mock.patch.object(RunDir, "draw", lambda self, *_: None):
         return sweep(out, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2)
 
 
@@ -49,14 +49,13 @@ def test_groups_and_order(swept):
     assert swept.final.shape == (6, 2)
 
 
-def test_members_are_the_single_runs(swept):
+def test_members_are_the_single_runs(swept, as_users_have_it):
     """Bit for bit: one after the other on one device."""
     part = swept.path / "parts" / "00"
     for configuration, seed in ((0, 0), (2, 1)):
-        single = tools.train(
-            tools.algorithm("ppo", **{k[5:]: v for k, v in swept.configurations[configuration].items()}), seed=seed,
-            total_steps=tools.HALF,
-        )  # fmt: skip
+        algo = tools.algorithm("ppo", **{k[5:]: v for k, v in swept.configurations[configuration].items()})
+        with as_users_have_it():
+            single = tools.train(algo, seed=seed, total_steps=tools.HALF)
         member = (0, 2, 4).index(configuration) * 2 + seed
         rows = [{k: [v[member]] if isinstance(v, list) else v for k, v in row.items()} for row in tools.logged(part)]
         assert rows == tools.through_json(single.history)
@@ -195,6 +194,55 @@ def test_waves(monkeypatch):
     monkeypatch.setattr(plan.runtime, "device_memory", lambda device: 1000)
     with pytest.raises(jf.ConfigError, match="memory = "):
         sweeps.split(algo, env, rates, config)
+
+
+def test_waves_and_a_resume_between_them_change_nothing(tmp_path, monkeypatch):
+    """Two configurations, the second cut by its seeds; stopped before the third part."""
+    settings = dict(grid={"algo.learning_rate": [1e-3, 1e-2]}, seeds=2, total_steps=192, eval_every=0)
+    whole = sweep(tmp_path / "whole", **settings)
+    parts = [sweeps.Part((0,), 0, 2), sweeps.Part((1,), 0, 1), sweeps.Part((1,), 1, 1)]
+    monkeypatch.setattr(sweeps, "split", lambda *_: parts)
+    train, begun = sweeps.train, []
+
+    def stops(*args, **more):
+        begun.append(more["out"].name)
+        if len(begun) == 3:
+            raise KeyboardInterrupt
+        return train(*args, **more)
+
+    monkeypatch.setattr(sweeps, "train", stops)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(tmp_path / "x", **settings)
+    assert np.isnan(sweeps.read_sweep(tmp_path / "x").final[1, 1]) and begun == ["00", "01", "02"]
+    found = sweep(tmp_path / "x", **settings)  # the same call goes on
+    assert begun == ["00", "01", "02", "02"]
+    np.testing.assert_allclose(found.final, whole.final)
+    assert [[[r["env_steps"] for r in rows] for rows in seeds] for seeds in found.rows] == [
+        [[r["env_steps"] for r in rows] for rows in seeds] for seeds in whole.rows
+    ]
+    assert (found.path / "table.csv").exists()
+
+
+def test_a_member_that_breaks_late_is_no_parent_and_is_not_kept():
+    """Its rows from before are good; it counts as lost all the same."""
+    from types import SimpleNamespace
+
+    from jaxrl_fast import selection
+    from jaxrl_fast.sinks import Row
+
+    rows = [Row(64, 0.0, 0.0, {"episode_return": np.array([9.0, 1.0, 2.0, 3.0])})]
+    grid = SimpleNamespace(rows=8, row=1, steps=64, env_steps=lambda rows: 64 * rows)
+    settings = {"algo.learning_rate": np.full(4, 1e-2, np.float32)}
+    taken = []
+    session = SimpleNamespace(
+        grid=grid, rows=4, history=[], lost={0: {}}, lanes=np.arange(4), settings=settings,
+        config=SimpleNamespace(members=4, seeds=1, seed=0),
+        exploit=lambda parent, settings: taken.append(parent), shrink=lambda kept: taken.append(kept),
+    )  # fmt: skip
+    jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, fraction=0.25).select(session, rows)
+    assert taken[0].tolist() == [3, 1, 2, 3]  # the lost one takes over from the best of the others
+    selection.Halving(1).select(session, rows)
+    assert taken[1] == [2, 3] and rows[-1].metrics["kept"].tolist() == [0, 0, 1, 1]
 
 
 PBT = dict(

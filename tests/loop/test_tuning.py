@@ -29,7 +29,7 @@ def tune(out, **settings):
 
 
 def study(out):
-    return tuning._study(tuning.import_optuna(), out, None, create=False)
+    return tuning._study(tuning.import_optuna(), out, 0)
 
 
 @pytest.mark.optuna

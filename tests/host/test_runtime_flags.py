@@ -1,0 +1,46 @@
+"""The XLA flag without which jaxlib 0.10 hangs: set where it is needed, the user's own kept, said where it is too late."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from jaxrl_fast import runtime
+
+FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
+SHOW = "import os, warnings; {before}import jaxrl_fast; print(os.environ.get('XLA_FLAGS', ''))"
+IMPORTED_LATE = "import jax; jax.devices(); "
+
+
+def run(before: str = "", **more: str) -> subprocess.CompletedProcess:
+    env = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"} | more
+    code = SHOW.format(before=before)
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
+
+
+def test_set_where_this_jaxlib_hangs_and_nowhere_else():
+    ended = run()
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.split() == ([f"{FLAG}=false"] if runtime.vmap_hangs_on_cpu() else [])
+
+
+def test_the_users_flags_stay():
+    ended = run(XLA_FLAGS="--xla_cpu_enable_fast_math=false")
+    assert ended.stdout.split()[0] == "--xla_cpu_enable_fast_math=false" and ended.returncode == 0
+    if runtime.vmap_hangs_on_cpu():
+        assert run(XLA_FLAGS=f"{FLAG}=true").stdout.split() == [f"{FLAG}=true"]
+
+
+def test_too_late_is_said():
+    ended = run(IMPORTED_LATE)
+    assert ("was started before `import jaxrl_fast`" in ended.stderr) == runtime.vmap_hangs_on_cpu()
+    assert FLAG not in ended.stdout and ended.returncode == 0
+
+
+@pytest.mark.parametrize(("version", "hangs"), [("0.10.2", True), ("0.11.0", False), ("0.11.2", False), ("0.12.0", False)])
+def test_which_versions_hang(version, hangs, monkeypatch):
+    monkeypatch.setattr(runtime.metadata, "version", lambda name: version)
+    assert runtime.vmap_hangs_on_cpu() == hangs
