@@ -27,7 +27,7 @@ class Prior:
         return self.kind in ("uniform", "loguniform")
 
     def at(self, u: Any) -> Any:
-        """The quantile at u in [0, 1), of a continuous one; NumPy or JAX arrays."""
+        """The quantile at u in [0, 1], of a continuous one; NumPy or JAX arrays."""
         if self.kind == "uniform":
             return self.low + u * (self.high - self.low)
         return self.low * (self.high / self.low) ** u

@@ -142,7 +142,7 @@ def test_sequences_of_groups():
     "settings, message",
     [
         (dict(groups=3), "groups = 3 is not valid: a divisor of num_envs = 4"),
-        (dict(mesh={"env": 3}), "groups = 3"),
+        (dict(mesh={"env": 3}), "mesh env = 3 is not valid: a divisor of num_envs = 4"),
         (dict(mesh={"env": 2}, groups=3), "a multiple of mesh env = 2"),
         (dict(mesh={"rows": 2}), 'axes "population" and "env"'),
         (dict(mesh={"env": 0}), "mesh env = 0"),

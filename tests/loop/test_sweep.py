@@ -124,7 +124,7 @@ def test_a_sweep_that_ended_is_not_repeated_and_another_is_refused(swept, monkey
         sweep(swept.path, grid={"algo.learning_rate": RATES}, seeds=2)
 
 
-def test_a_sweep_that_was_stopped_goes_on(swept, tmp_path, monkeypatch):
+def test_a_sweep_that_was_stopped_goes_on(swept, tmp_path, monkeypatch, as_users_have_it):
     """Stopped in its first part after a checkpoint, and in its second before one: the same files in the end."""
     out, stops = tmp_path / "x", iter([5, 2])
 
@@ -142,10 +142,11 @@ def test_a_sweep_that_was_stopped_goes_on(swept, tmp_path, monkeypatch):
 
     train = sweeps.train
     monkeypatch.setattr(sweeps, "train", interrupted)
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            sweep(out, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2)
-    found = sweeps.resume_sweep(out)
+    with as_users_have_it():
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                sweep(out, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2)
+        found = sweeps.resume_sweep(out)
     np.testing.assert_array_equal(found.final, swept.final)
     for part in ("00", "01"):
         assert tools.logged(out / "parts" / part) == tools.logged(swept.path / "parts" / part)
@@ -230,7 +231,7 @@ def test_a_member_that_breaks_late_is_no_parent_and_is_not_kept():
     from jaxrl_fast import selection
     from jaxrl_fast.sinks import Row
 
-    rows = [Row(64, 0.0, 0.0, {"episode_return": np.array([9.0, 1.0, 2.0, 3.0])})]
+    rows = [Row(256, 0.0, 0.0, {"episode_return": np.array([9.0, 1.0, 2.0, 3.0])})]
     grid = SimpleNamespace(rows=8, row=1, steps=64, env_steps=lambda rows: 64 * rows)
     settings = {"algo.learning_rate": np.full(4, 1e-2, np.float32)}
     taken = []
