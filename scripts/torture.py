@@ -71,7 +71,8 @@ def finish(process, limit=600):
 def state(folder, run):
     out = folder / f"{run}.npz"
     line = [sys.executable, "-W", "ignore", "-c", READ, str(folder / run), str(out)]
-    done = subprocess.run(line, env=os.environ | PATH, capture_output=True, text=True)
+    devices = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={max(2, os.cpu_count())}"}  # as many as it was saved with
+    done = subprocess.run(line, env=os.environ | PATH | devices, capture_output=True, text=True)
     if done.returncode:
         raise Failed(f"the checkpoint of {run} cannot be read: {done.stderr[-500:]}")
     import numpy as np
@@ -154,25 +155,28 @@ def kill(folder, args, rng):
 
 
 def sigterm(folder, args, rng):
-    """SIGTERM between and inside chunks and checkpoints: exit code 143 and a saved state each time."""
-    process, times = start(folder, "train", *RUN, "--out", "sigterm"), 0
+    """SIGTERM between and inside chunks and checkpoints: exit code 143 and a saved state each time.
+
+    Before the run begins (Python is importing) it ends the process as it ends any: there is nothing to save.
+    """
+    process, times, early = start(folder, "train", *RUN, "--out", "sigterm"), 0, 0
     while times < 5:
         if not until(process, lambda: (folder / "sigterm" / "metrics.jsonl").exists()):
             break
-        time.sleep(rng.uniform(0.0, 0.6))
+        time.sleep(rng.uniform(0.0, 6.0))
         process.send_signal(signal.SIGTERM)
         code, err = finish(process)
         if code == 0:
             break
-        if code != 143:
+        if code not in (143, -signal.SIGTERM):
             raise Failed(f"exit code {code}: {err[-300:]}")
-        times += 1
+        times, early = times + (code == 143), early + (code != 143)
         process = go_on(folder, "sigterm")
     else:
         code, err = finish(process)
         if code:
             raise Failed(f"exit code {code}: {err[-300:]}")
-    return f"{times} times 143; " + compare(folder, "sigterm")
+    return f"{times} times 143, {early} before it began; " + compare(folder, "sigterm")
 
 
 def half_a_checkpoint(folder, args, rng):
