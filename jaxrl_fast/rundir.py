@@ -39,6 +39,12 @@ class RunDir:
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
 
+    @property
+    def resumable(self) -> bool:
+        """Whether a checkpoint has been written whole: orbax gives it its name, a number, at the end."""
+        last = self.checkpoints / "last"
+        return last.is_dir() and any(p.name.isdigit() for p in last.iterdir())
+
     @classmethod
     def create(cls, path: Path, algo: Any, env: Any, config: Any, **more: Any) -> RunDir:
         """A new directory with its config.json; one that exists with anything in it is refused."""

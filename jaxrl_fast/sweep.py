@@ -33,7 +33,7 @@ from jaxrl_fast.members import build_run, configure, program_of, setting_names
 from jaxrl_fast.plan import memory_plan
 from jaxrl_fast.population import population_of, spread
 from jaxrl_fast.priors import parse_prior
-from jaxrl_fast.rundir import check_free, describe
+from jaxrl_fast.rundir import RunDir, check_free, describe
 from jaxrl_fast.selection import decode_selection, encode_selection
 from jaxrl_fast.signals import Interrupted
 from jaxrl_fast.sweep_results import (
@@ -260,7 +260,7 @@ def run_parts(out, algo, env, config, configurations, parts, progress, about) ->
     parts = [p if isinstance(p, Part) else Part(tuple(p["configurations"]), p["seed"], p["seeds"]) for p in parts]
     for i, part in enumerate(parts):
         folder = part_folder(out, i)
-        ended, cut_off = hosts.tell([(folder / "result.json").exists(), any((folder / "checkpoints" / "last").glob("[0-9]*"))])
+        ended, cut_off = hosts.tell([(folder / "result.json").exists(), RunDir(folder).resumable])
         if ended:
             continue
         if progress and hosts.is_first():

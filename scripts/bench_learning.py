@@ -86,11 +86,13 @@ def check_same(algo, folder):
 
 def train(args, jf, variant, game, steps, folder):
     """One run to its end, whatever was there of it before."""
+    from jaxrl_fast.rundir import RunDir
+
     if (folder / "config.json").exists():
         check_same(algorithm(jf, variant, game), folder)
     if (folder / "result.json").exists():
         return
-    if any((folder / "checkpoints").glob("last/*")):
+    if RunDir(folder).resumable:
         jf.resume(folder, tensorboard=False)
         return
     if (folder / "config.json").exists():  # cut off before its first checkpoint

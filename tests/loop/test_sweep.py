@@ -441,3 +441,11 @@ def test_bad_comparisons(tmp_path, capsys):
     assert cli.main(["compare", str(tmp_path)]) == 2 and "at least two" in capsys.readouterr().err
     assert cli.main(["compare", str(tmp_path), str(tmp_path / "none")]) == 2
     assert "an existing" in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_was_cut_off_is_none(tmp_path):
+    """A part that was killed while its first one was being written begins again."""
+    (tmp_path / "checkpoints" / "last" / "3.orbax-checkpoint-tmp").mkdir(parents=True)
+    assert not RunDir(tmp_path).resumable and not RunDir(tmp_path / "absent").resumable
+    (tmp_path / "checkpoints" / "last" / "3").mkdir()
+    assert RunDir(tmp_path).resumable
