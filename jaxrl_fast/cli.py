@@ -66,9 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _abandon(code: int) -> None:
     """One of several processes that fails by itself: end without JAX's exit handler, which waits minutes for the others."""
-    from jaxrl_fast import hosts
-
-    if hosts.several():
+    hosts = sys.modules.get("jaxrl_fast.hosts")
+    if hosts and hosts.several():
         sys.stderr.flush()
         os._exit(code)
 
