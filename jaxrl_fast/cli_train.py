@@ -10,7 +10,7 @@ from typing import Any
 from jaxrl_fast import config as configs
 from jaxrl_fast import hosts, presets
 from jaxrl_fast.algorithms import algorithm_class, list_algorithms
-from jaxrl_fast.algorithms.base import Algorithm, algorithm_settings
+from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.cli_args import Option, kind_of_field, kind_of_value, show
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError, UserError
@@ -85,7 +85,7 @@ def describe_train(names: list[str], flags: list[str], file: str | None, command
         algo, env, run, content = configs.load(file)
         origin = registry.describe(env)
         plan = Plan(f"{prog} --config {file}", f"Repeat {algo.name} on {env.spec.name}.", [], type(algo), source=file)
-        plan.algo = algorithm_settings(algo)
+        plan.algo = configs.algorithm_settings(algo)
         plan.environment, plan.env = origin or (None, {})
         plan.env_object, plan.run = env, dataclasses.asdict(run)
         if run.horizon == run.total_steps:

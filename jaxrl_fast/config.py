@@ -106,6 +106,11 @@ def _decode(value: Any) -> Any:
     return value
 
 
+def algorithm_settings(algo: Algorithm) -> dict[str, Any]:
+    """{field: value} of what a user sets: all fields but `spec`, which `bind` fills in."""
+    return {f.name: getattr(algo, f.name) for f in dataclasses.fields(algo) if f.name != "spec"}
+
+
 def encode_algorithm(algo: Algorithm) -> dict[str, Any]:
     fields = [f for f in dataclasses.fields(algo) if f.name != "spec" and not _comes_with_its_class(algo, f)]
     settings = {f.name: _encode(getattr(algo, f.name), f.name) for f in fields}

@@ -16,8 +16,9 @@ import numpy as np
 
 from jaxrl_fast import collect as rollout
 from jaxrl_fast import random, runtime, tree
-from jaxrl_fast.algorithms.base import Algorithm, check_types
+from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.evaluate import evaluate
 from jaxrl_fast.grid import RunConfig, plan_grid
 from jaxrl_fast.memory import Memory, grouped
@@ -45,6 +46,14 @@ class Run:
 
 
 jax.tree_util.register_dataclass(Run, ["env", "algo", "horizon"], ["groups"])
+
+
+def check_types(algo: Any, env: Any) -> None:
+    """ConfigError where one of them is something else, such as a name."""
+    if not isinstance(algo, Algorithm):
+        raise ConfigError("algo", algo, 'an algorithm, such as jf.PPO() or jf.preset("ppo", "CartPole-v1")')
+    if not isinstance(env, Env):
+        raise ConfigError("env", env, 'an environment, such as jf.make("CartPole-v1")')
 
 
 class Draws(NamedTuple):

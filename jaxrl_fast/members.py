@@ -16,12 +16,12 @@ import numpy as np
 
 from jaxrl_fast import config as configs
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.base import Algorithm, algorithm_settings, check_types
+from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, nearest
 from jaxrl_fast.grid import RunConfig, plan_grid
-from jaxrl_fast.iterate import Run
+from jaxrl_fast.iterate import Run, check_types
 from jaxrl_fast.population import Members
 
 
@@ -35,7 +35,7 @@ def configure(algo: Algorithm, env: Env, settings: Mapping[str, Any]) -> tuple[A
             raise ConfigError("population", name, f"a setting such as algo.learning_rate{nearest(name, known)}")
         parts[part][field] = value
     if parts["algo"]:
-        algo = configs.build_algorithm(type(algo), algorithm_settings(algo) | parts["algo"])
+        algo = configs.build_algorithm(type(algo), configs.algorithm_settings(algo) | parts["algo"])
     if parts["env"]:
         env = _configure_env(env, parts["env"])
     return algo, env
@@ -45,7 +45,7 @@ def setting_names(algo: Algorithm, env: Env) -> list[str]:
     """Every name that `configure` takes."""
     origin = registry.describe(env)
     own = registry.settings_of(origin[0]) if origin else [f.name for f in _fields(env)]
-    return [f"algo.{name}" for name in algorithm_settings(algo)] + [f"env.{name}" for name in own]
+    return [f"algo.{name}" for name in configs.algorithm_settings(algo)] + [f"env.{name}" for name in own]
 
 
 def _fields(env: Env) -> tuple[dataclasses.Field, ...]:

@@ -12,7 +12,6 @@ ordinary run directory, so that it is logged, checkpointed and resumed like any 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import os
 import warnings
@@ -24,15 +23,15 @@ import numpy as np
 
 from jaxrl_fast import config as configs
 from jaxrl_fast import hosts, sweep_plots
-from jaxrl_fast.algorithms.base import Algorithm, algorithm_settings
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.configurations import Settings, check_names, configurations_of
 from jaxrl_fast.envs.api import Env
-from jaxrl_fast.errors import ConfigError, check_int, nearest
+from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.grid import RunConfig, run_config
 from jaxrl_fast.load import resume
-from jaxrl_fast.members import build_run, configure, program_of, setting_names
+from jaxrl_fast.members import build_run, configure, program_of
 from jaxrl_fast.plan import memory_plan
 from jaxrl_fast.population import population_of, spread
-from jaxrl_fast.priors import parse_prior
 from jaxrl_fast.rundir import RunDir, check_free, describe
 from jaxrl_fast.selection import decode_selection, encode_selection
 from jaxrl_fast.signals import Interrupted
@@ -48,8 +47,6 @@ from jaxrl_fast.sweep_results import (
 )
 from jaxrl_fast.train import train
 
-Settings = dict[str, Any]
-
 
 @dataclasses.dataclass(frozen=True)
 class Part:
@@ -58,61 +55,6 @@ class Part:
     configurations: tuple[int, ...]
     seed: int
     seeds: int
-
-
-def grid_of(grid: Mapping[str, Sequence[Any]]) -> list[Settings]:
-    """Every combination of the values, the last setting changing fastest."""
-    for name, values in grid.items():
-        if isinstance(values, (str, bytes)) or not isinstance(values, Sequence | np.ndarray) or not len(values):
-            raise ConfigError(f"grid {name}", values, "a list of at least one value")
-        if len(set(map(repr, values))) < len(values):
-            raise ConfigError(f"grid {name}", list(values), "values that differ")
-    values = [v.tolist() if isinstance(v, np.ndarray) else list(v) for v in grid.values()]
-    return [dict(zip(grid, combination, strict=True)) for combination in itertools.product(*values)]
-
-
-def samples_of(sample: Mapping[str, str], members: int, seed: int) -> list[Settings]:
-    """`members` draws from the priors; a setting's draws do not depend on which other settings there are."""
-    check_int("members", members, 1, 1_000_000)
-    columns = {}
-    for name, text in sample.items():
-        rng = np.random.default_rng([seed, *name.encode()])
-        columns[name] = parse_prior(name, text).draw(rng, members)
-    return [{name: column[i] for name, column in columns.items()} for i in range(members)]
-
-
-def configurations_of(
-    grid: Mapping[str, Sequence[Any]] | None, sample: Mapping[str, str] | None, members: int | None, seed: int
-) -> list[Settings]:
-    """The settings of every configuration: each point of the grid with each draw."""
-    both = sorted(set(grid or ()) & set(sample or ()))
-    if both:
-        raise ConfigError("sample", both[0], "a setting that is not in the grid too")
-    if sample and members is None:
-        raise ConfigError("members", None, "how many settings to draw, where settings are sampled")
-    if members is not None and not sample:
-        raise ConfigError("members", members, "None without settings to sample: a grid has as many as it has points")
-    drawn = samples_of(sample, members, seed) if sample else [{}]
-    return [point | draw for point in grid_of(grid or {}) for draw in drawn]
-
-
-def check_names(algo: Algorithm, env: Env, grid: Mapping[str, Any], sample: Mapping[str, str]) -> None:
-    """Refuse settings that do not exist, and priors over what is static (a size, a switch) that are continuous."""
-    known = setting_names(algo, env)
-    for name in (*grid, *sample):
-        if name not in known:
-            raise ConfigError("setting", name, f"one of {algo.name} and {env.spec.name}{nearest(name, known)}")
-    fields = {f"algo.{field}": value for field, value in algorithm_settings(algo).items()}
-    static = "integer:LOW,HIGH or choice:A,B,...: each value of this setting is a program of its own"
-    for name, text in sample.items():
-        prior = parse_prior(name, text)
-        if not prior.continuous:
-            continue
-        if name in fields and not isinstance(fields[name], float):
-            raise ConfigError(name, text, static)
-        here, there = (program_of(build_run(*configure(algo, env, {name: prior.at(u)}), RunConfig())) for u in (0.0, 1.0))
-        if here != there:
-            raise ConfigError(name, text, static)
 
 
 def split(algo: Algorithm, env: Env, configurations: Sequence[Settings], config: RunConfig) -> list[Part]:
@@ -124,8 +66,9 @@ def split(algo: Algorithm, env: Env, configurations: Sequence[Settings], config:
     firsts: dict[Any, Any] = {}
     for i, settings in enumerate(configurations):
         run = build_run(*configure(algo, env, settings), config)
-        groups.setdefault(program_of(run), []).append(i)
-        firsts.setdefault(program_of(run), run)
+        program = program_of(run)
+        groups.setdefault(program, []).append(i)
+        firsts.setdefault(program, run)
     parts = []
     for program, members in groups.items():
         size = len(members) * config.seeds
@@ -244,10 +187,7 @@ def resume_sweep(out: str | Path, modules: Sequence[str] = (), progress: bool = 
 
 def _run(out, algo, env, config, configurations, parts, progress, about) -> SweepResult:
     """Every part that has not ended; then the results."""
-    try:
-        run_parts(out, algo, env, config, configurations, parts, progress, about)
-    except Interrupted as stopped:
-        raise Interrupted(stopped.signum, out, stopped.env_steps, "sweep") from None
+    run_parts(out, algo, env, config, configurations, parts, progress, about)
     hosts.tell(True)  # the first process has written the last result
     result = read_sweep(out)
     if hosts.is_first():
@@ -256,27 +196,32 @@ def _run(out, algo, env, config, configurations, parts, progress, about) -> Swee
 
 
 def run_parts(out, algo, env, config, configurations, parts, progress, about) -> None:
-    """Train the parts that have not ended; one that was cut off goes on from its checkpoint."""
-    parts = [p if isinstance(p, Part) else Part(tuple(p["configurations"]), p["seed"], p["seeds"]) for p in parts]
-    for i, part in enumerate(parts):
+    """Train the parts (as sweep.json holds them) that have not ended; one that was cut off goes on from its checkpoint."""
+    for i, part in enumerate(Part(**p) for p in parts):
         folder = part_folder(out, i)
         ended, cut_off = hosts.tell([(folder / "result.json").exists(), RunDir(folder).resumable])
         if ended:
             continue
         if progress and hosts.is_first():
             print(f"part {i + 1} of {len(parts)}: {_summary(part, configurations)}", flush=True)
-        if cut_off:
-            resume(folder, progress=progress, modules=about.get("imports", ()))
-            continue
-        if hosts.is_first():
-            _discard(folder)
-        chosen = [configurations[c] for c in part.configurations]
-        own_algo, own_env = configure(algo, env, chosen[0])
-        run = dataclasses.asdict(config) | {
-            "seed": part.seed, "seeds": part.seeds, "population": _columns(chosen),
-            "selection": decode_selection(config.selection),
-        }  # fmt: skip
-        train(own_algo, own_env, out=folder, progress=progress, about=about, **run)
+        try:
+            if cut_off:
+                resume(folder, progress=progress, modules=about.get("imports", ()))
+            else:
+                _train_part(folder, algo, env, config, [configurations[c] for c in part.configurations], part, progress, about)
+        except Interrupted as stopped:
+            raise Interrupted(stopped.signum, out, stopped.env_steps, "sweep") from None
+
+
+def _train_part(folder, algo, env, config, chosen, part, progress, about) -> None:
+    if hosts.is_first():
+        _discard(folder)
+    algo, env = configure(algo, env, chosen[0])
+    run = dataclasses.asdict(config) | {
+        "seed": part.seed, "seeds": part.seeds, "population": _columns(chosen),
+        "selection": decode_selection(config.selection),
+    }  # fmt: skip
+    train(algo, env, out=folder, progress=progress, about=about, **run)
 
 
 def finish(result: SweepResult) -> None:

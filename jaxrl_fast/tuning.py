@@ -20,6 +20,7 @@ from jaxrl_fast import config as configs
 from jaxrl_fast import hosts
 from jaxrl_fast.aggregate import iqm
 from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.configurations import check_names
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, MissingExtraError, check_int
 from jaxrl_fast.grid import RunConfig, run_config
@@ -27,8 +28,7 @@ from jaxrl_fast.members import build_run, configure
 from jaxrl_fast.population import spread
 from jaxrl_fast.priors import parse_prior
 from jaxrl_fast.rundir import describe
-from jaxrl_fast.signals import Interrupted
-from jaxrl_fast.sweep import check_names, finish, open_folder, run_parts, split
+from jaxrl_fast.sweep import finish, open_folder, run_parts, split
 from jaxrl_fast.sweep_results import FORMAT, SweepResult, decode_base, read_folder, read_sweep
 
 JOURNAL = "optuna.log"
@@ -104,10 +104,8 @@ def _study(optuna: Any, out: Path, seed: int, sampler: Any = None) -> Any:
         warnings.simplefilter("ignore")  # what Optuna calls experimental
         storage = JournalStorage(JournalFileBackend(str(out / JOURNAL)))
         study = optuna.create_study(storage=storage, study_name="jaxrl_fast", direction="maximize", load_if_exists=True)
-    if sampler is None:  # one that begins again must not suggest again what it did
-        number = int(np.random.SeedSequence([seed, len(study.trials)]).generate_state(1)[0])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        if sampler is None:  # one that begins again must not suggest again what it did
+            number = int(np.random.SeedSequence([seed, len(study.trials)]).generate_state(1)[0])
             sampler = optuna.samplers.TPESampler(seed=number, constant_liar=True)
     study.sampler = sampler
     return study
@@ -160,10 +158,7 @@ def _rounds(
 
 def _train(out, algo, env, config, content, progress, about) -> SweepResult:
     settings = [{k: v for k, v in c.items() if k != "trial"} for c in content["configurations"]]
-    try:
-        run_parts(out, algo, env, config, settings, content["parts"], progress, about)
-    except Interrupted as stopped:
-        raise Interrupted(stopped.signum, out, stopped.env_steps, "sweep") from None
+    run_parts(out, algo, env, config, settings, content["parts"], progress, about)
     return read_sweep(out)
 
 

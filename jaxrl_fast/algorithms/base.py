@@ -42,19 +42,6 @@ from jaxrl_fast.spaces import Box, Dict, Discrete, Space
 from jaxrl_fast.types import Clock, EnvSpec, Mean, PyTree, Trajectory
 
 
-def algorithm_settings(algo: Algorithm) -> dict[str, Any]:
-    """{field: value} of what a user sets: all fields but `spec`, which `bind` fills in."""
-    return {f.name: getattr(algo, f.name) for f in dataclasses.fields(algo) if f.name != "spec"}
-
-
-def check_types(algo: Any, env: Any) -> None:
-    """ConfigError where one of them is something else, such as a name."""
-    if not isinstance(algo, Algorithm):
-        raise ConfigError("algo", algo, 'an algorithm, such as jf.PPO() or jf.preset("ppo", "CartPole-v1")')
-    if not isinstance(env, Env):
-        raise ConfigError("env", env, 'an environment, such as jf.make("CartPole-v1")')
-
-
 @tree.settings
 class Algorithm:
     """Base of every algorithm; see the module's text."""
