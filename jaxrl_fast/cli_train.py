@@ -36,6 +36,11 @@ _RUN_HELP = {
              "default: all along the population"),
     "groups": ("int", "parts of the environments that are sampled by themselves", "default: devices along env"),
     "batching": ("str", "how members share the device", ""),
+    "actors": ("int", "environments on the host: how many vectors take turns", ""),
+    "ahead": ("int", "environments on the host: rollouts that actors may be ahead of the learner",
+              "default: 1 where old experience is learned from, else 0"),
+    "host_timeout": ("float", "seconds in which an environment on the host must answer", ""),
+    "restarts": ("int", "how often environments on the host that fail are begun anew", ""),
     "on_nan": ("str", "a member that is no longer finite: stop the run, or mark it and go on", ""),
 }
 _METAVARS = {"eval_mode": "{greedy,sample}", "batching": "{auto,vmap,map}", "on_nan": "{stop,mark}", "devices": "N|all"}

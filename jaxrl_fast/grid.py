@@ -33,6 +33,10 @@ class RunConfig:
     groups: int | None = None  # parts of the environments that are sampled by themselves; None: as many as mesh["env"]
     population: Mapping[str, Sequence[Any]] | None = None  # settings that differ: {"algo.learning_rate": one a configuration}
     on_nan: str = "stop"  # or "mark": a member that is no longer finite has no values from there on
+    actors: int = 1  # environments on the host: in how many vectors, which take turns
+    ahead: int | None = None  # rollouts that actors may be ahead of the learner; None: 1 where old ones are learned from
+    host_timeout: float = 120.0  # seconds in which an environment on the host must answer
+    restarts: int = 0  # how often environments on the host that fail are begun anew
     selection: Mapping[str, Any] | None = None  # jf.PBT or jf.Halving, as config.json holds it
 
     def __post_init__(self):
@@ -63,6 +67,11 @@ class RunConfig:
             check_float("target_return", self.target_return)
             if self.eval_every == 0:
                 raise ConfigError("target_return", self.target_return, "None where eval_every = 0: evaluations test it")
+        check_int("actors", self.actors)
+        if self.ahead is not None:
+            check_int("ahead", self.ahead, 0, 64)
+        check_float("host_timeout", self.host_timeout, 0, open_low=True)
+        check_int("restarts", self.restarts, 0)
         check_float("checkpoint_minutes", self.checkpoint_minutes, 0, open_low=True)
         check_float("chunk_seconds", self.chunk_seconds, 0, open_low=True)
 

@@ -22,7 +22,7 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.evaluate import evaluate
 from jaxrl_fast.grid import RunConfig, plan_grid
 from jaxrl_fast.memory import Memory, grouped
-from jaxrl_fast.types import Clock, Episodes, Mean, RunState
+from jaxrl_fast.types import Clock, Episodes, Mean, RunState, Trajectory
 
 Metrics = dict[str, Mean]
 
@@ -94,12 +94,12 @@ def draw(run: Run, root: jax.Array, t: jax.Array) -> Draws:
     return Draws(
         rollout.draw(env, algo, keys[:2], algo.num_steps, algo.num_envs, t),
         keys[4] if algo.fresh_start else (),
-        run.memory().plan(keys[2], algo.updates, t + 1, _clock(run, t)),
+        run.memory().plan(keys[2], algo.updates, t + 1, clock_at(run, t)),
         random.split(keys[3], algo.updates),
     )
 
 
-def _clock(run: Run, t: jax.Array, i: jax.Array | int = 0) -> Clock:
+def clock_at(run: Run, t: jax.Array, i: jax.Array | int = 0) -> Clock:
     updates = run.algo.updates
     progress = jnp.minimum((t + i / updates) / run.horizon, 1.0).astype(jnp.float32)
     return Clock(t, t * updates + i, progress)
@@ -111,11 +111,11 @@ def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool
     An algorithm that improves its agent by whole rollouts calls `collect` itself, and there are no updates.
     """
     env, algo = run.env, run.algo
-    memory, agent, episodes = run.memory(), state.agent, state.episodes
+    agent, episodes = state.agent, state.episodes
     start = rollout.Actor(state.env, state.obs, state.carry)
     if algo.fresh_start:
         start, episodes = rollout.init(env, algo, draws.start, algo.num_envs), jax.tree.map(jnp.zeros_like, episodes)
-    clock, mode = _clock(run, t), "sample" if learn else "random"
+    clock, mode = clock_at(run, t), "sample" if learn else "random"
 
     def play(agent):
         return rollout.collect(env, algo, agent, start, draws.rollout, clock, mode)
@@ -125,26 +125,33 @@ def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool
     else:
         (actor, trajectory), updated = play(agent), {}
     episodes, metrics = rollout.episode_statistics(episodes, trajectory.steps.reward, trajectory.steps.done)
+    agent, mem, learned = learn_from(run, agent, state.memory, trajectory, draws, t, learn)
+    state = RunState(agent, actor.env, actor.obs, actor.carry, mem, episodes, state.key)
+    return state, metrics | updated | learned
+
+
+def learn_from(run: Run, agent: Any, mem: Any, trajectory: Trajectory, draws: Draws, t: jax.Array, learn: bool):
+    """prepare -> memory.add -> updates x (fetch -> update -> feedback) -> finish: (agent, memory, metrics)."""
+    algo, memory = run.algo, run.memory()
     rows = algo.prepare(agent, trajectory)
-    mem = memory.add(state.memory, rows, t)
+    mem = memory.add(mem, rows, t)
 
     def one(carry, x):
         agent, mem = carry
         (plan, key), i = x
         batch, handle = memory.fetch(mem, plan)
-        agent, metrics, priority = algo.update(agent, batch, key, _clock(run, t, i))
+        agent, metrics, priority = algo.update(agent, batch, key, clock_at(run, t, i))
         return (agent, memory.feedback(mem, handle, priority)), metrics
 
+    metrics = {}
     if learn and not algo.improves:
         xs = ((draws.plan, draws.keys), jnp.arange(algo.updates, dtype=jnp.int32))
         if algo.updates == 1:
-            (agent, mem), updated = one((agent, mem), tree.take(xs, 0))
+            (agent, mem), metrics = one((agent, mem), tree.take(xs, 0))
         else:
-            (agent, mem), updated = scan_sum(one, (agent, mem), xs)
+            (agent, mem), metrics = scan_sum(one, (agent, mem), xs)
     agent = algo.finish(agent, rows)  # of warm-up too: the first batches are drawn from it
-    metrics = metrics | updated
-    state = RunState(agent, actor.env, actor.obs, actor.carry, memory.retain(mem), episodes, state.key)
-    return state, metrics
+    return agent, memory.retain(mem), metrics
 
 
 def scan_sum(f, carry: Any, xs: Any) -> tuple[Any, Metrics]:

@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import config as configs
-from jaxrl_fast import hosts, iterate, spaces, tree
+from jaxrl_fast import host_play, hosts, iterate, spaces, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.checkpoint import Checkpoints, abstract
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.errors import ConfigError, check_choice, check_int
 from jaxrl_fast.evaluate import Evaluation, evaluate
 from jaxrl_fast.grid import RunConfig, plan_grid
@@ -77,6 +78,9 @@ class Agent:
         """Play `episodes` episodes in the training environment."""
         check_int("episodes", episodes, 1, 1_000_000)
         check_choice("mode", mode or "greedy", ("greedy", "sample"))
+        if isinstance(self.env, HostEnv):
+            mode = mode or self.config.eval_mode
+            return Evaluation(*host_play.evaluate(self.env, self.algo, self.state, jax.random.key(seed), episodes, mode, None))
         play = jax.jit(evaluate, static_argnames=("episodes", "mode"))
         found = play(self.env, self.algo, self.state, jax.random.key(seed), episodes=episodes,
                      mode=mode or self.config.eval_mode)  # fmt: skip

@@ -68,7 +68,7 @@ def build_run(algo: Algorithm, env: Env, config: RunConfig) -> Run:
     check_types(algo, env)
     algo = algo.bind(env.spec)
     algo.check_env(env)
-    run = tree.as_float32(Run(env, algo, float(plan_grid(algo, config).horizon), config.sampling_groups), np.asarray)
+    run = tree.as_float32(Run(env.on_device(), algo, float(plan_grid(algo, config).horizon), config.sampling_groups), np.asarray)
     try:
         run.memory()  # refuses groups that something cannot be divided into
     except ConfigError as error:

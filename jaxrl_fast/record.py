@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import collect as rollout
-from jaxrl_fast import random, tree
+from jaxrl_fast import host_play, random, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.errors import ConfigError, check_float, check_int
 from jaxrl_fast.types import Clock
 
@@ -39,6 +40,8 @@ def record_all(
 ) -> tuple[list[np.ndarray] | None, str | None]:
     """(pictures of one episode as `record` plays it, the page that `Env.render_html` makes of it); None for either."""
     check_int("max_steps", max_steps)
+    if isinstance(env, HostEnv):
+        return host_play.frames(env, tree.as_float32(algo), agent, key, max_steps), None
     states, frames = [], []
     for state in _episode(env, algo, agent, key, max_steps):
         frame = env.render(state)

@@ -22,10 +22,11 @@ from jaxrl_fast import hosts, runtime
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.checkpoint import Checkpoints
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.errors import NonFiniteError
-from jaxrl_fast.grid import RunConfig, plan_grid, run_config
+from jaxrl_fast.grid import Grid, RunConfig, plan_grid, run_config
 from jaxrl_fast.members import gather, leaf_names
-from jaxrl_fast.population import Members, population_of, spread
+from jaxrl_fast.population import Members, Population, population_of, spread
 from jaxrl_fast.programs import ROWS, Programs
 from jaxrl_fast.rundir import RunDir, check_free, describe
 from jaxrl_fast.selection import decode_selection, encode_selection
@@ -105,7 +106,7 @@ def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=
                 own.append(ProgressSink(grid.env_steps(grid.rows)))
                 own[-1].status("compiling")
                 stack.callback(_close, own[-1])
-            programs = Programs(members.take(lanes), grid, population, config)
+            programs = programs_of(env, members.take(lanes), grid, population, config)
             stack.callback(programs.give_up)
             programs.compile(root_keys(config, population, lanes))
             rundir = open_rundir() if open_rundir else None
@@ -125,6 +126,14 @@ def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=
             rundir.discard()
         raise
     return session
+
+
+def programs_of(env: Env, members: Members, grid: Grid, population: Population, config: RunConfig) -> Programs:
+    if not isinstance(env, HostEnv):
+        return Programs(members, grid, population, config)
+    from jaxrl_fast.host_programs import HostPrograms
+
+    return HostPrograms(members, grid, population, config, env)
 
 
 def check_members(algo: Algorithm, env: Env, config: RunConfig) -> Members:

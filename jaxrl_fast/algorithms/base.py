@@ -37,7 +37,7 @@ from jaxrl_fast import tree
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.fields import check_settings
-from jaxrl_fast.memory import Memory, NoMemory
+from jaxrl_fast.memory import Memory, NoMemory, RolloutMemory
 from jaxrl_fast.spaces import Box, Dict, Discrete, Space
 from jaxrl_fast.types import Clock, EnvSpec, Mean, PyTree, Trajectory
 
@@ -73,6 +73,11 @@ class Algorithm:
     def improves(self) -> bool:
         """Whether `improve` takes the place of memory and update."""
         return type(self).improve is not Algorithm.improve
+
+    @property
+    def off_policy(self) -> bool:
+        """Whether it learns from experience of older agents anyway, or corrects for it."""
+        return not isinstance(self.memory(), (RolloutMemory, NoMemory))
 
     @property
     def steps_per_iteration(self) -> int:

@@ -46,6 +46,10 @@ class Env:
     def spec(self) -> EnvSpec:
         raise NotImplementedError
 
+    def on_device(self) -> Env:
+        """What programs are compiled with: this very environment, unless it lives on the host (`envs.host`)."""
+        return self
+
     def draw_reset(self, key: jax.Array, shape: tuple[int, ...]) -> PyTree:
         """Randomness for resets, leading axes `shape`. One key each, unless an environment knows better."""
         return random.split(key, shape)

@@ -11,7 +11,16 @@ import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from jaxrl_fast.envs import brax_adapter, gymnax_import, playground_adapter, wrappers
+from jaxrl_fast.envs import (
+    ale_adapter,
+    brax_adapter,
+    envpool_adapter,
+    gymnasium_adapter,
+    gymnax_import,
+    host,
+    playground_adapter,
+    wrappers,
+)
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, nearest
 from jaxrl_fast.fields import check_settings
@@ -48,8 +57,10 @@ _GYMNAX: tuple[str, ...] = (
 )  # fmt: skip
 _USER: dict[str, Factory | str] = {}
 # Modules that import their package when an environment of it is made.
-_ADAPTERS = {adapter.PREFIX: adapter for adapter in (brax_adapter, playground_adapter)}
-_LATER = ("gym:", "envpool:", "ale:")
+_ADAPTERS = {
+    adapter.PREFIX: adapter
+    for adapter in (brax_adapter, playground_adapter, gymnasium_adapter, envpool_adapter, ale_adapter)
+}
 _PREFIX = "gymnax:"
 
 
@@ -69,7 +80,7 @@ def register(name: str, factory: Factory | str) -> None:
     """
     if not isinstance(name, str) or not name:
         raise ConfigError("name", name, "a non-empty string")
-    taken = (*_ADAPTERS, *_LATER, _PREFIX)
+    taken = (*_ADAPTERS, _PREFIX)
     if name.startswith(taken):
         raise ConfigError("name", name, f"a name that does not begin with {', '.join(taken)}")
     if not callable(factory) and not (isinstance(factory, str) and factory.count(":") == 1):
@@ -110,7 +121,7 @@ def list_environments() -> dict[str, Listed]:
 def settings_of(name: str) -> dict[str, Any]:
     """The settings of `make(name, ...)` with their defaults, those that every environment takes included."""
     _check_names(name, _factory(name))
-    return {**_own_settings(name), **wrappers.COMMON}
+    return {**wrappers.COMMON, **_own_settings(name)}
 
 
 def make(name: str, **settings: Any) -> Env:
@@ -139,14 +150,15 @@ def _cached(name: str, factory: Factory, items: tuple[tuple[str, type, Any], ...
 
 
 def _build(name: str, settings: dict[str, Any]) -> Env:
-    common = wrappers.COMMON | {k: v for k, v in settings.items() if k in wrappers.COMMON}
+    usual = settings_of(name)
+    common = {k: settings.get(k, usual[k]) for k in wrappers.COMMON}
     own = {k: v for k, v in settings.items() if k not in wrappers.COMMON}
     env = _factory(name)(**own)
     if not isinstance(env, Env):
         raise ConfigError("environment", name, f"a factory that returns a jaxrl_fast Env, not {type(env).__name__}")
     if dataclasses.is_dataclass(env):
         check_settings(env, "env.")
-    env = wrappers.wrap(env, **common)
+    env = (host if isinstance(env, host.HostEnv) else wrappers).wrap(env, **common)
     _ = env.spec  # a spec that cannot be (a stack of dicts) is an error here, not in the middle of a trace
     _ORIGIN[id(env)] = (env, name, dict(settings))
     return env
@@ -182,9 +194,6 @@ def _factory(name: str) -> Factory:
     """The function that builds `name`; a ConfigError where there is none."""
     if not isinstance(name, str):
         raise ConfigError("environment", name, "a name such as 'CartPole-v1'")
-    if name.startswith(_LATER):
-        kinds = ", ".join(_LATER)
-        raise ConfigError("environment", name, f"environments of {kinds} are not available in this version")
     for prefix, adapter in _ADAPTERS.items():
         if name.startswith(prefix):
             if not adapter.installed():

@@ -6,6 +6,7 @@
     fetch(mem, x)                 -> (batch, handle)
     feedback(mem, handle, priority) -> mem        for a memory that samples by priority
     retain(mem)                   -> mem          what outlives the iteration (a rollout does not)
+    seam(mem, w)                  -> mem          what follows block w - 1 is not its successor: no window crosses
     watch(mem)                    -> arrays       what must stay finite; the NaN sentinel looks at it beside the agent
 
 A memory is a frozen dataclass of sizes. It holds no counters: head and size follow from the unbatched `w`, so that a
@@ -41,6 +42,9 @@ class Memory:
         return mem
 
     def retain(self, mem: PyTree) -> PyTree:
+        return mem
+
+    def seam(self, mem: PyTree, w: jax.Array) -> PyTree:
         return mem
 
     def watch(self, mem: PyTree) -> PyTree:

@@ -62,6 +62,9 @@ class Grouped(Memory):
     def retain(self, mem):
         return self._each(self.memory.retain)(mem) if jax.tree.leaves(mem) else mem
 
+    def seam(self, mem, w):
+        return self._each(self.memory.seam, (0, None))(mem, w)
+
     def watch(self, mem):
         return self.memory.watch(mem)
 

@@ -14,7 +14,7 @@ from jaxrl_fast import random, tree
 from jaxrl_fast.errors import ConfigError, check_float
 from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.memory.filled import Filled, check_rows, check_windows, layout
-from jaxrl_fast.memory.ring import Ring, Row
+from jaxrl_fast.memory.ring import Ring, Row, seal
 from jaxrl_fast.memory.transitions import Transition
 from jaxrl_fast.types import Window
 
@@ -52,6 +52,9 @@ class MixedMemory(Memory):
 
     def retain(self, mem):
         return self.online.retain(mem)
+
+    def seam(self, mem, w):
+        return self.online.seam(mem, w)
 
     def watch(self, mem):
         return self.online.watch(mem)
@@ -101,8 +104,7 @@ class StartFrom(Memory):
         if not isinstance(start.rows, Row):
             raise ConfigError("start", type(start.rows).__name__, "rows of a replay memory: Row or Transition")
         last = (start.w * self.memory.num_steps - 1) % self.memory.length
-        sealed = start.rows.truncated.at[last].set(~start.rows.terminated[last])
-        rows = start.rows._replace(truncated=sealed)
+        rows = seal(start.rows, last)
         return rows if start.rows is start.store else start.store._replace(rows=rows)
 
     def add(self, mem, rows, w):
@@ -119,6 +121,9 @@ class StartFrom(Memory):
 
     def retain(self, mem):
         return self.memory.retain(mem)
+
+    def seam(self, mem, w):
+        return self.memory.seam(mem, w + self.start.w)
 
     def watch(self, mem):
         return self.memory.watch(mem)

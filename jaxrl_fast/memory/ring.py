@@ -87,6 +87,18 @@ class Ring(Memory):
 
         return jax.lax.platform_dependent(mem, rows, w, cpu=write_apart, default=write)
 
+    def seam(self, mem, w):
+        if hasattr(mem, "rows"):  # beside what a subclass keeps
+            return mem._replace(rows=self.seam(mem.rows, w))
+        if hasattr(mem, "row"):  # beside carries
+            return mem._replace(row=self.seam(mem.row, w))
+        return seal(mem, (w * self.num_steps - 1) % self.length)
+
+
+def seal(rows: Row, last: jax.Array | int) -> Row:
+    """`rows` [S, B, ...], of which row `last` has no successor: truncated, unless it is terminated."""
+    return rows._replace(truncated=rows.truncated.at[last].set(~rows.terminated[last]))
+
 
 def gather_windows(mem: Row, row: jax.Array, env: jax.Array, n_step: int, stack: int) -> Window:
     """The n-step windows that start at (row, env), int32 [b] each, from a ring [S, B, ...]."""

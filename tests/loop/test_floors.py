@@ -17,9 +17,9 @@ FLOORS = [
     "returns losses distributions statistics stacking optim networks aggregate priors",
     "envs memory",
     "algorithms",
-    "collect grid iterate offline evaluate population config members plan programs testing",
-    "train session selection load rundir checkpoint signals sinks boards jsonl terminal plots record presets "
-    "cli cli_args cli_plan cli_runs cli_sweep cli_train comparison "
+    "collect grid iterate offline evaluate host_play population config members plan programs testing",
+    "actors host_programs train session selection load rundir checkpoint signals sinks boards jsonl terminal plots "
+    "record presets cli cli_args cli_plan cli_runs cli_sweep cli_train comparison "
     "configurations sweep sweep_plots sweep_results tuning __main__",
 ]
 FLOOR = {name: i for i, names in enumerate(FLOORS) for name in names.split()}

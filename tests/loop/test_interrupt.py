@@ -60,7 +60,15 @@ def test_a_signal_saves_and_the_run_goes_on(signum, code, tmp_path):
     assert tools.logged(run) == tools.logged(tmp_path / "whole")
 
 
-def test_the_second_signal_is_python_s_own():
+@pytest.fixture
+def interruptible():
+    """A shell starts what it puts into the background with SIGINT ignored: these tests are not about that."""
+    found = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, found)
+
+
+def test_the_second_signal_is_python_s_own(interruptible):
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), Signals() as signals:
         signal.raise_signal(signal.SIGINT)
@@ -69,7 +77,7 @@ def test_the_second_signal_is_python_s_own():
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_handlers_are_put_back():
+def test_handlers_are_put_back(interruptible):
     before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
     with Signals() as signals:
         assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] != before

@@ -1,0 +1,229 @@
+"""Actors: a thread that steps environments on the host and hands whole rollouts to the learner.
+
+    actors = Actors(run, env, groups=2, ahead=1, ...)
+    actors.start(t, agent)           iteration t is the first
+    rollout = actors.take(t)         [T, B], collected by the agent of iteration t - ahead
+    actors.give(t + 1, agent)        what the learner has made of it
+
+The environments are in `groups` of which each is a vector of its own: while one steps, the device acts for another.
+`ahead` says by how many iterations actors may be ahead of the learner. With 0 they wait for it, and everything is
+on-policy; with 1 they collect rollout t + 1 while the learner is at rollout t. Which agent collects what is fixed, not
+a matter of who is faster: a run is repeatable bit for bit in either way, as far as its environments are.
+"""
+
+from __future__ import annotations
+
+import functools
+import queue
+import threading
+import time
+import warnings
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxrl_fast import host_play, iterate, random
+from jaxrl_fast.envs.host import HostEnv, HostError
+from jaxrl_fast.host_play import Seen
+from jaxrl_fast.iterate import Run
+from jaxrl_fast.types import Trajectory
+
+
+class Rollout(NamedTuple):
+    """What the learner gets for one iteration."""
+
+    parts: tuple[Trajectory, ...]  # one a group, on the device
+    returns: list[float]  # of the games that ended, by their own reward
+    lengths: list[int]
+    fresh: bool  # whether the environments began anew: no window may cross to the rows before
+    seconds: dict[str, float]  # of the actors' time: "environments", "inference", "waiting"
+
+
+class Group:
+    """Some of the environments: a vector, what the agent sees of it, and the games that go on."""
+
+    def __init__(self, env: HostEnv, run: Run, num_envs: int, seed: int, index: int):
+        self.run, self.index, self.num_envs = run, index, num_envs
+        self.vector = env.open(num_envs, seed)
+        obs = self.vector.reset()
+        host_play.check(env.spec, num_envs, obs)
+        self.actor = host_play.begin(run.algo, obs)
+        self.score, self.length = np.zeros(num_envs), np.zeros(num_envs, np.int64)
+
+    def begin(self, root: jax.Array, t: int) -> None:
+        """A new rollout."""
+        self.noise, self.clock = _prelude(self.run, root, np.int32(t), self.index, self.num_envs)
+        self.first, self.seen, self.steps = self.actor, None, None
+
+    def act(self, agent: Any, i: int, mode: str) -> None:
+        self.actor, self.steps, action = host_play.step(
+            self.run.algo, agent, self.actor, self.steps, self.seen, self.noise, self.clock, np.int32(i), mode
+        )
+        self.vector.send(np.asarray(action))
+
+    def receive(self, returns: list[float], lengths: list[int]) -> None:
+        found = self.vector.receive()
+        host_play.check_step(self.run.algo.spec, self.num_envs, found)
+        real = 1 if found.real is None else found.real
+        self.score, self.length = self.score + found.score * real, self.length + real
+        if found.over.any():
+            returns += self.score[found.over].tolist()
+            lengths += self.length[found.over].tolist()
+            self.score[found.over], self.length[found.over] = 0.0, 0
+        self.seen = Seen.of(found)
+
+    def end(self) -> Trajectory:
+        last = np.int32(self.run.algo.num_steps - 1)
+        self.actor, trajectory = host_play.end(self.run.algo, self.first, self.actor, self.steps, self.seen, last)
+        return trajectory
+
+
+@functools.partial(jax.jit, static_argnames=("group", "num_envs"))
+def _prelude(run: Run, root: jax.Array, t: jax.Array, group: int, num_envs: int):
+    """What is random of a group's rollout, and the clock. Of the only group it is what a device environment would get."""
+    key = random.keys_at(root, t, 4)[1]
+    key = random.fold_in(key, group) if group else key
+    return run.algo.draw(key, run.algo.num_steps, num_envs), iterate.clock_at(run, t)
+
+
+class Actors:
+    """See the module's text. run: with the stand-in of `env` on the device; patience: seconds a step may take."""
+
+    def __init__(
+        self, run: Run, env: HostEnv, root: jax.Array, warmup: int, groups: int = 1, ahead: int = 0,
+        patience: float = 120.0, restarts: int = 0,
+    ):  # fmt: skip
+        self.run, self.env, self.root, self.warmup = run, env, root, warmup
+        self.ahead, self.patience, self.restarts = ahead, patience, restarts
+        self.sizes = [len(part) for part in np.array_split(np.arange(run.algo.num_envs), groups)]
+        self._acting = jax.jit(lambda algo, agent: algo.acting(agent))
+        self._agents: dict[int, Any] = {}  # by the iteration whose rollout they are to collect without lag
+        self._ready = threading.Condition()
+        self._rollouts: queue.Queue = queue.Queue()
+        self._alive = time.monotonic()
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def started(self) -> bool:
+        return self._thread is not None
+
+    def start(self, t: int, agent: Any) -> None:
+        self.first = t
+        self.give(t, agent)
+        self._thread = threading.Thread(target=self._work, args=(t,), name="actors", daemon=True)
+        self._thread.start()
+
+    def give(self, t: int, agent: Any) -> None:
+        """The agent as it is before iteration t learns. Its arrays must not be donated."""
+        with self._ready:
+            self._agents = {when: a for when, a in self._agents.items() if when >= t - self.ahead - 1}
+            self._agents[t] = agent
+            self._ready.notify_all()
+
+    def take(self, t: int) -> Rollout:
+        """The rollout of iteration t; waits for it. HostError where the environments failed, or do not answer."""
+        while True:
+            try:
+                found = self._rollouts.get(timeout=1.0)
+                break
+            except queue.Empty:
+                if time.monotonic() - self._alive > self.patience:
+                    self._stopped = True
+                    raise HostError(
+                        f"{self.env.spec.name} has not answered for {self.patience:.0f} s (host_timeout)"
+                    ) from None
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def stop(self) -> None:
+        """Let the thread close its environments; one that hangs in them is left behind."""
+        with self._ready:
+            self._stopped = True
+            self._ready.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=10.0)
+
+    def _agent(self, t: int) -> Any:
+        """The one that collects rollout t; None at the end."""
+        when = max(t - self.ahead, self.first)
+        with self._ready:
+            while when not in self._agents and not self._stopped:
+                self._alive = time.monotonic()
+                self._ready.wait(timeout=1.0)
+            return None if self._stopped else self._agents[when]
+
+    def _work(self, t: int) -> None:
+        groups: list[Group] = []
+        failures = 0
+        try:
+            while True:
+                began = time.perf_counter()
+                agent = self._agent(t)
+                if agent is None:
+                    return
+                waited = time.perf_counter() - began
+                try:
+                    fresh = not groups
+                    groups = groups or self._open(failures)
+                    self._rollouts.put(self._rollout(groups, agent, t, fresh, waited))
+                except HostError as error:
+                    failures += 1
+                    if failures > self.restarts:
+                        raise
+                    warnings.warn(f"{error}; restarted, {failures} of {self.restarts} times", stacklevel=1)
+                    _close(groups)
+                    groups = []
+                    continue
+                t += 1
+        except BaseException as error:  # the learner raises it
+            self._rollouts.put(error)
+        finally:
+            _close(groups)
+
+    def _open(self, failures: int) -> list[Group]:
+        """Seeds differ between groups, and again after a restart."""
+        n = len(self.sizes)
+        seeds = [host_play.seed_of(random.fold_in(self.root, 2**32 - 3), failures * n + i) for i in range(n)]
+        opened: list[Group] = []
+        try:
+            for i, (size, seed) in enumerate(zip(self.sizes, seeds, strict=True)):
+                opened.append(Group(self.env, self.run, size, seed, i))
+        except BaseException:
+            _close(opened)
+            raise
+        return opened
+
+    def _rollout(self, groups: list[Group], agent: Any, t: int, fresh: bool, waited: float) -> Rollout:
+        mode = "random" if t < self.warmup else "sample"
+        returns: list[float] = []
+        lengths: list[int] = []
+        seconds = {"environments": 0.0, "inference": 0.0, "waiting": waited}
+        agent = self._acting(self.run.algo, agent)
+        for group in groups:
+            group.begin(self.root, t)
+        for i in range(self.run.algo.num_steps):
+            for group in groups:
+                start = time.perf_counter()
+                if i:
+                    group.receive(returns, lengths)
+                self._alive, received = time.monotonic(), time.perf_counter()
+                group.act(agent, i, mode)
+                seconds["environments"] += received - start
+                seconds["inference"] += time.perf_counter() - received
+        start = time.perf_counter()
+        for group in groups:
+            group.receive(returns, lengths)
+        self._alive = time.monotonic()
+        seconds["environments"] += time.perf_counter() - start
+        return Rollout(tuple(group.end() for group in groups), returns, lengths, fresh, seconds)
+
+
+def _close(groups: list[Group]) -> None:
+    for group in groups:
+        try:
+            group.vector.close()
+        except Exception as error:  # it must not hide what ended the rollout
+            warnings.warn(f"an environment could not be closed: {error!r}", stacklevel=2)

@@ -1,0 +1,160 @@
+"""EnvPool's environments, "envpool:ID" ("envpool:Pong-v5"): a thread pool in C++ that steps them without the GIL.
+
+The settings are EnvPool's own, but for what is done here for all environments alike: frames are single ones and stacked
+where the agent sees them (`stack`), rewards are clipped on the way to the learner (`reward_clip`), and a lost life ends an
+episode for the learner alone (`episodic_life`): the game goes on, and returns are those of whole games.
+EnvPool itself resets in the next step; here the environments that ended are reset at once, and only they.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.util
+import sys
+import types
+import warnings
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast.envs.gymnasium_spaces import channels_last, decoder, encoder, last_channels, space_of
+from jaxrl_fast.envs.host import HostEnv, HostStep, Lives, Vector, at, guarded, picture, put
+from jaxrl_fast.errors import ConfigError, check_int, nearest
+from jaxrl_fast.types import EnvSpec
+
+PREFIX = "envpool:"
+NAMES = ()
+INSTALL = "pip install 'jaxrl_fast[envpool]'"
+# What is not a setting here: sizes and seeds are the run's, pixels are stacked and rewards clipped by us.
+_OURS = {
+    "num_envs", "batch_size", "seed", "env_seed", "base_path", "gym_reset_return_info", "max_num_players", "stack_num",
+    "task", "episodic_life", "reward_clip", "num_threads", "frame_stack",
+}  # fmt: skip
+
+
+def installed() -> bool:
+    """Whether EnvPool can be imported; does not import it."""
+    return "envpool" in sys.modules or importlib.util.find_spec("envpool") is not None
+
+
+@functools.cache
+def _envpool() -> types.ModuleType:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return __import__("envpool")
+    except Exception as error:  # built for another NumPy, another libc
+        raise ConfigError("environment", PREFIX, f"an EnvPool that can be imported: {INSTALL} ({error!r})") from error
+
+
+@functools.cache
+def _config(id: str) -> dict[str, Any]:
+    """EnvPool's settings of `id` with their defaults."""
+    known = _envpool().list_all_envs()
+    if id not in known:
+        raise ConfigError("environment", PREFIX + id, f"one that EnvPool has{nearest(id, known)}")
+    return _envpool().make_spec(id).config._asdict()
+
+
+def is_atari(id: str) -> bool:
+    return "repeat_action_probability" in _config(id)
+
+
+@functools.cache
+def defaults(name: str) -> dict[str, Any]:
+    """The number of threads (0: a core each), ours for Atari, then EnvPool's."""
+    config = _config(name.removeprefix(PREFIX))
+    own = {k: v for k, v in config.items() if k not in _OURS and isinstance(v, (bool, int, float, str))}
+    ours = {"episodic_life": False, "stack": 4, "reward_clip": 1.0} if is_atari(name.removeprefix(PREFIX)) else {}
+    return {"num_threads": 0} | ours | own
+
+
+def make(name: str, num_threads: int = 0, episodic_life: bool = False, **own: Any) -> EnvPoolEnv:
+    check_int("env.num_threads", num_threads, 0)
+    usual = defaults(name)
+    changed = {k: v for k, v in own.items() if v != usual[k]}
+    return EnvPoolEnv(
+        id=name.removeprefix(PREFIX), num_threads=num_threads, episodic_life=episodic_life, own=tuple(sorted(changed.items()))
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EnvPoolEnv(HostEnv):
+    """`id` as EnvPool makes it; `own`: its settings that differ from their defaults."""
+
+    id: str
+    num_threads: int = 0
+    episodic_life: bool = False
+    own: tuple[tuple[str, Any], ...] = ()
+
+    def _arguments(self) -> dict[str, Any]:
+        single = {"stack_num": 1} if "stack_num" in _config(self.id) else {}
+        return dict(self.own) | single
+
+    @guarded
+    def _spec(self):
+        spec = _envpool().make_spec(self.id, **self._arguments())
+        space = space_of(spec.gymnasium_observation_space)
+        limit = dict(self.own).get("max_episode_steps", _config(self.id).get("max_episode_steps"))
+        return EnvSpec(self.id, last_channels(space), space_of(spec.gymnasium_action_space), limit)
+
+    @guarded
+    def _open(self, num_envs, seed, training, render):
+        pool = _envpool().make_gymnasium(
+            self.id, num_envs=num_envs, num_threads=min(self.num_threads or num_envs, num_envs), seed=seed % 2**31,
+            **self._arguments(),
+        )  # fmt: skip
+        vector = EnvPoolVector(pool, num_envs)
+        return Lives(vector) if training and self.episodic_life else vector
+
+
+class EnvPoolVector(Vector):
+    """A synchronous pool; `lives` [B] are those of the last step, None where the game counts none."""
+
+    def __init__(self, pool: Any, num_envs: int):
+        self.pool, self.num_envs, self.lives = pool, num_envs, None
+        encode = encoder(pool.observation_space)
+        self.encode = lambda obs: channels_last(encode(obs))
+        self.decode = decoder(pool.action_space)
+        self.every = np.arange(num_envs, dtype=np.int32)
+        self.obs: Any = None
+
+    @guarded
+    def reset(self):
+        self.obs, info = self._sorted(*self.pool.reset())
+        self.lives = info.get("lives")
+        return self.obs
+
+    def _sorted(self, obs: Any, *rest: Any) -> tuple:
+        """In the order of the environments, not in that in which they were done."""
+        *arrays, info = rest
+        order = np.argsort(info["env_id"])
+        arrays = [self.encode(obs), *arrays]
+        info = {"lives": info["lives"]} if "lives" in info else {}
+        return (*at(arrays, order), at(info, order))
+
+    @guarded
+    def send(self, action):
+        self.pool.send(self.decode(action), self.every)
+
+    @guarded
+    def receive(self):
+        obs, reward, terminated, truncated, info = self._sorted(*self.pool.recv())
+        reward, terminated = np.float32(reward), terminated.astype(bool)
+        truncated = truncated.astype(bool) & ~terminated
+        ended, successors = terminated | truncated, obs
+        self.lives = info.get("lives")
+        if ended.any():
+            fresh, info = self._sorted(*self.pool.reset(self.every[ended]))
+            obs = put(obs, ended, fresh)
+            if self.lives is not None:
+                self.lives = put(self.lives, ended, info["lives"])
+        self.obs = obs
+        return HostStep(obs, successors, reward, terminated, truncated, reward, ended)
+
+    def close(self):
+        self.pool.close()
+
+    def render(self):
+        return picture(self.obs)

@@ -1,0 +1,256 @@
+"""Environments that do not live on the device: Gymnasium, EnvPool, the Arcade Learning Environment.
+
+A `HostEnv` says what such an environment is and opens vectors of it; a `Vector` is some of them, stepped together:
+
+    spec                                    -> EnvSpec
+    open(num_envs, seed, training)          -> Vector
+
+    Vector.reset()                          -> obs [B]        fresh episodes in all of them
+    Vector.send(action [B])                                   begin a step
+    Vector.receive()                        -> HostStep       its outcome, and fresh episodes where one ended
+    Vector.close()
+
+Whatever a package calls its auto-reset, `receive` returns what `Env.step` of a device environment does: the true
+successor (`next_obs`), both kinds of end apart, and what the agent sees next (`obs`). Everything is NumPy.
+
+None of this can be traced. What compiles programs for such an environment takes its `on_device()`, a stand-in of the
+same spec whose observations are zeros: shapes are all that is asked of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast import tree
+from jaxrl_fast.envs import wrappers
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.errors import ConfigError, RunError, UserError, check_float, check_int
+from jaxrl_fast.spaces import Dict, zeros
+from jaxrl_fast.types import EnvSpec, Outcome
+
+
+class HostError(RunError):
+    """An environment on the host raised, hung, or returned what it may not."""
+
+
+class HostStep(NamedTuple):
+    """What one step of B environments brought. `next_obs` is `obs` itself where no episode ended."""
+
+    obs: Any  # [B, ...] what the agent sees next, after a reset where the episode ended
+    next_obs: Any  # [B, ...] the true successors
+    reward: np.ndarray  # float32 [B], what is learned from
+    terminated: np.ndarray  # bool [B]; a lost life too, where that ends an episode for the learner
+    truncated: np.ndarray  # bool [B]
+    score: np.ndarray  # float32 [B], the reward as the game counts it
+    over: np.ndarray  # bool [B]: the game itself has ended
+    real: np.ndarray | None = None  # bool [B]: False where the row is only a reset that could not be skipped; None: all are
+
+
+def guarded(f: Callable[..., Any]) -> Callable[..., Any]:
+    """`f` of an environment that is not ours: whatever it raises becomes a HostError that says so."""
+
+    @functools.wraps(f)
+    def call(self, *args):
+        try:
+            return f(self, *args)
+        except UserError:
+            raise
+        except Exception as error:
+            raise HostError(f"the environment failed in {f.__name__.strip('_')}: {type(error).__name__}: {error}") from error
+
+    return call
+
+
+def at(tree: Any, mask: np.ndarray) -> Any:
+    """The entries of a batch (NumPy arrays [B, ...]) where `mask` [B] is True."""
+    return jax.tree.map(lambda x: x[mask], tree)
+
+
+def put(tree: Any, mask: np.ndarray, values: Any) -> Any:
+    """A copy of the batch with `values` where `mask` is True."""
+
+    def one(x, values):
+        x = np.array(x)
+        x[mask] = values
+        return x
+
+    return jax.tree.map(one, tree, values)
+
+
+class Vector:
+    """`num_envs` environments on the host; see the module's text."""
+
+    num_envs: int
+
+    def reset(self) -> Any:
+        raise NotImplementedError
+
+    def send(self, action: np.ndarray) -> None:
+        raise NotImplementedError
+
+    def receive(self) -> HostStep:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+    def render(self) -> np.ndarray | None:
+        """The first environment as uint8 [H, W, 3], None where it cannot be drawn."""
+        return None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HostEnv(Env):
+    """Base class; a frozen dataclass of hashable settings. Subclasses implement `_spec` and `_open`.
+
+    stack, reward_scale, reward_clip: as for every environment (`envs.wrappers`), applied on the host; the logged
+    return and evaluations count the game's own reward.
+    """
+
+    stack: int = 1
+    reward_scale: float = 1.0
+    reward_clip: float | None = None
+
+    def _spec(self) -> EnvSpec:
+        """Of single frames; asked once."""
+        raise NotImplementedError
+
+    def _open(self, num_envs: int, seed: int, training: bool, render: bool) -> Vector:
+        raise NotImplementedError
+
+    @property
+    def spec(self) -> EnvSpec:
+        found = self.__dict__.get("_found")
+        if found is None:
+            found = dataclasses.replace(self._spec(), stack=self.stack)
+            self.__dict__["_found"] = found
+        return found
+
+    def open(self, num_envs: int, seed: int, training: bool = True, render: bool = False) -> Vector:
+        """training: whether what is only there to learn (clipped rewards, lives as episodes) applies."""
+        vector = self._open(num_envs, seed, training, render)
+        if training and (self.reward_scale != 1.0 or self.reward_clip is not None):
+            return Rewards(vector, self.reward_scale, self.reward_clip)
+        return vector
+
+    def on_device(self) -> Env:
+        return StandIn(self.spec)
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise ConfigError(
+            "environment", self.spec.name,
+            "one on the device: this one steps on the host, which no program, `vmap` or `make_train` can hold; "
+            "`jf.train` and `jaxrl-fast train` take it",
+        )  # fmt: skip
+
+    draw_reset = draw_resets = reset = draw_step = transition = init = draw = draw_again = step = _refuse
+
+
+def wrap(env: HostEnv, **common: Any) -> HostEnv:
+    """`env` with those of the settings that every environment takes (`wrappers.COMMON`) which a host environment can."""
+    for name in ("action_repeat", "sticky_actions", "time_limit"):
+        if common[name] != wrappers.COMMON[name]:
+            valid = f"{wrappers.COMMON[name]} on the host: use the environment's own settings (`jaxrl-fast train ... --help`)"
+            raise ConfigError(f"env.{name}", common[name], valid)
+    check_int("env.stack", common["stack"])
+    check_float("env.reward_scale", common["reward_scale"])
+    if common["reward_scale"] == 0:
+        raise ConfigError("env.reward_scale", 0, "not zero")
+    if common["reward_clip"] is not None:
+        check_float("env.reward_clip", common["reward_clip"], 0.0, open_low=True)
+    names = ("stack", "reward_scale", "reward_clip")
+    env = dataclasses.replace(env, **{name: common[name] for name in names})
+    if env.stack > 1 and isinstance(env.spec.observation, Dict):
+        raise ConfigError("env.stack", env.stack, "1 for observations that are dicts")
+    return env
+
+
+class Wrapped(Vector):
+    """Everything as in `vector`."""
+
+    def __init__(self, vector: Vector):
+        self.vector, self.num_envs = vector, vector.num_envs
+
+    def reset(self):
+        return self.vector.reset()
+
+    def send(self, action):
+        self.vector.send(action)
+
+    def receive(self):
+        return self.vector.receive()
+
+    def close(self):
+        self.vector.close()
+
+    def render(self):
+        return self.vector.render()
+
+
+class Lives(Wrapped):
+    """A lost life ends an episode for the learner; the game goes on. `vector` has `lives` [B], those of its last step."""
+
+    def reset(self):
+        obs = self.vector.reset()
+        self.before = self.vector.lives
+        return obs
+
+    def receive(self):
+        step = self.vector.receive()
+        lives = self.vector.lives
+        if lives is None:
+            return step
+        lost = (lives < self.before) & ~step.over
+        self.before = lives
+        return step._replace(terminated=step.terminated | lost)
+
+
+class Rewards(Wrapped):
+    """`vector` with its rewards scaled, then clipped to [-clip, clip]; its scores stay."""
+
+    def __init__(self, vector: Vector, scale: float, clip: float | None):
+        super().__init__(vector)
+        self.scale, self.clip = scale, clip
+
+    def receive(self):
+        step = self.vector.receive()
+        reward = step.reward * np.float32(self.scale)
+        if self.clip is not None:
+            reward = np.clip(reward, -self.clip, self.clip)
+        return step._replace(reward=reward.astype(np.float32))
+
+
+def picture(obs: np.ndarray, scale: int = 3) -> np.ndarray | None:
+    """The newest frame [H, W, 1 or 3] of the first environment as it is seen by the agent, enlarged; None for no picture."""
+    if not isinstance(obs, np.ndarray) or obs.ndim != 4 or obs.dtype != np.uint8 or obs.shape[-1] not in (1, 3):
+        return None
+    return np.broadcast_to(obs[0].repeat(scale, 0).repeat(scale, 1), (*np.multiply(obs.shape[1:3], scale), 3)).copy()
+
+
+@tree.settings
+class StandIn(Env):
+    """An environment of the same spec whose observations are zeros: for what only asks for shapes."""
+
+    like: EnvSpec = dataclasses.field(metadata={"static": True})
+
+    @property
+    def spec(self) -> EnvSpec:
+        return self.like
+
+    def draw_reset(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        return jnp.zeros(shape, bool)
+
+    def reset(self, noise: jax.Array):
+        return (), zeros(self.like.observation, noise.shape)
+
+    def transition(self, noise: Any, state: Any, action: Any):
+        batch = jax.tree.leaves(action)[0].shape[:1]
+        none = jnp.zeros(batch, bool)
+        return (), Outcome(zeros(self.like.observation, batch), jnp.zeros(batch, jnp.float32), none, none)

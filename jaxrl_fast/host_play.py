@@ -1,0 +1,206 @@
+"""Playing in environments on the host: rollouts that are put together on the device, evaluations, pictures.
+
+What `collect` does in one scan happens here step by step: the device acts, the host steps. Every observation goes to the
+device once, where the policy looks at it and the row of the trajectory is written; `Trajectory` comes out as `collect`'s.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast import random, stacking, tree
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.collect import Actor
+from jaxrl_fast.envs.host import HostEnv, HostError, HostStep, Vector
+from jaxrl_fast.spaces import zeros
+from jaxrl_fast.types import Clock, Timestep, Trajectory
+
+EVALUATED = 16  # environments that an evaluation steps together
+STEP_LIMIT = 27_000  # steps of an episode, where an environment has no limit of its own
+
+
+class Seen(NamedTuple):
+    """What a step brought, for the device. `final`: the true successors, None where they are what is seen next."""
+
+    obs: Any
+    final: Any
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+
+    @classmethod
+    def of(cls, step: HostStep) -> Seen:
+        final = None if step.next_obs is step.obs else step.next_obs
+        return cls(step.obs, final, step.reward, step.terminated, step.truncated)
+
+
+def _start_clock() -> Clock:
+    return Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
+
+
+def _blank(algo: Algorithm, frame: Any, action: Any, extras: Any) -> Timestep:
+    """A rollout with nothing in it: zeros [T, B, ...]."""
+    batch = jax.tree.leaves(frame)[0].shape[:1]
+    row = Timestep(frame, action, frame, jnp.zeros(batch), jnp.zeros(batch, bool), jnp.zeros(batch, bool), extras)
+    return jax.tree.map(lambda x: jnp.zeros((algo.num_steps, *x.shape), x.dtype), row)
+
+
+def _write(rows: Any, row: Any, i: jax.Array) -> Any:
+    put = lambda rows, row: jax.lax.dynamic_update_index_in_dim(rows, row.astype(rows.dtype), i, 0)
+    return jax.tree.map(put, rows, row)
+
+
+def _look(algo: Algorithm, actor: Actor, steps: Timestep, seen: Seen, i: jax.Array) -> tuple[Actor, Timestep]:
+    """Write what row i brought, and look at what there is now."""
+    done = seen.terminated | seen.truncated
+    steps = steps._replace(
+        next_obs=_write(steps.next_obs, seen.obs if seen.final is None else seen.final, i),
+        reward=_write(steps.reward, seen.reward, i),
+        terminated=_write(steps.terminated, seen.terminated, i),
+        truncated=_write(steps.truncated, seen.truncated, i),
+    )
+    return actor._replace(obs=stacking.advance(actor.obs, seen.obs, done, algo.spec.stack)), steps
+
+
+@functools.partial(jax.jit, static_argnames="mode", donate_argnames="steps")
+def step(
+    algo: Algorithm, agent: Any, actor: Actor, steps: Timestep | None, seen: Seen | None, noise: Any, clock: Clock, i: Any,
+    mode: str,
+) -> tuple[Actor, Timestep, Any]:  # fmt: skip
+    """Look at what row i - 1 brought and act in row i -> (actor, rows [T, B], action [B]).
+
+    At the first row there are neither rows nor anything seen: None.
+    """
+    if seen is not None:
+        actor, steps = _look(algo, actor, steps, seen, i - 1)
+    carry, action, extras = algo.act(agent, actor.carry, actor.obs, tree.take(noise, i), clock, mode)
+    frame = stacking.newest(actor.obs, algo.spec.stack)
+    if steps is None:
+        steps = _blank(algo, frame, action, extras)
+    steps = steps._replace(
+        obs=_write(steps.obs, frame, i),
+        action=_write(steps.action, action, i),
+        extras=_write(steps.extras, extras, i),
+    )
+    return actor._replace(carry=carry), steps, action
+
+
+@functools.partial(jax.jit, donate_argnames="steps")
+def end(algo: Algorithm, start: Actor, actor: Actor, steps: Timestep, seen: Seen, i: Any) -> tuple[Actor, Trajectory]:
+    """Look at what the last row brought: the rollout is whole."""
+    actor, steps = _look(algo, actor, steps, seen, i)
+    return actor, Trajectory(steps, start.carry, start.obs, actor.obs)
+
+
+@jax.jit
+def begin(algo: Algorithm, obs: Any) -> Actor:
+    """Fresh episodes everywhere; `obs` [B, ...] are their first frames."""
+    batch = jax.tree.leaves(obs)[0].shape[0]
+    return Actor((), stacking.start(obs, algo.spec.stack), algo.init_carry(batch))
+
+
+def check(spec: Any, num_envs: int, obs: Any, reward: np.ndarray | None = None) -> None:
+    """HostError where observations are not of the spec's shapes and dtypes, or something is not finite."""
+    wanted = jax.eval_shape(lambda: zeros(spec.observation, (num_envs,)))
+    if jax.tree.structure(wanted) != jax.tree.structure(obs):
+        raise HostError(f"{spec.name} returned observations of another structure: {jax.tree.structure(obs)}")
+    for (path, want), x in zip(jax.tree.leaves_with_path(wanted), jax.tree.leaves(obs), strict=True):
+        name = "observations" + jax.tree_util.keystr(path)
+        if x.shape != want.shape or x.dtype != want.dtype:
+            raise HostError(f"{spec.name} returned {name} {x.dtype}{list(x.shape)} instead of {want.dtype}{list(want.shape)}")
+        _check_finite(spec, name, x)
+    if reward is not None:
+        _check_finite(spec, "rewards", reward)
+
+
+def check_step(spec: Any, num_envs: int, found: HostStep) -> None:
+    check(spec, num_envs, found.obs, found.reward)
+    if found.next_obs is not found.obs:
+        check(spec, num_envs, found.next_obs)
+
+
+def _check_finite(spec: Any, name: str, x: np.ndarray) -> None:
+    if x.dtype.kind != "f" or np.isfinite(x).all():
+        return
+    bad = int(np.argmin(np.isfinite(x).reshape(len(x), -1).all(1)))
+    raise HostError(f"{spec.name} returned {name} that are not finite, in environment {bad}")
+
+
+@functools.partial(jax.jit, static_argnames="mode")
+def _act(algo: Algorithm, agent: Any, actor: Actor, key: jax.Array, i: Any, mode: str):
+    batch = jax.tree.leaves(actor.obs)[0].shape[0]
+    noise = tree.take(algo.draw(random.fold_in(key, i), 1, batch), 0)
+    carry, action, _ = algo.act(agent, actor.carry, actor.obs, noise, _start_clock(), mode)
+    return actor._replace(carry=carry), action
+
+
+@jax.jit
+def _next(algo: Algorithm, actor: Actor, obs: Any, done: jax.Array) -> Actor:
+    return actor._replace(obs=stacking.advance(actor.obs, obs, done, algo.spec.stack))
+
+
+def play(algo: Algorithm, agent: Any, vector: Vector, key: jax.Array, mode: str) -> Iterator[HostStep]:
+    """Step `vector` under a fixed policy for ever."""
+    agent = jax.jit(algo.acting)(agent)
+    obs = vector.reset()
+    check(algo.spec, vector.num_envs, obs)
+    actor, i = begin(algo, obs), 0
+    while True:
+        actor, action = _act(algo, agent, actor, key, np.int32(i), mode)
+        vector.send(np.asarray(action))
+        found = vector.receive()
+        check_step(algo.spec, vector.num_envs, found)
+        yield found
+        actor, i = _next(algo, actor, found.obs, found.terminated | found.truncated), i + 1
+
+
+def evaluate(
+    env: HostEnv, algo: Algorithm, agent: Any, key: jax.Array, episodes: int, mode: str, max_steps: int | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(return, length, finished) [episodes] of whole games, by the game's own reward.
+
+    Every environment plays a number of games that is fixed beforehand, so short games are not counted more often.
+    """
+    num_envs = min(episodes, EVALUATED)
+    quota = np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
+    limit = max_steps or env.spec.max_episode_steps or STEP_LIMIT
+    score, length = np.zeros(num_envs), np.zeros(num_envs, np.int64)
+    games: list[tuple[float, int, bool]] = []
+    with closing(env.open(num_envs, seed_of(key), training=False)) as vector:
+        for step in play(algo, agent, vector, key, mode):
+            real = np.ones(num_envs, bool) if step.real is None else step.real
+            score, length = score + step.score * real, length + real
+            for i in np.flatnonzero((step.over | (length >= limit)) & (quota > 0)):
+                games.append((float(score[i]), int(length[i]), bool(step.over[i])))
+                quota[i] -= 1 if step.over[i] else quota[i]  # one that does not end would not end again
+            score[step.over], length[step.over] = 0.0, 0
+            if not quota.any():
+                break
+    ret, length, finished = zip(*games, strict=True)
+    return np.array(ret, np.float32), np.array(length, np.int32), np.array(finished)
+
+
+def frames(env: HostEnv, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int) -> list[np.ndarray] | None:
+    """One game as pictures, uint8 [H, W, 3] each; None where it cannot be drawn."""
+    found: list[np.ndarray] = []
+    with closing(env.open(1, seed_of(key), training=False, render=True)) as vector:
+        for step in play(algo, agent, vector, key, "greedy"):
+            picture = vector.render()
+            if picture is None:
+                return None
+            found.append(picture)
+            if step.over[0] or len(found) == max_steps:
+                return found
+    return found
+
+
+def seed_of(key: jax.Array, i: int = 0) -> int:
+    """A seed for environments on the host, int31."""
+    return int(random.bits(random.fold_in(key, i), ()) >> 1)

@@ -1,0 +1,247 @@
+"""Environments on the host as `Vector`s: whatever their auto-reset mode, the true successors and both kinds of end."""
+
+from __future__ import annotations
+
+import gymnasium
+import host_tools as tools
+import jax
+import numpy as np
+import pytest
+from gymnasium import spaces as theirs
+
+import jaxrl_fast as jf
+from jaxrl_fast import spaces
+from jaxrl_fast.envs import gymnasium_adapter, host
+from jaxrl_fast.envs.gymnasium_spaces import channels_last, decoder, encoder, last_channels, space_of
+from jaxrl_fast.errors import ConfigError
+
+tools.register()
+
+
+def played(vector, num_steps, actions=None):
+    """Rows (obs, HostStep) of random play; the first observation comes from a reset."""
+    rng, obs, rows = np.random.default_rng(0), vector.reset(), []
+    for _ in range(num_steps):
+        action = rng.integers(0, 3, vector.num_envs)
+        vector.send(action)
+        step = vector.receive()
+        rows.append((obs, action, step))
+        obs = step.obs
+    return rows
+
+
+@pytest.mark.parametrize("kind", ["sync", "SAME_STEP", "DISABLED"])
+def test_every_row_is_a_real_transition(kind):
+    if kind == "sync":
+        vector = jf.make(f"gym:{tools.ID}").open(3, 0)
+    else:
+        vector = gymnasium_adapter.GymnasiumVector(tools.Counters(3, kind), 0)
+    for (obs, action, step), want in zip(played(vector, 40), tools.expected(40), strict=True):
+        at, successor, reward, terminated, truncated = want
+        np.testing.assert_array_equal(obs, [at] * 3)
+        np.testing.assert_array_equal(step.next_obs, [successor] * 3)
+        np.testing.assert_array_equal(step.reward, reward + action + 1)  # actions begin at 1 there
+        assert (step.terminated == terminated).all() and (step.truncated == truncated).all() and step.real is None
+        assert (step.over == (terminated or truncated)).all() and step.obs.dtype == step.reward.dtype == np.float32
+        assert (step.next_obs is step.obs) == (not step.over.any())
+    vector.close()
+
+
+def test_a_reset_in_the_next_step_is_marked_and_nothing_else_changes():
+    vector, found = gymnasium_adapter.GymnasiumVector(tools.Counters(2, "NEXT_STEP"), 0), []
+    for obs, _, step in played(vector, 60):
+        if step.real is None or step.real.all():
+            found.append((tuple(obs[0]), tuple(step.next_obs[0]), bool(step.terminated[0]), bool(step.truncated[0])))
+        else:
+            assert not step.real.any() and step.truncated.all() and not step.terminated.any() and not step.over.any()
+            assert (step.reward == 0).all() and (step.score == 0).all()
+            np.testing.assert_array_equal(step.next_obs, obs)  # the terminal observation, not the next episode's
+    assert found == [(at, to, end, cut) for at, to, _, end, cut in tools.expected(len(found))] and len(found) > 40
+
+
+def test_rewards_are_scaled_and_clipped_for_the_learner_alone():
+    env = jf.make(f"gym:{tools.ID}", reward_scale=0.1, reward_clip=2.0)
+    for training in (True, False):
+        vector = env.open(1, 0, training=training)
+        for _, action, step in played(vector, 9):
+            assert step.score[0] % 10 == action[0] + 1
+            want = min(0.1 * step.score[0], 2.0) if training else step.score[0]
+            assert step.reward[0] == pytest.approx(want)
+
+
+def test_a_lost_life_is_an_episode_for_the_learner_alone():
+    class Game(host.Vector):
+        num_envs = 2
+
+        def reset(self):
+            self.t, self.lives = 0, np.array([3, 3])
+            return np.zeros((2, 1), np.float32)
+
+        def send(self, action):
+            pass
+
+        def receive(self):
+            self.t += 1
+            over = np.array([False, self.t == 4])
+            self.lives = np.array([[3, 3], [2, 3], [2, 2], [2, 3]][self.t - 1])  # the second one begins a new game with 3
+            obs, none = np.full((2, 1), self.t, np.float32), np.zeros(2, bool)
+            return host.HostStep(obs, obs, np.ones(2, np.float32), over, none, np.ones(2, np.float32), over)
+
+    found = [step for _, _, step in played(host.Lives(Game()), 4)]
+    assert [list(s.terminated) for s in found] == [[False, False], [True, False], [False, True], [False, True]]
+    assert [list(s.over) for s in found] == [[False, False]] * 3 + [[False, True]]
+
+
+def test_the_spec_and_its_stand_in():
+    env = jf.make(f"gym:{tools.ID}", stack=2)
+    assert env.spec.stack == 2 and env.spec.action == spaces.Discrete(3) and env.spec.max_episode_steps is None
+    assert env.spec.observation.shape == (2,) and env.spec.observation.dtype == np.float32
+    stand_in = env.on_device()
+    assert stand_in.spec == env.spec
+    shapes = jax.eval_shape(lambda key: stand_in.init(key, 5)[1], jax.random.key(0))
+    assert (shapes.shape, shapes.dtype) == ((5, 2), np.float32)
+    assert jf.make("CartPole-v1").on_device() is jf.make("CartPole-v1")
+
+
+def test_settings_are_the_constructor_s():
+    assert jf.make("gym:CartPole-v1", max_episode_steps=7, sutton_barto_reward=True).spec.max_episode_steps == 7
+    assert jf.make("gym:CartPole-v1") is jf.make("gym:CartPole-v1")
+    assert jf.make("gym:CartPole-v1").spec.max_episode_steps == 500
+    vector = jf.make("gym:CartPole-v1", max_episode_steps=3).open(2, 0)
+    assert [bool(s.truncated.all()) for _, _, s in played(_small(vector), 6)] == [False, False, True] * 2
+
+
+def _small(vector):
+    """Two actions instead of three."""
+    send = vector.send
+    vector.send = lambda action: send(action % 2)
+    return vector
+
+
+def test_processes_and_seeds():
+    """`async` gives what `sync` gives; another seed, another episode."""
+    env = jf.make("gym:CartPole-v1", vectorization="async")
+    vector = env.open(2, 3)
+    try:
+        found = played(_small(vector), 30)
+    finally:
+        vector.close()
+    same = played(_small(jf.make("gym:CartPole-v1").open(2, 3)), 30)
+    for (a, _, x), (b, _, y) in zip(found, same, strict=True):
+        np.testing.assert_array_equal(a, b)
+        for left, right in zip(x[:-1], y[:-1], strict=True):
+            np.testing.assert_array_equal(left, right)
+    assert any(step.over.any() for _, _, step in found)
+    other = jf.make("gym:CartPole-v1").open(2, 4).reset()
+    assert not np.array_equal(other, same[0][0])
+
+
+SPACES = [
+    (theirs.Discrete(4, start=-1), spaces.Discrete(4)),
+    (theirs.MultiDiscrete([2, 3]), spaces.MultiDiscrete((2, 3))),
+    (theirs.MultiBinary(3), spaces.MultiDiscrete((2, 2, 2))),
+    (theirs.Box(-1, np.array([1.0, 2.0]), (2,), np.float64), spaces.Box(-1.0, (1.0, 2.0), (2,))),
+    (theirs.Box(0, 255, (5, 6), np.uint8), spaces.Box(0, 255, (5, 6, 1), np.uint8)),
+    (theirs.Dict(a=theirs.Discrete(2), b=theirs.Box(0, 1, (3,))),
+     spaces.Dict.of(a=spaces.Discrete(2), b=spaces.Box(0, 1, (3,)))),
+    (theirs.Tuple([theirs.Discrete(2)]), spaces.Dict((("0", spaces.Discrete(2)),))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("space", "ours"), SPACES, ids=lambda x: type(x).__name__)
+def test_spaces_and_what_goes_between_them(space, ours):
+    assert space_of(space) == ours
+    space.seed(0)
+    samples = [space.sample() for _ in range(4)]
+    batch = gymnasium.vector.utils.concatenate(space, samples, gymnasium.vector.utils.create_empty_array(space, 4))
+    found = encoder(space)(batch)
+    shapes = jax.tree.map(lambda x: (x.shape, np.dtype(x.dtype)), found)
+    assert shapes == jax.tree.map(lambda x: (x.shape, np.dtype(x.dtype)), spaces.zeros(ours, (4,)))
+    if not isinstance(ours, spaces.Dict):
+        back = decoder(space)(found)
+        assert back.dtype == space.dtype and all(space.contains(x) for x in back)
+        np.testing.assert_allclose(back, samples, rtol=1e-6)
+
+
+def test_actions_stay_within_their_bounds():
+    assert decoder(theirs.Box(-1, 2, (1,)))(np.array([[-7.0], [7.0]])).tolist() == [[-1.0], [2.0]]
+
+
+def test_pictures_have_their_channels_last():
+    assert last_channels(space_of(theirs.Box(0, 255, (3, 8, 9), np.uint8))).shape == (8, 9, 3)
+    x = np.arange(2 * 3 * 8 * 9, dtype=np.uint8).reshape(2, 3, 8, 9)
+    assert (channels_last(x) == x.transpose(0, 2, 3, 1)).all()
+    one = x[:, :1].copy()
+    assert np.shares_memory(channels_last(one), one)
+
+
+def test_atari():
+    """Pong by ale-py: single grey frames, rewards clipped, a game that its limit cuts."""
+    env = jf.make("ale:Pong", max_num_frames_per_episode=120, frameskip=4)
+    assert env.spec.observation.shape == (84, 84, 1) and env.spec.stack == 4 and env.spec.action.n == 6
+    assert env.spec.max_episode_steps == 30 and env.reward_clip == 1.0
+    vector = env.open(2, 5)
+    rows = played(vector, 45)
+    assert all(obs.shape == (2, 84, 84, 1) and obs.dtype == np.uint8 for obs, _, _ in rows)
+    cut = [step for _, _, step in rows if step.over.any()]
+    assert cut and all(step.truncated[step.over].all() and not step.terminated.any() for step in cut)
+    for step in cut:  # the game goes on from a fresh frame, and its last one is kept
+        assert (step.next_obs[step.over] != step.obs[step.over]).any()
+    assert vector.render().shape == (252, 252, 3)
+    vector.close()
+    again = played(env.open(2, 5), 45)
+    assert all((a[0] == b[0]).all() for a, b in zip(rows, again, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("gym:CartPol-v1", {}, "did you mean 'gym:CartPole-v1'"),
+        ("gym:CartPole-v1", {"vectorization": "threads"}, "choose from 'sync', 'async', 'native'"),
+        ("gym:Acrobot-v1", {"vectorization": "native"}, "has no vector version"),
+        ("gym:CartPole-v1", {"gravity": 1.0}, "has the settings"),
+        ("gym:CartPole-v1", {"max_episode_steps": 0}, "env.max_episode_steps = 0"),
+        ("gym:CartPole-v1", {"action_repeat": 2}, "env.action_repeat = 2.*own settings"),
+        ("gym:CartPole-v1", {"time_limit": 2}, "env.time_limit = 2"),
+        ("gym:CartPole-v1", {"reward_clip": -1.0}, "env.reward_clip"),
+        ("gym:CartPole-v1", {"stack": 0}, "env.stack = 0"),
+        ("ale:Pnog", {}, "did you mean 'ale:Pong'"),
+        ("ale:Pong", {"frameskip": 0}, "env.frameskip = 0"),
+        ("ale:Pong", {"repeat_action_probability": 2.0}, "env.repeat_action_probability"),
+    ],
+)
+def test_bad_names_and_settings(name, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        jf.make(name, **settings).spec  # noqa: B018
+
+
+@pytest.mark.parametrize(("space", "message"), [
+    (theirs.Text(3), "TransformObservation that encodes it"),
+    (theirs.Sequence(theirs.Discrete(2)), "pads it"),
+    (theirs.Graph(theirs.Discrete(2), None), "arrays of a fixed size"),
+])  # fmt: skip
+def test_spaces_that_we_cannot_hold(space, message):
+    with pytest.raises(ConfigError, match=message):
+        space_of(space)
+
+
+def test_not_inside_programs():
+    env, algo = jf.make("gym:CartPole-v1"), jf.PPO(num_envs=2, num_steps=4, num_minibatches=2, hidden=(4,))
+    with pytest.raises(ConfigError, match=r"on the host.*jf\.train"):
+        jf.make_train(algo, env, 64)(jax.random.key(0))
+    with pytest.raises(ConfigError, match="on the host"):
+        jax.vmap(lambda key: env.init(key, 2))(jax.random.split(jax.random.key(0)))
+    with pytest.raises(ConfigError, match=r"seeds = 2.*trains one member"):
+        jf.train(algo, env, 64, seeds=2)
+    with pytest.raises(ConfigError, match=r"actors = 3.*at most num_envs = 2"):
+        jf.train(algo, env, 64, actors=3)
+    with pytest.raises(ConfigError, match="on the device: ars needs whole rollouts"):
+        jf.train(jf.ARS(directions=2, num_steps=8), env, 256)
+
+
+def test_an_extra_that_is_missing(monkeypatch):
+    from jaxrl_fast.envs import envpool_adapter
+
+    monkeypatch.setattr(envpool_adapter, "installed", lambda: False)
+    with pytest.raises(ConfigError, match=r"pip install 'jaxrl_fast\[envpool\]'"):
+        jf.make("envpool:Pong-v5")

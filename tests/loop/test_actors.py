@@ -1,0 +1,159 @@
+"""Actors and learner: rollouts of environments on the host are what `collect` would have made, and so is what is learned."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import jax
+import loop_tools as tools
+import numpy as np
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast import tree
+from jaxrl_fast.actors import Actors
+from jaxrl_fast.envs.host import HostError
+from jaxrl_fast.errors import NonFiniteError
+from jaxrl_fast.grid import RunConfig
+from jaxrl_fast.members import build_run
+
+sys.path.append(str(Path(__file__).parents[1] / "host"))
+import host_tools
+
+host_tools.register()
+NAME = f"gym:{host_tools.ID}"
+PPO = dict(num_envs=4, num_steps=8, num_epochs=1, num_minibatches=2, hidden=(4,))
+DQN = dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=128, learning_starts=64, hidden=(4,), n_step=2)
+TIMES = lambda rows: [{k: v for k, v in row.items() if not k.startswith("time_")} for row in rows]
+
+
+def run_of(algo, env):
+    return tree.as_float32(build_run(algo, env, RunConfig(total_steps=1024)))
+
+
+@pytest.fixture(scope="module")
+def ppo():
+    algo = jf.PPO(**PPO)
+    env = jf.make(NAME, stack=2)
+    run = run_of(algo, env)
+    return env, run, jax.jit(run.algo.init)(jax.random.key(1))
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_rollouts_are_whole(ppo, groups):
+    """Every row of every environment, over three rollouts and whatever ends in them."""
+    env, run, agent = ppo
+    actors = Actors(run, env, jax.random.key(0), warmup=1, groups=groups)
+    actors.start(0, agent)
+    expected, stacks, returns, ended = host_tools.expected(24), [], [], 0
+    for t in range(3):
+        found = actors.take(t)
+        assert len(found.parts) == groups and found.fresh == (t == 0)
+        for part in found.parts:
+            steps = jax.tree.map(np.asarray, part.steps)
+            for i, (at, to, reward, terminated, truncated) in enumerate(expected[8 * t : 8 * t + 8]):
+                assert (steps.obs[i] == at).all() and (steps.next_obs[i] == to).all()
+                assert (steps.reward[i] == reward + steps.action[i] + 1).all()
+                assert (steps.terminated[i] == terminated).all() and (steps.truncated[i] == truncated).all()
+            before, now = ([*expected, ((9, 9),)][j][0] for j in (max(8 * t - 1, 0), 8 * t))
+            assert (np.asarray(part.first_obs)[:, 2:] == now).all()
+            stacks.append((np.asarray(part.first_obs)[0], before, now))
+            assert jax.tree.leaves(steps.extras)[0].shape[0] == 8
+        ends = sum(end or cut for *_, end, cut in expected[8 * t : 8 * t + 8])
+        assert len(found.returns) == len(found.lengths) == 4 * ends
+        returns, ended = returns + found.returns, ended + ends
+        actors.give(t + 1, agent)
+    for stack, before, now in stacks:  # the frame before, unless an episode begins there
+        assert tuple(stack[:2]) == (before if before[0] == now[0] else now)
+    assert ended > 6 and min(returns) > 30
+    actors.stop()
+
+
+def test_who_collects_what_is_fixed(ppo):
+    """With `ahead`, rollout t is of the agent of t - ahead, and no rollout begins before that agent is there."""
+    env, run, agent = ppo
+    zero = jax.tree.map(np.zeros_like, agent)
+    seen = []
+    actors = Actors(run, env, jax.random.key(0), warmup=0, ahead=1)
+    acting = actors._acting
+    actors._acting = lambda algo, agent: seen.append(agent) or acting(algo, agent)
+    actors.start(0, agent)
+    for t in range(3):
+        actors.take(t)
+        actors.give(t + 1, zero if t == 0 else agent)
+    actors.take(3)
+    actors.stop()
+    assert [a is zero for a in seen[:4]] == [False, False, True, False]
+
+
+def train(algo, out=None, env=None, **settings):
+    return tools.train(algo, out, env or jf.make(NAME), **dict(total_steps=256, eval_every=0) | settings)
+
+
+@pytest.mark.parametrize(("algo", "settings"), [
+    (jf.PPO(**PPO), {}),
+    (jf.PPO(**PPO), {"actors": 2}),
+    (jf.DQN(**DQN), {"ahead": 1}),
+], ids=["lock-step", "two actors", "ahead"])  # fmt: skip
+def test_the_same_run_twice_is_the_same(algo, settings, tmp_path):
+    first, second = (train(algo, tmp_path / name, **settings) for name in "ab")
+    tools.assert_same(first.state, second.state)
+    rows = [TIMES(tools.logged(tmp_path / name)) for name in "ab"]
+    assert rows[0] == rows[1] and rows[0][-1]["episode_return"][0] > 30
+    assert first.eval_return == second.eval_return and 30 < first.eval_return[0] < 200
+    times = {k for k in tools.logged(tmp_path / "a")[-1] if k.startswith("time_")}
+    assert times == {f"time_{x}" for x in ("learner_waits", "learner_updates", "actors_environments", "actors_inference",
+                                           "actors_waiting")}  # fmt: skip
+
+
+def test_a_resumed_run_has_a_seam(tmp_path):
+    """Environments begin anew; the agent, the replay and the rows stay, and no window crosses from old to new."""
+    algo = jf.DQN(**DQN)
+    stopped = train(algo, tmp_path / "run", total_steps=160)
+    before = tools.arrays(stopped.state.memory)
+    agent = tools.arrays(stopped.state.agent)
+    rows = tools.logged(tmp_path / "run")
+    seen = []
+    session = tools.resume(tmp_path / "run", stopped.env_steps + 64, hooks=[lambda s, _: seen.append(s.rows)])
+    assert tools.logged(tmp_path / "run")[: len(rows)] == rows and seen
+    memory = session.state.memory
+    at = (stopped.env_steps // 4 - 1) % 32  # the last row before
+    sealed = np.asarray(memory.truncated)[at]
+    assert (sealed == ~before[".terminated"][at]).all()
+    assert (np.asarray(memory.obs)[(at + 1) % 32] == (0, 0)).all()  # a first episode's first step
+    assert any((agent[k] != v).any() for k, v in tools.arrays(session.state.agent).items())
+
+
+@pytest.mark.parametrize(("fault", "message"), [
+    ("raises", "ValueError: the motor burnt out"),
+    ("nan", r"observations that are not finite, in environment 0"),
+    ("infinite", r"rewards that are not finite, in environment 0"),
+    ("hangs", r"has not answered for 1 s \(host_timeout\)"),
+])  # fmt: skip
+def test_environments_that_fail(fault, message, tmp_path):
+    began = time.monotonic()
+    with pytest.raises(HostError, match=message) as caught:
+        train(jf.PPO(**PPO), tmp_path / "run", jf.make(NAME, fault=fault, at=50), host_timeout=1.0, chunk_seconds=0.01)
+    assert caught.value.exit_code == 1 and time.monotonic() - began < 60
+
+
+def test_environments_that_fail_can_be_begun_anew(tmp_path):
+    """One that fails again and again, each time after 20 steps, still gets to the end."""
+    env = jf.make(NAME, fault="raises", at=20)
+    with pytest.warns(UserWarning, match="the motor burnt out; restarted, 1 of 9 times"):
+        session = train(jf.DQN(**DQN), tmp_path / "run", env, total_steps=160, restarts=9)
+    rows = tools.logged(tmp_path / "run")
+    assert session.env_steps == rows[-1]["env_steps"] >= 160
+    memory = session.state.memory
+    obs, truncated = np.asarray(memory.obs), np.asarray(memory.truncated | memory.terminated)
+    for i in range(1, 32 if session.env_steps >= 128 else 0):  # an episode is left only at an end
+        jumps = (obs[i] != obs[i - 1] + (0, 1)).any(-1)
+        newest = (session.env_steps // 4) % 32
+        assert i == newest or (truncated[i - 1] | ~jumps).all(), i
+
+
+def test_a_loss_that_is_not_finite_stops_it():
+    with pytest.raises(NonFiniteError):
+        train(jf.PPO(**PPO | {"learning_rate": 1e38}))
