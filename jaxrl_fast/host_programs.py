@@ -64,6 +64,8 @@ def learn(run: Run, agent: Any, mem: Any, root: jax.Array, totals: Any, parts: A
 class HostPrograms(Programs):
     """Of one member on one device; `env` is the environment on the host, whose stand-in the members have."""
 
+    overlaps = False
+
     def __init__(self, members: Members, grid: Grid, population: Population, config: RunConfig, env: HostEnv):
         super().__init__(members, grid, population, config)
         check_host(env, members.first.algo, config)

@@ -37,6 +37,8 @@ def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array, row: int):
 class Programs:
     """Everything that runs on the device, for one run or a population of it."""
 
+    overlaps = True  # `chunk` returns before it is done, so that its metrics can be fetched while the next one runs
+
     def __init__(self, members: Members, grid: Grid, population: Population, config: RunConfig):
         self.first, self.run = members.first, members.place(population)
         self.grid, self.population, self.config = grid, population, config

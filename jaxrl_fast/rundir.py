@@ -127,14 +127,17 @@ class RunDir:
 
     def draw(self, s: Any, member: int, agent: Any) -> None:
         """The pictures. A finished run is not failed by them: what cannot be drawn is a warning."""
-        from jaxrl_fast import plots, record
+        from jaxrl_fast import plots, record, time_plot
 
         for sink in s.sinks:
             if hasattr(sink, "status"):
                 sink.status("drawing")
         label = f"{s.algo.name} {registry.name_of(s.env)}"
         try:
-            plots.learning_curve({label: read_jsonl(self.metrics)}, self.path / "curve.png")
+            rows = read_jsonl(self.metrics)
+            plots.learning_curve({label: rows}, self.path / "curve.png")
+            if time_plot.has_times(rows):
+                time_plot.time_use(rows, self.path / "time.png")
             algo, env = s.setup(member)
             frames, page = record.record_all(env, algo, agent, jax.random.key(s.config.seed), 500)
             if page is not None:

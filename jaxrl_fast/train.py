@@ -251,7 +251,7 @@ def _loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: 
         at_eval = bool(s.grid.eval_rows) and s.rows % s.grid.eval_rows == 0
         due = since_checkpoint() > s.config.checkpoint_minutes * 60
         signals.poll()
-        if at_eval or due or signals.caught or s.hooks or s.rows in boundaries:
+        if at_eval or due or signals.caught or s.hooks or s.rows in boundaries or not s.programs.overlaps:
             absorb(at_eval)
         signum = None if pending else signals.caught  # nothing is saved that was not checked and logged
         if due or signum:

@@ -16,7 +16,8 @@ import numpy as np
 from jax.extend import core
 
 from jaxrl_fast.envs.api import Env
-from jaxrl_fast.testing import rollout
+from jaxrl_fast.envs.host import HostEnv
+from jaxrl_fast.testing import host, rollout
 from jaxrl_fast.types import EnvSpec, Outcome, stepwise
 
 _CHANCE = 1e-4  # what happens with less than this probability by chance is taken for a mistake
@@ -54,8 +55,11 @@ def check_env(
     ends_at_limit   set it where the last step before the limit is a natural end (a task of fixed length): otherwise an
                     environment whose limit always terminates, and never truncates, is refused
 
-    One program is compiled, for two populations of `num_envs` environments.
+    One program is compiled, for two populations of `num_envs` environments. An environment on the host is played as it is.
     """
+    if isinstance(env, HostEnv):
+        limit = env.spec.max_episode_steps or 500
+        return Report(*host.check(env, num_envs, min(2 * limit + 2, 1000) if num_steps is None else num_steps))
     spec = _check_spec(env)
     if num_steps is None:
         num_steps = 1000 if spec.max_episode_steps is None else max(64, 2 * spec.max_episode_steps + 2)

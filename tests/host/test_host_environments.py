@@ -14,6 +14,7 @@ from jaxrl_fast import spaces
 from jaxrl_fast.envs import gymnasium_adapter, host
 from jaxrl_fast.envs.gymnasium_spaces import channels_last, decoder, encoder, last_channels, space_of
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.testing import check_env
 
 tools.register()
 
@@ -223,6 +224,48 @@ def test_bad_names_and_settings(name, settings, message):
 def test_spaces_that_we_cannot_hold(space, message):
     with pytest.raises(ConfigError, match=message):
         space_of(space)
+
+
+@pytest.mark.parametrize(("name", "settings"), [
+    (f"gym:{tools.ID}", {}), ("gym:CartPole-v1", {}), ("gym:CartPole-v1", {"vectorization": "native"}),
+    ("gym:Pendulum-v1", {}), ("gym:Blackjack-v1", {}), ("ale:Pong", {"max_num_frames_per_episode": 300}),
+], ids=str)  # fmt: skip
+def test_conforms(name, settings):
+    report = check_env(jf.make(name, **settings), num_envs=2, num_steps=210)
+    assert report.steps == 420 and report.terminated + report.truncated > 0 and report.longest <= 210
+    assert report.random_resets == (name != f"gym:{tools.ID}")
+
+
+class Broken(host.Wrapped):
+    """What a vector may get wrong."""
+
+    fault = ""
+
+    def receive(self):
+        step = self.vector.receive()
+        ended = step.terminated | step.truncated
+        if self.fault == "successor":
+            return step._replace(next_obs=step.next_obs + 1)
+        if self.fault == "both ends":
+            return step._replace(terminated=ended, truncated=ended)
+        if self.fault == "reward":
+            return step._replace(reward=step.reward.astype(np.float64))
+        if self.fault == "not an end":
+            return step._replace(over=np.ones_like(ended))
+        return step._replace(obs=step.obs[:, :1], next_obs=step.next_obs[:, :1])
+
+
+@pytest.mark.parametrize(("fault", "message"), [
+    ("successor", "continuity"), ("both ends", "both set"), ("reward", "float64"), ("not an end", "over in a step"),
+    ("shape", r"float32\[2, 1\], not float32\[2, 2\]"),
+])  # fmt: skip
+def test_the_kit_finds(fault, message, monkeypatch):
+    env = jf.make(f"gym:{tools.ID}")
+    whole = type(env)._open
+    monkeypatch.setattr(type(env), "_open", lambda *args: Broken(whole(*args)))
+    monkeypatch.setattr(Broken, "fault", fault)
+    with pytest.raises(AssertionError, match=message):
+        check_env(env, num_envs=2, num_steps=20)
 
 
 def test_not_inside_programs():

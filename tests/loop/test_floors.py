@@ -18,7 +18,7 @@ FLOORS = [
     "envs memory",
     "algorithms",
     "collect grid iterate offline evaluate host_play population config members plan programs testing",
-    "actors host_programs train session selection load rundir checkpoint signals sinks boards jsonl terminal plots "
+    "actors host_programs train session selection load rundir checkpoint signals sinks boards jsonl terminal plots time_plot "
     "record presets cli cli_args cli_plan cli_runs cli_sweep cli_train comparison "
     "configurations sweep sweep_plots sweep_results tuning __main__",
 ]

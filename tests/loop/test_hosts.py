@@ -92,7 +92,7 @@ TRAIN = ("train", "ppo", "CartPole-v1", "--no-preset", "--seeds", "2", *TINY, "-
 
 
 @pytest.mark.parametrize(
-    "cases", ["members divided pbt", pytest.param("halved swept", marks=pytest.mark.slow)]
+    "cases", ["members", pytest.param("divided pbt halved swept", marks=pytest.mark.slow)]
 )  # fmt: skip
 def test_two_processes_equal_one_with_two_devices(cases, tmp_path):
     """Members, padding, a member divided over hosts, both selections and a sweep: logs, results and files."""

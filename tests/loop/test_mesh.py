@@ -30,7 +30,8 @@ CASES = {
     "both": (dict(total_steps=32, log_every=32, seeds=3), dict(mesh={"population": 2, "env": 2}),
              dict(devices=1, groups=2, batching="map")),
 }
-for case, (run, mesh, alone) in CASES.items():
+for case in sys.argv[2:]:
+    run, mesh, alone = CASES[case]
     name = {"prioritized": "dqn", "both": "ppo"}.get(case, case)
     algo = tools.algorithm(name, **dict(prioritized=True) if case == "prioritized" else {})
     several = tools.train(algo, env=tools.environment(name), **BASE | run | mesh)
@@ -55,9 +56,12 @@ for case, (run, mesh, alone) in CASES.items():
 """
 
 
-def test_devices_along_the_environments(tmp_path):
+@pytest.mark.parametrize(
+    "cases", [("ppo", "prioritized", "both"), pytest.param(("dqn", "sac"), marks=pytest.mark.slow)], ids="-".join
+)
+def test_devices_along_the_environments(cases, tmp_path):
     """The state after the run, optimizer included (a gradient counted twice would show in Adam's moments), and its logs."""
-    ended = tools.python(MESH, tmp_path, timeout=580, XLA_FLAGS="--xla_force_host_platform_device_count=4")
+    ended = tools.python(MESH, tmp_path, *cases, timeout=580, XLA_FLAGS="--xla_force_host_platform_device_count=4")
     assert ended.returncode == 0, ended.stderr[-3000:]
 
 

@@ -1,0 +1,84 @@
+"""The part of `check_env` for environments on the host: played once for all, and again with the same seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl_fast.envs.host import HostEnv, HostStep
+from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space, zeros
+
+Played = list[tuple[Any, np.ndarray, HostStep]]  # (what was seen, the actions, what they brought)
+
+
+def play(env: HostEnv, num_envs: int, num_steps: int, seed: int, training: bool = True) -> Played:
+    """Random actions, the same for the same seed."""
+    rng, vector = np.random.default_rng(seed), env.open(num_envs, seed, training)
+    rows: Played = []
+    try:
+        obs = vector.reset()
+        for _ in range(num_steps):
+            action = sample(rng, env.spec.action, num_envs)
+            vector.send(action)
+            step = vector.receive()
+            rows.append((obs, action, step))
+            obs = step.obs
+    finally:
+        vector.close()
+    return rows
+
+
+def sample(rng: np.random.Generator, space: Space, num_envs: int) -> np.ndarray:
+    """Uniform actions [B, ...]; standard normal where there are no bounds."""
+    if isinstance(space, Discrete):
+        return rng.integers(0, space.n, num_envs).astype(np.int32)
+    if isinstance(space, MultiDiscrete):
+        return rng.integers(0, space.nvec, (num_envs, len(space.nvec))).astype(np.int32)
+    shape = (num_envs, *space.shape)
+    return (rng.uniform(*space.bounds(), shape) if space.bounded else rng.normal(size=shape)).astype(space.dtype)
+
+
+def check(env: HostEnv, num_envs: int, num_steps: int) -> tuple[int, int, int, int, bool]:
+    """AssertionError where a property does not hold -> (steps, terminated, truncated, longest episode, random resets)."""
+    spec = env.spec
+    hash((env, spec))
+    rows = play(env, num_envs, num_steps, 0)
+    length, longest, ends, cuts = np.zeros(num_envs, int), 0, 0, 0
+    for i, (obs, _, step) in enumerate(rows):
+        _check_obs(spec.observation, obs, num_envs, f"observation of step {i}")
+        _check_obs(spec.observation, step.next_obs, num_envs, f"next_obs of step {i}")
+        for name in ("reward", "score", "terminated", "truncated", "over"):
+            x, dtype = getattr(step, name), "float32" if name in ("reward", "score") else "bool"
+            assert x.shape == (num_envs,) and x.dtype == dtype, f"{name}: it is {x.dtype}{list(x.shape)}, not {dtype}[{num_envs}]"
+        assert np.isfinite(step.reward).all() and np.isfinite(step.score).all(), f"finite: a reward of step {i} is not"
+        done, real = step.terminated | step.truncated, np.ones(num_envs, bool) if step.real is None else step.real
+        assert not (step.terminated & step.truncated).any(), "ends: `terminated` and `truncated` are both set"
+        assert not (step.over & ~done).any(), "ends: a game is over in a step that ends no episode"
+        for x, y in zip(jax.tree.leaves(step.obs), jax.tree.leaves(step.next_obs), strict=True):
+            assert (x[~done] == y[~done]).all(), f"continuity: within an episode `next_obs` of step {i} is not what is seen next"
+        length += real
+        longest = max(longest, int(length[step.over].max(initial=0)))
+        assert spec.max_episode_steps is None or (length <= spec.max_episode_steps).all(), "time limit: a game goes on past it"
+        length[step.over] = 0
+        ends, cuts = ends + int(step.terminated.sum()), cuts + int((step.truncated & real).sum())
+    again, other = play(env, num_envs, num_steps, 0), play(env, num_envs, 1, 1)
+    for i, (a, b) in enumerate(zip(rows, again, strict=True)):
+        same = all((x == y).all() for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+        assert same, f"seed: with the same seed and actions step {i} is another one"
+    firsts = [jax.tree.leaves(r[0][0]) for r in (rows, other)]
+    return num_envs * num_steps, ends, cuts, longest, any((x != y).any() for x, y in zip(*firsts, strict=True))
+
+
+def _check_obs(space: Space, obs: Any, num_envs: int, what: str) -> None:
+    if isinstance(space, Dict):
+        assert isinstance(obs, dict) and set(obs) == {name for name, _ in space.items}, f"{what}: its entries are not the spec's"
+        for name, inner in space.items:
+            _check_obs(inner, obs[name], num_envs, f"{what}, {name}")
+        return
+    like = jax.eval_shape(lambda: zeros(space, (num_envs,)))
+    found = f"{obs.dtype}{list(obs.shape)}"
+    assert (obs.shape, obs.dtype) == (like.shape, like.dtype), f"{what}: it is {found}, not {like.dtype}{list(like.shape)}"
+    low, high = space.bounds() if isinstance(space, Box) else (0, np.array(getattr(space, "nvec", getattr(space, "n", 1))) - 1)
+    assert np.isfinite(obs).all() and (obs >= low).all() and (obs <= high).all(), f"bounds: {what} lies outside the spec's"

@@ -1,0 +1,48 @@
+"""Where the time of a run with environments on the host went: one picture, from the rows of its log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast.plots import PALETTE, Rows, figure, save
+
+# Of each of the two, the shares of a row's time that are logged, in the order in which they are drawn.
+PARTS = {
+    "actors": {
+        "environments": "time_actors_environments", "inference": "time_actors_inference", "waiting": "time_actors_waiting",
+    },
+    "learner": {"learning": "time_learner_updates", "waiting": "time_learner_waits"},
+}  # fmt: skip
+
+
+def has_times(rows: Rows) -> bool:
+    return any("time_learner_updates" in row for row in rows)
+
+
+def time_use(rows: Rows, path: str | Path) -> Path:
+    """Shares of the wall clock over environment steps: what the actors did above, what the learner did below.
+
+    Actors are one thread: its shares add up to at most one, and what is missing was spent on neither (handing over,
+    Python). Transfers to the device are part of inference, which sends what it looks at.
+    """
+    rows = [row for row in rows if "time_learner_updates" in row]
+    canvas, first = figure()
+    first.remove()
+    steps = np.array([row["env_steps"] for row in rows], float)
+    for i, (who, parts) in enumerate(PARTS.items()):
+        axes = canvas.add_subplot(2, 1, i + 1)
+        shares = np.array([[_value(row.get(name)) for row in rows] for name in parts.values()])
+        labels = [f"{label} {100 * share:.0f}%" for label, share in zip(parts, shares.mean(1), strict=True)]
+        colours = [PALETTE[j] if label != "waiting" else "#c9ccd3" for j, label in enumerate(parts)]
+        axes.stackplot(steps, shares, labels=labels, colors=colours, step="pre")
+        axes.set(ylim=(0, 1), ylabel=who, xlim=(steps[0], steps[-1]) if len(steps) > 1 else None)
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9)
+    axes.set_xlabel("environment steps")
+    return save(canvas, Path(path))
+
+
+def _value(found: Any) -> float:
+    return float(found[0]) if found and found[0] is not None else 0.0
