@@ -233,7 +233,8 @@ def test_spaces_that_we_cannot_hold(space, message):
 def test_conforms(name, settings):
     report = check_env(jf.make(name, **settings), num_envs=2, num_steps=210)
     assert report.steps == 420 and report.terminated + report.truncated > 0 and report.longest <= 210
-    assert report.random_resets == (name != f"gym:{tools.ID}")
+    if name.startswith("gym:"):  # games begin with frames that their seeds do not show
+        assert report.random_resets == (name != f"gym:{tools.ID}")
 
 
 class Broken(host.Wrapped):
