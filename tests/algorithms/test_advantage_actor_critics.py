@@ -72,13 +72,14 @@ def test_an_update_equals_a_reference_written_by_hand(case, key, clock):
     agent = agent._replace(params=jax.tree.map(lambda p: p + 0.3 * normal(*p.shape), agent.params))
     action = rng.integers(0, 4, (T, B)).astype(np.int32) if isinstance(space, Discrete) else normal(T, B, 2)
     obs, flat = normal(T, B, OBS), lambda x: x.reshape((N, *x.shape[2:]))
-    log_prob, _, value = (np.asarray(x).reshape(T, B) for x in forward(agent.params, flat(obs), flat(action), algo))
+    look = jax.jit(lambda obs: forward(agent.params, flat(obs), flat(action), algo))
+    log_prob, _, value = (np.asarray(x).reshape(T, B) for x in look(obs))
     if isinstance(algo, jf.IMPALA):
         ends = rng.integers(0, 4, (T, B))  # a half of the rows end; successors of the others are the next row
         terminated, truncated = ends == 0, ends == 1
         following = np.concatenate([obs[1:], normal(1, B, OBS)])
         next_obs = np.where((terminated | truncated)[..., None], normal(T, B, OBS), following)
-        beyond = np.asarray(forward(agent.params, flat(next_obs), flat(action), algo)[2]).reshape(T, B)
+        beyond = np.asarray(look(next_obs)[2]).reshape(T, B)
         log_ratio = 0.4 * normal(T, B)
         batch = impala.Rows(obs, action, log_prob - log_ratio, normal(T, B), terminated, truncated, next_obs)
         target, advantage = vtrace(batch, value, beyond, np.exp(log_ratio), algo)
@@ -95,10 +96,10 @@ def test_an_update_equals_a_reference_written_by_hand(case, key, clock):
         entropy = entropy.mean()
         return policy_loss + 0.7 * value_loss - 0.03 * entropy, (policy_loss, value_loss, entropy)
 
-    grads, losses = jax.grad(loss_fn, has_aux=True)(agent.params)
+    grads, losses = jax.jit(jax.grad(loss_fn, has_aux=True))(agent.params)
     assert float(optim.global_norm(grads)) > 0.3  # so clipping counts
     rate = algo.learning_rate * (0.75 if algo.anneal_learning_rate else 1.0)
-    expected, _ = optim.apply(algo.optimizer, rate, agent.params, grads, agent.opt_state)
+    expected, _ = jax.jit(lambda *args: optim.apply(algo.optimizer, rate, *args))(agent.params, grads, agent.opt_state)
     updated, metrics, _ = jax.jit(algo.update)(agent, batch, key, clock(0, 0, 0.25))
     named = dict(zip(("policy_loss", "value_loss", "entropy"), losses, strict=True))
     if isinstance(algo, jf.IMPALA):
@@ -114,15 +115,19 @@ def test_an_update_equals_a_reference_written_by_hand(case, key, clock):
 
 
 def test_on_policy_impala_is_a2c(key, compiled, monkeypatch):
-    """One update a rollout: ratios are 1 and V-trace is GAE. Both kinds of end, stacked frames, running statistics."""
+    """One update a rollout: ratios are 1 and V-trace is GAE. Both kinds of end, stacked frames, running statistics.
+
+    A member of a population on one side and a single run on the other; both iterate over one trace of the update.
+    """
     env = jf.make("CartPole-v1", max_steps_in_episode=12, stack=2)
     settings = dict(num_envs=4, num_steps=8, gae_lambda=0.9, hidden=(8,), normalize_observations=True, learning_rate=0.01)
     traced = []
     update = jf.IMPALA.update
     monkeypatch.setattr(jf.IMPALA, "update", lambda *args: traced.append(1) or update(*args))
-    run = lambda cls: compiled(jf.make_train(cls(**settings), env, total_steps=256, log_every=256), key)
-    (ours, metrics), (theirs, others) = run(jf.IMPALA), run(jf.A2C)
-    assert len(traced) == 1  # eight iterations, one trace
+    train = lambda cls: jf.make_train(cls(**settings), env, total_steps=256, log_every=256)
+    ours, metrics = tree.take(compiled(jax.vmap(train(jf.IMPALA)), jnp.stack([jax.random.key(1), key])), 1)
+    assert len(traced) == 1
+    theirs, others = compiled(train(jf.A2C), key)
     assert float(metrics["rho"][0]) == pytest.approx(1, abs=1e-5) and float(metrics["rho_clipped"][0]) == 0
     assert abs(float(metrics["approx_kl"][0])) < 1e-6
     for name in others.keys() & metrics.keys():

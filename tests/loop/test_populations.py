@@ -60,7 +60,7 @@ def quick(fn, *args):
 
 
 # rainbow: noise and a sum tree for each member; apg and es: a rollout within `improve`
-@pytest.mark.parametrize("name", ["ppo", "dqn", "rainbow", "impala", "sac", "apg", "es"])
+@pytest.mark.parametrize("name", ["ppo", "dqn", "rainbow", "sac", "apg", "es"])
 def test_vmap_over_keys_of_make_train(name):
     algo, env = tools.algorithm(name), tools.environment(name)
     train = jf.make_train(algo, env, total_steps=128, log_every=64)

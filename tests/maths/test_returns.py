@@ -123,14 +123,15 @@ def test_vtrace_on_policy_is_the_lambda_return_and_gae(data):
     """With ratios of 1 and bounds from 1 up; bounds below 1 and other ratios change it."""
     reward, value, next_value = data
     one = np.ones_like(reward)
-    run = lambda s, ratio, *bars: returns.vtrace(reward, TERMINATED, DONE, value, next_value, ratio, *s, *bars)
+    run = jax.jit(lambda s, ratio, *bars: returns.vtrace(reward, TERMINATED, DONE, value, next_value, ratio, *s, *bars))
+    expected = jax.jit(both)
     for setting in SETTINGS:
-        advantage, lambda_return = both(*data, setting)
-        for bars in ((), (3.0, 2.0)):
+        advantage, lambda_return = expected(*data, setting)
+        for bars in ((1.0, 1.0), (3.0, 2.0)):
             found = run(setting, one, *bars)
             np.testing.assert_allclose(found[0], lambda_return, rtol=1e-5, atol=2e-5)
             np.testing.assert_allclose(found[1], advantage, rtol=1e-5, atol=2e-5)
-    for found in (run(SETTINGS[0], 0 * one), run(SETTINGS[0], one, 0.0)):  # what the policy never does teaches it nothing
+    for found in (run(SETTINGS[0], 0 * one, 1.0, 1.0), run(SETTINGS[0], one, 0.0, 1.0)):  # never done: nothing learned
         np.testing.assert_array_equal(found[0], value)
         np.testing.assert_array_equal(found[1], 0.0)
     never = run(SETTINGS[0], one, 1.0, 0.0)  # a trace that is cut at once: one-step targets
