@@ -36,6 +36,8 @@ _NAMES = {
     "QRDQN": "algorithms.qr_dqn",
     "IQN": "algorithms.iqn",
     "PQN": "algorithms.pqn",
+    "IMPALA": "algorithms.impala",
+    "A2C": "algorithms.a2c",
     "SAC": "algorithms.sac",
     "TD3": "algorithms.td3",
     "TQC": "algorithms.tqc",
@@ -82,6 +84,7 @@ _PACKAGES = ("envs", "memory", "networks", "testing")  # `jf.envs.TimeLimit` aft
 if TYPE_CHECKING:
     from jaxrl_fast import envs, memory, networks, testing
     from jaxrl_fast.algorithms import list_algorithms, register_algorithm
+    from jaxrl_fast.algorithms.a2c import A2C
     from jaxrl_fast.algorithms.apg import APG
     from jaxrl_fast.algorithms.ars import ARS
     from jaxrl_fast.algorithms.base import Algorithm
@@ -89,6 +92,7 @@ if TYPE_CHECKING:
     from jaxrl_fast.algorithms.crossq import CrossQ
     from jaxrl_fast.algorithms.dqn import DQN
     from jaxrl_fast.algorithms.es import OpenES
+    from jaxrl_fast.algorithms.impala import IMPALA
     from jaxrl_fast.algorithms.iqn import IQN
     from jaxrl_fast.algorithms.ppo import PPO
     from jaxrl_fast.algorithms.pqn import PQN

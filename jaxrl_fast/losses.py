@@ -6,6 +6,14 @@ import jax
 import jax.numpy as jnp
 
 
+def policy_gradient(log_prob: jax.Array, advantage: jax.Array) -> jax.Array:
+    """-log pi(a|s) A [b], whose gradient is the policy gradient's negative (Williams 1992; Mnih et al. 2016, section 4).
+
+    No gradient flows through the advantage.
+    """
+    return -log_prob * jax.lax.stop_gradient(advantage)
+
+
 def clipped_surrogate(log_prob: jax.Array, old_log_prob: jax.Array, advantage: jax.Array, clip: jax.Array):
     """PPO's policy loss  -min(rho A, clip(rho, 1 - eps, 1 + eps) A)  (Schulman et al. 2017, eq. 7).
 

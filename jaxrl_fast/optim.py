@@ -1,4 +1,4 @@
-"""The optimizer: global-norm clipping and Adam; the learning rate is applied at the update.
+"""The optimizers: global-norm clipping, then Adam or RMSProp; the learning rate is applied at the update.
 
 Built inside methods from traced settings, so learning rate, epsilon and clip norm can be swept; state is only optax's.
 `flatten` turns the many small kernels of a small network into one.
@@ -23,6 +23,16 @@ def radam(max_grad_norm: Any = None, epsilon: Any = 1e-8) -> optax.GradientTrans
     """As `adam`, rectified (Liu et al. 2020): the variance of its first steps is held down, no warm-up is needed."""
     steps = [] if max_grad_norm is None else [optax.clip_by_global_norm(max_grad_norm)]
     return flatten(optax.chain(*steps, optax.scale_by_radam(eps=epsilon)))
+
+
+def rmsprop(max_grad_norm: Any = None, epsilon: Any = 1e-5, decay: Any = 0.99) -> optax.GradientTransformation:
+    """As `adam`, with RMSProp's direction g / sqrt(v + epsilon) (Tieleman & Hinton 2012; no momentum, not centred).
+
+    As TensorFlow has it, with which A3C's successors were tuned: epsilon within the root, and v starts at 1, so that
+    the first hundred steps or so are small.
+    """
+    steps = [] if max_grad_norm is None else [optax.clip_by_global_norm(max_grad_norm)]
+    return flatten(optax.chain(*steps, optax.scale_by_rms(decay, epsilon, initial_scale=1.0)))
 
 
 SMALL = 4096  # elements; concatenating a larger leaf costs more than a kernel of its own

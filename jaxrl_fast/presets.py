@@ -29,6 +29,12 @@ _MINATAR = dict(num_envs=8, num_steps=1, updates_per_iteration=2, batch_size=32,
 _PPO_MINATAR = dict(num_envs=64, num_steps=128, num_epochs=4, num_minibatches=8, learning_rate=5e-3, network="mlp",
                     activation="relu")  # fmt: skip
 
+# On CartPole an entropy bonus of 0.01 and a discount of 0.98 let single seeds drift off the track. IMPALA: 16 updates a
+# rollout undid two seeds of five for good, for nothing holds it near the policy that acted.
+_A2C = dict(num_envs=16, num_steps=8, learning_rate=4e-3, gae_lambda=0.95, entropy_coefficient=0.001)
+_IMPALA = dict(num_envs=16, num_steps=32, num_epochs=2, num_minibatches=4, learning_rate=1e-3, rmsprop=False,
+               gae_lambda=0.95, entropy_coefficient=0.001)  # fmt: skip
+
 # Small networks suffice for classic control, and learn in seconds.
 _PENDULUM = dict(num_envs=4, updates_per_iteration=4, learning_starts=500, buffer_size=20_000, batch_size=128,
                  hidden=(64, 64), critic_hidden=(64, 64), learning_rate=2e-3)  # fmt: skip
@@ -98,6 +104,12 @@ PRESETS: dict[tuple[str, str], Preset] = {
              epsilon_end=0.05, epsilon_fraction=0.2),
         dict(total_steps=500_000),
     ),  # fmt: skip
+    ("a2c", "CartPole-v1"): Preset("a2c/CartPole-v1", _A2C, dict(total_steps=500_000)),
+    ("a2c", "Acrobot-v1"): Preset("a2c/Acrobot-v1", _A2C | dict(normalize_observations=True), dict(total_steps=500_000)),
+    ("impala", "CartPole-v1"): Preset("impala/CartPole-v1", _IMPALA, dict(total_steps=500_000)),
+    ("impala", "Acrobot-v1"): Preset(
+        "impala/Acrobot-v1", _IMPALA | dict(normalize_observations=True), dict(total_steps=500_000)
+    ),
     ("apg", "Pendulum-v1"): Preset(
         "apg/Pendulum-v1", dict(num_envs=16, num_steps=64, learning_rate=1e-2), dict(total_steps=1_000_000)
     ),

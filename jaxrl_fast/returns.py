@@ -32,15 +32,18 @@ def gae(
     """
     chex.assert_equal_shape([reward, terminated, done, value, next_value])
     delta = reward + discount * jnp.where(terminated, 0.0, next_value) - value
-    decay = discount * gae_lambda * (1.0 - done)
+    return _backwards(delta, discount * gae_lambda * (1.0 - done))
 
-    def step(advantage, x):
-        delta, decay = x
-        advantage = delta + decay * advantage
-        return advantage, advantage
 
-    _, advantages = jax.lax.scan(step, jnp.zeros_like(delta[0]), (delta, decay), reverse=True)
-    return advantages
+def _backwards(delta: jax.Array, decay: jax.Array) -> jax.Array:
+    """x_t = delta_t + decay_t x_{t+1}, zero past the last row; [T, B]."""
+
+    def step(x, row):
+        delta, decay = row
+        x = delta + decay * x
+        return x, x
+
+    return jax.lax.scan(step, jnp.zeros_like(delta[0]), (delta, decay), reverse=True)[1]
 
 
 def lambda_returns(
@@ -65,6 +68,38 @@ def lambda_returns(
 
     _, returns = jax.lax.scan(step, next_value[-1], (reward, terminated, next_value, mix), reverse=True)
     return returns
+
+
+def vtrace(
+    reward: jax.Array,
+    terminated: jax.Array,
+    done: jax.Array,
+    value: jax.Array,
+    next_value: jax.Array,
+    ratio: jax.Array,
+    discount: jax.Array | float,
+    lambda_: jax.Array | float = 1.0,
+    rho_bar: jax.Array | float = 1.0,
+    c_bar: jax.Array | float = 1.0,
+) -> tuple[jax.Array, jax.Array]:
+    """V-trace targets and advantages of the policy that learns, from what another one did (Espeholt et al. 2018, eq. 1).
+
+        rho_t   = min(rho_bar, ratio_t),   c_t = lambda min(c_bar, ratio_t),   ratio_t = pi(a_t|x_t) / mu(a_t|x_t)
+        delta_t = rho_t (r_t + gamma (1 - terminated_t) V(next_obs_t) - V(obs_t))
+        v_t     = V(obs_t) + delta_t + gamma c_t (1 - done_t) (v_{t+1} - V(obs_{t+1}))
+        A_t     = rho_t (r_t + gamma (1 - terminated_t) (V(next_obs_t) + lambda (1 - done_t) (v_{t+1} - V(obs_{t+1}))) - V(obs_t))
+
+    Returns (v, A), [T, B] each, as they are: whoever learns from them stops their gradient. reward, value, next_value,
+    ratio: float [T, B]; terminated, done: bool [T, B]. After the last row nothing is known but V(next_obs). With
+    lambda = 1 A is the paper's  rho_t (r_t + gamma v_{t+1} - V(obs_t)),  section 4.2. On policy, where every ratio is
+    1 and neither bound is below it, v is the lambda-return and A is GAE(lambda).
+    """
+    chex.assert_equal_shape([reward, terminated, done, value, next_value, ratio])
+    rho, c = jnp.minimum(rho_bar, ratio), lambda_ * jnp.minimum(c_bar, ratio)
+    delta = rho * (reward + discount * jnp.where(terminated, 0.0, next_value) - value)
+    excess = _backwards(delta, discount * c * (1.0 - done))  # v_t - V(obs_t)
+    following = (1.0 - done) * jnp.concatenate([excess[1:], jnp.zeros_like(excess[:1])])
+    return value + excess, delta + rho * discount * lambda_ * following
 
 
 def window_return(window: Window, discount: jax.Array | float) -> tuple[jax.Array, jax.Array]:

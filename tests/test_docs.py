@@ -23,6 +23,8 @@ SMALL = {
     "README.md": {"500_000": "2_048", ", 64)": ", 2)", "seeds=4": "seeds=2", "num_envs=16": "num_envs=4"},
     "CONTRIBUTING.md": {"100_000": "1_024", "20_000": "1_024"},
     "docs/algorithms/ppo.md": {"500_000": "2_048"},
+    "docs/algorithms/a2c.md": {"500_000": "512"},
+    "docs/algorithms/impala.md": {"500_000": "640"},
     "docs/algorithms/dqn.md": {"500_000": "2_048"},
     "docs/algorithms/c51.md": {"500_000": "2_048"},
     "docs/algorithms/qr_dqn.md": {"500_000": "2_048"},

@@ -14,6 +14,8 @@ _REGISTRY: dict[str, str | type] = {
     "iqn": "jaxrl_fast.algorithms.iqn:IQN",
     "rainbow": "jaxrl_fast.algorithms.rainbow:Rainbow",
     "pqn": "jaxrl_fast.algorithms.pqn:PQN",
+    "impala": "jaxrl_fast.algorithms.impala:IMPALA",
+    "a2c": "jaxrl_fast.algorithms.a2c:A2C",
     "sac": "jaxrl_fast.algorithms.sac:SAC",
     "td3": "jaxrl_fast.algorithms.td3:TD3",
     "tqc": "jaxrl_fast.algorithms.tqc:TQC",

@@ -31,7 +31,7 @@ class RolloutMemory(Memory):
     """Rows [T, B] become T * B rows in a shuffled order; `by_env` shuffles whole environments, keeping time.
 
     Every row is handed out exactly once an epoch. Batches are [rows / minibatches, ...], or [T, B / minibatches, ...]
-    with `by_env` (for recurrent policies and V-trace).
+    with `by_env` (for recurrent policies and V-trace). One minibatch is the rollout as it lies: its order is of no use.
     """
 
     num_steps: int
@@ -56,6 +56,8 @@ class RolloutMemory(Memory):
         return order.reshape(epochs * self.num_minibatches, items // self.num_minibatches)[:n]
 
     def fetch(self, mem, x):
+        if self.num_minibatches == 1:
+            return mem, ()
         if self.by_env:
             return jax.tree.map(lambda leaf: leaf[:, x], mem), ()
         return tree.take(mem, x), ()

@@ -49,6 +49,32 @@ def test_ppo_continuous(learn):
     assert dist.log_std.max() < -1  # it became sure of itself
 
 
+A2C = {k: v for k, v in PPO.items() if k not in ("num_epochs", "num_minibatches", "clip_value")} | {
+    "num_steps": 4, "rmsprop": False,
+}  # fmt: skip
+IMPALA = A2C | {"num_steps": 8, "num_minibatches": 2, "num_epochs": 2}
+ADVANTAGE_PROBES = [
+    (jf.A2C, "reward-at-end", {"rmsprop": True, "learning_rate": 0.02, "optimizer_epsilon": 1e-6, "rms_decay": 0.9}),
+    (jf.A2C, "masked", {"gae_lambda": 0.9, "normalize_observations": True}),
+    (jf.IMPALA, "two-step-credit", {"shared_torso": True}),
+    (jf.IMPALA, "truncated-only", {"gae_lambda": 0.9}),
+    (jf.IMPALA, "multi-discrete", {"normalize_advantage": True}),
+]
+
+
+@pytest.mark.parametrize(("cls", "name", "settings"), ADVANTAGE_PROBES, ids=lambda x: getattr(x, "name", None))
+def test_advantage_actor_critics(learn, cls, name, settings):
+    common = A2C if cls is jf.A2C else IMPALA
+    algo, agent, known, metrics = learn(cls(**common | settings), f"probe/{name}", 20_000)
+    obs = algo.view(agent.moments, known.obs)
+    first = slice(0, 1) if name == "two-step-credit" else slice(None)  # it no longer visits the other rows
+    value = algo.value(agent.params, obs)
+    np.testing.assert_allclose(value[first], known.value[first], atol=0.05 * max(1.0, abs(known.value).max()))
+    if known.action is not None:
+        np.testing.assert_array_equal(algo.policy(agent.params, obs).mode()[first], known.action[first])
+    assert all(np.isfinite(x).all() for x in metrics.values())
+
+
 DQN = {
     "num_envs": 16, "batch_size": 64, "buffer_size": 4096, "learning_starts": 512, "learning_rate": 1e-2,
     "anneal_learning_rate": True, "discount": 0.9, "hidden": (16,), "target_period": 10, "epsilon_end": 0.1,
@@ -134,9 +160,9 @@ class Flatten(nn.Module):
         return nn.relu(nn.Dense(8)(x.reshape((x.shape[0], -1))))
 
 
-@pytest.mark.parametrize("cls", [jf.PPO, jf.DQN, jf.IQN, jf.PQN])
+@pytest.mark.parametrize("cls", [jf.PPO, jf.DQN, jf.IQN, jf.PQN, jf.IMPALA])
 def test_a_users_network_sees_one_batch_axis(cls):
-    common = {jf.PPO: PPO, jf.PQN: PQN}.get(cls, DQN)
+    common = {jf.PPO: PPO, jf.PQN: PQN, jf.IMPALA: IMPALA}.get(cls, DQN)
     env = jf.make("probe/truncated-only")
     train = jf.make_train(cls(**common | {"network": Flatten()}), env, total_steps=2000, log_every=2000)
     metrics = jax.eval_shape(train, jax.random.key(0))[1]

@@ -11,7 +11,7 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import collect, iterate, optim, random, tree
-from jaxrl_fast.algorithms.ppo import Rows
+from jaxrl_fast.algorithms.policy_gradient import Rows
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.spaces import Box, Dict, Discrete
 from jaxrl_fast.types import EnvSpec

@@ -32,7 +32,7 @@ def half(tmp_path_factory):
     return get
 
 
-@pytest.mark.parametrize("name", ["ppo", "dqn", "rainbow", "pqn", "sac", "apg", "es"])
+@pytest.mark.parametrize("name", ["ppo", "dqn", "rainbow", "pqn", "impala", "sac", "apg", "es"])
 def test_two_halves_are_the_whole(name, half, unbroken, tmp_path):
     whole, whole_dir = unbroken(name)
     run = half(name, tmp_path / "run")

@@ -23,6 +23,14 @@ def test_huber_gradient_is_the_clipped_error():
     np.testing.assert_allclose(jax.vmap(jax.grad(losses.huber))(error), np.clip(error, -1, 1))
 
 
+def test_policy_gradient_by_hand():
+    """Its slope is minus the advantage, through which nothing flows."""
+    log_prob, advantage = jnp.array([-0.5, -2.0, -1.0]), jnp.array([2.0, -3.0, 0.0])
+    np.testing.assert_allclose(losses.policy_gradient(log_prob, advantage), [1.0, -6.0, 0.0])
+    slopes = jax.grad(lambda p, a: losses.policy_gradient(p, a).sum(), argnums=(0, 1))(log_prob, advantage)
+    np.testing.assert_allclose(slopes, [-advantage, 0 * advantage])
+
+
 # log ratio, advantage -> loss with clip 0.2
 SURROGATE = [
     (0.0, 2.0, -2.0),  # first update: ratio 1

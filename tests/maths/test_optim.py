@@ -1,4 +1,4 @@
-"""The optimizer against Adam written out in NumPy."""
+"""The optimizers against Adam and RMSProp written out in NumPy."""
 
 from __future__ import annotations
 
@@ -43,6 +43,29 @@ def test_adam_with_global_norm_clipping(clip):
             expected[name] = expected[name] - rate * direction
         params, state = step(clip, rate, params, grads, state)
         for name in PARAMS:
+            np.testing.assert_allclose(params[name], expected[name], rtol=1e-5)
+            assert params[name].dtype == jnp.float32
+
+
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_rmsprop_is_tensorflows(clip):
+    """v from 1, epsilon within the root; settings traced."""
+    rate, eps, decay = 0.1, 1e-3, 0.9
+
+    @jax.jit
+    def step(clip, eps, decay, params, grads, state):
+        return optim.apply(optim.rmsprop(clip, eps, decay), rate, params, grads, state)
+
+    params, state = PARAMS, optim.rmsprop(clip).init(PARAMS)
+    expected, v = {k: np.asarray(x, np.float64) for k, x in PARAMS.items()}, dict.fromkeys(PARAMS, 1.0)
+    for i in range(1, 4):
+        grads = gradients(i)
+        norm = np.sqrt(sum((g.astype(np.float64) ** 2).sum() for g in grads.values()))
+        params, state = step(clip, eps, decay, params, grads, state)
+        for name, g in grads.items():
+            g = g.astype(np.float64) * (1.0 if clip is None else min(1.0, clip / norm))
+            v[name] = decay * v[name] + (1 - decay) * g**2
+            expected[name] = expected[name] - rate * g / np.sqrt(v[name] + eps)
             np.testing.assert_allclose(params[name], expected[name], rtol=1e-5)
             assert params[name].dtype == jnp.float32
 

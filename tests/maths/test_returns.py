@@ -61,6 +61,25 @@ def loop_lambda_returns(reward, next_value, discount, lambda_):
     return out
 
 
+def loop_vtrace(reward, value, next_value, ratio, discount, lambda_, rho_bar, c_bar):
+    """The sum of equation 1 of the paper, term by term, up to an episode's end or the last row."""
+    target, advantage = np.zeros((T, B)), np.zeros((T, B))
+    successor = np.where(TERMINATED, 0.0, next_value)
+    for t, b in itertools.product(reversed(range(T)), range(B)):
+        target[t, b], trace = value[t, b], 1.0
+        for i in range(t, T):
+            error = min(rho_bar, ratio[i, b]) * (reward[i, b] + discount * successor[i, b] - value[i, b])
+            target[t, b] += discount ** (i - t) * trace * error
+            trace *= lambda_ * min(c_bar, ratio[i, b])
+            if DONE[i, b]:
+                break
+        beyond = successor[t, b]
+        if not DONE[t, b] and t < T - 1:
+            beyond = (1 - lambda_) * beyond + lambda_ * target[t + 1, b]
+        advantage[t, b] = min(rho_bar, ratio[t, b]) * (reward[t, b] + discount * beyond - value[t, b])
+    return target, advantage
+
+
 def both(reward, value, next_value, setting):
     discount, lambda_ = setting
     return (
@@ -82,6 +101,64 @@ def test_gae_and_lambda_returns_equal_plain_loops_on_every_pattern(data):
         np.testing.assert_allclose(lambda_returns[i], advantages[i] + value, rtol=1e-5, atol=2e-5)
 
 
+BARS = [(1.0, 1.0), (2.0, 0.5), (1.5, 1.5), (0.7, 1.2), (np.inf, np.inf), (1.0, 0.0)]  # rho's, c's; one a setting
+
+
+def test_vtrace_equals_the_sum_of_the_paper_on_every_pattern(data):
+    reward, value, next_value = data
+    ratio = np.exp(np.random.default_rng(4).normal(size=(T, B))).astype(np.float32)
+    both_bars = np.array(BARS, np.float32)
+    one = lambda s, bars: returns.vtrace(reward, TERMINATED, DONE, value, next_value, ratio, *s, *bars)
+    target, advantage = jax.jit(jax.vmap(one))(SETTINGS, both_bars)
+    for i, (setting, bars) in enumerate(zip(SETTINGS.astype(np.float64), BARS, strict=True)):
+        expected = loop_vtrace(reward, value, next_value, ratio, *setting, *bars)
+        np.testing.assert_allclose(target[i], expected[0], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(advantage[i], expected[1], rtol=1e-4, atol=1e-4)
+    plain = one(SETTINGS[0], both_bars[0])
+    np.testing.assert_allclose(plain[0], target[0], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(plain[1], advantage[0], rtol=1e-6, atol=1e-6)
+
+
+def test_vtrace_on_policy_is_the_lambda_return_and_gae(data):
+    """With ratios of 1 and bounds from 1 up; bounds below 1 and other ratios change it."""
+    reward, value, next_value = data
+    one = np.ones_like(reward)
+    run = jax.jit(lambda s, ratio, *bars: returns.vtrace(reward, TERMINATED, DONE, value, next_value, ratio, *s, *bars))
+    expected = jax.jit(both)
+    for setting in SETTINGS:
+        advantage, lambda_return = expected(*data, setting)
+        for bars in ((1.0, 1.0), (3.0, 2.0)):
+            found = run(setting, one, *bars)
+            np.testing.assert_allclose(found[0], lambda_return, rtol=1e-5, atol=2e-5)
+            np.testing.assert_allclose(found[1], advantage, rtol=1e-5, atol=2e-5)
+    for found in (run(SETTINGS[0], 0 * one, 1.0, 1.0), run(SETTINGS[0], one, 0.0, 1.0)):  # never done: nothing learned
+        np.testing.assert_array_equal(found[0], value)
+        np.testing.assert_array_equal(found[1], 0.0)
+    never = run(SETTINGS[0], one, 1.0, 0.0)  # a trace that is cut at once: one-step targets
+    np.testing.assert_allclose(never[0], reward + 0.9 * np.where(TERMINATED, 0.0, next_value), rtol=1e-5, atol=1e-6)
+
+
+# kind of end of row 0, V(next_obs) of row 0, rho_bar -> targets, advantages; gamma 0.5, c_bar 1, ratios 2 and 0.5
+VTRACE = [
+    ("none", 2.0, 1.0, (2.75, 3.5), (1.75, 1.5)),
+    ("none", 2.0, 2.0, (3.75, 3.5), (3.5, 1.5)),
+    ("terminated", 2.0, 1.0, (1.0, 3.5), (0.0, 1.5)),
+    ("truncated", 10.0, 1.0, (6.0, 3.5), (5.0, 1.5)),
+    ("truncated", 10.0, 0.25, (2.25, 2.75), (1.25, 0.75)),
+]
+
+
+@pytest.mark.parametrize(("end", "beyond", "rho_bar", "target", "advantage"), VTRACE)
+def test_vtrace_by_hand(end, beyond, rho_bar, target, advantage):
+    """Row 1: rho 0.5, delta 0.5 (3 + 0.5 4 - 2) = 1.5. Row 0: rho 1 of 2, delta 1 + 0.5 2 - 1 = 1, then 0.5 c 1.5 of row 1."""
+    column = lambda *x: jnp.array(x)[:, None]
+    found = returns.vtrace(
+        column(1.0, 3.0), column(end == "terminated", False), column(end != "none", False), column(1.0, 2.0),
+        column(beyond, 4.0), column(2.0, 0.5), 0.5, 1.0, rho_bar, 1.0,
+    )  # fmt: skip
+    np.testing.assert_allclose(found, [column(*target), column(*advantage)], rtol=1e-6)
+
+
 def test_with_and_without_jit_and_vmap_agree(data):
     plain = both(*data, SETTINGS[0])
     jitted = jax.jit(both)(*data, SETTINGS[0])
@@ -96,6 +173,8 @@ def test_next_value_of_a_terminated_row_is_ignored_even_if_nan(data):
     poisoned = np.where(TERMINATED, np.nan, next_value)
     for clean, dirty in zip(both(*data, SETTINGS[0]), both(reward, value, poisoned, SETTINGS[0]), strict=True):
         np.testing.assert_array_equal(clean, dirty)
+    trace = lambda beyond: returns.vtrace(reward, TERMINATED, DONE, value, beyond, np.abs(value), *SETTINGS[0])
+    np.testing.assert_array_equal(trace(next_value), trace(poisoned))
 
 
 def test_a_time_limit_is_not_a_failure():
@@ -106,10 +185,10 @@ def test_a_time_limit_is_not_a_failure():
     np.testing.assert_allclose(advantage, [[10.0, 1.0]])
 
 
-@pytest.mark.parametrize("function", [returns.gae, returns.lambda_returns])
-def test_shapes_that_differ_are_refused(function):
+@pytest.mark.parametrize(("function", "values"), [(returns.gae, 2), (returns.lambda_returns, 1), (returns.vtrace, 3)])
+def test_shapes_that_differ_are_refused(function, values):
     x, flags = jnp.ones((3, 2)), jnp.zeros((3, 2), bool)
-    args = (x, flags, flags, x, x[:2]) if function is returns.gae else (x, flags, flags, x[:2])
+    args = (x, flags, flags, *[x] * (values - 1), x[:2])
     with pytest.raises(AssertionError):
         function(*args, 0.9, 0.9)
 

@@ -48,6 +48,13 @@ def test_by_env_keeps_time_and_hands_out_every_environment_once_an_epoch(rows, k
     np.testing.assert_array_equal(np.sort(env[:, 0].reshape(EPOCHS, B), axis=1), np.tile(np.arange(B), (EPOCHS, 1)))
 
 
+@pytest.mark.parametrize("by_env", [False, True])
+def test_one_minibatch_is_the_rollout_as_it_lies(by_env, rows, key, clock):
+    out = batches(RolloutMemory(T, B, 1, by_env), rows, key, clock(), 2)
+    expected = np.arange(T * B).reshape((T, B) if by_env else -1)
+    np.testing.assert_array_equal(out["id"], np.stack([expected] * 2))
+
+
 def test_a_plan_that_is_no_whole_number_of_epochs(key, clock):
     plan = RolloutMemory(T, B, MINIBATCHES).plan(key, 4, jnp.int32(1), clock())
     assert plan.shape == (4, 8)

@@ -1,0 +1,85 @@
+"""The learner of IMPALA (Espeholt et al. 2018): an actor-critic that V-trace keeps right for rollouts of older policies."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import distributions, losses, returns, stacking, tree
+from jaxrl_fast.algorithms.a2c import A2C
+from jaxrl_fast.algorithms.policy_gradient import approx_kl, check_minibatches
+from jaxrl_fast.fields import setting
+from jaxrl_fast.memory import RolloutMemory
+
+
+class Rows(NamedTuple):
+    obs: Any  # raw
+    action: Any
+    log_prob: jax.Array  # of the action under the policy that acted, however old
+    reward: jax.Array
+    terminated: jax.Array
+    truncated: jax.Array
+    next_obs: Any  # true successors, stacked as the agent would see them: values are those of the agent that learns
+
+
+@tree.settings
+class IMPALA(A2C):
+    """A minibatch is whole environments over the rollout's time; targets are made anew in each update."""
+
+    name: ClassVar[str] = "impala"
+
+    num_envs: int = setting(32, "environments stepped together")
+    num_steps: int = setting(20, "steps of each environment in one rollout")
+    num_epochs: int = setting(1, "passes over a rollout")
+    num_minibatches: int = setting(1, "minibatches a pass; must divide num_envs")
+    learning_rate: float = setting(6e-4, "the optimizer's step size", low=0)
+    gae_lambda: float = setting(1.0, "lambda of V-trace; on policy, that of GAE", low=0, high=1)
+    rho_bar: float = setting(1.0, "where ratios are clipped as weights: of what policy V is", low=0, open_low=True)
+    c_bar: float = setting(1.0, "where ratios are clipped as traces: how far corrections reach back", low=0)
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_minibatches(self, self.num_envs, "num_envs")
+
+    @property
+    def updates(self) -> int:
+        return self.num_epochs * self.num_minibatches
+
+    def memory(self) -> RolloutMemory:
+        return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches, by_env=True)
+
+    def prepare(self, agent, trajectory) -> Rows:
+        """Nothing here depends on the agent: the trajectory may be one of another."""
+        steps = trajectory.steps
+        obs, action, log_prob = self.acted(trajectory)
+        next_obs = stacking.push(obs, steps.next_obs, self.spec.stack)
+        return Rows(obs, action, log_prob, self.reward_scale * steps.reward, steps.terminated, steps.truncated, next_obs)
+
+    def update(self, agent, batch, key, clock):
+        """batch: [T, b]."""
+        view = lambda obs: self.view(agent.moments, obs)
+        successor_value = lambda t: self.value(agent.params, view(tree.take(batch.next_obs, t)))  # [b], no gradient
+
+        def parts(params):
+            # step by step: modules take one batch axis, and b may be divided over devices
+            dist, value = jax.vmap(lambda obs: self.both(params, view(obs)))(batch.obs)
+            log_prob = dist.log_prob(batch.action)
+            baseline, log_ratio = jax.lax.stop_gradient((value, log_prob - batch.log_prob))
+            ratio = jnp.exp(log_ratio)
+            next_value = returns.bootstrap_values(baseline, successor_value(-1), batch.truncated, successor_value)
+            target, advantage = returns.vtrace(
+                batch.reward, batch.terminated, batch.terminated | batch.truncated, baseline, next_value, ratio,
+                self.discount, self.gae_lambda, self.rho_bar, self.c_bar,
+            )  # fmt: skip
+            policy_loss = losses.policy_gradient(log_prob, self.weighed(advantage))
+            metrics = {
+                "rho": ratio.mean(),
+                "rho_clipped": jnp.mean(ratio > 1.001 * self.rho_bar),  # rounding alone lifts ratios of 1 above it
+                "approx_kl": approx_kl(ratio, log_ratio),
+            }
+            value_loss = losses.value_loss(value, target)
+            return policy_loss.mean(), value_loss.mean(), distributions.entropy(dist, key).mean(), metrics
+
+        return self.descend(agent, clock, parts)
