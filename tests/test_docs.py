@@ -36,6 +36,7 @@ SMALL = {
     "docs/algorithms/es.md": {"500_000": "8_000", "directions=32": "directions=2"},
     "docs/offline.md": {"num_envs=8": "num_envs=8, learning_starts=64, buffer_size=4_096, hidden=(8,)",
                         "50_000": "512", "20_000": "64", "(0.5, 0.0)": "(0.5,)"},
+    "docs/gymnasium.md": {"range(200)": "range(20)"},
 }
 SHELL = {  # the lines that are run here, without their `jaxrl-fast`, and what is added to make them small
     "CONTRIBUTING.md": {

@@ -20,7 +20,7 @@ FLOORS = [
     "collect grid iterate offline evaluate population config members plan programs testing",
     "train session selection load rundir checkpoint signals sinks boards jsonl terminal plots record presets "
     "cli cli_args cli_plan cli_runs cli_sweep cli_train comparison "
-    "configurations sweep sweep_plots sweep_results tuning __main__",
+    "configurations sweep sweep_plots sweep_results tuning stepper gymnasium_spaces to_gymnasium __main__",
 ]
 FLOOR = {name: i for i, names in enumerate(FLOORS) for name in names.split()}
 FILES = {
