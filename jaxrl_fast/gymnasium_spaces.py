@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -66,7 +65,10 @@ def reader(space: Space, num_envs: int | None, name: str) -> Callable[[Any], Any
 
     shape = space.shape if num_envs is None else (num_envs, *space.shape)
     low, high = _bounds(space)
+    smallest, largest = np.max(low).item(), np.min(high).item()
+    uniform = bool(np.all(low == smallest) and np.all(high == largest))
     floating = np.issubdtype(space.dtype, np.floating)
+    known = {np.dtype(c) for c in "?bhilqBHILQefd" if np.can_cast(c, space.dtype, "same_kind")}  # slow to ask each time
 
     def read(value):
         try:
@@ -75,19 +77,28 @@ def reader(space: Space, num_envs: int | None, name: str) -> Callable[[Any], Any
             raise ConfigError(name, type(value).__name__, f"an array of shape {shape} ({error})") from None
         if value.shape != shape:
             raise ConfigError(f"{name}.shape", value.shape, str(shape))
-        if not np.can_cast(value.dtype, space.dtype, "same_kind"):
+        if value.dtype not in known and not np.can_cast(value.dtype, space.dtype, "same_kind"):
             raise ConfigError(f"{name}.dtype", value.dtype.name, f"one that goes into {space.dtype.name}")
         if floating:  # before it is compared: a bound is rounded too
             value = value.astype(space.dtype, copy=False)
-        inside = (value >= low) & (value <= high)  # NaN is not
-        if not inside.all():
-            index = tuple(int(i) for i in np.argwhere(~inside)[0])
-            at = (*(np.broadcast_to(b, shape)[index].item() for b in (low, high)),)
-            place = f"{name}[{', '.join(map(str, index))}]" if index else name
-            raise ConfigError(place, value[index].item(), f"from {at[0]} to {at[1]}")
-        return value.astype(space.dtype, copy=False).reshape(num_envs or 1, *space.shape)
+        # NaN is never inside. Where all entries have the same bounds, the two extremes are enough.
+        least, most = np.minimum.reduce(value, axis=None), np.maximum.reduce(value, axis=None)
+        if not (uniform and smallest <= least and most <= largest):
+            inside = (value >= low) & (value <= high)
+            if not np.all(inside):
+                raise _outside(name, value, np.argwhere(~inside)[0], low, high)
+        value = value.astype(space.dtype, copy=False)
+        return value[None] if num_envs is None else value
 
     return read
+
+
+def _outside(name: str, value: np.ndarray, index: np.ndarray, low: np.ndarray, high: np.ndarray) -> ConfigError:
+    """The error about the entry of `value` at `index`."""
+    at = tuple(int(i) for i in index)
+    bounds = [np.broadcast_to(b, value.shape)[at].item() for b in (low, high)]
+    place = f"{name}[{', '.join(map(str, at))}]" if at else name
+    return ConfigError(place, value[at].item(), f"from {bounds[0]} to {bounds[1]}")
 
 
 def writer(space: Space, single: bool, copy: bool) -> Callable[[Any], Any]:
@@ -95,9 +106,11 @@ def writer(space: Space, single: bool, copy: bool) -> Callable[[Any], Any]:
     if isinstance(space, Dict):
         writers = {name: writer(child, single, copy) for name, child in space.items}
         return lambda obs: {name: write(obs[name]) for name, write in writers.items()}
-    dtype = space.dtype if isinstance(space, Box) else np.int64
-    if not single:
-        return functools.partial(np.array if copy else np.asarray, dtype=dtype)
-    if isinstance(space, Discrete):
-        return lambda obs: np.int64(np.asarray(obs)[0])
-    return lambda obs: np.array(np.asarray(obs)[0], dtype)
+    if single:
+        if isinstance(space, Discrete):
+            return lambda obs: np.int64(np.asarray(obs)[0])
+        dtype = space.dtype if isinstance(space, Box) else np.int64
+        return lambda obs: np.array(np.asarray(obs)[0], dtype)
+    if not isinstance(space, Box):
+        return lambda obs: np.asarray(obs).astype(np.int64)
+    return (lambda obs: np.asarray(obs).copy()) if copy else np.asarray

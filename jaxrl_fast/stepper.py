@@ -40,8 +40,7 @@ class Shown(NamedTuple):
     """What a step returns beside the carry; never donated."""
 
     obs: Any  # [B, ...]
-    reward: jax.Array  # float32 [B]
-    ends: jax.Array  # bool [2, B]: terminated, truncated
+    result: jax.Array  # float32 [3, B]: reward, terminated, truncated; together, for to fetch an array costs more than it
     final: Any  # the true successors [B, ...], with "same_step" alone; else ()
     seen: Any  # what an agent would see of the state [B, ...], where it is not `obs`; else ()
 
@@ -82,18 +81,18 @@ def _build(env: Env, num_envs: int, mode: str) -> Programs:
             frame = outcome.next_obs
         else:
             state, frame, outcome = env.step(row, carry.state, action)
-        reward, ends = outcome.reward, jnp.stack([outcome.terminated, outcome.truncated])
+        result = jnp.stack([outcome.reward, outcome.terminated, outcome.truncated]).astype(jnp.float32)
+        over = outcome.terminated | outcome.truncated
         final = stacking.push(seen, outcome.next_obs, stack)
-        after = stacking.advance(seen, frame, jnp.any(ends, axis=0), stack)
+        after = stacking.advance(seen, frame, over, stack)
         at = (carry.at + 1) % steps
         if mode == "same_step":
-            return Carry(state, (), at), Shown(after, reward, ends, final, ())
+            return Carry(state, (), at), Shown(after, result, final, ())
         if mode == "disabled":
-            return Carry(state, (), at), Shown(final, reward, ends, (), ())
+            return Carry(state, (), at), Shown(final, result, (), ())
         held = carry.ended
         state, after, obs = tree.where(held, (carry.state, seen, seen), (state, after, final))
-        ends = ends & ~held
-        return Carry(state, jnp.any(ends, axis=0), at), Shown(obs, jnp.where(held, 0.0, reward), ends, (), after)
+        return Carry(state, over & ~held, at), Shown(obs, jnp.where(held, 0.0, result), (), after)
 
     return Programs(jax.jit(start), jax.jit(restart, donate_argnums=0), jax.jit(refill),
                     jax.jit(step, donate_argnums=0), steps)  # fmt: skip
@@ -157,7 +156,10 @@ class Stepper:
         return self.obs
 
     def step(self, action: Any) -> tuple[Shown, np.ndarray, np.ndarray]:
-        """(what it shows, terminated [B], truncated [B])"""
+        """One step of all environments -> (what it shows, reward float32 [B] to be read, terminated and truncated [2, B])
+
+        It waits for the device.
+        """
         if self.left == 0:
             self.noise = self.programs.refill(self.root, np.int32(self.block))
             self.block += 1
@@ -165,9 +167,10 @@ class Stepper:
         self.left -= 1
         self.carry, shown = self.programs.step(self.carry, self.seen, self.noise, action)
         self.obs, self.seen = shown.obs, shown.seen if self.mode == "next_step" else shown.obs
-        terminated, truncated = np.asarray(shown.ends)
-        self.over = terminated | truncated
-        return shown, terminated, truncated
+        result = np.asarray(shown.result)
+        ends = result[1:] != 0
+        self.over = ends[0] | ends[1]
+        return shown, result[0], ends
 
     def states(self) -> Iterator[Any]:
         """The environments' states one by one, on the host, as `Env.render` takes them."""

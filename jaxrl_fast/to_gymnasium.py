@@ -7,6 +7,7 @@ options and infos. A single environment is a batch of one that does not reset by
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -142,9 +143,9 @@ class _Single(_Common, gymnasium.Env):
         stepper = self._ready()
         if stepper.over.any():
             raise ResetNeeded("the episode has ended: call reset()")
-        shown, terminated, truncated = stepper.step(self._read(action))
-        obs = self._write(shown.obs)
-        return obs, float(np.asarray(shown.reward)[0]), bool(terminated[0]), bool(truncated[0]), self._info(obs)
+        shown, reward, ends = stepper.step(self._read(action))
+        obs, ((terminated,), (truncated,)) = self._write(shown.obs), ends.tolist()
+        return obs, reward.item(), terminated, truncated, self._info(obs)
 
     def _info(self, obs: Any) -> dict[str, Any]:
         return {MASK: obs[MASK].astype(np.int8)} if self._masked else {}
@@ -163,7 +164,7 @@ class _Vector(_Common, VectorEnv):
 
     def __init__(self, env: Env, num_envs: int, mode: str, render_mode: str | None, copy: bool):
         self._prepare(env, num_envs, mode, render_mode, copy)
-        self.num_envs, self._convert = num_envs, np.array if copy else np.asarray
+        self.num_envs, self._copy = num_envs, copy
         self.metadata["autoreset_mode"] = AutoresetMode[mode.upper()]
         self.single_observation_space = to_space(env.spec.observation, env.spec.stack)
         self.single_action_space = to_space(env.spec.action)
@@ -193,12 +194,12 @@ class _Vector(_Common, VectorEnv):
         if stepper.mode == "disabled" and stepper.over.any():
             ended = np.flatnonzero(stepper.over)
             raise ResetNeeded(f"{ended.size} episodes have ended (environment {ended[0]}): reset them by a reset_mask")
-        shown, terminated, truncated = stepper.step(self._read(actions))
+        shown, reward, (terminated, truncated) = stepper.step(self._read(actions))
         obs = self._write(shown.obs)
-        infos, convert = self._infos(obs), self._convert
+        infos = self._infos(obs)
         if stepper.mode == "same_step" and stepper.over.any():
             self._add_final(infos, self._final(shown.final), stepper.over)
-        return obs, convert(shown.reward), convert(terminated), convert(truncated), infos
+        return obs, reward.copy() if self._copy else reward, terminated, truncated, infos
 
     def _infos(self, obs: Any, mask: np.ndarray | None = None) -> dict[str, Any]:
         if not self._masked:
@@ -208,10 +209,9 @@ class _Vector(_Common, VectorEnv):
 
     def _add_final(self, infos: dict[str, Any], final: Any, over: np.ndarray) -> None:
         """The last observations of the episodes that ended, an object array with None for the others."""
-        places = np.flatnonzero(over)
-        last = np.full(self.num_envs, None, object)
-        for place, obs in zip(places.tolist(), _rows(final, places), strict=True):
-            last[place] = obs
+        (places,) = over.nonzero()
+        last = np.empty(self.num_envs, object)  # of None
+        last[places] = np.fromiter(_rows(final, places), object, places.size)
         info = self._infos(final, over)
         infos |= {"final_obs": last, "_final_obs": over, "final_info": info, "_final_info": over}
 
@@ -223,9 +223,9 @@ class _Vector(_Common, VectorEnv):
         self._stepper = None
 
 
-def _rows(obs: Any, places: np.ndarray) -> list[Any]:
+def _rows(obs: Any, places: np.ndarray) -> Iterable[Any]:
     """The observations of some environments, one by one; their own memory."""
     if isinstance(obs, dict):
         columns = [_rows(child, places) for child in obs.values()]
-        return [dict(zip(obs, row, strict=True)) for row in zip(*columns, strict=True)]
-    return list(obs[places])
+        return (dict(zip(obs, row, strict=True)) for row in zip(*columns, strict=True))
+    return obs[places]
