@@ -460,18 +460,21 @@ def test_without_gymnasium(monkeypatch):
 @pytest.mark.timeout(240)
 def test_stable_baselines_learns():
     """Its PPO, unchanged, on single environments that it vectorizes itself."""
+    import torch
     from stable_baselines3 import PPO
     from stable_baselines3.common.env_checker import check_env as check_for_sb3
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.evaluation import evaluate_policy
 
+    torch.set_num_threads(1)  # threads that wait for each other take minutes on a busy machine
+    settings = {"n_epochs": 4, "learning_rate": 3e-3, "seed": 0, "device": "cpu"}
     for name, policy in {"probe/named-action": "MlpPolicy", "probe/dict": "MultiInputPolicy"}.items():
         env = jf.to_gymnasium(jf.make(name))
         check_for_sb3(env)
         envs = make_vec_env(lambda name=name: jf.to_gymnasium(jf.make(name)), 4, seed=0)
-        model = PPO(policy, envs, n_steps=64, batch_size=64, learning_rate=3e-3, seed=0, device="cpu").learn(4_000)
+        model = PPO(policy, envs, n_steps=64, batch_size=64, **settings).learn(3_000)
         score, _ = evaluate_policy(model, envs, 40)
         assert score > 0.9, (name, score)
-    model = PPO("MlpPolicy", jf.to_gymnasium(jf.make("CartPole-v1")), seed=0, device="cpu").learn(10_000)
-    score, _ = evaluate_policy(model, jf.to_gymnasium(jf.make("CartPole-v1")), 10)
-    assert score > 150, score
+    model = PPO("MlpPolicy", jf.to_gymnasium(jf.make("CartPole-v1")), n_steps=512, **settings).learn(6_000)
+    score, _ = evaluate_policy(model, jf.to_gymnasium(jf.make("CartPole-v1", time_limit=200)), 5)
+    assert score > 100, score  # a random one: 22
