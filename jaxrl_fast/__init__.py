@@ -57,6 +57,7 @@ _NAMES = {
     "train": "train",
     "sweep": "sweep",
     "tune": "tuning",
+    "to_gymnasium": "to_gymnasium",
     "PBT": "selection",
     "Halving": "selection",
     "plan": "plan",
@@ -116,6 +117,7 @@ if TYPE_CHECKING:
     from jaxrl_fast.sinks import Row, Sink
     from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete
     from jaxrl_fast.sweep import sweep
+    from jaxrl_fast.to_gymnasium import to_gymnasium
     from jaxrl_fast.train import train
     from jaxrl_fast.tree import settings
     from jaxrl_fast.tuning import tune

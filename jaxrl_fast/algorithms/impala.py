@@ -44,6 +44,10 @@ class IMPALA(A2C):
         check_minibatches(self, self.num_envs, "num_envs")
 
     @property
+    def off_policy(self) -> bool:
+        return True
+
+    @property
     def updates(self) -> int:
         return self.num_epochs * self.num_minibatches
 

@@ -498,6 +498,28 @@ CALLS = [
         ("algorithm = 'local.<locals>.Local'", "a class of a module"),
     ),
     ("load nothing", lambda: jf.load("nowhere"), ("run = 'nowhere'",)),
+    ("to_gymnasium of a name", lambda: jf.to_gymnasium("CartPole-v1"), ("env = 'CartPole-v1'", "jf.make")),
+    ("to_gymnasium of none", lambda: jf.to_gymnasium(CARTPOLE(), 0), ("num_envs = 0", "an integer from 1")),
+    (
+        "autoreset mode of to_gymnasium",
+        lambda: jf.to_gymnasium(CARTPOLE(), 2, autoreset_mode="same"),
+        ("autoreset_mode = 'same'", "did you mean 'same_step'"),
+    ),
+    (
+        "autoreset of a single environment",
+        lambda: jf.to_gymnasium(CARTPOLE(), autoreset_mode="next_step"),
+        ("autoreset_mode = 'next_step'", "give num_envs"),
+    ),
+    (
+        "render mode of to_gymnasium",
+        lambda: jf.to_gymnasium(CARTPOLE(), render_mode="human"),
+        ("render_mode = 'human'", "None or 'rgb_array'"),
+    ),
+    (
+        "pictures of what cannot be drawn",
+        lambda: jf.to_gymnasium(jf.make("probe/dict"), 2, render_mode="rgb_array"),
+        ("render_mode = 'rgb_array'", "None for probe/dict"),
+    ),
     ("register a taken name", lambda: jf.register("CartPole-v1", lambda: None), ("'CartPole-v1'", "not taken")),
     ("register no algorithm", lambda: jf.register_algorithm(int), ("algorithm = ", "Algorithm")),
 ]

@@ -1,0 +1,116 @@
+"""Gymnasium's spaces and ours, and values that go from one to the other: actions in, observations out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
+
+
+def to_space(space: Space, stack: int = 1) -> spaces.Space:
+    """One of our spaces as Gymnasium's. stack: as many frames of a Box, along its last axis. Integers are int64."""
+    if isinstance(space, Dict):
+        return spaces.Dict({name: to_space(child, stack) for name, child in space.items})
+    if isinstance(space, Discrete):
+        return spaces.Discrete(space.n)
+    if isinstance(space, MultiDiscrete):
+        return spaces.MultiDiscrete(space.nvec)
+    return spaces.Box(*(np.concatenate([b] * stack, -1) if stack > 1 else b for b in _bounds(space)), dtype=space.dtype)
+
+
+def from_space(space: spaces.Space) -> Space:
+    """One of Gymnasium's spaces as ours; ConfigError for one that we have no like of."""
+    if isinstance(space, spaces.Dict):
+        return Dict(tuple(sorted((name, from_space(child)) for name, child in space.items())))
+    if isinstance(space, spaces.Box):
+        low, high = (tuple(float(x) for x in bound.reshape(-1)) for bound in (space.low, space.high))
+        return Box(low, high, space.shape, space.dtype)
+    if isinstance(space, spaces.Discrete) and space.start == 0:
+        return Discrete(int(space.n))
+    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1 and not space.start.any():
+        return MultiDiscrete(tuple(int(n) for n in space.nvec))
+    raise ConfigError("space", space, "Box, Dict, or Discrete and MultiDiscrete (one axis) that count from 0")
+
+
+def _bounds(space: Space) -> tuple[np.ndarray, np.ndarray]:
+    """The smallest and the largest value, of the space's shape and dtype."""
+    if isinstance(space, Discrete):
+        return np.int32(0), np.int32(space.n - 1)
+    if isinstance(space, MultiDiscrete):
+        return np.zeros(len(space.nvec), np.int32), np.array(space.nvec, np.int32) - 1
+    low, high = (np.asarray(b, np.float64) for b in (space.low, space.high))
+    if np.issubdtype(space.dtype, np.integer):  # which know no infinity
+        low, high = (np.clip(b, np.iinfo(space.dtype).min, np.iinfo(space.dtype).max) for b in (low, high))
+    if low.size > 1 or high.size > 1:
+        low, high = (b.reshape(space.shape) if b.size > 1 else b for b in (low, high))
+    return tuple(np.broadcast_to(b, space.shape).astype(space.dtype) for b in (low, high))
+
+
+def reader(space: Space, num_envs: int | None, name: str) -> Callable[[Any], Any]:
+    """The function that checks actions and returns them as the environment takes them, [B, ...]. None: one action."""
+    if isinstance(space, Dict):
+        readers = {key: reader(child, num_envs, f"{name}[{key!r}]") for key, child in space.items}
+
+        def read_all(value):
+            if not isinstance(value, Mapping) or value.keys() != readers.keys():
+                raise ConfigError(name, value, f"a dict with {', '.join(readers)}")
+            return {key: read(value[key]) for key, read in readers.items()}
+
+        return read_all
+
+    shape = space.shape if num_envs is None else (num_envs, *space.shape)
+    low, high = _bounds(space)
+    smallest, largest = np.max(low).item(), np.min(high).item()
+    uniform = bool(np.all(low == smallest) and np.all(high == largest))
+    floating = np.issubdtype(space.dtype, np.floating)
+    known = {np.dtype(c) for c in "?bhilqBHILQefd" if np.can_cast(c, space.dtype, "same_kind")}  # slow to ask each time
+
+    def read(value):
+        try:
+            value = np.asarray(value)
+        except ValueError as error:  # lists of several lengths
+            raise ConfigError(name, type(value).__name__, f"an array of shape {shape} ({error})") from None
+        if value.shape != shape:
+            raise ConfigError(f"{name}.shape", value.shape, str(shape))
+        if value.dtype not in known and not np.can_cast(value.dtype, space.dtype, "same_kind"):
+            raise ConfigError(f"{name}.dtype", value.dtype.name, f"one that goes into {space.dtype.name}")
+        if floating:  # before it is compared: a bound is rounded too
+            value = value.astype(space.dtype, copy=False)
+        # NaN is never inside. Where all entries have the same bounds, the two extremes are enough.
+        least, most = np.minimum.reduce(value, axis=None), np.maximum.reduce(value, axis=None)
+        if not (uniform and smallest <= least and most <= largest):
+            inside = (value >= low) & (value <= high)
+            if not np.all(inside):
+                raise _outside(name, value, np.argwhere(~inside)[0], low, high)
+        value = value.astype(space.dtype, copy=False)
+        return value[None] if num_envs is None else value
+
+    return read
+
+
+def _outside(name: str, value: np.ndarray, index: np.ndarray, low: np.ndarray, high: np.ndarray) -> ConfigError:
+    """The error about the entry of `value` at `index`."""
+    at = tuple(int(i) for i in index)
+    bounds = [np.broadcast_to(b, value.shape)[at].item() for b in (low, high)]
+    place = f"{name}[{', '.join(map(str, at))}]" if at else name
+    return ConfigError(place, value[at].item(), f"from {bounds[0]} to {bounds[1]}")
+
+
+def writer(space: Space, single: bool, copy: bool) -> Callable[[Any], Any]:
+    """The function that takes observations [B, ...] to the host; those of a single environment without the axis."""
+    if isinstance(space, Dict):
+        writers = {name: writer(child, single, copy) for name, child in space.items}
+        return lambda obs: {name: write(obs[name]) for name, write in writers.items()}
+    if single:
+        if isinstance(space, Discrete):
+            return lambda obs: np.int64(np.asarray(obs)[0])
+        dtype = space.dtype if isinstance(space, Box) else np.int64
+        return lambda obs: np.array(np.asarray(obs)[0], dtype)
+    if not isinstance(space, Box):
+        return lambda obs: np.asarray(obs).astype(np.int64)
+    return (lambda obs: np.asarray(obs).copy()) if copy else np.asarray
