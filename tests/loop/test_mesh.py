@@ -127,6 +127,19 @@ def test_an_epoch_hands_out_every_row_once():
         assert all({int(x) // 1000 for x in r[:2]} <= {0, 1} and {int(x) // 1000 for x in r[2:]} <= {2, 3} for r in got)
 
 
+def test_whole_environments_of_groups():
+    """As V-trace takes them: the time axis stays, each group gives half of the environments of a batch."""
+    memory = grouped(RolloutMemory(3, 8, 2, by_env=True), 2)
+    mem = memory.add(memory.init(jax.eval_shape(lambda: rows(3, 8))), rows(3, 8), jnp.int32(0))
+    plan = memory.plan(jax.random.key(0), 4, jnp.int32(1), CLOCK)
+    for epoch in range(2):
+        got = np.stack([memory.fetch(mem, plan[2 * epoch + i])[0].obs for i in range(2)])  # [2, T, b, (time, env)]
+        assert got.shape == (2, 3, 4, 2) and (got[..., 0] == np.arange(3)[:, None]).all()
+        env = got[:, 0, :, 1]
+        assert (got[..., 1] == env[:, None]).all() and sorted(env.reshape(-1)) == list(range(8))
+        assert (env[:, :2] < 4).all() and (env[:, 2:] >= 4).all()
+
+
 def test_sequences_of_groups():
     from jaxrl_fast.memory import Recurrent
 
