@@ -172,6 +172,7 @@ def test_episode_statistics():
         ("Pendulum-v1", {"time_limit": 3, "action_repeat": 2}),
         ("probe/multi-discrete", {}),
         ("probe/masked", {}),
+        ("FrozenLake-misc", {}),
         ("Breakout-MinAtar", {"stack": 2}),
     ],
 )
