@@ -82,8 +82,11 @@ def reader(space: Space, num_envs: int | None, name: str) -> Callable[[Any], Any
         if floating:  # before it is compared: a bound is rounded too
             value = value.astype(space.dtype, copy=False)
         # NaN is never inside. Where all entries have the same bounds, the two extremes are enough.
-        least, most = np.minimum.reduce(value, axis=None), np.maximum.reduce(value, axis=None)
-        if not (uniform and smallest <= least and most <= largest):
+        if not (
+            uniform
+            and smallest <= np.minimum.reduce(value, axis=None)
+            and np.maximum.reduce(value, axis=None) <= largest
+        ):
             inside = (value >= low) & (value <= high)
             if not np.all(inside):
                 raise _outside(name, value, np.argwhere(~inside)[0], low, high)

@@ -40,7 +40,7 @@ class Shown(NamedTuple):
     """What a step returns beside the carry; never donated."""
 
     obs: Any  # [B, ...]
-    result: jax.Array  # float32 [3, B]: reward, terminated, truncated; together, for to fetch an array costs more than it
+    result: jax.Array  # float32 [3, B]: reward, terminated, truncated; one array, for each costs a transfer
     final: Any  # the true successors [B, ...], with "same_step" alone; else ()
     seen: Any  # what an agent would see of the state [B, ...], where it is not `obs`; else ()
 
@@ -144,8 +144,6 @@ class Stepper:
         if mask is not None:
             self.over = self.over & ~mask
             self.carry, self.seen, self.obs = self.programs.restart(self.carry, self.seen, self.obs, words(), mask)
-            if self.mode != "next_step":
-                self.seen = self.obs
             return self.obs
         if seeded or self.carry is None:
             self.root, self.block, self.left, at = words(), 0, 0, np.int32(0)

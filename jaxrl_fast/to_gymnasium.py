@@ -205,7 +205,7 @@ class _Vector(_Common, VectorEnv):
         if not self._masked:
             return {}
         mask = np.ones(self.num_envs, bool) if mask is None else mask
-        return {MASK: (obs[MASK] & mask[:, None]).astype(np.int8), f"_{MASK}": mask}
+        return {MASK: (obs[MASK].astype(bool) & mask[:, None]).astype(np.int8), f"_{MASK}": mask}
 
     def _add_final(self, infos: dict[str, Any], final: Any, over: np.ndarray) -> None:
         """The last observations of the episodes that ended, an object array with None for the others."""

@@ -2,15 +2,17 @@
 
     python scripts/bench_host.py --json host.json
 
-`to_gymnasium`: our CartPole as a `gymnasium.vector.VectorEnv` of 1,024 environments, in the modes and with and without
-copies, beside Gymnasium's own vectorized CartPole. Both get the same actions, drawn before; "compile" is the
-first turn's time beyond a later one's. Runs on any device.
+`to_gymnasium`: our CartPole as a `gymnasium.vector.VectorEnv` of 1,024 environments, beside Gymnasium's own vectorized
+CartPole. `to_gymnasium_inline`: the same with JAX's asynchronous dispatch on the CPU switched off. `single`: one
+environment, reset where it ends. All get the same actions, drawn before. "compile" is the first turn's time beyond a
+later one's; contestants share programs. Runs on any device.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import statistics
 import sys
 import time
@@ -78,7 +80,7 @@ def stepped(make: Callable[[], Any], steps: int) -> Callable[[], Callable[[], An
     return build
 
 
-def to_gymnasium(args: argparse.Namespace) -> dict[str, Any]:
+def vectors(args: argparse.Namespace) -> dict[str, Any]:
     jf = bench.prepare()
     import gymnasium
 
@@ -94,7 +96,40 @@ def to_gymnasium(args: argparse.Namespace) -> dict[str, Any]:
     return {"machine": bench.machine()} | race(loops, args.turns)
 
 
-ROWS = {"to_gymnasium": to_gymnasium}
+def inline(args: argparse.Namespace) -> dict[str, Any]:
+    os.environ["JAX_CPU_ENABLE_ASYNC_DISPATCH"] = "false"  # before JAX is imported
+    return vectors(args) | {"notes": ["JAX_CPU_ENABLE_ASYNC_DISPATCH=false"]}
+
+
+def single(args: argparse.Namespace) -> dict[str, Any]:
+    jf = bench.prepare()
+    import gymnasium
+    import numpy as np
+
+    steps = max(1, int(10_000 * args.scale))
+    actions = np.random.default_rng(0).integers(0, 2, steps)
+
+    def build(make):
+        env = make()
+        env.reset(seed=0)
+
+        def play():
+            for action in actions:
+                _, _, terminated, truncated, _ = env.step(action)
+                if terminated or truncated:
+                    env.reset()
+
+        return play
+
+    makes = {
+        "jaxrl_fast": lambda: jf.to_gymnasium(jf.make("CartPole-v1")),
+        "gymnasium": lambda: gymnasium.make("CartPole-v1"),
+    }
+    loops = [Loop(name, steps, lambda make=make: build(make)) for name, make in makes.items()]
+    return {"machine": bench.machine()} | race(loops, args.turns)
+
+
+ROWS = {"to_gymnasium": vectors, "to_gymnasium_inline": inline, "single": single}
 
 
 def main(argv):

@@ -172,6 +172,7 @@ def test_episode_statistics():
         ("Pendulum-v1", {"time_limit": 3, "action_repeat": 2}),
         ("probe/multi-discrete", {}),
         ("probe/masked", {}),
+        ("FrozenLake-misc", {}),
         ("Breakout-MinAtar", {"stack": 2}),
     ],
 )
@@ -278,6 +279,22 @@ def test_some_can_be_reset():
     play(envs, actions, seed=0)
     envs.reset(options={"reset_mask": mask})
     assert same(envs.step(actions[0])[0][~mask], untouched[~mask])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_some_can_be_reset_in_every_mode(mode):
+    """In the middle of an episode, and right after its end; stacks begin anew too."""
+    envs = jf.to_gymnasium(jf.make("probe/reward-at-end", length=3, stack=2), 2, autoreset_mode=mode)
+    frame = lambda *times: np.eye(4, 3, dtype=np.float32)[list(times)].reshape(-1)
+    go, first = np.zeros(2, int), {"reset_mask": np.array([True, False])}
+    play(envs, [go] * 2, seed=0)
+    np.testing.assert_array_equal(envs.reset(options=first)[0], [frame(0, 0), frame(1, 2)])
+    obs, _, terminated, *_ = envs.step(go)
+    last = frame(0, 0) if mode == "same_step" else frame(2, 3)
+    np.testing.assert_array_equal(obs, [frame(0, 1), last])
+    assert terminated.tolist() == [False, True]
+    np.testing.assert_array_equal(envs.reset(options={"reset_mask": ~first["reset_mask"]})[0], [frame(0, 1), frame(0, 0)])
+    np.testing.assert_array_equal(envs.step(go)[0], [frame(1, 2), frame(0, 1)])
 
 
 def test_legal_actions():
