@@ -24,7 +24,7 @@ try:
     from gymnasium.vector import AutoresetMode, VectorEnv  # 1.0 has no modes
     from gymnasium.vector.utils import batch_space
 
-    from jaxrl_fast.gymnasium_spaces import reader, to_space, writer
+    from jaxrl_fast.to_gymnasium_spaces import reader, to_space, writer
 except ImportError as error:
     raise MissingExtraError("to_gymnasium", "gymnasium") from error
 

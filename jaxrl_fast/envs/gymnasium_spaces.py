@@ -21,7 +21,7 @@ _HELP = {
 def space_of(space: Any, name: str = "environment") -> Space:
     """Our space for one of Gymnasium's; ConfigError, with the wrapper that helps, where there is none.
 
-    Pictures [H, W] get a channel; numbers of 64 bits become 32; a Tuple is a Dict of its places.
+    Pictures [H, W] of bytes get a channel; numbers of 64 bits become 32; a Tuple is a Dict of its places.
     """
     kind = type(space).__name__
     if kind == "Discrete":
@@ -31,17 +31,17 @@ def space_of(space: Any, name: str = "environment") -> Space:
     if kind == "MultiBinary":
         return MultiDiscrete((2,) * int(np.prod(space.shape)))
     if kind == "Box":
-        shape = (*space.shape, 1) if len(space.shape) == 2 else space.shape
-        bound = lambda b: tuple(np.clip(np.ravel(b).astype(np.float64), -3.4e38, 3.4e38)) if b.size > 1 else float(b.reshape(()))
-        return Box(_uniform(bound(space.low)), _uniform(bound(space.high)), shape, _narrow(space.dtype))
+        low, high = (tuple(float(x) for x in np.ravel(bound)) for bound in (space.low, space.high))
+        return Box(low, high, _shape(space), _narrow(space.dtype))
     if kind in ("Dict", "Tuple"):
         items = space.spaces.items() if kind == "Dict" else ((str(i), s) for i, s in enumerate(space.spaces))
         return Dict.of(**{str(key): space_of(inner, name) for key, inner in items})
     raise ConfigError(name, kind, _HELP.get(kind, "one of Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple"))
 
 
-def _uniform(bound: Any) -> Any:
-    return bound[0] if isinstance(bound, tuple) and len(set(bound)) == 1 else bound
+def _shape(space: Any) -> tuple[int, ...]:
+    """Of a Box; a grey picture has a channel."""
+    return (*space.shape, 1) if len(space.shape) == 2 and space.dtype == np.uint8 else space.shape
 
 
 def _narrow(dtype: Any) -> np.dtype:
@@ -64,7 +64,7 @@ def encoder(space: Any) -> Callable[[Any], Any]:
         return lambda obs: (np.asarray(obs).reshape(len(obs), -1) - start).astype(np.int32)
     if kind == "MultiBinary":
         return lambda obs: np.asarray(obs).reshape(len(obs), -1).astype(np.int32)
-    dtype, shape = _narrow(space.dtype), (*space.shape, 1) if len(space.shape) == 2 else space.shape
+    dtype, shape = _narrow(space.dtype), _shape(space)
     return lambda obs: np.asarray(obs, dtype).reshape(-1, *shape)
 
 

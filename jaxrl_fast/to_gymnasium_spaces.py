@@ -1,4 +1,7 @@
-"""Gymnasium's spaces and ours, and values that go from one to the other: actions in, observations out."""
+"""Our spaces as Gymnasium's, and values that go from one to the other: actions in, observations out.
+
+The other way round is `envs.gymnasium_spaces`.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +24,6 @@ def to_space(space: Space, stack: int = 1) -> spaces.Space:
     if isinstance(space, MultiDiscrete):
         return spaces.MultiDiscrete(space.nvec)
     return spaces.Box(*(np.concatenate([b] * stack, -1) if stack > 1 else b for b in _bounds(space)), dtype=space.dtype)
-
-
-def from_space(space: spaces.Space) -> Space:
-    """One of Gymnasium's spaces as ours; ConfigError for one that we have no like of."""
-    if isinstance(space, spaces.Dict):
-        return Dict(tuple(sorted((name, from_space(child)) for name, child in space.items())))
-    if isinstance(space, spaces.Box):
-        low, high = (tuple(float(x) for x in bound.reshape(-1)) for bound in (space.low, space.high))
-        return Box(low, high, space.shape, space.dtype)
-    if isinstance(space, spaces.Discrete) and space.start == 0:
-        return Discrete(int(space.n))
-    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1 and not space.start.any():
-        return MultiDiscrete(tuple(int(n) for n in space.nvec))
-    raise ConfigError("space", space, "Box, Dict, or Discrete and MultiDiscrete (one axis) that count from 0")
 
 
 def _bounds(space: Space) -> tuple[np.ndarray, np.ndarray]:
