@@ -101,7 +101,7 @@ class Actors:
         self._agents: dict[int, Any] = {}  # by the iteration whose rollout they are to collect without lag
         self._ready = threading.Condition()
         self._rollouts: queue.Queue = queue.Queue()
-        self._alive = time.monotonic()
+        self._since: float | None = None  # when the environments were asked for what they have not answered yet
         self._stopped = False
         self._thread: threading.Thread | None = None
 
@@ -129,7 +129,8 @@ class Actors:
                 found = self._rollouts.get(timeout=1.0)
                 break
             except queue.Empty:
-                if time.monotonic() - self._alive > self.patience:
+                since = self._since
+                if since is not None and time.monotonic() - since > self.patience:
                     self._stopped = True
                     raise HostError(
                         f"{self.env.spec.name} has not answered for {self.patience:.0f} s (host_timeout)"
@@ -151,8 +152,7 @@ class Actors:
         when = max(t - self.ahead, self.first)
         with self._ready:
             while when not in self._agents and not self._stopped:
-                self._alive = time.monotonic()
-                self._ready.wait(timeout=1.0)
+                self._ready.wait()
             return None if self._stopped else self._agents[when]
 
     def _work(self, t: int) -> None:
@@ -188,12 +188,15 @@ class Actors:
         n = len(self.sizes)
         seeds = [host_play.seed_of(random.fold_in(self.root, 2**32 - 3), failures * n + i) for i in range(n)]
         opened: list[Group] = []
+        self._since = time.monotonic()
         try:
             for i, (size, seed) in enumerate(zip(self.sizes, seeds, strict=True)):
                 opened.append(Group(self.env, self.run, size, seed, i))
         except BaseException:
             _close(opened)
             raise
+        finally:
+            self._since = None
         return opened
 
     def _rollout(self, groups: list[Group], agent: Any, t: int, fresh: bool, waited: float) -> Rollout:
@@ -204,20 +207,24 @@ class Actors:
         agent = self._acting(self.run.algo, agent)
         for group in groups:
             group.begin(self.root, t)
+
+        def receive(group: Group) -> None:
+            start, self._since = time.perf_counter(), time.monotonic()
+            try:
+                group.receive(returns, lengths)
+            finally:
+                self._since = None
+            seconds["environments"] += time.perf_counter() - start
+
         for i in range(self.run.algo.num_steps):
             for group in groups:
-                start = time.perf_counter()
                 if i:
-                    group.receive(returns, lengths)
-                self._alive, received = time.monotonic(), time.perf_counter()
+                    receive(group)
+                start = time.perf_counter()
                 group.act(agent, i, mode)
-                seconds["environments"] += received - start
-                seconds["inference"] += time.perf_counter() - received
-        start = time.perf_counter()
+                seconds["inference"] += time.perf_counter() - start
         for group in groups:
-            group.receive(returns, lengths)
-        self._alive = time.monotonic()
-        seconds["environments"] += time.perf_counter() - start
+            receive(group)
         return Rollout(tuple(group.end() for group in groups), returns, lengths, fresh, seconds)
 
 

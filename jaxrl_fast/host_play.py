@@ -22,7 +22,6 @@ from jaxrl_fast.envs.host import HostEnv, HostError, HostStep, Vector
 from jaxrl_fast.spaces import zeros
 from jaxrl_fast.types import Clock, Timestep, Trajectory
 
-EVALUATED = 16  # environments that an evaluation steps together
 STEP_LIMIT = 27_000  # steps of an episode, where an environment has no limit of its own
 
 
@@ -168,7 +167,7 @@ def evaluate(
 
     Every environment plays a number of games that is fixed beforehand, so short games are not counted more often.
     """
-    num_envs = min(episodes, EVALUATED)
+    num_envs = min(episodes, env.evaluated)
     quota = np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
     limit = max_steps or env.spec.max_episode_steps or STEP_LIMIT
     score, length = np.zeros(num_envs), np.zeros(num_envs, np.int64)

@@ -78,23 +78,10 @@ class HostPrograms(Programs):
     def compile(self, keys: jax.Array) -> None:
         began = time.perf_counter()
         memory_plan(self.first, self.population, self.config).check()
-        self._root = keys
         traced = self._init.trace(self.run, keys)
         self._start("init", lambda: traced.lower().compile())
-        state = traced.out_info
-        parts = (jax.eval_shape(self._trajectory, state),)
-        if self.config.actors == 1:  # else the groups' sizes are known when they are there
-            args = (self.run, state.agent, state.memory, state.key, None, parts, np.int32(0))
-            self._start("learn", lambda: self._learn.lower(*args, learns=True).compile())
         self._jobs["init"].result()
         self.compile_seconds += time.perf_counter() - began
-
-    def _trajectory(self, state: RunState) -> Trajectory:
-        run = self.first
-        noise = iterate.draw(run, state.key, jnp.int32(0)).rollout
-        start = iterate.rollout.Actor(state.env, state.obs, state.carry)
-        clock = iterate.clock_at(run, jnp.int32(0))
-        return iterate.rollout.collect(run.env, run.algo, state.agent, start, noise, clock, "sample")[1]
 
     def warmup(self, state: RunState):
         return self._iterations(state, 0, self.grid.warmup, False)
@@ -133,7 +120,11 @@ class HostPrograms(Programs):
             jax.block_until_ready(agent)
             self.actors.give(t + 1, agent)
             seconds["learner_waits"] += taken - start
-            seconds["learner_updates"] += time.perf_counter() - taken
+            learned = time.perf_counter() - taken
+            if (learns, t == t0) not in self._compiled:  # each of these is a program, compiled when it is called
+                self._compiled[learns, t == t0] = None
+                self.compile_seconds += learned
+            seconds["learner_updates"] += learned
             for name, value in found.seconds.items():
                 seconds[f"actors_{name}"] = seconds.get(f"actors_{name}", 0.0) + value
             returns += found.returns

@@ -93,6 +93,10 @@ class GymnasiumEnv(HostEnv):
     max_episode_steps: int | None = None
     own: tuple[tuple[str, Any], ...] = ()
 
+    @property
+    def evaluated(self):
+        return 16 if self.vectorization != "async" else os.cpu_count() or 1
+
     def _arguments(self) -> dict[str, Any]:
         limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
         return dict(self.own) | limit

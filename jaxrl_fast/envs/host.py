@@ -118,6 +118,11 @@ class HostEnv(Env):
     reward_scale: float = 1.0
     reward_clip: float | None = None
 
+    @property
+    def evaluated(self) -> int:
+        """How many environments an evaluation steps together, at most."""
+        return 16
+
     def _spec(self) -> EnvSpec:
         """Of single frames; asked once."""
         raise NotImplementedError

@@ -37,7 +37,7 @@ class Counter(gymnasium.Env):
             if self.fault == "raises":
                 raise ValueError("the motor burnt out")
             if self.fault == "hangs":
-                time.sleep(3)
+                time.sleep(1.2)  # each of them
             obs = obs * np.nan if self.fault == "nan" else obs
             reward = np.inf if self.fault == "infinite" else reward
         over = self.step_ == 2 + self.episode % 3
