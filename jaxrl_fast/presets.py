@@ -179,7 +179,7 @@ PRESETS: dict[tuple[str, str], Preset] = {
 
 def find_preset(algorithm: str, environment: str) -> Preset | None:
     """The preset for an algorithm on an environment, None where there is none."""
-    environment = environment.removeprefix("gymnax:")
+    environment = environment.removeprefix("gymnax:").removeprefix("gym:")  # the same tasks
     for (name, pattern), preset in PRESETS.items():
         if name == algorithm and fnmatch.fnmatchcase(environment, pattern):
             return preset
