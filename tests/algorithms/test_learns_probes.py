@@ -57,8 +57,7 @@ ADVANTAGE_PROBES = [
     (jf.A2C, "reward-at-end", {"rmsprop": True, "learning_rate": 0.02, "optimizer_epsilon": 1e-6, "rms_decay": 0.9}),
     (jf.A2C, "masked", {"gae_lambda": 0.9, "normalize_observations": True}),
     (jf.IMPALA, "two-step-credit", {"shared_torso": True}),
-    (jf.IMPALA, "truncated-only", {"gae_lambda": 0.9}),
-    (jf.IMPALA, "multi-discrete", {"normalize_advantage": True}),
+    (jf.IMPALA, "truncated-only", {"gae_lambda": 0.9, "normalize_advantage": True}),
 ]
 
 
