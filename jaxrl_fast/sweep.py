@@ -26,6 +26,7 @@ from jaxrl_fast import hosts, sweep_plots
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.configurations import Settings, check_names, configurations_of
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.grid import RunConfig, run_config
 from jaxrl_fast.load import resume
@@ -73,7 +74,7 @@ def split(algo: Algorithm, env: Env, configurations: Sequence[Settings], config:
     for program, members in groups.items():
         size = len(members) * config.seeds
         plan = memory_plan(firsts[program], population_of(config, size), dataclasses.replace(config, seeds=size))
-        most = plan.most_members
+        most = min(plan.most_members, 1) if isinstance(env, HostEnv) else plan.most_members  # one after another
         if not most:
             plan.of_size(1).check()
         if most >= config.seeds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ from jaxrl_fast.envs.host import HostError
 from jaxrl_fast.errors import NonFiniteError
 from jaxrl_fast.grid import RunConfig
 from jaxrl_fast.members import build_run
+from jaxrl_fast.sweep import split
 
 sys.path.append(str(Path(__file__).parents[1] / "host"))
 import host_tools
@@ -152,6 +154,14 @@ def test_environments_that_fail_can_be_begun_anew(tmp_path):
         jumps = (obs[i] != obs[i - 1] + (0, 1)).any(-1)
         newest = (session.env_steps // 4) % 32
         assert i == newest or (truncated[i - 1] | ~jumps).all(), i
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_a_sweep_trains_one_after_another(seeds):
+    settings = [{"algo.learning_rate": rate} for rate in (1e-3, 1e-2)]
+    parts = split(jf.PPO(**PPO), jf.make(NAME), settings, RunConfig(seed=3, seeds=seeds))
+    wanted = [((c,), 3 + s, 1) for c in range(2) for s in range(seeds)]
+    assert [dataclasses.astuple(part) for part in parts] == wanted
 
 
 def test_a_loss_that_is_not_finite_stops_it():
