@@ -92,8 +92,12 @@ def run_block(place: Path, name: str, code: str, namespace: dict) -> None:
     namespace.update(module.__dict__)
 
 
+# Their blocks only train what other tests train too.
+REST = [f"docs/algorithms/{name}.md" for name in ("c51", "qr_dqn", "iqn", "rainbow", "td3", "tqc", "crossq", "ars", "es")]
+
+
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("document", SMALL)
+@pytest.mark.parametrize("document", [pytest.param(name, marks=pytest.mark.slow) if name in REST else name for name in SMALL])
 def test_python_blocks_run(document: str, place: Path):
     namespace: dict = {}
     found = blocks(document, "python")

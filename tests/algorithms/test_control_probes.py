@@ -78,4 +78,4 @@ def test_the_right_actions_and_values(compiled, clock, cls, settings):
     action, q, metrics = compiled(train, jax.random.key(0))
     assert all(np.isfinite(x).all() for x in metrics.values())
     np.testing.assert_allclose(action, known.action, atol=0.2)
-    np.testing.assert_allclose(q, np.tile(known.value, (algo.num_critics, 1)), atol=0.35)
+    np.testing.assert_allclose(q, np.tile(known.value, (algo.num_critics, 1)), atol=0.45)

@@ -92,9 +92,11 @@ DQN_PROBES = [
     (jf.C51, "reward-at-end", {"v_min": -0.5, "v_max": 1.5}),
     (jf.C51, "masked", {"v_min": -2.0, "v_max": 4.0, "dueling": True}),
     (jf.QRDQN, "truncated-only", {"num_quantiles": 8}),
-    (jf.QRDQN, "masked", {"num_quantiles": 8, "dueling": True}),
+    pytest.param(jf.QRDQN, "masked", {"num_quantiles": 8, "dueling": True}, marks=pytest.mark.slow),
     (jf.IQN, "reward-at-end", {"num_fractions": 8, "num_act_fractions": 8, "num_cosines": 16}),
-    (jf.IQN, "masked", {"num_fractions": 8, "num_act_fractions": 8, "num_cosines": 16}),
+    pytest.param(
+        jf.IQN, "masked", {"num_fractions": 8, "num_act_fractions": 8, "num_cosines": 16}, marks=pytest.mark.slow
+    ),
 ]
 PQN = {
     "num_envs": 32, "num_steps": 8, "num_epochs": 4, "num_minibatches": 4, "learning_rate": 1e-2, "discount": 0.9,
