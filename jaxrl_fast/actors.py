@@ -25,7 +25,7 @@ import numpy as np
 
 from jaxrl_fast import host_play, iterate, random
 from jaxrl_fast.envs.host import HostEnv, HostError
-from jaxrl_fast.host_play import Seen
+from jaxrl_fast.host_play import Seen, Watch
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.types import Trajectory
 
@@ -40,14 +40,22 @@ class Rollout(NamedTuple):
     seconds: dict[str, float]  # of the actors' time: "environments", "inference", "waiting"
 
 
+class Stopped(Exception):
+    """Nobody waits for this thread any more."""
+
+
 class Group:
     """Some of the environments: a vector, what the agent sees of it, and the games that go on."""
 
     def __init__(self, env: HostEnv, run: Run, num_envs: int, seed: int, index: int):
         self.run, self.index, self.num_envs = run, index, num_envs
         self.vector = env.open(num_envs, seed)
-        obs = self.vector.reset()
-        host_play.check(env.spec, num_envs, obs)
+        try:
+            obs = self.vector.reset()
+            host_play.check(env.spec, num_envs, obs)
+        except BaseException:
+            self.close()
+            raise
         self.actor = host_play.begin(run.algo, obs)
         self.score, self.length = np.zeros(num_envs), np.zeros(num_envs, np.int64)
 
@@ -73,6 +81,12 @@ class Group:
             self.score[found.over], self.length[found.over] = 0.0, 0
         self.seen = Seen.of(found)
 
+    def close(self) -> None:
+        try:
+            self.vector.close()
+        except Exception as error:  # it must not hide what ended the rollout
+            warnings.warn(f"an environment could not be closed: {error!r}", stacklevel=2)
+
     def end(self) -> Trajectory:
         last = np.int32(self.run.algo.num_steps - 1)
         self.actor, trajectory = host_play.end(self.run.algo, self.first, self.actor, self.steps, self.seen, last)
@@ -95,24 +109,22 @@ class Actors:
         patience: float = 120.0, restarts: int = 0,
     ):  # fmt: skip
         self.run, self.env, self.root, self.warmup = run, env, root, warmup
-        self.ahead, self.patience, self.restarts = ahead, patience, restarts
+        self.ahead, self.patience, self.restarts, self.failures = ahead, patience, restarts, 0
         self.sizes = [len(part) for part in np.array_split(np.arange(run.algo.num_envs), groups)]
-        self._acting = jax.jit(lambda algo, agent: algo.acting(agent))
         self._agents: dict[int, Any] = {}  # by the iteration whose rollout they are to collect without lag
         self._ready = threading.Condition()
-        self._rollouts: queue.Queue = queue.Queue()
-        self._since: float | None = None  # when the environments were asked for what they have not answered yet
-        self._stopped = False
-        self._thread: threading.Thread | None = None
-
-    @property
-    def started(self) -> bool:
-        return self._thread is not None
 
     def start(self, t: int, agent: Any) -> None:
         self.first = t
         self.give(t, agent)
-        self._thread = threading.Thread(target=self._work, args=(t,), name="actors", daemon=True)
+        self._begin(t)
+
+    def _begin(self, t: int) -> None:
+        """A thread of its own queue and watch: of one that hangs nothing is heard any more."""
+        self._rollouts: queue.Queue = queue.Queue()
+        self._watch = Watch(self.env.spec.name, self.patience)
+        args = (t, self.failures, self._watch, self._rollouts)
+        self._thread = threading.Thread(target=self._work, args=args, name="actors", daemon=True)
         self._thread.start()
 
     def give(self, t: int, agent: Any) -> None:
@@ -126,111 +138,93 @@ class Actors:
         """The rollout of iteration t; waits for it. HostError where the environments failed, or do not answer."""
         while True:
             try:
-                found = self._rollouts.get(timeout=1.0)
-                break
+                found = self._next()
+                if isinstance(found, BaseException):
+                    raise found
+                return found
+            except HostError as error:
+                self.failures += 1
+                if self.failures > self.restarts:
+                    raise
+                warnings.warn(f"{error}; begun anew, {self.failures} of {self.restarts} times", stacklevel=1)
+                self._abandon()
+                self._begin(t)
+
+    def _next(self) -> Any:
+        while True:
+            try:
+                return self._rollouts.get(timeout=1.0)
             except queue.Empty:
-                since = self._since
-                if since is not None and time.monotonic() - since > self.patience:
-                    self._stopped = True
-                    raise HostError(
-                        f"{self.env.spec.name} has not answered for {self.patience:.0f} s (host_timeout)"
-                    ) from None
-        if isinstance(found, BaseException):
-            raise found
-        return found
+                self._watch.check()
+
+    def _abandon(self) -> None:
+        with self._ready:
+            self._watch.stopped = True
+            self._ready.notify_all()
 
     def stop(self) -> None:
         """Let the thread close its environments; one that hangs in them is left behind."""
-        with self._ready:
-            self._stopped = True
-            self._ready.notify_all()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout=10.0)
+        self._abandon()
+        self._thread.join(timeout=10.0)
 
-    def _agent(self, t: int) -> Any:
-        """The one that collects rollout t; None at the end."""
+    def _agent(self, t: int, watch: Watch) -> Any:
         when = max(t - self.ahead, self.first)
         with self._ready:
-            while when not in self._agents and not self._stopped:
+            while when not in self._agents and not watch.stopped:
                 self._ready.wait()
-            return None if self._stopped else self._agents[when]
+            if watch.stopped:
+                raise Stopped
+            return self._agents[when]
 
-    def _work(self, t: int) -> None:
+    def _work(self, t: int, failures: int, watch: Watch, rollouts: queue.Queue) -> None:
         groups: list[Group] = []
-        failures = 0
+        fresh = True
         try:
+            self._open(groups, t, failures, watch)
             while True:
                 began = time.perf_counter()
-                agent = self._agent(t)
-                if agent is None:
-                    return
-                waited = time.perf_counter() - began
-                try:
-                    fresh = not groups
-                    groups = groups or self._open(failures)
-                    self._rollouts.put(self._rollout(groups, agent, t, fresh, waited))
-                except HostError as error:
-                    failures += 1
-                    if failures > self.restarts:
-                        raise
-                    warnings.warn(f"{error}; restarted, {failures} of {self.restarts} times", stacklevel=1)
-                    _close(groups)
-                    groups = []
-                    continue
-                t += 1
+                agent = self._agent(t, watch)
+                rollouts.put(self._rollout(groups, agent, t, fresh, time.perf_counter() - began, watch))
+                t, fresh = t + 1, False
+        except Stopped:
+            pass
         except BaseException as error:  # the learner raises it
-            self._rollouts.put(error)
+            rollouts.put(error)
         finally:
-            _close(groups)
+            for group in groups:
+                group.close()
 
-    def _open(self, failures: int) -> list[Group]:
-        """Seeds differ between groups, and again after a restart."""
-        n = len(self.sizes)
-        seeds = [host_play.seed_of(random.fold_in(self.root, 2**32 - 3), failures * n + i) for i in range(n)]
-        opened: list[Group] = []
-        self._since = time.monotonic()
-        try:
-            for i, (size, seed) in enumerate(zip(self.sizes, seeds, strict=True)):
-                opened.append(Group(self.env, self.run, size, seed, i))
-        except BaseException:
-            _close(opened)
-            raise
-        finally:
-            self._since = None
-        return opened
+    def _open(self, groups: list[Group], t: int, failures: int, watch: Watch) -> None:
+        """Seeds differ between groups, and again after a resume or a fault."""
+        root = random.fold_in(random.fold_in(self.root, 2**32 - 3), t)
+        for i, size in enumerate(self.sizes):
+            with watch.asked():
+                groups.append(Group(self.env, self.run, size, host_play.seed_of(root, failures * len(self.sizes) + i), i))
 
-    def _rollout(self, groups: list[Group], agent: Any, t: int, fresh: bool, waited: float) -> Rollout:
+    def _rollout(self, groups: list[Group], agent: Any, t: int, fresh: bool, waited: float, watch: Watch) -> Rollout:
         mode = "random" if t < self.warmup else "sample"
         returns: list[float] = []
         lengths: list[int] = []
         seconds = {"environments": 0.0, "inference": 0.0, "waiting": waited}
-        agent = self._acting(self.run.algo, agent)
-        for group in groups:
-            group.begin(self.root, t)
+        agent = host_play.acting(self.run.algo, agent)
 
         def receive(group: Group) -> None:
-            start, self._since = time.perf_counter(), time.monotonic()
-            try:
+            start = time.perf_counter()
+            with watch.asked():
                 group.receive(returns, lengths)
-            finally:
-                self._since = None
             seconds["environments"] += time.perf_counter() - start
 
+        for group in groups:
+            group.begin(self.root, t)
         for i in range(self.run.algo.num_steps):
             for group in groups:
                 if i:
                     receive(group)
+                if watch.stopped:
+                    raise Stopped
                 start = time.perf_counter()
                 group.act(agent, i, mode)
                 seconds["inference"] += time.perf_counter() - start
         for group in groups:
             receive(group)
         return Rollout(tuple(group.end() for group in groups), returns, lengths, fresh, seconds)
-
-
-def _close(groups: list[Group]) -> None:
-    for group in groups:
-        try:
-            group.vector.close()
-        except Exception as error:  # it must not hide what ended the rollout
-            warnings.warn(f"an environment could not be closed: {error!r}", stacklevel=2)

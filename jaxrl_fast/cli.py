@@ -275,7 +275,7 @@ def _list(argv: list[str]) -> None:
         doc = (algorithms.algorithm_class(name).__doc__ or "").strip().splitlines()
         print(f"  {name:8} {doc[0] if doc else ''}")
     sources: dict[str, list[str]] = {}
-    for name, entry in registry.list_environments().items():
+    for name, entry in (registry.list_environments() | registry.list_families()).items():
         title = entry.source if entry.installed else f"{entry.source}, not installed: {entry.install}"
         sources.setdefault(title, []).append(name)
     print("environments")

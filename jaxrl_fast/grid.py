@@ -69,7 +69,7 @@ class RunConfig:
                 raise ConfigError("target_return", self.target_return, "None where eval_every = 0: evaluations test it")
         check_int("actors", self.actors)
         if self.ahead is not None:
-            check_int("ahead", self.ahead, 0, 64)
+            check_int("ahead", self.ahead, 0, 8)
         check_float("host_timeout", self.host_timeout, 0, open_low=True)
         check_int("restarts", self.restarts, 0)
         check_float("checkpoint_minutes", self.checkpoint_minutes, 0, open_low=True)

@@ -7,8 +7,10 @@ device once, where the policy looks at it and the row of the trajectory is writt
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from contextlib import closing
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +22,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.collect import Actor
 from jaxrl_fast.envs.host import HostEnv, HostError, HostStep, Vector
 from jaxrl_fast.spaces import zeros
-from jaxrl_fast.types import Clock, Timestep, Trajectory
+from jaxrl_fast.types import Clock, EnvSpec, Timestep, Trajectory
 
 STEP_LIMIT = 27_000  # steps of an episode, where an environment has no limit of its own
 
@@ -105,92 +107,159 @@ def begin(algo: Algorithm, obs: Any) -> Actor:
     return Actor((), stacking.start(obs, algo.spec.stack), algo.init_carry(batch))
 
 
-def check(spec: Any, num_envs: int, obs: Any, reward: np.ndarray | None = None) -> None:
-    """HostError where observations are not of the spec's shapes and dtypes, or something is not finite."""
-    wanted = jax.eval_shape(lambda: zeros(spec.observation, (num_envs,)))
+class Watch:
+    """Whether environments answer: noted by whoever asks them, looked at by whoever waits for it."""
+
+    def __init__(self, name: str, patience: float):
+        self.name, self.patience, self.stopped = name, patience, False
+        self.since: float | None = None
+
+    @contextmanager
+    def asked(self) -> Iterator[None]:
+        self.since = time.monotonic()
+        try:
+            yield
+        finally:
+            self.since = None
+
+    def check(self) -> None:
+        since = self.since
+        if since is not None and time.monotonic() - since > self.patience:
+            self.stopped = True
+            raise HostError(f"{self.name} has not answered for {self.patience:g} s (host_timeout)")
+
+
+def watched(watch: Watch, f: Callable[[], Any]) -> Any:
+    """f() in a thread that is left behind where environments do not answer."""
+    found: list[tuple[Any, BaseException | None]] = []
+
+    def run():
+        try:
+            found.append((f(), None))
+        except BaseException as error:  # raised where it is waited for
+            found.append((None, error))
+
+    thread = threading.Thread(target=run, name="evaluation", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(timeout=0.5)
+        watch.check()
+    value, error = found[0]
+    if error is not None:
+        raise error
+    return value
+
+
+@functools.lru_cache(maxsize=64)
+def _wanted(spec: EnvSpec, num_envs: int) -> Any:
+    return jax.eval_shape(lambda: zeros(spec.observation, (num_envs,)))
+
+
+def check(spec: EnvSpec, num_envs: int, obs: Any) -> None:
+    """HostError where observations are not of the spec's shapes and dtypes, or not finite."""
+    wanted = _wanted(spec, num_envs)
     if jax.tree.structure(wanted) != jax.tree.structure(obs):
         raise HostError(f"{spec.name} returned observations of another structure: {jax.tree.structure(obs)}")
     for (path, want), x in zip(jax.tree.leaves_with_path(wanted), jax.tree.leaves(obs), strict=True):
-        name = "observations" + jax.tree_util.keystr(path)
-        if x.shape != want.shape or x.dtype != want.dtype:
-            raise HostError(f"{spec.name} returned {name} {x.dtype}{list(x.shape)} instead of {want.dtype}{list(want.shape)}")
-        _check_finite(spec, name, x)
-    if reward is not None:
-        _check_finite(spec, "rewards", reward)
+        _check_array(spec, "observations" + jax.tree_util.keystr(path), x, want.shape, want.dtype)
 
 
-def check_step(spec: Any, num_envs: int, found: HostStep) -> None:
-    check(spec, num_envs, found.obs, found.reward)
+def check_step(spec: EnvSpec, num_envs: int, found: HostStep) -> None:
+    """The same for everything that a step brings."""
+    check(spec, num_envs, found.obs)
     if found.next_obs is not found.obs:
         check(spec, num_envs, found.next_obs)
+    for name, dtype in (("reward", "float32"), ("score", "float32"), ("terminated", "bool"), ("truncated", "bool")):
+        _check_array(spec, f"{name}s" if dtype == "float32" else f"`{name}`", getattr(found, name), (num_envs,), np.dtype(dtype))
 
 
-def _check_finite(spec: Any, name: str, x: np.ndarray) -> None:
-    if x.dtype.kind != "f" or np.isfinite(x).all():
-        return
-    bad = int(np.argmin(np.isfinite(x).reshape(len(x), -1).all(1)))
-    raise HostError(f"{spec.name} returned {name} that are not finite, in environment {bad}")
+def _check_array(spec: EnvSpec, name: str, x: np.ndarray, shape: tuple[int, ...], dtype: Any) -> None:
+    if x.shape != shape or x.dtype != dtype:
+        raise HostError(f"{spec.name} returned {name} {x.dtype}{list(x.shape)} instead of {dtype}{list(shape)}")
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        bad = int(np.argmin(np.isfinite(x).reshape(len(x), -1).all(1)))
+        raise HostError(f"{spec.name} returned {name} that are not finite, in environment {bad}")
+
+
+@jax.jit
+def _acting(algo: Algorithm, agent: Any) -> Any:
+    return algo.acting(agent)
+
+
+def acting(algo: Algorithm, agent: Any) -> Any:
+    """What `act` gets; the agent itself, without a copy, where there is nothing to prepare."""
+    return agent if type(algo).acting is Algorithm.acting else _acting(algo, agent)
 
 
 @functools.partial(jax.jit, static_argnames="mode")
-def _act(algo: Algorithm, agent: Any, actor: Actor, key: jax.Array, i: Any, mode: str):
+def _act(algo: Algorithm, agent: Any, actor: Actor, seen: tuple[Any, Any] | None, key: jax.Array, i: Any, mode: str):
+    """Look at (obs, done), None at the start, and act."""
+    if seen is not None:
+        actor = actor._replace(obs=stacking.advance(actor.obs, *seen, algo.spec.stack))
     batch = jax.tree.leaves(actor.obs)[0].shape[0]
     noise = tree.take(algo.draw(random.fold_in(key, i), 1, batch), 0)
     carry, action, _ = algo.act(agent, actor.carry, actor.obs, noise, _start_clock(), mode)
     return actor._replace(carry=carry), action
 
 
-@jax.jit
-def _next(algo: Algorithm, actor: Actor, obs: Any, done: jax.Array) -> Actor:
-    return actor._replace(obs=stacking.advance(actor.obs, obs, done, algo.spec.stack))
-
-
-def play(algo: Algorithm, agent: Any, vector: Vector, key: jax.Array, mode: str) -> Iterator[HostStep]:
+def play(algo: Algorithm, agent: Any, vector: Vector, key: jax.Array, mode: str, watch: Watch) -> Iterator[HostStep]:
     """Step `vector` under a fixed policy for ever."""
-    agent = jax.jit(algo.acting)(agent)
-    obs = vector.reset()
+    agent = acting(algo, agent)
+    with watch.asked():
+        obs = vector.reset()
     check(algo.spec, vector.num_envs, obs)
-    actor, i = begin(algo, obs), 0
-    while True:
-        actor, action = _act(algo, agent, actor, key, np.int32(i), mode)
-        vector.send(np.asarray(action))
-        found = vector.receive()
+    actor, seen, i = begin(algo, obs), None, 0
+    while not watch.stopped:
+        actor, action = _act(algo, agent, actor, seen, key, np.int32(i), mode)
+        with watch.asked():
+            vector.send(np.asarray(action))
+            found = vector.receive()
         check_step(algo.spec, vector.num_envs, found)
         yield found
-        actor, i = _next(algo, actor, found.obs, found.terminated | found.truncated), i + 1
+        seen, i = (found.obs, found.terminated | found.truncated), i + 1
 
 
 def evaluate(
-    env: HostEnv, algo: Algorithm, agent: Any, key: jax.Array, episodes: int, mode: str, max_steps: int | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    env: HostEnv, algo: Algorithm, agent: Any, key: jax.Array, episodes: int, mode: str, max_steps: int | None = None,
+    patience: float = 120.0,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """(return, length, finished) [episodes] of whole games, by the game's own reward.
 
     Every environment plays a number of games that is fixed beforehand, so short games are not counted more often.
+    Where a game does not end within the limit, its next part counts as another one.
     """
+    watch = Watch(env.spec.name, patience)
+    return watched(watch, lambda: _evaluate(env, algo, agent, key, episodes, mode, max_steps, watch))
+
+
+def _evaluate(env, algo, agent, key, episodes, mode, max_steps, watch):
     num_envs = min(episodes, env.evaluated)
     quota = np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
     limit = max_steps or env.spec.max_episode_steps or STEP_LIMIT
     score, length = np.zeros(num_envs), np.zeros(num_envs, np.int64)
     games: list[tuple[float, int, bool]] = []
-    with closing(env.open(num_envs, seed_of(key), training=False)) as vector:
-        for step in play(algo, agent, vector, key, mode):
+    with watch.asked():
+        vector = env.open(num_envs, seed_of(key), training=False)
+    with closing(vector):
+        for step in play(algo, agent, vector, key, mode, watch):
             real = np.ones(num_envs, bool) if step.real is None else step.real
             score, length = score + step.score * real, length + real
-            for i in np.flatnonzero((step.over | (length >= limit)) & (quota > 0)):
+            ended = step.over | (length >= limit)
+            for i in np.flatnonzero(ended & (quota > 0)):
                 games.append((float(score[i]), int(length[i]), bool(step.over[i])))
-                quota[i] -= 1 if step.over[i] else quota[i]  # one that does not end would not end again
-            score[step.over], length[step.over] = 0.0, 0
+                quota[i] -= 1
+            score[ended], length[ended] = 0.0, 0
             if not quota.any():
                 break
-    ret, length, finished = zip(*games, strict=True)
-    return np.array(ret, np.float32), np.array(length, np.int32), np.array(finished)
+    ret, lengths, finished = zip(*games, strict=True)
+    return np.array(ret, np.float32), np.array(lengths, np.int32), np.array(finished)
 
 
 def frames(env: HostEnv, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int) -> list[np.ndarray] | None:
     """One game as pictures, uint8 [H, W, 3] each; None where it cannot be drawn."""
     found: list[np.ndarray] = []
     with closing(env.open(1, seed_of(key), training=False, render=True)) as vector:
-        for step in play(algo, agent, vector, key, "greedy"):
+        for step in play(algo, agent, vector, key, "greedy", Watch(env.spec.name, 120.0)):
             picture = vector.render()
             if picture is None:
                 return None

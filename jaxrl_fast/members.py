@@ -15,10 +15,11 @@ import jax
 import numpy as np
 
 from jaxrl_fast import config as configs
-from jaxrl_fast import tree
+from jaxrl_fast import hosts, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.errors import ConfigError, nearest
 from jaxrl_fast.grid import RunConfig, plan_grid
 from jaxrl_fast.iterate import Run, check_types
@@ -68,6 +69,8 @@ def build_run(algo: Algorithm, env: Env, config: RunConfig) -> Run:
     check_types(algo, env)
     algo = algo.bind(env.spec)
     algo.check_env(env)
+    if isinstance(env, HostEnv):
+        check_host(env, algo, config)
     run = tree.as_float32(Run(env.on_device(), algo, float(plan_grid(algo, config).horizon), config.sampling_groups), np.asarray)
     try:
         run.memory()  # refuses groups that something cannot be divided into
@@ -76,6 +79,20 @@ def build_run(algo: Algorithm, env: Env, config: RunConfig) -> Run:
             raise
         raise ConfigError("mesh env", config.env_devices, error.valid) from None
     return run
+
+
+def check_host(env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
+    """ConfigError for what only environments on the device can do."""
+    if config.env_devices > 1 or config.sampling_groups > 1:
+        raise ConfigError("mesh", config.mesh, "none: the environments of this run are on the host")
+    if config.selection:
+        raise ConfigError("selection", config.selection["kind"], "None: the environments are on the host, one member a run")
+    if hosts.several():
+        raise ConfigError("distributed", True, "one process: the environments of this run are on the host")
+    if algo.improves or algo.fresh_start:
+        raise ConfigError("environment", env.spec.name, f"one on the device: {algo.name} needs whole rollouts in its program")
+    if config.actors > algo.num_envs:
+        raise ConfigError("actors", config.actors, f"at most num_envs = {algo.num_envs}")
 
 
 def program_of(run: Run) -> tuple:
@@ -96,6 +113,9 @@ def gather(algo: Algorithm, env: Env, config: RunConfig, always: Sequence[str] =
     always: settings of the algorithm that get the member axis although all members begin with the same value.
     Raises ConfigError for a setting that needs a program of its own.
     """
+    if isinstance(env, HostEnv) and config.members > 1:
+        one = "1: the environments of this run are on the host, which trains one member; a sweep trains one after another"
+        raise ConfigError("seeds", config.members, one)
     runs = []
     for c in range(config.configurations):
         settings = config.settings_of(c * config.seeds)

@@ -263,7 +263,7 @@ def rescue(s: Session, checkpoints: Checkpoints | None) -> str:
     save_best(s, checkpoints)
     checkpoints.wait()
     if checkpoints.latest("last") is not None:
-        return f"; the last good checkpoint is in {checkpoints.folder}"
+        return f"; the last good checkpoint is in {checkpoints.folder} (jaxrl-fast train --resume {s.out.path})"
     none = f"; no checkpoint was due before it (checkpoint_minutes = {s.config.checkpoint_minutes:g})"
     best = checkpoints.latest("best") is not None
     return none + (f", the best agent until then is in {checkpoints.folder / 'best'}" if best else "")

@@ -22,7 +22,7 @@ from jaxrl_fast import hosts, runtime
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.checkpoint import Checkpoints
 from jaxrl_fast.envs.api import Env
-from jaxrl_fast.envs.host import HostEnv
+from jaxrl_fast.envs.host import HostEnv, HostError
 from jaxrl_fast.errors import NonFiniteError
 from jaxrl_fast.grid import Grid, RunConfig, plan_grid, run_config
 from jaxrl_fast.members import gather, leaf_names
@@ -244,7 +244,10 @@ def _loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: 
             n = min(n, s.grid.eval_rows - s.rows % s.grid.eval_rows)
         n = min([n, *(b - s.rows for b in boundaries if b > s.rows)])
         before, dispatched = s.rows, time.perf_counter()
-        s.state, metrics, finite = s.programs.chunk(s.state, s.grid.warmup + s.rows * s.grid.row, n)
+        try:
+            s.state, metrics, finite = s.programs.chunk(s.state, s.grid.warmup + s.rows * s.grid.row, n)
+        except HostError as error:
+            raise HostError(f"{error}{rescue(s, checkpoints)}") from error
         if pending:
             absorb(False)
         s.rows, pending = before + n, (before, n, metrics, finite, dispatched)

@@ -139,7 +139,7 @@ def kill(folder, args, rng):
         log = folder / "killed" / "metrics.jsonl"
         begun = log.stat().st_size if log.exists() else -1
         until(process, lambda log=log, begun=begun: log.exists() and log.stat().st_size != begun)  # it trains
-        time.sleep(rng.uniform(0, args.seconds * 2 / max(args.kills, 1)))
+        time.sleep(rng.uniform(0, 3.0))  # long enough for a first checkpoint to be committed, now and then
         if process.poll() is not None:  # it came to its end first: begin a new one
             compare(folder, "killed")
             shutil.rmtree(folder / "killed")
@@ -153,6 +153,8 @@ def kill(folder, args, rng):
     code, err = finish(process)
     if code:
         raise Failed(f"exit code {code}: {err[-300:]}")
+    if before == killed:
+        raise Failed(f"all {killed} kills came before the first checkpoint, so nothing was resumed")
     return f"{killed} kills ({before} before the first checkpoint); " + compare(folder, "killed")
 
 

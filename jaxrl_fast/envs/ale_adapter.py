@@ -18,13 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.envs.gymnasium_spaces import channels_last, decoder, last_channels, space_of
+from jaxrl_fast.envs.gymnasium_spaces import decoder, space_of
 from jaxrl_fast.envs.host import HostEnv, HostStep, Lives, Vector, guarded, picture, put
 from jaxrl_fast.errors import ConfigError, check_float, check_int, nearest
+from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import EnvSpec
 
 PREFIX = "ale:"
-NAMES = ()
+NAMES = ()  # not without importing it
+FAMILY = "ale:Pong and every other game whose ROM ale-py has"
 INSTALL = "pip install 'jaxrl_fast[atari]'"
 _SETTINGS: dict[str, Any] = {
     "frameskip": 4, "maxpool": True, "grayscale": True, "img_height": 84, "img_width": 84, "noop_max": 30,
@@ -99,22 +101,23 @@ class AleEnv(HostEnv):
     def _spec(self):
         env = self._vector(1)
         try:
-            observation = space_of(env.single_observation_space)
-            limit = self.max_num_frames_per_episode // self.frameskip
-            return EnvSpec(self.name, last_channels(observation), space_of(env.single_action_space), limit)
+            picture = Box(0, 255, (self.img_height, self.img_width, 1 if self.grayscale else 3), np.uint8)
+            limit = -(-self.max_num_frames_per_episode // self.frameskip)
+            return EnvSpec(self.name, picture, space_of(env.single_action_space), limit)
         finally:
             env.close()
 
     @guarded
     def _open(self, num_envs, seed, training, render):
-        vector = AleVector(self._vector(num_envs), seed)
+        vector = AleVector(self._vector(num_envs), seed, self.spec.observation.shape)
         return Lives(vector) if training and self.episodic_life else vector
 
 
 class AleVector(Vector):
     """`lives` [B] are those of the last step."""
 
-    def __init__(self, vector: Any, seed: int):
+    def __init__(self, vector: Any, seed: int, shape: tuple[int, int, int]):
+        self.encode = lambda obs: np.array(obs).reshape(-1, *shape)  # stacks of one, whose axis comes first
         self.vector, self.seed, self.num_envs, self.lives = vector, seed % 2**31, vector.num_envs, None
         self.decode = decoder(vector.single_action_space)
         self.obs: Any = None
@@ -122,7 +125,7 @@ class AleVector(Vector):
     @guarded
     def reset(self):
         obs, info = self.vector.reset(seed=self.seed)
-        self.seed, self.lives, self.obs = None, np.array(info["lives"]), channels_last(np.array(obs))
+        self.seed, self.lives, self.obs = None, np.array(info["lives"]), self.encode(obs)
         return self.obs
 
     @guarded
@@ -132,10 +135,10 @@ class AleVector(Vector):
     @guarded
     def receive(self):
         obs, reward, terminated, truncated, info = self.vector.recv()
-        obs, reward, terminated = channels_last(np.array(obs)), np.float32(reward), np.array(terminated, bool)
+        obs, reward, terminated = self.encode(obs), np.float32(reward), np.array(terminated, bool)
         truncated = np.array(truncated, bool) & ~terminated
         ended = terminated | truncated
-        successors = put(obs, ended, channels_last(np.asarray(info["final_obs"])[ended])) if ended.any() else obs
+        successors = put(obs, ended, self.encode(np.asarray(info["final_obs"])[ended])) if ended.any() else obs
         self.lives, self.obs = np.array(info["lives"]), obs
         return HostStep(obs, successors, reward, terminated, truncated, reward, ended)
 

@@ -24,7 +24,8 @@ from jaxrl_fast.errors import ConfigError, check_int, nearest
 from jaxrl_fast.types import EnvSpec
 
 PREFIX = "envpool:"
-NAMES = ()
+NAMES = ()  # not without importing it
+FAMILY = "envpool:Pong-v5 and every other id that EnvPool has"
 INSTALL = "pip install 'jaxrl_fast[envpool]'"
 # What is not a setting here: sizes and seeds are the run's, pixels are stacked and rewards clipped by us.
 _OURS = {
@@ -102,7 +103,7 @@ class EnvPoolEnv(HostEnv):
     @guarded
     def _open(self, num_envs, seed, training, render):
         pool = _envpool().make_gymnasium(
-            self.id, num_envs=num_envs, num_threads=min(self.num_threads or num_envs, num_envs), seed=seed % 2**31,
+            self.id, num_envs=num_envs, num_threads=min(self.num_threads, num_envs), seed=seed % 2**31,
             **self._arguments(),
         )  # fmt: skip
         vector = EnvPoolVector(pool, num_envs)

@@ -10,25 +10,29 @@ replay never learns from it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib.util
 import inspect
 import os
+import signal
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from jaxrl_fast.envs import wrappers
 from jaxrl_fast.envs.gymnasium_spaces import decoder, encoder, space_of, stack
 from jaxrl_fast.envs.host import HostEnv, HostStep, Vector, at, guarded, put
 from jaxrl_fast.errors import ConfigError, check_choice, check_int, nearest
 from jaxrl_fast.types import EnvSpec
 
 PREFIX = "gym:"
-NAMES = ()  # any registered one; asking for them would import the package
+NAMES = ()  # not without importing it
+FAMILY = "gym:LunarLander-v3 and every other id that Gymnasium knows"
 INSTALL = "pip install 'jaxrl_fast[gymnasium]'"
-STEP_SECONDS = 60.0  # what a step of processes may take
 
 
 def installed() -> bool:
@@ -59,8 +63,8 @@ def defaults(name: str) -> dict[str, Any]:
     except Exception:  # its package is missing: making it says so
         parameters = ()
     own = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty} | dict(spec.kwargs)
-    own.pop("render_mode", None)
-    simple = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items() if _is_simple(v)}
+    taken = {"render_mode", *wrappers.COMMON}  # what `make` means by these names goes before what the environment does
+    simple = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items() if _is_simple(v) and k not in taken}
     return {"vectorization": "sync", "max_episode_steps": spec.max_episode_steps} | simple
 
 
@@ -126,8 +130,22 @@ class GymnasiumEnv(HostEnv):
             more = {"autoreset_mode": AutoresetMode.SAME_STEP}
             if self.vectorization == "async":  # a process that was forked off JAX's threads may never wake up
                 more |= {"context": "spawn"}
-            vector = gymnasium.make_vec(self.id, num_envs, self.vectorization, vector_kwargs=more, **arguments)
+            with _uninterrupted():
+                vector = gymnasium.make_vec(self.id, num_envs, self.vectorization, vector_kwargs=more, **arguments)
         return GymnasiumVector(vector, seed)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Processes that are started meanwhile do not see a Ctrl-C, which a terminal sends to all: the run finishes its chunk."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class GymnasiumVector(Vector):
@@ -160,7 +178,7 @@ class GymnasiumVector(Vector):
     @guarded
     def receive(self):
         if self.pending is None:
-            found = self.vector.step_wait(timeout=STEP_SECONDS)
+            found = self.vector.step_wait()
         else:
             found, self.pending = self.vector.step(self.pending), None
         obs, reward, terminated, truncated, info = found
@@ -182,7 +200,10 @@ class GymnasiumVector(Vector):
         return HostStep(obs, successors, reward, terminated, truncated, reward, over, real)
 
     def close(self):
-        self.vector.close()
+        if hasattr(self.vector, "step_async"):  # one that hangs, or was killed, would be waited for
+            self.vector.close(terminate=True)
+        else:
+            self.vector.close()
 
     def render(self):
         found = self.vector.render()

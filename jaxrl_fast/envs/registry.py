@@ -118,6 +118,12 @@ def list_environments() -> dict[str, Listed]:
     return rows | {name: Listed("user", True) for name in _USER}
 
 
+def list_families() -> dict[str, Listed]:
+    """What else `make` takes, by a description: environments of packages that alone know their names."""
+    found = [a for a in _ADAPTERS.values() if hasattr(a, "FAMILY")]
+    return {a.FAMILY: Listed(a.PREFIX.rstrip(":"), a.installed(), a.INSTALL) for a in found}
+
+
 def settings_of(name: str) -> dict[str, Any]:
     """The settings of `make(name, ...)` with their defaults, those that every environment takes included."""
     _check_names(name, _factory(name))

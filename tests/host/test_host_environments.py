@@ -232,9 +232,12 @@ def test_spaces_that_we_cannot_hold(space, message):
 ], ids=str)  # fmt: skip
 def test_conforms(name, settings):
     report = check_env(jf.make(name, **settings), num_envs=2, num_steps=210)
-    assert report.steps == 420 and report.terminated + report.truncated > 0 and report.longest <= 210
+    assert report.steps == 420 and report.terminated + report.truncated > 0 and report.longest <= LONGEST[name]
     if name.startswith("gym:"):  # games begin with frames that their seeds do not show
         assert report.random_resets == (name != f"gym:{tools.ID}")
+
+
+LONGEST = {f"gym:{tools.ID}": 4, "gym:CartPole-v1": 200, "gym:Pendulum-v1": 200, "gym:Blackjack-v1": 20, "ale:Pong": 75}
 
 
 class Broken(host.Wrapped):

@@ -8,18 +8,21 @@ import time
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import loop_tools as tools
 import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import tree
+from jaxrl_fast import host_play, tree
 from jaxrl_fast.actors import Actors
 from jaxrl_fast.envs.host import HostError
 from jaxrl_fast.errors import NonFiniteError
 from jaxrl_fast.grid import RunConfig
 from jaxrl_fast.members import build_run
+from jaxrl_fast.memory import Row
 from jaxrl_fast.sweep import split
+from jaxrl_fast.types import Clock
 
 sys.path.append(str(Path(__file__).parents[1] / "host"))
 import host_tools
@@ -73,14 +76,14 @@ def test_rollouts_are_whole(ppo, groups):
     actors.stop()
 
 
-def test_who_collects_what_is_fixed(ppo):
+def test_who_collects_what_is_fixed(ppo, monkeypatch):
     """With `ahead`, rollout t is of the agent of t - ahead, and no rollout begins before that agent is there."""
     env, run, agent = ppo
     zero = jax.tree.map(np.zeros_like, agent)
     seen = []
     actors = Actors(run, env, jax.random.key(0), warmup=0, ahead=1)
-    acting = actors._acting
-    actors._acting = lambda algo, agent: seen.append(agent) or acting(algo, agent)
+    acting = host_play.acting
+    monkeypatch.setattr(host_play, "acting", lambda algo, agent: seen.append(agent) or acting(algo, agent))
     actors.start(0, agent)
     for t in range(3):
         actors.take(t)
@@ -144,7 +147,7 @@ def test_environments_that_fail(fault, message, tmp_path):
 def test_environments_that_fail_can_be_begun_anew(tmp_path):
     """One that fails again and again, each time after 20 steps, still gets to the end."""
     env = jf.make(NAME, fault="raises", at=20)
-    with pytest.warns(UserWarning, match="the motor burnt out; restarted, 1 of 9 times"):
+    with pytest.warns(UserWarning, match="the motor burnt out; begun anew, 1 of 9 times"):
         session = train(jf.DQN(**DQN), tmp_path / "run", env, total_steps=160, restarts=9)
     rows = tools.logged(tmp_path / "run")
     assert session.env_steps == rows[-1]["env_steps"] >= 160
@@ -162,6 +165,68 @@ def test_a_sweep_trains_one_after_another(seeds):
     parts = split(jf.PPO(**PPO), jf.make(NAME), settings, RunConfig(seed=3, seeds=seeds))
     wanted = [((c,), 3 + s, 1) for c in range(2) for s in range(seeds)]
     assert [dataclasses.astuple(part) for part in parts] == wanted
+
+
+def test_environments_that_hang_can_be_begun_anew(tmp_path):
+    """The thread that hangs is left behind, and nothing of what it does later is seen."""
+    env = jf.make(NAME, fault="hangs", at=20)
+    with pytest.warns(UserWarning, match=r"has not answered for 1 s \(host_timeout\); begun anew, 1 of 9 times"):
+        session = train(jf.PPO(**PPO), tmp_path / "run", env, total_steps=96, restarts=9, host_timeout=1.0)
+    assert session.env_steps == 128 and len(tools.logged(tmp_path / "run")) == 2
+
+
+def test_a_failed_run_says_how_to_go_on(tmp_path):
+    env = jf.make(NAME, fault="raises", at=50)
+    with pytest.raises(HostError, match=r"the motor burnt out; the last good checkpoint is in .*train --resume"):
+        train(jf.DQN(**DQN), tmp_path / "run", env, total_steps=640, checkpoint_minutes=1e-6, chunk_seconds=1e-6)
+    rows = tools.logged(tmp_path / "run")
+    with pytest.raises(HostError):  # it goes on from there, and fails again 50 steps later
+        tools.resume(tmp_path / "run")
+    assert tools.logged(tmp_path / "run")[: len(rows) - 1] == rows[:-1]
+
+
+@pytest.mark.parametrize("settings", [
+    {"prioritized": True, "n_step": 3}, {"prioritized": True, "n_step": 2, "num_steps": 4}, {"n_step": 3},
+], ids=str)  # fmt: skip
+def test_no_window_crosses_a_seam(settings):
+    """Of any memory of the family, with stacks: rows say (episode, step), and every window is of one life."""
+    algo = jf.DQN(**DQN | settings | {"batch_size": 32}).bind(dataclasses.replace(jf.make(NAME).spec, stack=2))
+    memory, t = algo.memory(), algo.num_steps
+    rows = lambda i, life: Row(
+        jnp.stack([jnp.full((t, 4), life, jnp.float32), jnp.broadcast_to(jnp.arange(i * t, i * t + t)[:, None], (t, 4))], -1),
+        jnp.zeros((t, 4), jnp.int32), jnp.full((t, 4), life, jnp.float32), jnp.zeros((t, 4), bool), jnp.zeros((t, 4), bool),
+    )  # fmt: skip
+    mem = memory.init(jax.eval_shape(lambda: rows(0, 0.0)))
+    clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0))
+    blocks = memory.num_blocks + 3  # once around
+    seen = set()
+    for w in range(blocks):
+        if w in (5, blocks - 3):
+            mem = memory.seam(mem, jnp.int32(w))
+        mem = memory.add(mem, rows(w, float((w >= 5) + (w >= blocks - 3))), jnp.int32(w))
+        if w < 3:
+            continue
+        plan = memory.plan(jax.random.key(w), 1, jnp.int32(w + 1), clock)
+        window, _ = memory.fetch(mem, jax.tree.map(lambda x: x[0], plan))
+        life, at, use = np.asarray(window.obs)[:, 2], np.asarray(window.obs)[:, 3], np.asarray(window.use)
+        good = np.asarray(window.weight) > 0
+        assert (np.where(use, np.asarray(window.reward) == life, True).all(0) | ~good).all()  # rewards of its own life
+        assert (np.asarray(window.boot_obs)[good, 2] == life[good]).all()  # and a successor of it, `steps` on
+        assert (np.asarray(window.boot_obs)[good, 3] == at[good] + np.asarray(window.steps)[good]).all()
+        seen |= set(life[good].tolist())
+    assert seen == {0.0, 1.0, 2.0}
+
+
+def test_a_trained_agent_plays_on_the_host(tmp_path):
+    session = train(jf.PPO(**PPO), tmp_path / "run", total_steps=64)
+    agent = jf.load(tmp_path / "run")
+    found = agent.evaluate(episodes=6)
+    assert found.ret.shape == (6,) and found.finished.all() and (found.length >= 2).all() and (found.length <= 4).all()
+    np.testing.assert_array_equal(found.ret, agent.evaluate(episodes=6).ret)
+    assert agent.act(np.zeros(2, np.float32)).shape == () and session.eval_return.shape == (1,)
+    cut = agent.env.on_device().spec.max_episode_steps is None
+    ret, length, finished = host_play.evaluate(agent.env, agent.algo, agent.state, jax.random.key(0), 6, "greedy", max_steps=1)
+    assert cut and (length == 1).all() and len(ret) == 6 and not finished.any()
 
 
 def test_a_loss_that_is_not_finite_stops_it():
