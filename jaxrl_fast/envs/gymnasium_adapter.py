@@ -19,6 +19,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from typing import Any
 
 import numpy as np
@@ -141,6 +142,7 @@ def _uninterrupted() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    resource_tracker.ensure_running()  # which would unblock the signal when it starts
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
