@@ -36,6 +36,7 @@ _RUN_HELP = {
              "default: all along the population"),
     "groups": ("int", "parts of the environments that are sampled by themselves", "default: devices along env"),
     "batching": ("str", "how members share the device", ""),
+    "unroll": ("int", "steps of a rollout compiled in a row: seldom faster, and the compiler takes longer", ""),
     "actors": ("int", "environments on the host: how many vectors take turns", ""),
     "ahead": ("int", "environments on the host: rollouts that actors may be ahead of the learner",
               "default: 1 where old experience is learned from, else 0"),
@@ -221,9 +222,10 @@ def parse_devices(value: Any) -> Any:
 def new_run(plan: Plan, given: dict[str, Any]) -> None:
     """Train with what the flags say on top of the plan."""
     from jaxrl_fast.rundir import check_free
-    from jaxrl_fast.train import train
+    from jaxrl_fast.train import check_members, train
 
     algo, env, config = resolve(plan, given)
+    check_members(algo, env, config)
     about = dict(plan.about)
     imports = (*about.get("imports", ()), *given.get("import", ()))
     if imports:

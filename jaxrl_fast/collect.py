@@ -48,9 +48,11 @@ def draw(env: Env, algo: Algorithm, keys: jax.Array, num_steps: int, num_envs: i
     return Noise(env.draw(keys[0], num_steps, num_envs, t), algo.draw(keys[1], num_steps, num_envs))
 
 
-@functools.partial(jax.jit, static_argnames="mode")  # traced once, though `init` asks for its shapes too
-def collect(env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, clock: Clock, mode: str):
-    """Step the environments once for every row of `noise` -> (Actor, Trajectory [T, B])."""
+@functools.partial(jax.jit, static_argnames=("mode", "unroll"))  # traced once, though `init` asks for its shapes too
+def collect(
+    env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, clock: Clock, mode: str, unroll: int = 1
+) -> tuple[Actor, Trajectory]:
+    """Step the environments once for every row of `noise` -> (Actor, Trajectory [T, B]). unroll: of the scan, static."""
     stack, agent = env.spec.stack, algo.acting(agent)
     stepped, join = stepwise(noise)
 
@@ -71,7 +73,7 @@ def collect(env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, c
         end, row = step(actor, [x[0] for x in stepped])
         steps = jax.tree.map(lambda x: x[None], row)
     else:
-        end, steps = jax.lax.scan(step, actor, stepped)
+        end, steps = jax.lax.scan(step, actor, stepped, unroll=unroll)
     return end, Trajectory(steps, actor.carry, actor.obs, end.obs)
 
 

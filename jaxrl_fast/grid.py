@@ -33,6 +33,7 @@ class RunConfig:
     groups: int | None = None  # parts of the environments that are sampled by themselves; None: as many as mesh["env"]
     population: Mapping[str, Sequence[Any]] | None = None  # settings that differ: {"algo.learning_rate": one a configuration}
     on_nan: str = "stop"  # or "mark": a member that is no longer finite has no values from there on
+    unroll: int = 1  # steps of a rollout compiled in a row: seldom faster, and the compiler takes longer
     actors: int = 1  # environments on the host: in how many vectors, which take turns
     ahead: int | None = None  # rollouts that actors may be ahead of the learner; None: 1 where old ones are learned from
     host_timeout: float = 120.0  # seconds in which an environment on the host must answer
@@ -67,6 +68,7 @@ class RunConfig:
             check_float("target_return", self.target_return)
             if self.eval_every == 0:
                 raise ConfigError("target_return", self.target_return, "None where eval_every = 0: evaluations test it")
+        check_int("unroll", self.unroll, 1, 1024)
         check_int("actors", self.actors)
         if self.ahead is not None:
             check_int("ahead", self.ahead, 0, 8)

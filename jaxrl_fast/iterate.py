@@ -34,18 +34,20 @@ class Run:
     horizon: iterations of the whole run, warm-up included, float32; schedules are fractions of it. A leaf, so a run
     of another length uses the same compiled program.
     groups: parts of the environments whose rows are sampled by themselves (`memory.grouped`); divides `num_envs`.
+    unroll: steps of a rollout that are compiled in a row; the same numbers, another program.
     """
 
     env: Env
     algo: Algorithm
     horizon: Any
     groups: int = 1
+    unroll: int = 1
 
     def memory(self) -> Memory:
         return grouped(self.algo.memory(), self.groups)
 
 
-jax.tree_util.register_dataclass(Run, ["env", "algo", "horizon"], ["groups"])
+jax.tree_util.register_dataclass(Run, ["env", "algo", "horizon"], ["groups", "unroll"])
 
 
 def check_types(algo: Any, env: Any) -> None:
@@ -118,7 +120,7 @@ def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool
     clock, mode = clock_at(run, t), "sample" if learn else "random"
 
     def play(agent):
-        return rollout.collect(env, algo, agent, start, draws.rollout, clock, mode)
+        return rollout.collect(env, algo, agent, start, draws.rollout, clock, mode, run.unroll)
 
     if learn and algo.improves:
         agent, updated, (actor, trajectory) = algo.improve(agent, play, draws.keys[0], clock)

@@ -71,7 +71,8 @@ def build_run(algo: Algorithm, env: Env, config: RunConfig) -> Run:
     algo.check_env(env)
     if isinstance(env, HostEnv):
         check_host(env, algo, config)
-    run = tree.as_float32(Run(env.on_device(), algo, float(plan_grid(algo, config).horizon), config.sampling_groups), np.asarray)
+    run = Run(env.on_device(), algo, float(plan_grid(algo, config).horizon), config.sampling_groups, config.unroll)
+    run = tree.as_float32(run, np.asarray)
     try:
         run.memory()  # refuses groups that something cannot be divided into
     except ConfigError as error:

@@ -4,7 +4,9 @@
 
 `to_gymnasium`: our CartPole as a `gymnasium.vector.VectorEnv` of 1,024 environments, beside Gymnasium's own vectorized
 CartPole. `to_gymnasium_inline`: the same with JAX's asynchronous dispatch on the CPU switched off. `single`: one
-environment, reset where it ends. All get the same actions, drawn before. "compile" is the first turn's time beyond a
+environment, reset where it ends. `pong`, `envpool_pong`, `cartpole`: 8 environments on the host by our actors, with a policy
+(an MLP of 64, 64, so that the loop is measured and not the network) acting for each step, beside the raw vector with random
+actions. All of the first three get the same actions, drawn before. "compile" is the first turn's time beyond a
 later one's; contestants share programs. Runs on any device.
 """
 
@@ -131,7 +133,72 @@ def single(args: argparse.Namespace) -> dict[str, Any]:
     return {"machine": bench.machine()} | race(loops, args.turns)
 
 
-ROWS = {"to_gymnasium": vectors, "to_gymnasium_inline": inline, "single": single}
+def acted(args: argparse.Namespace, name: str, num_envs: int, steps: int, raw: Callable[[], Callable[[], Any]]) -> dict[str, Any]:
+    """Our actors, one and two groups, against `raw`, which builds what takes `steps` steps of `num_envs`."""
+    jf = bench.prepare()
+    import jax
+
+    from jaxrl_fast import tree
+    from jaxrl_fast.actors import Actors
+    from jaxrl_fast.grid import RunConfig
+    from jaxrl_fast.members import build_run
+
+    rollouts, num_steps = max(1, steps // 64), 64
+
+    def build(groups):
+        algo = jf.PPO(num_envs=num_envs, num_steps=num_steps, network="mlp", hidden=(64, 64))
+        env = jf.make(name)
+        run = tree.as_float32(build_run(algo, env, RunConfig()))
+        agent = jax.jit(run.algo.init)(jax.random.key(0))
+        actors, t = Actors(run, env, jax.random.key(0), warmup=0, groups=groups, ahead=1), 0
+        actors.start(0, agent)
+
+        def play():
+            nonlocal t
+            for _ in range(rollouts):
+                jax.block_until_ready(actors.take(t).parts)
+                t += 1
+                actors.give(t, agent)
+
+        return play
+
+    loops = [Loop(f"jaxrl_fast, {n} actor{'s' * (n > 1)}", rollouts * num_steps * num_envs, lambda n=n: build(n)) for n in (1, 2)]
+    loops.append(Loop("raw vector", rollouts * num_steps * num_envs, lambda: raw(rollouts * num_steps)))
+    return {"machine": bench.machine()} | race(loops, args.turns)
+
+
+def raw_vector(name: str, num_envs: int) -> Callable[[int], Callable[[], Any]]:
+    """The vector behind `name`, as its package gives it: no check, no conversion, no policy."""
+    import numpy as np
+
+    def build(steps):
+        import jaxrl_fast as jf
+
+        vector = jf.make(name).open(num_envs, 0)
+        while hasattr(vector, "vector") and hasattr(vector, "receive"):  # ours around it
+            vector = vector.vector
+        vector = getattr(vector, "pool", vector)
+        vector.reset()
+        n = getattr(vector, "single_action_space", vector.action_space).n
+        actions = np.random.default_rng(0).integers(0, n, (64, num_envs))
+
+        def play():
+            for i in range(steps):
+                vector.step(actions[i % 64])
+
+        return play
+
+    return build
+
+
+def hosted(name: str, num_envs: int, steps: int) -> Callable[[argparse.Namespace], dict[str, Any]]:
+    return lambda args: acted(args, name, num_envs, max(1, int(steps * args.scale)), raw_vector(name, num_envs))
+
+
+ROWS = {
+    "to_gymnasium": vectors, "to_gymnasium_inline": inline, "single": single, "pong": hosted("ale:Pong", 8, 1_024),
+    "envpool_pong": hosted("envpool:Pong-v5", 8, 1_024), "cartpole": hosted("gym:CartPole-v1", 8, 4_096),
+}  # fmt: skip
 
 
 def main(argv):

@@ -17,7 +17,11 @@ from jaxrl_fast.spaces import Box, Discrete
 from jaxrl_fast.testing import check_env
 from jaxrl_fast.types import EnvSpec, Outcome
 
-SLOW = {"Freeway-MinAtar", "Seaquest-MinAtar", "SpaceInvaders-MinAtar", "Asterix-MinAtar"}  # 10 to 30 s to compile
+SLOW = {  # one adapter brings all of gymnax's: a few of them here, the others with `-m slow`
+    "Freeway-MinAtar", "Seaquest-MinAtar", "SpaceInvaders-MinAtar", "Asterix-MinAtar", "Pong-misc", "PointRobot-misc",
+    "MemoryChain-bsuite", "Reacher-misc", "MetaMaze-misc", "Swimmer-misc", "GaussianBandit-misc", "BernoulliBandit-misc",
+    "UmbrellaChain-bsuite", "SimpleBandit-bsuite", "DiscountingChain-bsuite",
+}  # fmt: skip
 SHORT = {
     "Freeway-MinAtar": 300,
     "Seaquest-MinAtar": 100,
@@ -45,7 +49,10 @@ def test_registered_environment_conforms(name):
         assert report.terminated == 0
 
 
-@pytest.mark.parametrize("name", ["Breakout-MinAtar", "Catch-bsuite", "FourRooms-misc", "MemoryChain-bsuite"])
+CUT = ("Breakout-MinAtar", "Catch-bsuite", "FourRooms-misc", "MemoryChain-bsuite")
+
+
+@pytest.mark.parametrize("name", [*CUT[:2], *(pytest.param(n, marks=pytest.mark.slow) for n in CUT[2:])])
 def test_gymnax_time_limit_truncates(name):
     report = check_env(registry.make(name, max_steps_in_episode=4), num_envs=4)
     assert report.longest == 4 and report.truncated > 0

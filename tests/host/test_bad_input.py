@@ -20,7 +20,7 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import cli
-from jaxrl_fast.envs import brax_adapter, mujoco_tools, playground_adapter
+from jaxrl_fast.envs import brax_adapter, envpool_adapter, mujoco_tools, playground_adapter
 from jaxrl_fast.envs.probes_spaces import Continuous
 from jaxrl_fast.errors import UserError
 
@@ -36,6 +36,9 @@ class Row:
     says: tuple[str, ...]
     damage: Callable[[Path], None] | None = None  # done to the copy first
     patch: Callable[[pytest.MonkeyPatch], None] | None = None
+
+
+HAS_ENVPOOL = envpool_adapter.installed()
 
 
 def row(name, line, *says, damage=None, patch=None):
@@ -188,9 +191,14 @@ TABLE = [
       for name in ("sac", "td3", "tqc", "crossq")),
     row("stacked frames with statistics", f"{SAC} --algo.normalize-observations --env.stack 2",
         "normalize_observations = True", "False with stacked frames"),
-    row("gym", "train ppo gym:CartPole-v1", "environment = 'gym:CartPole-v1'", "gym:"),
-    row("envpool", "train ppo envpool:Pong-v5", "environment = 'envpool:Pong-v5'", "envpool:"),
-    row("ale", "train dqn ale:pong", "environment = 'ale:pong'", "ale:"),
+    row("gym", "train ppo gym:CartPol-v1", "environment = 'gym:CartPol-v1'", "did you mean 'gym:CartPole-v1'"),
+    row("envpool", "train ppo envpool:Pnog-v5", "environment = 'envpool:Pnog-v5'", "nvPool" if HAS_ENVPOOL else "[envpool]"),
+    row("ale", "train dqn ale:pnog", "environment = 'ale:pnog'", "did you mean 'ale:Pong'"),
+    row("gym, a population", "train ppo gym:CartPole-v1 --seeds 3", "seeds = 3", "on the host"),
+    row("gym, more actors than environments", "train ppo gym:CartPole-v1 --actors 99", "actors = 99", "num_envs"),
+    row("gym, a mesh", "train ppo gym:CartPole-v1 --mesh env=2", "mesh", "on the host"),
+    row("gym, action repeat", "train ppo gym:CartPole-v1 --env.action-repeat 2", "env.action_repeat = 2", "own settings"),
+    row("unroll", "train ppo CartPole-v1 --unroll 0", "unroll = 0", "from 1 to"),
     row("MNISTBandit", "train ppo MNISTBandit-bsuite", "environment = 'MNISTBandit-bsuite'", "download"),
     row("extra gymnax", "train ppo Catch-bsuite", "Catch-bsuite", "pip install", patch=no_gymnax),
     row("extra wandb", f"{PPO} --wandb", "wandb", "pip install 'jaxrl_fast[wandb]'", patch=no_wandb),

@@ -105,3 +105,10 @@ def test_one_trace_and_one_compile_for_all_chunks(name, monkeypatch):
     assert len(traces) == 1
     assert len(seen) > 15 and len(set(seen[1:])) == 1, seen
     assert seen[0][0] > before[0] and seen[0][1] > before[1]  # the events are there to be counted
+
+
+def test_an_unrolled_rollout_is_the_same():
+    runs = [tools.train("ppo", total_steps=64, log_every=32, eval_every=0, unroll=unroll) for unroll in (1, 3)]
+    tools.assert_close(*(run.state for run in runs))
+    loops = [run.programs._chunk.lower(run.programs.run, run.state, np.int32(0), np.int32(1)).as_text() for run in runs]
+    assert len(loops[1]) > len(loops[0])  # three steps stand there
