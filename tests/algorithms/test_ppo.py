@@ -168,7 +168,7 @@ def test_the_first_minibatch_has_ratio_one_and_is_seen_as_it_was_acted_on(case, 
         for t in range(3):
             draws = iterate.draw(run, state.key, jnp.int32(t))
             actor = collect.Actor(state.env, state.obs, state.carry)
-            clock = iterate._clock(run, jnp.int32(t))
+            clock = iterate.clock_at(run, jnp.int32(t))
             _, trajectory = collect.collect(env, algo, state.agent, actor, draws.rollout, clock, "sample")
             rows = algo.prepare(state.agent, trajectory)
             memory = algo.memory()
@@ -242,7 +242,7 @@ def test_the_learning_rate_counts_optimizer_steps():
     env = jf.make("probe/constant-reward")
     algo = jf.PPO(num_envs=2, num_steps=4, num_epochs=4, num_minibatches=2, hidden=(4,)).bind(env.spec)
     run = tree.as_float32(iterate.Run(env, algo, 4.0))
-    clocks = [iterate._clock(run, jnp.int32(t), jnp.int32(i)) for t in range(5) for i in range(8)]
+    clocks = [iterate.clock_at(run, jnp.int32(t), jnp.int32(i)) for t in range(5) for i in range(8)]
     np.testing.assert_allclose([c.progress for c in clocks], np.minimum(np.arange(40) / 32, 1.0))
     assert [int(c.update) for c in clocks] == list(range(40))
     assert float(clocks[0].anneal(1.0, 0.2, 0.5)) == 1.0
