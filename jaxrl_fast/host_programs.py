@@ -62,6 +62,7 @@ class HostPrograms(Programs):
         self._seam = jax.jit(lambda run, mem, w: run.memory().seam(mem, w), donate_argnames="mem")
         self._finite = jax.jit(lambda run, agent, mem: tree.all_finite((agent, run.memory().watch(mem))))
         self.actors: Actors | None = None
+        self._totals: dict[bool, Any] = {}  # shapes of the metrics, of warm-up and of learning: traced once each
         self._mark = 0.0  # when the last row ended
 
     def compile(self, keys: jax.Array) -> None:
@@ -96,9 +97,10 @@ class HostPrograms(Programs):
 
     def _nothing(self, state: RunState, rollout: Rollout, learns: bool) -> Any:
         """Metrics of no iteration."""
-        args = (self.run, state.agent, state.memory, state.key, {}, rollout.parts, np.int32(0))
-        shapes = jax.eval_shape(functools.partial(_metrics, learns=learns), *args)
-        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        if learns not in self._totals:
+            args = (self.run, state.agent, state.memory, state.key, {}, rollout.parts, np.int32(0))
+            self._totals[learns] = jax.eval_shape(functools.partial(_metrics, learns=learns), *args)
+        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self._totals[learns])
 
     def _iterations(self, state: RunState, t0: int, count: int, learns: bool) -> tuple[RunState, dict[str, Mean]]:
         """`count` iterations from t0 on; their metrics are sums and counts."""
@@ -113,6 +115,7 @@ class HostPrograms(Programs):
             taken = time.perf_counter()
             if found.fresh and t:
                 mem = self._seam(self.run, mem, np.int32(t))
+            first = learns not in self._totals  # each of the two is a program, compiled at its first call
             if totals is None:
                 totals = self._nothing(state._replace(memory=mem), found, learns)
             agent, mem, totals = self._learn(
@@ -121,9 +124,7 @@ class HostPrograms(Programs):
             jax.block_until_ready(agent)
             actors.give(t + 1, agent)
             learned = time.perf_counter() - taken
-            if learns not in self._compiled:  # each of the two is a program, compiled at its first call
-                self._compiled[learns] = self._learn
-                self.compile_seconds += learned
+            self.compile_seconds += learned if first else 0.0
             seconds["learner_waits"] += taken - start
             seconds["learner_updates"] += learned
             for name, value in found.seconds.items():

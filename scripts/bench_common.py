@@ -175,6 +175,11 @@ def race(contestants: list[Contestant], turns: int, log=say) -> dict[str, Any]:
     for result in results.values():
         result["median_seconds"] = statistics.median(result["seconds"])
         result["steps_per_second"] = result["steps"] / result["median_seconds"]
+    return {"contestants": results, "ratios": ratios_of(results)}
+
+
+def ratios_of(results: dict[str, Any]) -> dict[str, Any]:
+    """Speed of each of ours to that of each other, turn by turn."""
     ratios = {}
     for name, mine in results.items():
         for other, peer in results.items():
@@ -182,7 +187,7 @@ def race(contestants: list[Contestant], turns: int, log=say) -> dict[str, Any]:
                 work = mine["steps"] / peer["steps"]
                 pairs = [p / m * work for p, m in zip(peer["seconds"], mine["seconds"], strict=True)]
                 ratios[f"{name} / {other}"] = {"median": statistics.median(pairs), "turns": pairs}
-    return {"contestants": results, "ratios": ratios}
+    return ratios
 
 
 def report(row: dict[str, Any], log=say) -> None:

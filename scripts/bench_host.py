@@ -53,14 +53,7 @@ def race(loops: list[Loop], turns: int, log=bench.say) -> dict[str, Any]:
         median = result["median_seconds"] = statistics.median(result["seconds"])
         result["steps_per_second"] = result["steps"] / median
         result |= {"trace": 0.0, "lower": 0.0, "compile": max(0.0, result.pop("first") - median)}
-    ratios = {}
-    for ours, mine in results.items():
-        for other, peer in results.items():
-            if ours.startswith("jaxrl_fast") and not other.startswith("jaxrl_fast"):
-                work = mine["steps"] / peer["steps"]
-                pairs = [p / m * work for p, m in zip(peer["seconds"], mine["seconds"], strict=True)]
-                ratios[f"{ours} / {other}"] = {"median": statistics.median(pairs), "turns": pairs}
-    return {"contestants": results, "ratios": ratios}
+    return {"contestants": results, "ratios": bench.ratios_of(results)}
 
 
 def stepped(make: Callable[[], Any], steps: int) -> Callable[[], Callable[[], Any]]:
