@@ -35,6 +35,7 @@ _NAMES = {
     "Rainbow": "algorithms.rainbow",
     "QRDQN": "algorithms.qr_dqn",
     "IQN": "algorithms.iqn",
+    "ApeX": "algorithms.apex",
     "PQN": "algorithms.pqn",
     "IMPALA": "algorithms.impala",
     "A2C": "algorithms.a2c",
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from jaxrl_fast import envs, memory, networks, testing
     from jaxrl_fast.algorithms import list_algorithms, register_algorithm
     from jaxrl_fast.algorithms.a2c import A2C
+    from jaxrl_fast.algorithms.apex import ApeX
     from jaxrl_fast.algorithms.apg import APG
     from jaxrl_fast.algorithms.ars import ARS
     from jaxrl_fast.algorithms.base import Algorithm

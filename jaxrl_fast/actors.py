@@ -47,7 +47,7 @@ class Stopped(Exception):
 class Group:
     """Some of the environments: a vector, what the agent sees of it, and the games that go on."""
 
-    def __init__(self, env: HostEnv, run: Run, num_envs: int, seed: int, index: int):
+    def __init__(self, env: HostEnv, run: Run, num_envs: int, seed: int, index: int, first: int):
         self.run, self.index, self.num_envs = run, index, num_envs
         self.vector = env.open(num_envs, seed)
         try:
@@ -56,7 +56,7 @@ class Group:
         except BaseException:
             self.close()
             raise
-        self.actor = host_play.begin(run.algo, obs)
+        self.actor = host_play.begin(run.algo, obs, first, run.algo.num_envs)
         self.score, self.length = np.zeros(num_envs), np.zeros(num_envs, np.int64)
 
     def begin(self, root: jax.Array, t: int) -> None:
@@ -99,6 +99,36 @@ def _prelude(run: Run, root: jax.Array, t: jax.Array, group: int, num_envs: int)
     key = random.keys_at(root, t, 4)[1]
     key = random.fold_in(key, group) if group else key
     return run.algo.draw(key, run.algo.num_steps, num_envs), iterate.clock_at(run, t)
+
+
+def play(run: Run, root: jax.Array, groups: list[Group], agent: Any, t: int, warmup: int, watch: Watch) -> Rollout:
+    """The rollout of iteration t: while one group's environments step, the device acts for another."""
+    mode = "random" if t < warmup else "sample"
+    returns: list[float] = []
+    lengths: list[int] = []
+    seconds = {"environments": 0.0, "inference": 0.0}
+    agent = host_play.acting(run.algo, agent)
+
+    def receive(group: Group) -> None:
+        start = time.perf_counter()
+        with watch.asked():
+            group.receive(returns, lengths)
+        seconds["environments"] += time.perf_counter() - start
+
+    for group in groups:
+        group.begin(root, t)
+    for i in range(run.algo.num_steps):
+        for group in groups:
+            if i:
+                receive(group)
+            if watch.stopped:
+                raise Stopped
+            start = time.perf_counter()
+            group.act(agent, i, mode)
+            seconds["inference"] += time.perf_counter() - start
+    for group in groups:
+        receive(group)
+    return Rollout(tuple(group.end() for group in groups), returns, lengths, False, seconds)
 
 
 class Actors:
@@ -184,7 +214,10 @@ class Actors:
             while True:
                 began = time.perf_counter()
                 agent = self._agent(t, watch)
-                rollouts.put(self._rollout(groups, agent, t, fresh, time.perf_counter() - began, watch))
+                waited = time.perf_counter() - began
+                played = play(self.run, self.root, groups, agent, t, self.warmup, watch)
+                played.seconds["waiting"] = waited
+                rollouts.put(played._replace(fresh=fresh))
                 t, fresh = t + 1, False
         except Stopped:
             pass
@@ -199,32 +232,5 @@ class Actors:
         root = random.fold_in(random.fold_in(self.root, 2**32 - 3), t)
         for i, size in enumerate(self.sizes):
             with watch.asked():
-                groups.append(Group(self.env, self.run, size, host_play.seed_of(root, failures * len(self.sizes) + i), i))
-
-    def _rollout(self, groups: list[Group], agent: Any, t: int, fresh: bool, waited: float, watch: Watch) -> Rollout:
-        mode = "random" if t < self.warmup else "sample"
-        returns: list[float] = []
-        lengths: list[int] = []
-        seconds = {"environments": 0.0, "inference": 0.0, "waiting": waited}
-        agent = host_play.acting(self.run.algo, agent)
-
-        def receive(group: Group) -> None:
-            start = time.perf_counter()
-            with watch.asked():
-                group.receive(returns, lengths)
-            seconds["environments"] += time.perf_counter() - start
-
-        for group in groups:
-            group.begin(self.root, t)
-        for i in range(self.run.algo.num_steps):
-            for group in groups:
-                if i:
-                    receive(group)
-                if watch.stopped:
-                    raise Stopped
-                start = time.perf_counter()
-                group.act(agent, i, mode)
-                seconds["inference"] += time.perf_counter() - start
-        for group in groups:
-            receive(group)
-        return Rollout(tuple(group.end() for group in groups), returns, lengths, fresh, seconds)
+                seed = host_play.seed_of(root, failures * len(self.sizes) + i)
+                groups.append(Group(self.env, self.run, size, seed, i, sum(self.sizes[:i])))

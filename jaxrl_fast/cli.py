@@ -33,6 +33,7 @@ Reinforcement learning where the whole training run is one XLA program.
   eval RUN [flags]                 play episodes with a trained agent
   plot RUN [RUN ...] [flags]       draw the learning curves of runs into one picture
   list                             algorithms, environments, presets
+  ladder pong [flags]              one game, learned faster rung by rung, and how fast each rung is here
 
   --help                           this text; `jaxrl-fast COMMAND --help` for the flags of a command
   --version                        versions of jaxrl-fast, jax and python
@@ -101,7 +102,7 @@ def _plain_warnings() -> Iterator[None]:
 def _dispatch(argv: list[str]) -> None:
     commands: dict[str, Callable[[list[str]], None]] = {
         "train": _train, "sweep": _sweep, "compare": _on_runs("compare"), "plan": _plan, "eval": _on_runs("evaluate"),
-        "plot": _on_runs("plot"), "list": _list,
+        "plot": _on_runs("plot"), "list": _list, "ladder": _ladder,
     }  # fmt: skip
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(HELP, end="")
@@ -172,6 +173,12 @@ def _on_runs(name: str) -> Callable[[list[str]], None]:
         getattr(cli_runs, name)(argv)
 
     return command
+
+
+def _ladder(argv: list[str]) -> None:
+    from jaxrl_fast.cli_ladder import ladder
+
+    ladder(argv)
 
 
 def _describe(

@@ -38,13 +38,17 @@ _RUN_HELP = {
     "batching": ("str", "how members share the device", ""),
     "unroll": ("int", "steps of a rollout compiled in a row: seldom faster, and the compiler takes longer", ""),
     "actors": ("int", "environments on the host: how many vectors take turns", ""),
+    "actors_on": ("str", "where those are: taking turns in this process, or each in one of Ray's", ""),
     "ahead": ("int", "environments on the host: rollouts that actors may be ahead of the learner",
               "default: 1 where old experience is learned from, else 0"),
     "host_timeout": ("float", "seconds in which an environment on the host must answer", ""),
     "restarts": ("int", "how often environments on the host that fail are begun anew", ""),
     "on_nan": ("str", "a member that is no longer finite: stop the run, or mark it and go on", ""),
 }
-_METAVARS = {"eval_mode": "{greedy,sample}", "batching": "{auto,vmap,map}", "on_nan": "{stop,mark}", "devices": "N|all"}
+_METAVARS = {
+    "eval_mode": "{greedy,sample}", "batching": "{auto,vmap,map}", "on_nan": "{stop,mark}", "actors_on": "{threads,ray}",
+    "devices": "N|all",
+}  # fmt: skip
 _ENV_HELP = {
     "action_repeat": "steps that every action is played for",
     "sticky_actions": "probability that the last action is played again instead",

@@ -35,6 +35,7 @@ class RunConfig:
     on_nan: str = "stop"  # or "mark": a member that is no longer finite has no values from there on
     unroll: int = 1  # steps of a rollout compiled in a row: seldom faster, and the compiler takes longer
     actors: int = 1  # environments on the host: in how many vectors, which take turns
+    actors_on: str = "threads"  # of this process, or "ray": each a process of Ray's
     ahead: int | None = None  # rollouts that actors may be ahead of the learner; None: 1 where old ones are learned from
     host_timeout: float = 120.0  # seconds in which an environment on the host must answer
     restarts: int = 0  # how often environments on the host that fail are begun anew
@@ -70,6 +71,7 @@ class RunConfig:
                 raise ConfigError("target_return", self.target_return, "None where eval_every = 0: evaluations test it")
         check_int("unroll", self.unroll, 1, 1024)
         check_int("actors", self.actors)
+        check_choice("actors_on", self.actors_on, ("threads", "ray"))
         if self.ahead is not None:
             check_int("ahead", self.ahead, 0, 8)
         check_float("host_timeout", self.host_timeout, 0, open_low=True)

@@ -100,11 +100,12 @@ def end(algo: Algorithm, start: Actor, actor: Actor, steps: Timestep, seen: Seen
     return actor, Trajectory(steps, start.carry, start.obs, actor.obs)
 
 
-@jax.jit
-def begin(algo: Algorithm, obs: Any) -> Actor:
-    """Fresh episodes everywhere; `obs` [B, ...] are their first frames."""
+@functools.partial(jax.jit, static_argnames=("first", "of"))
+def begin(algo: Algorithm, obs: Any, first: int = 0, of: int | None = None) -> Actor:
+    """Fresh episodes everywhere; `obs` [B, ...] are their first frames. They are those from `first` on among `of`."""
     batch = jax.tree.leaves(obs)[0].shape[0]
-    return Actor((), stacking.start(obs, algo.spec.stack), algo.init_carry(batch))
+    carry = jax.tree.map(lambda x: x[first : first + batch], algo.init_carry(of or batch))
+    return Actor((), stacking.start(obs, algo.spec.stack), carry)
 
 
 class Watch:

@@ -31,6 +31,14 @@ def ahead_of(config: RunConfig, algo: Any) -> int:
     return config.ahead if config.ahead is not None else int(algo.off_policy)
 
 
+def actors_class(config: RunConfig) -> type:
+    if config.actors_on == "threads":
+        return Actors
+    from jaxrl_fast.ray_actors import RayActors
+
+    return RayActors
+
+
 def join(parts: tuple[Trajectory, ...]) -> Trajectory:
     """The groups' rollouts side by side."""
     if len(parts) == 1:
@@ -61,7 +69,7 @@ class HostPrograms(Programs):
         self._learn = jax.jit(learn, static_argnames="learns", donate_argnames=("mem", "totals"))
         self._seam = jax.jit(lambda run, mem, w: run.memory().seam(mem, w), donate_argnames="mem")
         self._finite = jax.jit(lambda run, agent, mem: tree.all_finite((agent, run.memory().watch(mem))))
-        self.actors: Actors | None = None
+        self.actors: Any = None  # Actors or RayActors
         self._totals: dict[bool, Any] = {}  # shapes of the metrics, of warm-up and of learning: traced once each
         self._mark = 0.0  # when the last row ended
 
@@ -84,11 +92,11 @@ class HostPrograms(Programs):
         stacked = jax.tree.map(lambda *x: np.stack([np.asarray(v) for v in x]), *found)
         return state, stacked, self._finite(self.run, state.agent, state.memory)
 
-    def _playing(self, t: int, state: RunState) -> Actors:
+    def _playing(self, t: int, state: RunState) -> Any:
         if self.actors is None:
             c = self.config
             ahead = ahead_of(c, self.first.algo)
-            self.actors = Actors(
+            self.actors = actors_class(c)(
                 self.run, self.env, state.key, self.grid.warmup, c.actors, ahead, c.host_timeout, c.restarts
             )
             self.actors.start(t, state.agent)

@@ -8,6 +8,7 @@ another program, and belongs to another group of a sweep.
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.host import HostEnv
-from jaxrl_fast.errors import ConfigError, nearest
+from jaxrl_fast.errors import ConfigError, MissingExtraError, nearest
 from jaxrl_fast.grid import RunConfig, plan_grid
 from jaxrl_fast.iterate import Run, check_types
 from jaxrl_fast.population import Members
@@ -92,6 +93,8 @@ def check_host(env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
         raise ConfigError("distributed", True, "one process: the environments of this run are on the host")
     if algo.improves or algo.fresh_start:
         raise ConfigError("environment", env.spec.name, f"one on the device: {algo.name} needs whole rollouts in its program")
+    if config.actors_on == "ray" and importlib.util.find_spec("ray") is None:
+        raise MissingExtraError("actors_on = 'ray'", "ray")
     if config.actors > algo.num_envs:
         raise ConfigError("actors", config.actors, f"at most num_envs = {algo.num_envs}")
 

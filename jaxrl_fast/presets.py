@@ -21,6 +21,7 @@ class Preset(NamedTuple):
 # Classic control: little replay, many updates. What the distributional ones add to DQN's settings stands beside them.
 _CLASSIC = dict(num_envs=8, updates_per_iteration=2, batch_size=64, learning_starts=1000, learning_rate=1e-3,
                 anneal_learning_rate=True, epsilon_end=0.04, epsilon_fraction=0.2)  # fmt: skip
+_APEX = dict(epsilon_start=0.4, epsilon_end=0.4)  # its actors' exponents make the rest
 _NO_EPSILON = dict(epsilon_start=0.0, epsilon_end=0.0)
 _MINATAR = dict(num_envs=8, num_steps=1, updates_per_iteration=2, batch_size=32, buffer_size=100_000,
                 learning_starts=5_000, learning_rate=2.5e-4, adam_epsilon=3.125e-4, target_period=250,
@@ -92,6 +93,8 @@ PRESETS: dict[tuple[str, str], Preset] = {
     ("rainbow", "Acrobot-v1"): Preset(
         "rainbow/Acrobot-v1", _CLASSIC | _NO_EPSILON | dict(v_min=-100.0, v_max=0.0), dict(total_steps=100_000)
     ),
+    ("apex", "CartPole-v1"): Preset("apex/CartPole-v1", _CLASSIC | _APEX, dict(total_steps=100_000)),
+    ("apex", "Acrobot-v1"): Preset("apex/Acrobot-v1", _CLASSIC | _APEX, dict(total_steps=100_000)),
     ("pqn", "CartPole-v1"): Preset(
         "pqn/CartPole-v1",
         dict(num_envs=32, num_steps=64, num_epochs=4, num_minibatches=16, learning_rate=5e-4, return_lambda=0.95,

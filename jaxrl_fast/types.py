@@ -108,6 +108,8 @@ class Window(NamedTuple):
     boot_obs: PyTree  # [b, ...]
     boot: jax.Array  # float32 [b]: 0 after a termination, else 1
     weight: jax.Array  # float32 [b]: importance weight; 0 for a window that would start on a truncated row
+    extras: PyTree = ()  # [b, ...] what was stored beside the first row, see `memory.ring.Row`
+    boot_extras: PyTree = ()  # [b, ...] and beside the row of boot_obs
 
 
 @dataclasses.dataclass(frozen=True)

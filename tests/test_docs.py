@@ -30,6 +30,7 @@ SMALL = {
     "docs/algorithms/qr_dqn.md": {"500_000": "2_048"},
     "docs/algorithms/iqn.md": {"500_000": "2_048"},
     "docs/algorithms/rainbow.md": {"500_000": "2_048"},
+    "docs/algorithms/apex.md": {"200_000": "2_048", "learning_starts=2_000": "learning_starts=256", "(128, 128)": "(8,)"},
     "docs/algorithms/pqn.md": {"500_000": "2_048"},
     **{f"docs/algorithms/{name}.md": {"20_000": "512", "=1_000": "=128", "(64, 64)": "(8,)",
                                   "num_envs=8": "num_envs=8, batch_size=16"} for name in ("sac", "td3", "tqc")},
@@ -93,7 +94,7 @@ def run_block(place: Path, name: str, code: str, namespace: dict) -> None:
 
 
 # Their blocks only train what other tests train too.
-REST = [f"docs/algorithms/{name}.md" for name in ("c51", "qr_dqn", "iqn", "rainbow", "td3", "tqc", "crossq", "ars", "es")]
+REST = [f"docs/algorithms/{name}.md" for name in ("c51", "qr_dqn", "iqn", "rainbow", "apex", "td3", "tqc", "crossq", "ars", "es")]
 
 
 @pytest.mark.timeout(300)

@@ -13,6 +13,7 @@ _REGISTRY: dict[str, str | type] = {
     "qr_dqn": "jaxrl_fast.algorithms.qr_dqn:QRDQN",
     "iqn": "jaxrl_fast.algorithms.iqn:IQN",
     "rainbow": "jaxrl_fast.algorithms.rainbow:Rainbow",
+    "apex": "jaxrl_fast.algorithms.apex:ApeX",
     "pqn": "jaxrl_fast.algorithms.pqn:PQN",
     "impala": "jaxrl_fast.algorithms.impala:IMPALA",
     "a2c": "jaxrl_fast.algorithms.a2c:A2C",

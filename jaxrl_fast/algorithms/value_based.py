@@ -13,6 +13,7 @@ from jaxrl_fast.algorithms.base import Algorithm, action_mask
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import Dense, NoisyDense, draw_noise, example_features, initialize, make_torso
 from jaxrl_fast.spaces import Discrete
+from jaxrl_fast.types import Clock
 
 
 @tree.settings
@@ -123,5 +124,8 @@ class ValueBased(Algorithm):
         greedy = jnp.argmax(q, axis=-1).astype(jnp.int32)
         if mode == "greedy":
             return carry, greedy, ()
-        epsilon = clock.anneal(self.epsilon_start, self.epsilon_end, self.epsilon_fraction)
-        return carry, jnp.where(explore < epsilon, random_action, greedy), ()
+        return carry, jnp.where(explore < self.epsilon(carry, clock), random_action, greedy), ()
+
+    def epsilon(self, carry: Any, clock: Clock) -> jax.Array:
+        """How often an action is random; a number, or one an environment [B]."""
+        return clock.anneal(self.epsilon_start, self.epsilon_end, self.epsilon_fraction)

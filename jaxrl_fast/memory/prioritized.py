@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +13,7 @@ from jaxrl_fast import random
 from jaxrl_fast.errors import check_float
 from jaxrl_fast.memory import sum_tree
 from jaxrl_fast.memory.ring import Ring, Row, gather_windows
+from jaxrl_fast.types import Window
 
 
 class Prioritized(NamedTuple):
@@ -72,6 +74,8 @@ class PrioritizedMemory(Ring):
     """A window's chance is its priority (|error| + epsilon)^alpha over their sum; its weight (N p)^-beta / max.
 
     alpha: 0 is uniform.  beta: rises linearly to 1 at the horizon.  epsilon: keeps an error of zero in the game.
+    first: sizes of the errors [b] of windows that are new, from what their rows' `extras` tell. Without it, or where rows
+    have none (as those of a dataset), a new window has the largest priority seen.
     A row becomes a possible start when its whole window is written, and leaves before a frame of it is overwritten;
     a truncated row never is one. So a leaf is not at its row's place but `n_step` rows on: what an `add` brings to
     life is then the very block of leaves that it writes, and never wraps around.
@@ -81,6 +85,7 @@ class PrioritizedMemory(Ring):
     beta: Any = 0.4
     epsilon: Any = 1e-6
     axis: str | None = None  # see `memory.grouped`
+    first: Callable[[Window], jax.Array] | None = None
 
     def __post_init__(self):
         super().__post_init__()
@@ -93,8 +98,25 @@ class PrioritizedMemory(Ring):
         store = super().add(mem.rows, rows, w)
         time = w * self.num_steps - self.n_step + jnp.arange(self.num_steps, dtype=jnp.int32)
         start = (time >= self.stack - 1)[:, None] & ~store.truncated[time % self.length]
-        tree = renew(self, mem.tree, jnp.where(start, mem.top, 0.0), w)
-        return Prioritized(store, tree, mem.top)
+        born, top = self._born(store, time, start, mem.top)
+        return Prioritized(store, renew(self, mem.tree, born, w), top)
+
+    def _born(self, store: Row, time: jax.Array, start: jax.Array, top: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Priorities of the windows that start at `time` [T] where `start` [T, B] allows one, and the largest ever."""
+        if self.first is None or not jax.tree.leaves(store.extras):
+            return jnp.where(start, top, 0.0), top
+        row, env = jnp.broadcast_arrays((time % self.length)[:, None], jnp.arange(self.num_envs, dtype=jnp.int32))
+        windows = gather_windows(store, row.ravel(), env.ravel(), self.n_step, self.stack)
+        born = jnp.where(start, self._priority(self.first(windows)).reshape(start.shape), 0.0)
+        return born, self._top(top, born)
+
+    def _priority(self, error: jax.Array) -> jax.Array:
+        good = (error >= 0) & jnp.isfinite(error)  # before the power: at alpha = 0 that of a NaN is 1
+        return jnp.where(good, (error + self.epsilon) ** self.alpha, jnp.nan)
+
+    def _top(self, top: jax.Array, priority: jax.Array) -> jax.Array:
+        most = jnp.max(priority)
+        return jnp.maximum(top, most if self.axis is None else jax.lax.pmax(most, self.axis))
 
     def plan(self, key, n, w, clock):
         return random.uniform(key, (n, self.batch_size)), jnp.broadcast_to(clock.anneal(self.beta, 1.0), (n,))
@@ -107,14 +129,10 @@ class PrioritizedMemory(Ring):
 
     def feedback(self, mem, handle, priority):
         """`priority` [b]: sizes of errors. One that is negative or not finite makes `top` so (see `watch`)."""
-        good = (priority >= 0) & jnp.isfinite(priority)  # before the power: at alpha = 0 that of a NaN is 1
-        priority = jnp.where(good, (priority + self.epsilon) ** self.alpha, jnp.nan)
-        priority = first_of_equals(handle, priority)
+        priority = first_of_equals(handle, self._priority(priority))
         alive = sum_tree.get(mem.tree, handle) > 0  # a leaf that may not be sampled stays so
         tree = sum_tree.set_at(mem.tree, handle, jnp.where(alive, priority, 0.0))
-        top = jnp.max(priority)
-        top = top if self.axis is None else jax.lax.pmax(top, self.axis)
-        return Prioritized(mem.rows, tree, jnp.maximum(mem.top, top))
+        return Prioritized(mem.rows, tree, self._top(mem.top, priority))
 
     def watch(self, mem):
         return mem.top

@@ -28,6 +28,7 @@ class Row(NamedTuple):
     reward: jax.Array
     terminated: jax.Array
     truncated: jax.Array
+    extras: Any = ()  # what else an algorithm wants to find again, such as what its actor knew
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Ring(Memory):
 
     @property
     def batch_axes(self):
-        return Window(0, 0, 1, 1, 0, 0, 0, 0)
+        return Window(0, 0, 1, 1, 0, 0, 0, 0, 0, 0)
 
     def __post_init__(self):
         for name in ("capacity", "num_steps", "num_envs", "batch_size", "n_step", "stack"):
@@ -108,15 +109,18 @@ def gather_windows(mem: Row, row: jax.Array, env: jax.Array, n_step: int, stack:
     ended = jnp.cumsum(terminated | truncated, axis=0) - (terminated | truncated)  # ends before row i
     use = (ended == 0) & ~truncated
     steps = jnp.sum(use, axis=0, dtype=jnp.int32)
+    boot = (row + steps) % length
     return Window(
         obs=gather_obs(mem, row, env, stack),
         action=jax.tree.map(lambda a: a[row, env], mem.action),
         reward=mem.reward[rows, env],
         use=use,
         steps=steps,
-        boot_obs=gather_obs(mem, (row + steps) % length, env, stack),
+        boot_obs=gather_obs(mem, boot, env, stack),
         boot=1.0 - jnp.any(use & terminated, axis=0).astype(jnp.float32),
         weight=use[0].astype(jnp.float32),
+        extras=jax.tree.map(lambda x: x[row, env], mem.extras),
+        boot_extras=jax.tree.map(lambda x: x[boot, env], mem.extras),
     )
 
 

@@ -20,7 +20,7 @@ CASES = [
     (jf.SAC, SURE),
     (jf.TD3, {"n_step": 2, "prioritized": True, "normalize_observations": True,
               "target_noise": 0.05, "exploration_noise": 0.05}),
-    (jf.TQC, SURE | {"num_quantiles": 7, "drop_quantiles": 1}),
+    pytest.param(jf.TQC, SURE | {"num_quantiles": 7, "drop_quantiles": 1}, marks=pytest.mark.slow),
     (jf.CrossQ, SURE | {"learning_rate": 2e-3, "policy_period": 2, "norm_momentum": 0.95, "norm_warmup": 200}),
 ]
 

@@ -20,14 +20,14 @@ PPO_PROBES = [
     ("two-step-credit", {}, slice(0, 2)),
     ("action-reward", {"normalize_observations": True}, slice(None)),
     ("truncated-only", {}, slice(None)),
-    ("named-action", {}, slice(None)),
+    pytest.param("named-action", {}, slice(None), marks=pytest.mark.slow),
     ("multi-discrete", {}, slice(None)),
     ("masked", {"normalize_observations": True}, slice(None)),
     ("dict", {}, slice(None)),
 ]
 
 
-@pytest.mark.parametrize(("name", "settings", "visited"), PPO_PROBES, ids=[p[0] for p in PPO_PROBES])
+@pytest.mark.parametrize(("name", "settings", "visited"), PPO_PROBES, ids=lambda x: x if isinstance(x, str) else "")
 def test_ppo(learn, name, settings, visited):
     algo, agent, known, metrics = learn(jf.PPO(**PPO | settings), f"probe/{name}", 20_000)
     obs = algo.view(agent.moments, known.obs)
@@ -84,9 +84,9 @@ DQN_PROBES = [
     (jf.DQN, "two-step-credit", {"double": False}),
     (jf.DQN, "action-reward", {"noisy": True, "epsilon_start": 0.0, "epsilon_end": 0.0, "updates_per_iteration": 3}),
     (jf.DQN, "truncated-only", {"n_step": 2, "target_period": 1, "target_tau": 0.2}),
-    (jf.DQN, "named-action", {"num_steps": 4, "updates_per_iteration": 4}),
+    pytest.param(jf.DQN, "named-action", {"num_steps": 4, "updates_per_iteration": 4}, marks=pytest.mark.slow),
     (jf.DQN, "masked", {"dueling": True}),
-    (jf.DQN, "dict", {"layer_norm": True}),
+    pytest.param(jf.DQN, "dict", {"layer_norm": True}, marks=pytest.mark.slow),
     (jf.DQN, "truncated-only", {"prioritized": True, "n_step": 2, "num_steps": 2}),
     (jf.DQN, "constant-reward", {"prioritized": True, "reset_period": 700}),
     (jf.C51, "reward-at-end", {"v_min": -0.5, "v_max": 1.5}),
@@ -137,6 +137,7 @@ def test_munchausen_learns_soft_values(learn, cls):
     np.testing.assert_allclose(algo.action_values(agent.params, known.obs), expected, atol=0.06)
 
 
+@pytest.mark.slow
 def test_rainbow_finds_the_action(learn):
     settings = {k: v for k, v in DQN.items() if not k.startswith("epsilon")}
     algo, agent, known, metrics = learn(jf.Rainbow(**settings, v_min=-1.5, v_max=1.5), "probe/masked", 20_000)

@@ -136,6 +136,7 @@ def test_no_picture_without_opengl(monkeypatch):
     mujoco_tools._renderer.cache_clear()
 
 
+@pytest.mark.slow
 def test_one_iteration_of_ppo():
     env = jf.make(PENDULUM, episode_length=3)
     algo = jf.PPO(num_envs=4, num_steps=8, hidden=(8,), num_minibatches=1, num_epochs=1).bind(env.spec)

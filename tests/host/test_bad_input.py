@@ -165,10 +165,11 @@ TABLE = [
     # worlds that are not for this algorithm, or not there
     row("continuous actions for dqn", "train dqn Pendulum-v1", "environment = 'Pendulum-v1'", "dqn needs Discrete"),
     *(row(f"continuous actions for {name}", f"train {name} Pendulum-v1", f"{name} needs Discrete")
-      for name in ("c51", "qr_dqn", "iqn", "rainbow", "pqn")),
+      for name in ("c51", "qr_dqn", "iqn", "rainbow", "apex", "pqn")),
     row("environments of impala's minibatches", "train impala CartPole-v1 --algo.num-envs 6 --algo.num-minibatches 4",
         "num_minibatches = 4", "a divisor of num_envs = 6"),
     row("ratios of impala", "train impala CartPole-v1 --algo.rho-bar 0", "rho_bar = 0", "(0, "),
+    row("apex without priorities", "train apex CartPole-v1 --algo.no-prioritized", "prioritized = False", "dqn goes without"),
     row("passes of a2c", "train a2c CartPole-v1 --algo.num-epochs 4", "'--algo.num-epochs'", "--help"),
     row("discrete actions for apg", "train apg CartPole-v1", "environment = 'CartPole-v1'", "apg needs Box actions"),
     row("more than all directions", "train ars CartPole-v1 --algo.top-directions 17", "top_directions = 17", "directions = 16"),

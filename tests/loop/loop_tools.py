@@ -26,6 +26,7 @@ SETTINGS = {
                 target_period=3),
     "rainbow": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,),
                     num_atoms=11, v_min=0.0, v_max=30.0, target_period=3),
+    "apex": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,), target_period=3),
     "pqn": dict(num_envs=4, num_steps=8, num_epochs=2, num_minibatches=2, hidden=(8,)),
     "impala": dict(num_envs=4, num_steps=8, num_epochs=2, num_minibatches=2, hidden=(8,), normalize_observations=True),
     "apg": dict(num_envs=4, num_steps=8, hidden=(8,), normalize_observations=True),

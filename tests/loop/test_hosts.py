@@ -111,6 +111,7 @@ def test_two_processes_equal_one_with_two_devices(cases, tmp_path):
         assert (tmp_path / "two/swept/table.csv").read_text() == (tmp_path / "one/swept/table.csv").read_text()
 
 
+@pytest.mark.slow
 def test_sigterm_to_one_stops_all_and_resume_goes_on(tmp_path):
     out = tmp_path / "run"
     processes = together(CLI, *TRAIN, "400000", "--out", str(out), "--chunk-seconds", "0.01", given=FLAGS)

@@ -37,7 +37,8 @@ def close(forecast: float, found: float) -> bool:
     return abs(forecast - found) <= 0.1 * found
 
 
-CASES = [(name, seeds, "map") for name in ALGORITHMS for seeds in (1, 3)] + [("prioritized", 3, "vmap")]
+CASES = [(name, seeds, "map") for name in ALGORITHMS for seeds in (1, 3) if (name, seeds) != ("prioritized", 3)]
+CASES += [("prioritized", 3, "vmap"), pytest.param("prioritized", 3, "map", marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("name, seeds, mode", CASES)

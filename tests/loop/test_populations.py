@@ -25,7 +25,7 @@ jax.monitoring.register_event_duration_secs_listener(lambda event, seconds, **_:
 COMPILE = "/jax/core/compile/backend_compile_duration"
 
 
-@BOTH
+@pytest.mark.parametrize("name", ["ppo", pytest.param("dqn", marks=pytest.mark.slow)])
 def test_members_one_after_the_other_are_the_single_runs_bit_for_bit(name, singles, as_users_have_it):
     with as_users_have_it():
         session = tools.train(name, seeds=3, batching="map", total_steps=tools.HALF, horizon=tools.TOTAL, eval_every=0)
@@ -61,7 +61,7 @@ def quick(fn, *args):
 
 # rainbow: noise and a sum tree for each member; apg and es: a rollout within `improve`
 @pytest.mark.parametrize(
-    "name", ["ppo", "dqn", "apg", "es", *(pytest.param(x, marks=pytest.mark.slow) for x in ("rainbow", "sac"))]
+    "name", ["ppo", "dqn", "apg", "es", *(pytest.param(x, marks=pytest.mark.slow) for x in ("rainbow", "apex", "sac"))]
 )
 def test_vmap_over_keys_of_make_train(name):
     algo, env = tools.algorithm(name), tools.environment(name)

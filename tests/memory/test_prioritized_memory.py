@@ -129,6 +129,80 @@ def test_frequencies_and_weights_follow_the_priorities(rng):
     )
 
 
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 1), (4, 2, 2)])
+def test_first_priorities_are_those_that_the_actor_gave(shape, rng):
+    """Each new window gets (|R + gamma^m best(boot) - taken| + eps)^alpha from its own rows; the others keep theirs."""
+    plain, blocks = make(*shape), 9
+    gamma, n = 0.9, plain.n_step
+
+    def error(window):
+        ret = jnp.sum(gamma ** jnp.arange(n)[:, None] * window.reward * window.use, axis=0)
+        boot = window.boot * gamma**window.steps * window.boot_extras["best"]
+        return jnp.abs(ret + boot - window.extras["taken"])
+
+    memory = dataclasses.replace(plain, alpha=0.6, epsilon=0.01, first=error)
+    ends = rng.choice(3, size=(blocks * memory.num_steps, ENVS), p=[0.7, 0.15, 0.15])
+    known = {name: rng.normal(size=ends.shape).astype(np.float32) for name in ("taken", "best")}
+
+    def block(t):
+        at = slice(t * memory.num_steps, (t + 1) * memory.num_steps)
+        found = rows(memory, t, jnp.asarray(ends[at] == 1), jnp.asarray(ends[at] == 2))
+        return found._replace(reward=found.reward / 100, extras=jax.tree.map(lambda x: jnp.asarray(x[at]), known))
+
+    mem, add = memory.init(jax.eval_shape(lambda: block(0))), jax.jit(memory.add)
+    for t in range(blocks):
+        mem = add(mem, block(t), jnp.int32(t))
+        if t == 4:  # a learner's word counts from then on
+            heard = np.flatnonzero(np.asarray(mem.tree[0]).reshape(-1))[-2:].astype(np.int32)
+            mem = memory.feedback(mem, heard, jnp.full(2, 7.0))
+    leaves = np.asarray(mem.tree[0]).reshape(-1)[: memory.length * ENVS].reshape(memory.length, ENVS)
+    expected, most = np.zeros_like(leaves), 1.0
+    alive = starts(memory, blocks, ends)
+    for row in range(len(ends) - n):
+        for env in range(ENVS):
+            if ends[row, env] == 2 or row < memory.stack - 1:
+                continue
+            ret, steps, boot = 0.0, 0, 1.0
+            for i in range(n):
+                if ends[row + i, env] == 2:
+                    break
+                ret, steps = ret + gamma**i * ((row + i) * ENVS + env) / 100, steps + 1
+                if ends[row + i, env] == 1:
+                    boot = 0.0
+                    break
+            ret += boot * gamma**steps * known["best"][row + steps, env]
+            p = (abs(ret - known["taken"][row, env]) + 0.01) ** 0.6
+            most = max(most, p)
+            if (row, env) in alive:
+                expected[(row + n) % memory.length, env] = p
+    for leaf in heard:
+        if expected.reshape(-1)[leaf] and (leaf // ENVS - n) % memory.length in range(5 * memory.num_steps - n):
+            expected.reshape(-1)[leaf] = 7.01**0.6
+    np.testing.assert_allclose(leaves, expected, rtol=2e-4)
+    np.testing.assert_allclose(mem.top, max(most, 7.01**0.6), rtol=2e-4)
+    assert len(alive) > 5
+
+
+def test_rows_without_an_actor_get_the_largest_priority():
+    """Those of a dataset, in a memory whose own actors give one."""
+    memory = dataclasses.replace(make(1, 1, 1), first=lambda window: window.extras["taken"])
+    no = jnp.zeros((1, ENVS), bool)
+    mem = memory.init(jax.eval_shape(lambda: rows(memory, 0, no, no)))
+    for t in range(3):
+        mem = memory.add(mem, rows(memory, t, no, no), jnp.int32(t))
+    assert set(np.asarray(mem.tree[0]).reshape(-1).tolist()) == {0.0, 1.0}
+
+
+def test_a_first_priority_that_is_not_finite_is_seen():
+    memory = dataclasses.replace(make(1, 1, 1), first=lambda window: window.extras["taken"])
+    no = jnp.zeros((1, ENVS), bool)
+    block = lambda t, x: rows(memory, t, no, no)._replace(extras={"taken": jnp.full((1, ENVS), x)})
+    mem = memory.init(jax.eval_shape(lambda: block(0, 1.0)))
+    for t, x in enumerate([1.0, jnp.nan, 1.0]):
+        mem = memory.add(mem, block(t, x), jnp.int32(t))
+    assert not np.isfinite(memory.watch(mem))
+
+
 def test_a_batch_is_stratified():
     memory, mem, fetch, _ = filled((1, 1, 1), 6, np.zeros((6, ENVS), int))
     alive = int(np.count_nonzero(np.asarray(mem.tree[0])))

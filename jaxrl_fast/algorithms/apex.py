@@ -1,0 +1,72 @@
+"""Ape-X (Horgan et al. 2018): DQN whose many actors explore each in their own measure, and say what is worth learning."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import returns, tree
+from jaxrl_fast.algorithms.dqn import DQN, at_action
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.fields import setting
+from jaxrl_fast.types import Window
+
+
+class Values(NamedTuple):
+    """What an actor knew of a step, by its own parameters. [B]"""
+
+    taken: jax.Array  # Q(s, a) of the action it took
+    best: jax.Array  # max_a Q(s, a)
+
+
+@tree.settings
+class ApeX(DQN):
+    """Double, dueling, three-step, prioritized DQN; actor i of N explores with epsilon^(1 + exponent i / (N - 1))."""
+
+    name: ClassVar[str] = "apex"
+
+    num_envs: int = setting(64, "actors: environments, each with an epsilon of its own")
+    num_steps: int = setting(4, "steps of each environment between updates")
+    batch_size: int = setting(512, "windows in a batch")
+    learning_rate: float = setting(2.5e-4 / 4, "Adam's step size", low=0)
+    dueling: bool = setting(True, "Q = V + A - mean A (Wang et al. 2016)")
+    n_step: int = setting(3, "length of the return before the bootstrap")
+    prioritized: bool = setting(True, "sample windows by their error (Schaul et al. 2016)")
+    epsilon_start: float = setting(0.4, "exploration at first, before the exponents", low=0, high=1)
+    epsilon_end: float = setting(0.4, "and in the end", low=0, high=1)
+    epsilon_exponent: float = setting(7.0, "of the last actor, beyond 1; 0: all explore alike", low=0)
+    max_grad_norm: float = setting(40.0, "global norm at which gradients are clipped", low=0, open_low=True)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.prioritized:
+            raise ConfigError("prioritized", False, f"True: {self.name} is about priorities; dqn goes without")
+        if self.noisy:
+            raise ConfigError("noisy", True, f"False: {self.name} explores by its epsilons; rainbow has noisy layers")
+
+    def init_carry(self, num_envs):
+        """The place of each actor among all, from 0 to 1."""
+        return jnp.linspace(0.0, 1.0, num_envs)
+
+    def epsilon(self, carry, clock):
+        return super().epsilon(carry, clock) ** (1.0 + self.epsilon_exponent * carry)
+
+    def act(self, agent, carry, obs, noise, clock, mode):
+        carry, action, _ = super().act(agent, carry, obs, noise, clock, mode)
+        q = self.action_values(agent.params, obs)  # the compiler finds that it has them already
+        return carry, action, Values(at_action(q[..., None], action)[..., 0], jnp.max(q, axis=-1))
+
+    def memory(self):
+        return dataclasses.replace(super().memory(), first=self.first_error)
+
+    def first_error(self, window: Window) -> jax.Array:
+        """|error| [b] of a window before any learner saw it, by the values of the actor that played it."""
+        ret, factor = returns.window_return(window, self.discount)
+        boot: Any = window.boot_extras
+        return jnp.abs(ret + factor * boot.best - window.extras.taken)
+
+    def prepare(self, agent, trajectory):
+        return super().prepare(agent, trajectory)._replace(extras=trajectory.steps.extras)

@@ -1,0 +1,91 @@
+"""`jaxrl-fast ladder`: its flags, its table and its picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from jaxrl_fast import ladder as ladders
+from jaxrl_fast import runtime
+from jaxrl_fast.cli_args import PROG, Option, parse, positionals
+from jaxrl_fast.config import write_json
+from jaxrl_fast.errors import ConfigError, UserError, check_choice
+from jaxrl_fast.ladder import FRAMES, GAMES, SOLVED, Climb, check, choose, climb
+from jaxrl_fast.plots import PALETTE, figure, save, style
+
+OPTIONS = [
+    Option("rungs", "append", help="rungs to climb, in this order", metavar="{" + ",".join(r.name for r in ladders.RUNGS) + "}",
+           hint="repeatable; default: all, torch where PyTorch is there"),
+    Option("minutes", "float", 3.0, "for each rung, from the start of its training"),
+    Option("full", "bool", False, f"train each rung until the mean score of {GAMES} games is {SOLVED:g}, however long it takes"),
+    Option("seed", "int", 0, "of environments, networks and exploration"),
+    Option("out", "str", "ladder", "folder for ladder.json and ladder.png", metavar="DIR"),
+]  # fmt: skip
+
+
+def ladder(argv: list[str]) -> None:
+    """Climb it, and say after each rung how fast it was."""
+    names, flags = positionals(argv, 1, ("--full",))
+    about = "Pong, faster rung by rung: frames and steps a second, and time to the solve."
+    given = parse(f"{PROG} ladder pong", about, OPTIONS, flags)
+    if not names:
+        raise UserError(f"ladder needs a task: {PROG} ladder pong")
+    check_choice("task", names[0], ("pong",))
+    out = Path(given.get("out", "ladder"))
+    if (out / "ladder.json").exists() or out.is_file():
+        raise ConfigError("--out", str(out), "a folder without a ladder of before")
+    rungs = choose(given.get("rungs", ()))
+    if not given.get("rungs") and len(rungs) < len(ladders.RUNGS):
+        print("the rung 'torch' is left out: PyTorch is not installed (pip install 'jaxrl_fast[torch]')")
+    minutes = None if given.get("full") else given.get("minutes", 3.0)
+    check(minutes, given.get("seed", 0))
+    runtime.enable_compile_cache()
+    found: list[Climb] = []
+    print(head())
+    for rung in rungs:
+        found.append(climb(rung, minutes, given.get("seed", 0)))
+        print(line(found[-1], found[0]), flush=True)
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / "ladder.json", {"task": "pong", "versions": runtime.versions(), "rungs": [c.as_dict() for c in found]})
+        draw(found, out / "ladder.png")
+    print(f"{out / 'ladder.json'}, {out / 'ladder.png'}")
+
+
+def head() -> str:
+    columns = f"{'rung':<8} {'steps/s':>8} {'frames/s':>9} {'times':>6} {'score':>6} {'steps':>9} {'minutes':>8}"
+    return f"{columns}   {'the book':<16} what"
+
+
+def line(climb: Climb, first: Climb) -> str:
+    show = lambda x, spec: format(x, spec) if math.isfinite(x) else "-"
+    minutes = f"{climb.solved / 60:.1f}" if climb.solved is not None else f"> {climb.seconds / 60:.1f}"
+    book = "{} f/s, {} min".format(*climb.rung.published) if climb.rung.published else ""
+    return (
+        f"{climb.rung.name:<8} {show(climb.rate, '8.0f'):>8} {show(FRAMES * climb.rate, '9.0f'):>9} "
+        f"{show(climb.rate / first.rate, '6.1f'):>6} {show(climb.score, '6.1f'):>6} {climb.steps:>9,} {minutes:>8}   {book:<16} "
+        f"{climb.rung.what}"
+    )
+
+
+def draw(climbs: Sequence[Climb], path: Path) -> Path:
+    """Frames a second of each rung, and below it the score over time."""
+    canvas, axes = figure()
+    axes.remove()
+    above, below = canvas.add_subplot(2, 1, 1), canvas.add_subplot(2, 1, 2)
+    for i, one in enumerate(climbs):
+        colour, book = PALETTE[i % len(PALETTE)], one.rung.published
+        above.bar(i, FRAMES * one.rate, color=colour)
+        if book:
+            above.plot([i - 0.4, i + 0.4], [book[0]] * 2, color="#2b2d33", lw=1.5)
+        if one.curve:
+            minutes, scores = [t / 60 for t, _, _ in one.curve], [score for *_, score in one.curve]
+            below.plot(minutes, scores, color=colour, label=one.rung.name)
+    above.set_xticks(range(len(climbs)), [one.rung.name for one in climbs])
+    above.set_yscale("log")
+    style(above, "", "frames/s (line: the book)")
+    style(below, "minutes", f"score, last {GAMES} games")
+    below.axhline(SOLVED, color="#c9ccd3", lw=1)
+    if any(one.curve for one in climbs):
+        below.legend(frameon=False, fontsize=8, ncols=2)
+    return save(canvas, path)

@@ -1,0 +1,234 @@
+"""The ladder: one task, learned faster and faster, a rung for each thing that makes it faster.
+
+Pong, after the chapter "Ways to Speed up RL" of Lapan's "Deep Reinforcement Learning Hands-On": its own rungs as switches
+of ours, then what that program could not do. A rung is trained for some minutes, or until the mean score of the last 100
+games is 18, and what counts is how many steps it makes a second and how long it takes.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast import ladder_torch
+from jaxrl_fast.algorithms import algorithm_class
+from jaxrl_fast.envs import registry
+from jaxrl_fast.errors import MissingExtraError, check_choice, check_float, check_int
+from jaxrl_fast.jsonl import number
+from jaxrl_fast.train import train
+
+FRAMES = 4  # raw frames of the game that one step of the agent takes
+SOLVED, GAMES = 18.0, 100  # the mean score of so many games in a row
+WRAPPED = "jaxrl_fast/WrappedPong-v0"
+
+# The book's own settings; a batch of 32 for every step of the agent.
+_BOOK = dict(num_envs=1, batch_size=32, buffer_size=100_000, learning_starts=10_000, double=False, learning_rate=1e-4,
+             target_period=1_000, epsilon_end=0.02, epsilon_fraction=0.1, hidden=(512,))  # fmt: skip
+_WRAPPED = dict(environment=f"gym:{WRAPPED}", env=dict(stack=4))
+_THREE = _BOOK | dict(num_envs=3, batch_size=96, target_period=333)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rung:
+    """One way to learn Pong. `published`: (frames a second, minutes to the solve) of the book, on its author's desktop."""
+
+    name: str
+    what: str
+    algorithm: str = "dqn"
+    settings: dict[str, Any] = dataclasses.field(default_factory=lambda: _BOOK)
+    environment: str = "ale:Pong"
+    env: dict[str, Any] = dataclasses.field(default_factory=dict)
+    run: dict[str, Any] = dataclasses.field(default_factory=dict)
+    published: tuple[int, int] | None = None
+
+
+RUNGS = (
+    Rung("torch", "PyTorch, one environment, Python wrappers", algorithm="", **_WRAPPED, published=(159, 105)),
+    Rung("one", "ours, one environment, Python wrappers", **_WRAPPED, run=dict(ahead=0)),
+    Rung("three", "three environments", settings=_THREE, **_WRAPPED, run=dict(ahead=0), published=(228, 44)),
+    Rung("actor", "one environment, the actor apart", **_WRAPPED, run=dict(ahead=1), published=(402, 59)),
+    Rung("native", "one environment, wrappers in C++", run=dict(ahead=0), published=(330, 40)),
+    Rung("both", "three environments, wrappers in C++, the actor apart", settings=_THREE, run=dict(ahead=1), published=(409, 31)),
+    Rung(
+        "vector", "16 environments, a quarter of the updates, more of each",
+        settings=_BOOK | dict(num_envs=16, num_steps=2, updates_per_iteration=8, double=True, n_step=3, target_period=250),
+        run=dict(ahead=1, actors=2),
+    ),
+    Rung("small", "the same from pictures of 42 x 42",
+        settings=_BOOK | dict(num_envs=16, num_steps=2, updates_per_iteration=8, double=True, n_step=3, target_period=250),
+        env=dict(img_height=42, img_width=42), run=dict(ahead=1, actors=2),
+    ),
+    Rung(
+        "pqn", "PQN, no replay, 42 x 42", algorithm="pqn",
+        settings=dict(num_envs=32, num_steps=32, num_epochs=2, num_minibatches=16, learning_rate=5e-4, epsilon_end=0.02,
+                      epsilon_fraction=0.1, return_lambda=0.65, hidden=(256,)),
+        env=dict(img_height=42, img_width=42), run=dict(actors=2),
+    ),
+    Rung(
+        "ppo", "PPO, 42 x 42", algorithm="ppo",
+        settings=dict(num_envs=32, num_steps=64, num_epochs=3, num_minibatches=8, learning_rate=1e-3, shared_torso=True,
+                      activation="relu", hidden=(256,), gae_lambda=0.9, entropy_coefficient=0.01),
+        env=dict(img_height=42, img_width=42), run=dict(actors=2),
+    ),
+)  # fmt: skip
+
+
+@dataclasses.dataclass
+class Climb:
+    """What a rung came to. Seconds count from where its training began, compiling included."""
+
+    rung: Rung
+    steps: int = 0
+    seconds: float = 0.0
+    rate: float = float("nan")  # steps of the agent a second, while it learned and after it was compiled
+    solved: float | None = None  # seconds
+    curve: list[tuple[float, int, float]] = dataclasses.field(default_factory=list)  # (seconds, steps, mean score of 100 games)
+
+    @property
+    def score(self) -> float:
+        return self.curve[-1][2] if self.curve else float("nan")
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "rung": self.rung.name, "what": self.rung.what, "steps": self.steps, "seconds": number(self.seconds, 2),
+            "steps_per_second": number(self.rate, 1), "frames_per_second": number(FRAMES * self.rate, 1),
+            "score": number(self.score, 2), "solved_seconds": None if self.solved is None else number(self.solved, 2),
+            "published": self.rung.published and dict(zip(("frames_per_second", "minutes"), self.rung.published, strict=True)),
+            "curve": [(number(t, 2), steps, number(score, 2)) for t, steps, score in self.curve],
+        }  # fmt: skip
+
+
+def choose(names: Sequence[str] = ()) -> list[Rung]:
+    """The rungs of these names, all of them for none; ConfigError where one is unknown or cannot be climbed here."""
+    known = {rung.name: rung for rung in RUNGS}
+    for name in names:
+        check_choice("rungs", name, known)
+    chosen = [known[name] for name in names or known]
+    if any(rung.algorithm == "" for rung in chosen) and not ladder_torch.installed():
+        if names:
+            raise MissingExtraError("the rung 'torch'", "torch")
+        chosen = [rung for rung in chosen if rung.algorithm]
+    return chosen
+
+
+def check(minutes: float | None, seed: int) -> None:
+    if minutes is not None:
+        check_float("minutes", minutes, 0, open_low=True)
+    check_int("seed", seed, 0, 2**32 - 1)
+
+
+def climb(rung: Rung, minutes: float | None, seed: int = 0, say: Callable[[Climb], None] = lambda climb: None) -> Climb:
+    """Train a rung for `minutes`, with None until it is solved. `say` hears of it now and then."""
+    check(minutes, seed)
+    register()
+    return (_climb if rung.algorithm else _climb_torch)(rung, minutes, seed, say)
+
+
+def _climb(rung, minutes, seed, say) -> Climb:
+    found, began = Climb(rung), time.perf_counter()
+    games: collections.deque = collections.deque()  # (mean score, how many), about 100 in all
+    first: list[tuple[int, float]] = []  # where learning was under way, after the first row of it
+    before = 0
+
+    def hook(session, rows):
+        nonlocal before
+        now = time.perf_counter()
+        for row in rows:
+            steps, before = row.env_steps - before, row.env_steps
+            length = float(row.metrics["episode_length"][0])
+            if np.isfinite(length):
+                _note(games, float(row.metrics["episode_return"][0]), max(1, round(steps / length)))
+        found.steps, found.seconds = session.env_steps, now - began
+        if session.rows > 1:
+            first[:] = first or [(found.steps, now)]
+            if found.steps > first[0][0]:
+                found.rate = (found.steps - first[0][0]) / (now - first[0][1])
+        _look(found, games, sum(count for _, count in games))
+        say(found)
+        if found.solved is not None or _over(found, minutes):
+            session.stop()
+
+    algo = algorithm_class(rung.algorithm)(**_shortened(rung.settings, minutes))
+    env = registry.make(rung.environment, **rung.env)
+    every = 16 * algo.steps_per_iteration if algo.updates > 8 else 1_000
+    train(algo, env, 1_000_000, seed=seed, eval_every=0, eval_episodes=1, log_every=every, horizon=1_000_000, chunk_seconds=0.1,
+          hooks=[hook], tensorboard=False, progress=False, **rung.run)  # fmt: skip
+    return found
+
+
+def _shortened(settings: dict[str, Any], minutes: float | None) -> dict[str, Any]:
+    """Where a rung is only timed, replay need not be filled for minutes first."""
+    if minutes is None or "learning_starts" not in settings:
+        return settings
+    return settings | {"learning_starts": 2_000}
+
+
+def _climb_torch(rung, minutes, seed, say) -> Climb:
+    found, began = Climb(rung), time.perf_counter()
+    games: collections.deque = collections.deque()
+    start = 10_000 if minutes is None else 2_000
+    first = None
+    for steps, score in ladder_torch.play(lambda: _wrapped_stack(), seed, start):
+        if score is not None:
+            _note(games, score, 1)
+        if steps % 100 and score is None:
+            continue
+        now = time.perf_counter()
+        found.steps, found.seconds = steps, now - began
+        if steps >= start + 100:
+            first = first or (steps, now)
+            if steps > first[0]:
+                found.rate = (steps - first[0]) / (now - first[1])
+        if score is not None:
+            _look(found, games, len(games))
+            say(found)
+        if found.solved is not None or _over(found, minutes):
+            return found
+    return found
+
+
+def _note(games: collections.deque, score: float, count: int) -> None:
+    games.append((score, count))
+    while sum(n for _, n in games) - games[0][1] >= GAMES:
+        games.popleft()
+
+
+def _look(found: Climb, games: collections.deque, count: int) -> None:
+    if not count:
+        return
+    mean = sum(score * n for score, n in games) / count
+    found.curve.append((found.seconds, found.steps, mean))
+    if count >= GAMES and mean >= SOLVED:
+        found.solved = found.seconds
+
+
+def _over(found: Climb, minutes: float | None) -> bool:
+    return minutes is not None and found.seconds >= 60 * minutes
+
+
+def register() -> None:
+    """Make Pong behind Gymnasium's Python wrappers known to Gymnasium."""
+    import gymnasium
+
+    if WRAPPED not in gymnasium.registry:
+        gymnasium.register(WRAPPED, entry_point=wrapped)
+
+
+def wrapped(render_mode: str | None = None) -> Any:
+    """Pong with the preprocessing of Mnih et al. (2015) in Python: frames uint8 [84, 84]."""
+    import gymnasium
+    from gymnasium.wrappers import AtariPreprocessing
+
+    env = gymnasium.make("ale_py:ALE/Pong-v5", frameskip=1, repeat_action_probability=0.0, render_mode=render_mode)
+    return AtariPreprocessing(env, noop_max=30, frame_skip=FRAMES, screen_size=84, grayscale_obs=True)
+
+
+def _wrapped_stack() -> Any:
+    from gymnasium.wrappers import FrameStackObservation
+
+    return FrameStackObservation(wrapped(), 4)

@@ -1,0 +1,101 @@
+"""Ape-X: what makes it more than DQN with switches on."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast import iterate, tree
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.types import Clock
+
+SMALL = dict(num_envs=4, num_steps=3, batch_size=8, buffer_size=96, learning_starts=24, hidden=(8,), discount=0.9)
+START = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0.5))
+
+
+def test_actors_explore_each_in_their_own_measure():
+    """epsilon^(1 + 7 i / (N - 1)): 0.4, ... 0.4^8 = 0.00066, whatever part of the actors is asked."""
+    algo = jf.ApeX(num_envs=8)
+    by_hand = [0.4 ** (1 + 7 * i / 7) for i in range(8)]
+    np.testing.assert_allclose(algo.epsilon(algo.init_carry(8), START), by_hand, rtol=1e-5)
+    np.testing.assert_allclose(algo.epsilon(algo.init_carry(8)[3:5], START), by_hand[3:5], rtol=1e-5)
+    falling = jf.ApeX(epsilon_start=1.0, epsilon_end=0.2, epsilon_fraction=1.0)
+    np.testing.assert_allclose(falling.epsilon(jnp.array([0.0, 1.0]), START), [0.6, 0.6**8], rtol=1e-5)
+    alike = jf.ApeX(epsilon_exponent=0.0)
+    np.testing.assert_allclose(alike.epsilon(alike.init_carry(3), START), 0.4, rtol=1e-6)
+
+
+def test_actions_are_as_random_as_the_actor():
+    env = jf.make("probe/named-action")
+    algo = jf.ApeX(num_envs=512, epsilon_exponent=0.0, hidden=(8,)).bind(env.spec)
+    agent, act = algo.init(jax.random.key(0)), jax.jit(algo.act, static_argnames="mode")
+    obs = jnp.zeros((512, *env.spec.observation.shape), env.spec.observation.dtype)
+    noise = tree.take(algo.draw(jax.random.key(1), 1, 512), 0)
+    greedy = act(agent, algo.init_carry(512), obs, noise, START, "greedy")[1]
+    none, action, known = act(agent, jnp.full(512, 1.0), obs, noise, START, "sample")
+    off = np.mean(action != greedy)
+    n = env.spec.action.n
+    assert abs(off - 0.4 * (n - 1) / n) < 0.08
+    q = algo.action_values(agent.params, obs)
+    np.testing.assert_allclose(known.best, q.max(-1), rtol=1e-6)
+    np.testing.assert_allclose(known.taken, np.take_along_axis(np.asarray(q), np.asarray(action)[:, None], 1)[:, 0], rtol=1e-6)
+    assert (none == 1.0).all()  # its place among the actors stays
+    _, action, known = act(agent, algo.init_carry(512), obs, noise, START, "random")
+    np.testing.assert_allclose(known.taken, q[np.arange(512), action], rtol=1e-6)
+
+
+def test_priorities_at_first_are_errors_of_the_actor():
+    """After two iterations of play, every leaf is what the rows in the ring and the agent that played them give."""
+    env = jf.make("probe/two-step-credit")
+    algo = jf.ApeX(**SMALL, priority_exponent=1.0, priority_epsilon=1e-6).bind(env.spec)
+    run = tree.as_float32(iterate.Run(env, algo, 10.0))
+
+    @jax.jit
+    def play(key):
+        state = iterate.init(run, key)
+        return state, iterate.iterations(run, state, jnp.int32(0), 4, False)[0]
+
+    before, state = play(jax.random.key(3))
+    mem, memory = jax.tree.map(np.asarray, state.memory), algo.memory()
+    q = np.asarray(algo.action_values(before.agent.params, mem.rows.obs[:12]))
+    r, a, end, cut = (np.asarray(x)[:12] for x in (mem.rows.reward, mem.rows.action, mem.rows.terminated, mem.rows.truncated))
+    leaves = mem.tree[0].reshape(-1)[: memory.length * 4].reshape(-1, 4)
+    alive = 0
+    for t in range(12 - 3):
+        for e in range(4):
+            ret, factor = 0.0, 1.0
+            for i in range(3):
+                if cut[t + i, e]:
+                    break
+                ret, factor, last = ret + factor * r[t + i, e], factor * 0.9, t + i + 1
+                if end[t + i, e]:
+                    factor = 0.0
+                    break
+            if cut[t, e]:
+                assert leaves[t + 3, e] == 0
+                continue
+            error = abs(ret + (factor * q[last, e].max() if factor else 0.0) - q[t, e, a[t, e]])
+            np.testing.assert_allclose(leaves[t + 3, e], error + 1e-6, atol=1e-5)
+            alive += 1
+    assert alive > 20 and len({float(x) for x in leaves[leaves > 0]}) > 4
+
+
+@pytest.mark.parametrize("name", ["two-step-credit", "masked"])
+def test_it_learns(learn, name):
+    """Q of the greedy action; the actors that hardly explore see little else."""
+    settings = dict(num_envs=16, num_steps=2, batch_size=64, buffer_size=4096, learning_starts=512, learning_rate=1e-2,
+                    anneal_learning_rate=True, discount=0.9, hidden=(16,), target_period=10, epsilon_exponent=2.0)  # fmt: skip
+    algo, agent, known, metrics = learn(jf.ApeX(**settings), f"probe/{name}", 20_000)
+    q = np.asarray(algo.action_values(agent.params, known.obs))
+    np.testing.assert_array_equal(q.argmax(-1)[:1], known.action[:1])
+    np.testing.assert_allclose(q.max(-1)[:1], known.value[:1], atol=0.06 * max(1.0, abs(known.value).max()))
+    assert all(np.isfinite(x).all() for x in metrics.values())
+
+
+@pytest.mark.parametrize(("name", "value"), [("prioritized", False), ("noisy", True), ("epsilon_exponent", -1.0)])
+def test_what_it_is_not(name, value):
+    with pytest.raises(ConfigError, match=name):
+        jf.ApeX(**{name: value})

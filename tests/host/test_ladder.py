@@ -1,0 +1,114 @@
+"""The ladder: its rungs, how long they are climbed, and what it prints. On an environment that costs nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import host_tools
+import numpy as np
+import pytest
+
+from jaxrl_fast import cli, cli_ladder, ladder, ladder_torch
+from jaxrl_fast.errors import ConfigError, MissingExtraError
+
+SMALL = dict(num_envs=2, num_steps=4, batch_size=8, buffer_size=256, learning_starts=64, hidden=(4,))
+EASY = ladder.Rung("easy", "a counter", settings=SMALL, environment=f"gym:{host_tools.ID}", run=dict(ahead=1), published=(10, 20))
+
+
+@pytest.fixture(autouse=True)
+def counter():
+    host_tools.register()
+
+
+def test_a_rung_is_climbed_until_it_is_solved():
+    """Every game of the counter scores above 18: it is solved with the hundredth game, and not before."""
+    heard = []
+    found = ladder.climb(EASY, None, say=lambda climb: heard.append((climb.steps, climb.solved)))
+    assert found.solved == found.seconds > 0 and found.steps < 20_000
+    assert found.score >= ladder.SOLVED
+    games = found.steps / 3  # they last 2, 3 and 4 steps
+    assert games >= ladder.GAMES and all(solved is None for _, solved in heard[:-1])
+
+
+def test_a_rung_is_climbed_for_its_minutes(monkeypatch):
+    monkeypatch.setattr(ladder, "SOLVED", 1e9)
+    found = ladder.climb(EASY, 6 / 60)
+    assert found.solved is None and 6 <= found.seconds < 30
+    assert found.curve[-1][1] <= found.steps and np.isfinite(found.rate)
+    content = found.as_dict()
+    assert content["frames_per_second"] == pytest.approx(4 * content["steps_per_second"], rel=1e-2)
+    assert content["published"] == {"frames_per_second": 10, "minutes": 20} and content["solved_seconds"] is None
+
+
+def test_the_mean_is_of_the_last_hundred_games():
+    import collections
+
+    games: collections.deque = collections.deque()
+    for score, count in [(0.0, 60), (10.0, 60), (20.0, 40)]:
+        ladder._note(games, score, count)
+    assert sum(n for _, n in games) == 100 and games[0] == (10.0, 60)
+    found = ladder.Climb(EASY, seconds=7.0)
+    ladder._look(found, games, 100)
+    assert found.score == pytest.approx(14.0) and found.solved is None
+    ladder._look(found, collections.deque([(18.0, 99)]), 99)
+    assert found.solved is None
+    ladder._look(found, collections.deque([(18.0, 100)]), 100)
+    assert found.solved == 7.0
+
+
+def test_rungs_are_chosen_by_name(monkeypatch):
+    assert [r.name for r in ladder.choose(["both", "one"])] == ["both", "one"]
+    with pytest.raises(ConfigError, match="rungs = 'bot'.*'torch', 'one'.*mean 'both'"):
+        ladder.choose(["bot"])
+    monkeypatch.setattr(ladder_torch, "installed", lambda: False)
+    assert "torch" not in [r.name for r in ladder.choose()]
+    with pytest.raises(MissingExtraError, match=r"jaxrl_fast\[torch\]"):
+        ladder.choose(["torch", "one"])
+
+
+def test_every_rung_is_a_run():
+    """Settings, environment and run of each are accepted."""
+    from jaxrl_fast.algorithms import algorithm_class
+    from jaxrl_fast.envs import registry
+    from jaxrl_fast.grid import RunConfig
+    from jaxrl_fast.members import check_host
+
+    ladder.register()
+    for rung in ladder.RUNGS:
+        env = registry.make(rung.environment, **rung.env)
+        assert env.spec.stack == 4 and env.spec.observation.shape[-1] == 1 and env.spec.observation.dtype == np.uint8
+        if rung.algorithm:
+            algo = algorithm_class(rung.algorithm)(**rung.settings).bind(env.spec)
+            check_host(env, algo, RunConfig(**rung.run))
+
+
+def test_the_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(ladder, "RUNGS", (EASY, dataclasses.replace(EASY, name="other", published=None)))
+    assert cli.main(["ladder", "pong", "--full", "--out", str(tmp_path / "l")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == cli_ladder.head() and lines[1].startswith("easy ") and lines[2].startswith("other ")
+    assert "10 f/s, 20 min" in lines[1] and "a counter" in lines[2]
+    content = json.loads((tmp_path / "l" / "ladder.json").read_text())
+    assert [r["rung"] for r in content["rungs"]] == ["easy", "other"] and content["rungs"][0]["solved_seconds"] > 0
+    assert (tmp_path / "l" / "ladder.png").stat().st_size > 5_000
+    assert cli.main(["ladder", "pong", "--out", str(tmp_path / "l")]) == 2
+    assert "a folder without a ladder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("line", "says"), [
+    ("", "ladder needs a task"), ("pongg", "task = 'pongg'"), ("pong --rungs nine", "rungs = 'nine'"),
+    ("pong --minutes 0", "minutes = 0"), ("pong --minute 3", "did you mean '--minutes'"), ("pong --seed -1", "seed = -1"),
+])  # fmt: skip
+def test_bad_input(line, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["ladder", *line.split()]) == 2
+    assert says in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(300)
+def test_the_rung_of_pytorch():
+    rung = ladder.choose(["torch"])[0]
+    found = ladder.climb(rung, 1.5)
+    assert found.steps > 2_100 and found.rate > 5 and -21 <= found.score <= -10
