@@ -42,7 +42,7 @@ class Seen(NamedTuple):
         return cls(step.obs, final, step.reward, step.terminated, step.truncated)
 
 
-def _start_clock() -> Clock:
+def start_clock() -> Clock:
     return Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
 
 
@@ -67,7 +67,7 @@ def _look(algo: Algorithm, actor: Actor, steps: Timestep, seen: Seen, i: jax.Arr
         terminated=_write(steps.terminated, seen.terminated, i),
         truncated=_write(steps.truncated, seen.truncated, i),
     )
-    return actor._replace(obs=stacking.advance(actor.obs, seen.obs, done, algo.spec.stack)), steps
+    return see(algo, actor, seen.obs, done), steps
 
 
 @functools.partial(jax.jit, static_argnames="mode", donate_argnames="steps")
@@ -192,14 +192,19 @@ def acting(algo: Algorithm, agent: Any) -> Any:
     return agent if type(algo).acting is Algorithm.acting else _acting(algo, agent)
 
 
+def see(algo: Algorithm, actor: Actor, obs: Any, done: jax.Array) -> Actor:
+    """The frames `obs` come into view, where `done` those of a new episode."""
+    return actor._replace(obs=stacking.advance(actor.obs, obs, done, algo.spec.stack))
+
+
 @functools.partial(jax.jit, static_argnames="mode")
 def _act(algo: Algorithm, agent: Any, actor: Actor, seen: tuple[Any, Any] | None, key: jax.Array, i: Any, mode: str):
     """Look at (obs, done), None at the start, and act."""
     if seen is not None:
-        actor = actor._replace(obs=stacking.advance(actor.obs, *seen, algo.spec.stack))
+        actor = see(algo, actor, *seen)
     batch = jax.tree.leaves(actor.obs)[0].shape[0]
     noise = tree.take(algo.draw(random.fold_in(key, i), 1, batch), 0)
-    carry, action, _ = algo.act(agent, actor.carry, actor.obs, noise, _start_clock(), mode)
+    carry, action, _ = algo.act(agent, actor.carry, actor.obs, noise, start_clock(), mode)
     return actor._replace(carry=carry), action
 
 

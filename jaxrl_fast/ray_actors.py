@@ -37,6 +37,9 @@ class Actor:
         played = play(self.run, self.root, [self.group], agent, t, self.warmup, self.watch)
         return played._replace(parts=jax.tree.map(np.asarray, played.parts))
 
+    def pid(self) -> int:
+        return os.getpid()
+
     def close(self) -> None:
         self.group.close()
 

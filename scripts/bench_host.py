@@ -4,10 +4,11 @@
 
 `to_gymnasium`: our CartPole as a `gymnasium.vector.VectorEnv` of 1,024 environments, beside Gymnasium's own vectorized
 CartPole. `to_gymnasium_inline`: the same with JAX's asynchronous dispatch on the CPU switched off. `single`: one
-environment, reset where it ends. `pong`, `envpool_pong`, `cartpole`: 8 environments on the host by our actors, with a policy
-(an MLP of 64, 64, so that the loop is measured and not the network) acting for each step, beside the raw vector with random
-actions. All of the first three get the same actions, drawn before. "compile" is the first turn's time beyond a
-later one's; contestants share programs. Runs on any device.
+environment, reset where it ends. `pong`, `envpool_pong`, `cartpole`: environments on the host
+(32, 32, 8) by our actors, with a policy (one hidden layer of --hidden units, so that the loop is measured and not the
+network) acting for each step; the same without a policy; rollouts as one program that calls the package's own XLA interface;
+and the raw vector with random actions. All of the first three get the same actions, drawn before. "compile" is the first
+turn's time beyond a later one's; contestants share programs. Runs on any device.
 """
 
 from __future__ import annotations
@@ -126,38 +127,122 @@ def single(args: argparse.Namespace) -> dict[str, Any]:
     return {"machine": bench.machine()} | race(loops, args.turns)
 
 
+def in_program(name: str, num_envs: int, num_steps: int, hidden: tuple[int, ...]) -> Callable[[], Any] | None:
+    """Rollouts as one XLA program that calls the package's own environments (`xla()`); None where it has no such thing."""
+    import jax
+    import jax.numpy as jnp
+
+    import jaxrl_fast as jf
+    from jaxrl_fast import host_play, tree
+
+    if name.startswith("ale:"):
+        vector = jf.make(name)._vector(num_envs, "NextStep")  # the only mode that it has there
+        handle, reset, step = vector.xla()
+        handle, first = reset(handle)
+        look = lambda out: out[0].reshape(num_envs, *out[0].shape[-2:])[..., None]
+        rest = lambda out: out[1:4]
+    elif name.startswith("envpool:"):
+        vector = innermost(jf.make(name).open(num_envs, 0))
+        handle, receive, _, step = vector.xla()
+        vector.async_reset()
+        handle, first = jax.jit(receive)(handle)
+        look = lambda out: jnp.moveaxis(out[0], 1, -1)
+        rest = lambda out: out[1:4]
+    else:
+        return None
+    env = jf.make(name)
+    algo = jf.PPO(num_envs=num_envs, num_steps=num_steps, network="mlp", hidden=hidden).bind(env.spec)
+    agent = jax.jit(algo.init)(jax.random.key(0))
+    actor = host_play.begin(algo, look(first))
+
+    @jax.jit
+    def rollout(handle, actor, key):
+        def one(carry, noise):
+            handle, actor = carry
+            _, action, extras = algo.act(agent, (), actor.obs, noise, host_play.start_clock(), "sample")
+            handle, out = step(handle, action)
+            obs, (reward, terminated, truncated) = look(out), rest(out)
+            actor = host_play.see(algo, actor, obs, terminated | truncated)
+            return (handle, actor), (obs, action, reward, terminated, truncated, extras)
+
+        return jax.lax.scan(one, (handle, actor), tree.strong(algo.draw(key, num_steps, num_envs)))
+
+    held = [handle, actor, 0]
+
+    def play():
+        (held[0], held[1]), rows = rollout(held[0], held[1], jax.random.key(held[2]))
+        held[2] += 1
+        jax.block_until_ready(rows)
+
+    return play
+
+
 def acted(args: argparse.Namespace, name: str, num_envs: int, steps: int, raw: Callable[[], Callable[[], Any]]) -> dict[str, Any]:
-    """Our actors, one and two groups, against `raw`, which builds what takes `steps` steps of `num_envs`."""
+    """Our actors, one and two groups, and the package's environments in a program, against `raw`, which builds what takes
+    `steps` steps of `num_envs`."""
     jf = bench.prepare()
     import jax
+    import numpy as np
 
     from jaxrl_fast import tree
     from jaxrl_fast.actors import Actors
     from jaxrl_fast.grid import RunConfig
     from jaxrl_fast.members import build_run
 
-    rollouts, num_steps = max(1, steps // 64), 64
+    num_steps = 32
+    rollouts, hidden = max(1, steps // num_steps), (args.hidden,)
+
+    def vector():
+        vector = jf.make(name).open(num_envs, 0)
+        vector.reset()
+        actions = np.random.default_rng(0).integers(0, vector_actions(name), (64, num_envs)).astype(np.int32)
+
+        def play():
+            for i in range(rollouts * num_steps):
+                vector.send(actions[i % 64])
+                vector.receive()
+
+        return play
 
     def build(groups):
-        algo = jf.PPO(num_envs=num_envs, num_steps=num_steps, network="mlp", hidden=(64, 64))
+        algo = jf.PPO(num_envs=num_envs, num_steps=num_steps, network="mlp", hidden=hidden)
         env = jf.make(name)
         run = tree.as_float32(build_run(algo, env, RunConfig()))
         agent = jax.jit(run.algo.init)(jax.random.key(0))
-        actors, t = Actors(run, env, jax.random.key(0), warmup=0, groups=groups, ahead=1), 0
+        actors, t = Actors(run, env, jax.random.key(0), warmup=0, groups=groups), 0
         actors.start(0, agent)
+        actors.take(0)
 
-        def play():
+        def play():  # between its turns it waits for an agent
             nonlocal t
             for _ in range(rollouts):
-                jax.block_until_ready(actors.take(t).parts)
                 t += 1
                 actors.give(t, agent)
+                jax.block_until_ready(actors.take(t).parts)
 
         return play
 
     loops = [Loop(f"jaxrl_fast, {n} actor{'s' * (n > 1)}", rollouts * num_steps * num_envs, lambda n=n: build(n)) for n in (1, 2)]
+    loops.append(Loop("jaxrl_fast, no policy", rollouts * num_steps * num_envs, vector))
+    inside = in_program(name, num_envs, num_steps, hidden)
+    if inside is not None:
+        several = lambda: [inside() for _ in range(rollouts)]
+        loops.append(Loop("one program, its xla()", rollouts * num_steps * num_envs, lambda: several))
     loops.append(Loop("raw vector", rollouts * num_steps * num_envs, lambda: raw(rollouts * num_steps)))
     return {"machine": bench.machine()} | race(loops, args.turns)
+
+
+def innermost(vector: Any) -> Any:
+    """What ours is around."""
+    while hasattr(vector, "vector") and hasattr(vector, "receive"):
+        vector = vector.vector
+    return getattr(vector, "pool", vector)
+
+
+def vector_actions(name: str) -> int:
+    import jaxrl_fast as jf
+
+    return jf.make(name).spec.action.n
 
 
 def raw_vector(name: str, num_envs: int) -> Callable[[int], Callable[[], Any]]:
@@ -167,13 +252,9 @@ def raw_vector(name: str, num_envs: int) -> Callable[[int], Callable[[], Any]]:
     def build(steps):
         import jaxrl_fast as jf
 
-        vector = jf.make(name).open(num_envs, 0)
-        while hasattr(vector, "vector") and hasattr(vector, "receive"):  # ours around it
-            vector = vector.vector
-        vector = getattr(vector, "pool", vector)
+        vector = innermost(jf.make(name).open(num_envs, 0))
         vector.reset()
-        n = getattr(vector, "single_action_space", vector.action_space).n
-        actions = np.random.default_rng(0).integers(0, n, (64, num_envs))
+        actions = np.random.default_rng(0).integers(0, vector_actions(name), (64, num_envs))
 
         def play():
             for i in range(steps):
@@ -189,13 +270,15 @@ def hosted(name: str, num_envs: int, steps: int) -> Callable[[argparse.Namespace
 
 
 ROWS = {
-    "to_gymnasium": vectors, "to_gymnasium_inline": inline, "single": single, "pong": hosted("ale:Pong", 8, 1_024),
-    "envpool_pong": hosted("envpool:Pong-v5", 8, 1_024), "cartpole": hosted("gym:CartPole-v1", 8, 4_096),
+    "to_gymnasium": vectors, "to_gymnasium_inline": inline, "single": single, "pong": hosted("ale:Pong", 32, 256),
+    "envpool_pong": hosted("envpool:Pong-v5", 32, 256), "cartpole": hosted("gym:CartPole-v1", 8, 4_096),
 }  # fmt: skip
 
 
 def main(argv):
-    return bench.main(bench.parser(__doc__, ROWS).parse_args(argv), ROWS, argv)
+    parser = bench.parser(__doc__, ROWS)
+    parser.add_argument("--hidden", type=int, default=4, help="width of the policy's only hidden layer")
+    return bench.main(parser.parse_args(argv), ROWS, argv)
 
 
 if __name__ == "__main__":

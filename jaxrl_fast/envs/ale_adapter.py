@@ -87,13 +87,13 @@ class AleEnv(HostEnv):
     max_num_frames_per_episode: int = 108_000
     num_threads: int = 0
 
-    def _vector(self, num_envs: int) -> Any:
+    def _vector(self, num_envs: int, autoreset_mode: str = "SameStep") -> Any:
         from ale_py.vector_env import AtariVectorEnv
 
         names = ("frameskip", "maxpool", "grayscale", "img_height", "img_width", "noop_max", "repeat_action_probability",
                  "full_action_space", "use_fire_reset", "max_num_frames_per_episode", "num_threads")  # fmt: skip
         return AtariVectorEnv(
-            self.rom, num_envs, stack_num=1, reward_clipping=False, autoreset_mode="SameStep",
+            self.rom, num_envs, stack_num=1, reward_clipping=False, autoreset_mode=autoreset_mode,
             **{name: getattr(self, name) for name in names},
         )  # fmt: skip
 

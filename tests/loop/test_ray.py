@@ -1,0 +1,98 @@
+"""Actors of Ray: what those in a thread of this process do, each in a process of its own that may die."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import jax
+import loop_tools as tools
+import numpy as np
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast import tree
+from jaxrl_fast.actors import Actors
+from jaxrl_fast.envs.host import HostError
+from jaxrl_fast.grid import RunConfig
+from jaxrl_fast.members import build_run
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+NAME = "gym:CartPole-v1"
+DQN = dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(4,), n_step=2)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    import ray
+
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    yield ray
+    ray.shutdown()
+
+
+def played(kind, groups, agents, ahead):
+    env = jf.make(NAME)
+    run = tree.as_float32(build_run(jf.DQN(**DQN), env, RunConfig(total_steps=1024)))
+    actors = kind(run, env, jax.random.key(3), 2, groups, ahead)
+    actors.start(0, agents[0])
+    found = []
+    for t in range(6):
+        found.append(actors.take(t))
+        actors.give(t + 1, agents[min(t + 1, len(agents) - 1)])
+    actors.stop()
+    return found
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_rollouts_are_those_of_threads(cluster, ahead):
+    """Noise, seeds, places and agents of each part are the same: every number of every rollout."""
+    from jaxrl_fast.ray_actors import RayActors
+
+    algo = jf.DQN(**DQN).bind(jf.make(NAME).spec)
+    agents = [jax.jit(algo.init)(jax.random.key(i)) for i in range(3)]
+    ours, theirs = (played(kind, 3, agents, ahead) for kind in (Actors, RayActors))
+    for a, b in zip(ours, theirs, strict=True):
+        assert len(b.parts) == 3 and a.fresh == b.fresh
+        assert sorted(a.returns) == sorted(b.returns) and sorted(a.lengths) == sorted(b.lengths)
+        tools.assert_same(a.parts, b.parts)
+        assert set(b.seconds) == {"environments", "inference", "waiting"}
+
+
+def test_a_run_is_repeatable_and_learns_from_all(cluster, tmp_path):
+    settings = dict(total_steps=512, eval_every=0, eval_episodes=2, actors=2, actors_on="ray")
+    first, second = (tools.train(jf.ApeX(**DQN | {"n_step": 3}), None, jf.make(NAME), **settings) for _ in range(2))
+    tools.assert_same(first.state, second.state)
+    assert first.eval_return == second.eval_return
+
+
+@pytest.mark.parametrize("restarts", [0, 2])
+def test_an_actor_that_is_killed(cluster, restarts):
+    """It is begun anew, alone, and plays again what was asked of it; or the run says that it died."""
+    from jaxrl_fast.ray_actors import RayActors
+
+    env = jf.make(NAME)
+    run = tree.as_float32(build_run(jf.DQN(**DQN), env, RunConfig(total_steps=1024)))
+    agent = jax.jit(run.algo.init)(jax.random.key(0))
+    actors = RayActors(run, env, jax.random.key(3), 0, 2, 1, restarts=restarts)
+    actors.start(0, agent)
+    assert actors.take(0).fresh
+    actors.give(1, agent)
+    actors.take(1)
+    pid = cluster.get(actors.actors[0].pid.remote())
+    os.kill(pid, signal.SIGKILL)
+    actors.give(2, agent)
+    if not restarts:
+        with pytest.raises(HostError, match="actor 0 of CartPole-v1 died"):
+            for t in (2, 3, 4):
+                actors.take(t)
+                actors.give(t + 1, agent)
+        return actors.stop()
+    with pytest.warns(UserWarning, match="begun anew, 1 of 2"):
+        found = []
+        for t in (2, 3, 4, 5):
+            found.append(actors.take(t))
+            actors.give(t + 1, agent)
+    assert [r.fresh for r in found].count(True) == 1 and actors.failures == 1
+    assert all(np.isfinite(np.asarray(part.steps.obs)).all() for r in found for part in r.parts)
+    actors.stop()
