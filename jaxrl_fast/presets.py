@@ -43,6 +43,11 @@ _PPO_BRAX = dict(num_envs=128, num_steps=32, num_epochs=4, num_minibatches=16, l
                  entropy_coefficient=0.0, reward_scale=0.1, clip_value=False, normalize_observations=True,
                  initial_log_std=-0.5, hidden=(128, 128), activation="silu")  # fmt: skip
 
+# Atari from pixels: settings as published, not measured here. Evaluations play whole games, so only at the end.
+_ATARI_RUN = dict(total_steps=2_500_000, eval_every=0)
+_ATARI_REPLAY = dict(num_envs=8, num_steps=4, updates_per_iteration=8, batch_size=32, buffer_size=200_000, learning_starts=20_000,
+                     learning_rate=1e-4, target_period=1_000, epsilon_end=0.01, epsilon_fraction=0.1, hidden=(512,))  # fmt: skip
+
 # (algorithm, pattern of environment names) -> preset; the first match counts.
 PRESETS: dict[tuple[str, str], Preset] = {
     ("ppo", "CartPole-v1"): Preset(
@@ -51,6 +56,38 @@ PRESETS: dict[tuple[str, str], Preset] = {
              discount=0.98, entropy_coefficient=0.0),
         dict(total_steps=500_000),
     ),  # fmt: skip
+    ("ppo", "LunarLander-v3"): Preset(
+        "ppo/LunarLander-v3",
+        dict(num_envs=16, num_steps=256, num_epochs=6, num_minibatches=32, learning_rate=1e-3, anneal_learning_rate=True,
+             discount=0.995, gae_lambda=0.98, entropy_coefficient=0.002, clip_value=False, normalize_observations=True,
+             hidden=(64, 64)),
+        dict(total_steps=1_000_000),
+    ),  # fmt: skip
+    ("dqn", "LunarLander-v3"): Preset(
+        "dqn/LunarLander-v3",
+        dict(num_envs=8, updates_per_iteration=4, batch_size=128, buffer_size=100_000, learning_starts=2_000, n_step=3,
+             learning_rate=6e-4, anneal_learning_rate=True, target_period=250, huber=True, epsilon_end=0.05,
+             epsilon_fraction=0.2, hidden=(256, 256)),
+        dict(total_steps=300_000),
+    ),  # fmt: skip
+    ("ppo", "ale:*"): Preset(  # Schulman et al. 2017, as in CleanRL
+        "ppo/ale:*",
+        dict(num_envs=8, num_steps=128, num_epochs=4, num_minibatches=4, learning_rate=2.5e-4, anneal_learning_rate=True,
+             clip_ratio=0.1, shared_torso=True, activation="relu", hidden=(512,), max_grad_norm=0.5),
+        _ATARI_RUN,
+    ),  # fmt: skip
+    ("dqn", "ale:*"): Preset("dqn/ale:*", _ATARI_REPLAY | dict(huber=True), _ATARI_RUN),  # Mnih et al. 2015, with Adam
+    ("rainbow", "ale:*"): Preset(  # Hessel et al. 2018
+        "rainbow/ale:*", _ATARI_REPLAY | _NO_EPSILON | dict(learning_rate=6.25e-5, target_period=2_000), _ATARI_RUN
+    ),
+    ("apex", "ale:*"): Preset("apex/ale:*", _ATARI_REPLAY | _APEX | dict(num_envs=32, target_period=625), _ATARI_RUN),
+    ("pqn", "ale:*"): Preset(  # Gallici et al. 2024
+        "pqn/ale:*",
+        dict(num_envs=32, num_steps=32, num_epochs=2, num_minibatches=32, learning_rate=2.5e-4, epsilon_end=0.001,
+             epsilon_fraction=0.1, return_lambda=0.65, hidden=(512,)),
+        _ATARI_RUN,
+    ),  # fmt: skip
+    ("impala", "ale:*"): Preset("impala/ale:*", dict(shared_torso=True, activation="relu", hidden=(512,)), _ATARI_RUN),
     ("ppo", "Acrobot-v1"): Preset(
         "ppo/Acrobot-v1",
         dict(num_envs=16, num_steps=128, num_epochs=4, num_minibatches=8, learning_rate=1e-3, gae_lambda=0.94,
@@ -180,9 +217,24 @@ PRESETS: dict[tuple[str, str], Preset] = {
 }
 
 
+# Of EnvPool's tasks "-v5" is Atari, but for these.
+_MUJOCO = ("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum", "Pusher",
+           "Reacher", "Swimmer", "Walker2d")  # fmt: skip
+
+
+def same_task(environment: str) -> str:
+    """The name under which a preset stands: who makes the environment does not matter to it."""
+    environment = environment.removeprefix("gymnax:").removeprefix("gym:")
+    if not environment.startswith("envpool:"):
+        return environment
+    task = environment.removeprefix("envpool:")
+    game = task.removesuffix("-v5")
+    return f"ale:{game}" if game != task and game not in _MUJOCO else task
+
+
 def find_preset(algorithm: str, environment: str) -> Preset | None:
     """The preset for an algorithm on an environment, None where there is none."""
-    environment = environment.removeprefix("gymnax:").removeprefix("gym:")  # the same tasks
+    environment = same_task(environment)
     for (name, pattern), preset in PRESETS.items():
         if name == algorithm and fnmatch.fnmatchcase(environment, pattern):
             return preset

@@ -1,0 +1,32 @@
+"""Presets: each is a valid algorithm, and stands for its task whoever makes the environment."""
+
+from __future__ import annotations
+
+import pytest
+
+from jaxrl_fast.algorithms import algorithm_class
+from jaxrl_fast.config import build_algorithm
+from jaxrl_fast.grid import RunConfig
+from jaxrl_fast.presets import PRESETS, find_preset
+
+
+@pytest.mark.parametrize("key", PRESETS, ids="/".join)
+def test_its_settings_are_accepted(key):
+    found = PRESETS[key]
+    assert found.name == "/".join(key)
+    algo = build_algorithm(algorithm_class(key[0]), found.algo)
+    for name, value in found.algo.items():
+        assert getattr(algo, name) == value
+    assert RunConfig(**found.run).total_steps == found.run["total_steps"]
+
+
+@pytest.mark.parametrize(("environment", "name"), [
+    ("CartPole-v1", "ppo/CartPole-v1"), ("gym:CartPole-v1", "ppo/CartPole-v1"), ("gymnax:CartPole-v1", "ppo/CartPole-v1"),
+    ("envpool:CartPole-v1", "ppo/CartPole-v1"), ("gym:LunarLander-v3", "ppo/LunarLander-v3"), ("ale:Pong", "ppo/ale:*"),
+    ("envpool:SpaceInvaders-v5", "ppo/ale:*"), ("envpool:Ant-v5", None), ("brax/ant", "ppo/brax/*"),
+    ("Freeway-MinAtar", "ppo/*-MinAtar"),
+    ("Asterix-MinAtar", "ppo/Asterix-MinAtar"), ("nothing", None),
+])  # fmt: skip
+def test_who_makes_an_environment_does_not_matter(environment, name):
+    found = find_preset("ppo", environment)
+    assert (found and found.name) == name
