@@ -167,7 +167,7 @@ def sigterm(folder, args, rng):
     while times < 5:
         if not until(process, lambda: (folder / "sigterm" / "metrics.jsonl").exists()):
             break
-        time.sleep(rng.uniform(0.0, 6.0))
+        time.sleep(rng.uniform(0.0, 6.0 + early))  # on a busy machine Python takes long to import everything
         process.send_signal(signal.SIGTERM)
         code, err = finish(process)
         if code == 0:

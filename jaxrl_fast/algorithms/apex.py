@@ -22,6 +22,17 @@ class Values(NamedTuple):
     best: jax.Array  # max_a Q(s, a)
 
 
+@dataclasses.dataclass(frozen=True)
+class FirstError:
+    """|error| [b] of windows before any learner saw them, by the values of the actor that played them."""
+
+    discount: Any
+
+    def __call__(self, window: Window) -> jax.Array:
+        ret, factor = returns.window_return(window, self.discount)
+        return jnp.abs(ret + factor * window.boot_extras.best - window.extras.taken)
+
+
 @tree.settings
 class ApeX(DQN):
     """Double, dueling, three-step, prioritized DQN; actor i of N explores with epsilon^(1 + exponent i / (N - 1))."""
@@ -60,13 +71,7 @@ class ApeX(DQN):
         return carry, action, Values(at_action(q[..., None], action)[..., 0], jnp.max(q, axis=-1))
 
     def memory(self):
-        return dataclasses.replace(super().memory(), first=self.first_error)
-
-    def first_error(self, window: Window) -> jax.Array:
-        """|error| [b] of a window before any learner saw it, by the values of the actor that played it."""
-        ret, factor = returns.window_return(window, self.discount)
-        boot: Any = window.boot_extras
-        return jnp.abs(ret + factor * boot.best - window.extras.taken)
+        return dataclasses.replace(super().memory(), first=FirstError(self.discount))
 
     def prepare(self, agent, trajectory):
         return super().prepare(agent, trajectory)._replace(extras=trajectory.steps.extras)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory.filled import Filled, layout, row_shapes
-from jaxrl_fast.memory.ring import Ring, Row
+from jaxrl_fast.memory.ring import Ring, Row, without_extras
 from jaxrl_fast.memory.transitions import Transition
 
 FORMAT = 1
@@ -22,7 +22,10 @@ SIZES = ("capacity", "num_steps", "num_envs")
 
 
 def save_memory(path: str | Path, filled: Filled) -> None:
-    """Write `filled` to the new folder `path`; `layout.json` comes last, so a folder with it is whole."""
+    """Write `filled` to the new folder `path`; `layout.json` comes last, so a folder with it is whole.
+
+    What an actor knew of the rows (`Row.extras`) is left out.
+    """
     import orbax.checkpoint as ocp
 
     path, kind = Path(path).absolute(), type(filled.rows).__name__
@@ -31,11 +34,14 @@ def save_memory(path: str | Path, filled: Filled) -> None:
     if ROWS.get(kind) is not type(filled.rows):
         raise ConfigError("rows", kind, f"rows of a replay memory: {' or '.join(ROWS)}")
     logging.getLogger("absl").setLevel(logging.ERROR)
-    rows = jax.tree.map(lambda x: [str(x.dtype), *x.shape], row_shapes(filled.rows))._asdict()
+    stored = without_extras(filled.rows)
+    store = stored if filled.rows is filled.store else filled.store._replace(rows=stored)
+    rows = jax.tree.map(lambda x: [str(x.dtype), *x.shape], row_shapes(stored))._asdict()
+    rows.pop("extras", None)
     about = {"format": FORMAT, "layout": layout(filled.memory), "written": int(filled.w), "kind": kind, "rows": rows}
     path.mkdir(parents=True)
     with ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(path / "store", filled.store)
+        checkpointer.save(path / "store", store)
     (path / "layout.json").write_text(json.dumps(about, indent=2) + "\n")
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory.api import Memory
-from jaxrl_fast.memory.ring import Ring, Row
+from jaxrl_fast.memory.ring import Ring, Row, without_extras
 from jaxrl_fast.memory.transitions import Transition, TransitionMemory
 from jaxrl_fast.memory.uniform import UniformMemory
 
@@ -161,4 +161,4 @@ def rows_of(filled: Filled) -> Any:
         raise ConfigError("filled", type(filled.rows).__name__, "a memory of rows: Row or Transition")
     size = min(filled.w, memory.num_blocks) * memory.num_steps
     head = (filled.w % memory.num_blocks) * memory.num_steps if filled.w >= memory.num_blocks else 0
-    return jax.tree.map(lambda x: np.roll(np.asarray(x), -head, axis=0)[:size], filled.rows)
+    return jax.tree.map(lambda x: np.roll(np.asarray(x), -head, axis=0)[:size], without_extras(filled.rows))

@@ -14,7 +14,7 @@ from jaxrl_fast import random, tree
 from jaxrl_fast.errors import ConfigError, check_float
 from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.memory.filled import Filled, check_rows, check_windows, layout
-from jaxrl_fast.memory.ring import Ring, Row, seal
+from jaxrl_fast.memory.ring import Ring, Row, seal, without_extras
 from jaxrl_fast.memory.transitions import Transition
 from jaxrl_fast.types import Window
 
@@ -31,7 +31,7 @@ class MixedMemory(Memory):
     offline: Filled
 
     def init(self, rows):
-        check_rows("offline", self.offline.rows, rows)
+        check_rows("offline", without_extras(self.offline.rows), without_extras(rows))
         return self.online.init(rows)
 
     def add(self, mem, rows, w):
@@ -62,7 +62,8 @@ class MixedMemory(Memory):
 
 def _join(a: Window, b: Window) -> Window:
     along = lambda axis: lambda x, y: jnp.concatenate([x, y], axis=axis)
-    joined = jax.tree.map(along(0), a._replace(reward=(), use=()), b._replace(reward=(), use=()))
+    alike = lambda window: window._replace(reward=(), use=(), extras=(), boot_extras=())  # a dataset's rows have no extras
+    joined = jax.tree.map(along(0), alike(a), alike(b))
     return joined._replace(reward=along(1)(a.reward, b.reward), use=along(1)(a.use, b.use))
 
 
@@ -97,14 +98,18 @@ class StartFrom(Memory):
             raise ConfigError("start", found, f"the layout of the run's own memory, {wanted}")
 
     def init(self, rows):
-        check_rows("start", self.start.rows, rows)
+        check_rows("start", without_extras(self.start.rows), without_extras(rows))
         start = tree.copy(self.start)  # the state is donated, `start` is not
         if isinstance(start.rows, Transition):
             return start.store  # nothing there has a successor in another row
         if not isinstance(start.rows, Row):
             raise ConfigError("start", type(start.rows).__name__, "rows of a replay memory: Row or Transition")
+        found = start.rows
+        if not jax.tree.leaves(found.extras):  # nobody knew anything of these; no window crosses from them to others
+            shape = (self.memory.length, self.memory.num_envs)
+            found = found._replace(extras=jax.tree.map(lambda x: jnp.zeros((*shape, *x.shape[2:]), x.dtype), rows.extras))
         last = (start.w * self.memory.num_steps - 1) % self.memory.length
-        rows = seal(start.rows, last)
+        rows = seal(found, last)
         return rows if start.rows is start.store else start.store._replace(rows=rows)
 
     def add(self, mem, rows, w):

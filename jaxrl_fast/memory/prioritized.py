@@ -58,6 +58,18 @@ def first_of_equals(handle: jax.Array, values: jax.Array) -> jax.Array:
     return values[jax.lax.cummax(jnp.where(new, place, 0))]
 
 
+def priorities(memory: Any, error: jax.Array) -> jax.Array:
+    """(|error| + epsilon)^alpha of sizes of errors; NaN for one that is negative or not finite."""
+    good = (error >= 0) & jnp.isfinite(error)  # before the power: at alpha = 0 that of a NaN is 1
+    return jnp.where(good, (error + memory.epsilon) ** memory.alpha, jnp.nan)
+
+
+def highest(memory: Any, top: jax.Array, priority: jax.Array) -> jax.Array:
+    """The largest priority seen, with these."""
+    most = jnp.max(priority)
+    return jnp.maximum(top, most if memory.axis is None else jax.lax.pmax(most, memory.axis))
+
+
 def renew(ring: Ring, tree: sum_tree.Tree, born: jax.Array, w: jax.Array) -> sum_tree.Tree:
     """Block w of the leaves becomes `born`, and the one that block w + 1 will need dead is zero.
 
@@ -107,16 +119,8 @@ class PrioritizedMemory(Ring):
             return jnp.where(start, top, 0.0), top
         row, env = jnp.broadcast_arrays((time % self.length)[:, None], jnp.arange(self.num_envs, dtype=jnp.int32))
         windows = gather_windows(store, row.ravel(), env.ravel(), self.n_step, self.stack)
-        born = jnp.where(start, self._priority(self.first(windows)).reshape(start.shape), 0.0)
-        return born, self._top(top, born)
-
-    def _priority(self, error: jax.Array) -> jax.Array:
-        good = (error >= 0) & jnp.isfinite(error)  # before the power: at alpha = 0 that of a NaN is 1
-        return jnp.where(good, (error + self.epsilon) ** self.alpha, jnp.nan)
-
-    def _top(self, top: jax.Array, priority: jax.Array) -> jax.Array:
-        most = jnp.max(priority)
-        return jnp.maximum(top, most if self.axis is None else jax.lax.pmax(most, self.axis))
+        born = jnp.where(start, priorities(self, self.first(windows)).reshape(start.shape), 0.0)
+        return born, highest(self, top, born)
 
     def plan(self, key, n, w, clock):
         return random.uniform(key, (n, self.batch_size)), jnp.broadcast_to(clock.anneal(self.beta, 1.0), (n,))
@@ -129,10 +133,10 @@ class PrioritizedMemory(Ring):
 
     def feedback(self, mem, handle, priority):
         """`priority` [b]: sizes of errors. One that is negative or not finite makes `top` so (see `watch`)."""
-        priority = first_of_equals(handle, self._priority(priority))
+        priority = first_of_equals(handle, priorities(self, priority))
         alive = sum_tree.get(mem.tree, handle) > 0  # a leaf that may not be sampled stays so
         tree = sum_tree.set_at(mem.tree, handle, jnp.where(alive, priority, 0.0))
-        return Prioritized(mem.rows, tree, self._top(mem.top, priority))
+        return Prioritized(mem.rows, tree, highest(self, mem.top, priority))
 
     def watch(self, mem):
         return mem.top

@@ -28,7 +28,12 @@ class Row(NamedTuple):
     reward: jax.Array
     terminated: jax.Array
     truncated: jax.Array
-    extras: Any = ()  # what else an algorithm wants to find again, such as what its actor knew
+    extras: Any = ()  # what else an algorithm wants to find again, such as what its actor knew; no part of a dataset
+
+
+def without_extras(rows: Any) -> Any:
+    """`Row`s as a dataset has them; others as they are."""
+    return rows._replace(extras=()) if isinstance(rows, Row) else rows
 
 
 @dataclasses.dataclass(frozen=True)

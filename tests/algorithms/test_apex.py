@@ -10,6 +10,7 @@ import pytest
 import jaxrl_fast as jf
 from jaxrl_fast import iterate, tree
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.memory import Filled, StartFrom, load_memory, mix, rows_of, save_memory
 from jaxrl_fast.types import Clock
 
 SMALL = dict(num_envs=4, num_steps=3, batch_size=8, buffer_size=96, learning_starts=24, hidden=(8,), discount=0.9)
@@ -99,3 +100,35 @@ def test_it_learns(learn, name):
 def test_what_it_is_not(name, value):
     with pytest.raises(ConfigError, match=name):
         jf.ApeX(**{name: value})
+
+
+def test_memories_of_equal_settings_are_equal():
+    """They are static arguments of jitted functions: two that differ by identity would be compiled twice."""
+    spec = jf.make("probe/masked").spec
+    memories = [jf.ApeX(**SMALL | {"discount": d}).bind(spec).memory() for d in (0.9, 0.9, 0.8)]
+    assert memories[0] == memories[1] and hash(memories[0]) == hash(memories[1]) and memories[0] != memories[2]
+
+
+def test_its_experience_is_a_dataset_like_any_other(tmp_path):
+    """Written and read back without what the actors knew; mixed with, or followed by, what actors do know."""
+    env = jf.make("probe/named-action")
+    algo = jf.ApeX(**SMALL).bind(env.spec)
+    run = tree.as_float32(iterate.Run(env, algo, 10.0))
+    state = jax.jit(lambda key: iterate.iterations(run, iterate.init(run, key), jnp.int32(0), 6, False)[0])(jax.random.key(0))
+    memory = algo.memory()
+    held = Filled(memory, state.memory, 6)
+    save_memory(tmp_path / "replay", held)
+    back = load_memory(tmp_path / "replay", memory)
+    assert back.store.rows.extras == () and back.store.rows.obs.shape == held.store.rows.obs.shape
+    np.testing.assert_array_equal(back.store.tree[0], held.store.tree[0])
+    assert rows_of(held).extras == ()
+    block = jax.tree.map(lambda x: x[:3], held.store.rows)  # of the run, with extras
+    clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0))
+    for start in (held, back):
+        for other in (mix(memory, start), StartFrom(memory, start)):
+            mem = other.init(jax.eval_shape(lambda: block))
+            for w in range(4):
+                mem = other.add(mem, block, jnp.int32(w))
+            window, handle = other.fetch(mem, tree.take(other.plan(jax.random.key(1), 1, jnp.int32(4), clock), 0))
+            assert window.reward.shape == (3, SMALL["batch_size"]) and np.isfinite(other.watch(mem))
+            other.feedback(mem, handle, jnp.ones(SMALL["batch_size"]))
