@@ -131,6 +131,16 @@ def play(run: Run, root: jax.Array, groups: list[Group], agent: Any, t: int, war
     return Rollout(tuple(group.end() for group in groups), returns, lengths, False, seconds)
 
 
+def sizes_of(num_envs: int, groups: int) -> list[int]:
+    """How many environments each of the groups has."""
+    return [len(part) for part in np.array_split(np.arange(num_envs), groups)]
+
+
+def seed_of_group(root: jax.Array, t: int, i: int) -> int:
+    """Seeds differ between groups, and again after a resume or a fault at iteration t."""
+    return host_play.seed_of(random.fold_in(random.fold_in(root, 2**32 - 3), t), i)
+
+
 class Actors:
     """See the module's text. run: with the stand-in of `env` on the device; patience: seconds a step may take."""
 
@@ -140,7 +150,7 @@ class Actors:
     ):  # fmt: skip
         self.run, self.env, self.root, self.warmup = run, env, root, warmup
         self.ahead, self.patience, self.restarts, self.failures = ahead, patience, restarts, 0
-        self.sizes = [len(part) for part in np.array_split(np.arange(run.algo.num_envs), groups)]
+        self.sizes = sizes_of(run.algo.num_envs, groups)
         self._agents: dict[int, Any] = {}  # by the iteration whose rollout they are to collect without lag
         self._ready = threading.Condition()
 
@@ -228,9 +238,7 @@ class Actors:
                 group.close()
 
     def _open(self, groups: list[Group], t: int, failures: int, watch: Watch) -> None:
-        """Seeds differ between groups, and again after a resume or a fault."""
-        root = random.fold_in(random.fold_in(self.root, 2**32 - 3), t)
         for i, size in enumerate(self.sizes):
             with watch.asked():
-                seed = host_play.seed_of(root, failures * len(self.sizes) + i)
+                seed = seed_of_group(self.root, t, failures * len(self.sizes) + i)
                 groups.append(Group(self.env, self.run, size, seed, i, sum(self.sizes[:i])))

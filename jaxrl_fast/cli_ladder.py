@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jaxrl_fast import ladder as ladders
@@ -36,15 +37,18 @@ def ladder(argv: list[str]) -> None:
     if (out / "ladder.json").exists() or out.is_file():
         raise ConfigError("--out", str(out), "a folder without a ladder of before")
     rungs = choose(given.get("rungs", ()))
-    if not given.get("rungs") and len(rungs) < len(ladders.RUNGS):
-        print("the rung 'torch' is left out: PyTorch is not installed (pip install 'jaxrl_fast[torch]')")
+    for rung in ladders.RUNGS if not given.get("rungs") else ():
+        if rung not in rungs:
+            print(f"left out: {rung.name}, which needs pip install 'jaxrl_fast[{ladders.needs(rung)}]'")
+    if given.get("full") and "minutes" in given:
+        raise UserError("--full and --minutes exclude each other")
     minutes = None if given.get("full") else given.get("minutes", 3.0)
     check(minutes, given.get("seed", 0))
     runtime.enable_compile_cache()
     found: list[Climb] = []
     print(head())
     for rung in rungs:
-        found.append(climb(rung, minutes, given.get("seed", 0)))
+        found.append(climb(rung, minutes, given.get("seed", 0), progress()))
         print(line(found[-1], found[0]), flush=True)
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / "ladder.json", {"task": "pong", "versions": runtime.versions(), "rungs": [c.as_dict() for c in found]})
@@ -52,30 +56,46 @@ def ladder(argv: list[str]) -> None:
     print(f"{out / 'ladder.json'}, {out / 'ladder.png'}")
 
 
+def progress(every: float = 60.0) -> Callable[[Climb], None]:
+    """Prints a line about a rung that is being climbed, every so many seconds."""
+    last = time.monotonic()
+
+    def say(climb: Climb) -> None:
+        nonlocal last
+        if time.monotonic() - last >= every:
+            last = time.monotonic()
+            score = f", score {climb.score:.1f}" if climb.curve else ""
+            print(f"  {climb.rung.name}: {climb.steps:,} steps in {climb.seconds / 60:.1f} minutes{score}", flush=True)
+
+    return say
+
+
 def head() -> str:
     columns = f"{'rung':<8} {'steps/s':>8} {'frames/s':>9} {'times':>6} {'score':>6} {'steps':>9} {'minutes':>8}"
-    return f"{columns}   {'the book':<16} what"
+    return f"{columns}   {'the book':<18} what"
 
 
 def line(climb: Climb, first: Climb) -> str:
     show = lambda x, spec: format(x, spec) if math.isfinite(x) else "-"
     minutes = f"{climb.solved / 60:.1f}" if climb.solved is not None else f"> {climb.seconds / 60:.1f}"
-    book = "{} f/s, {} min".format(*climb.rung.published) if climb.rung.published else ""
+    book = "{} steps/s, {} min".format(*climb.rung.published) if climb.rung.published else ""
     return (
         f"{climb.rung.name:<8} {show(climb.rate, '8.0f'):>8} {show(FRAMES * climb.rate, '9.0f'):>9} "
-        f"{show(climb.rate / first.rate, '6.1f'):>6} {show(climb.score, '6.1f'):>6} {climb.steps:>9,} {minutes:>8}   {book:<16} "
+        f"{show(climb.rate / first.rate, '6.1f'):>6} {show(climb.score, '6.1f'):>6} {climb.steps:>9,} {minutes:>8}   {book:<18} "
         f"{climb.rung.what}"
     )
 
 
 def draw(climbs: Sequence[Climb], path: Path) -> Path:
-    """Frames a second of each rung, and below it the score over time."""
+    """Steps a second of each rung and minutes to its solve, beside the book's, and below it the score over time."""
     canvas, axes = figure()
     axes.remove()
     above, below = canvas.add_subplot(2, 1, 1), canvas.add_subplot(2, 1, 2)
     for i, one in enumerate(climbs):
         colour, book = PALETTE[i % len(PALETTE)], one.rung.published
-        above.bar(i, FRAMES * one.rate, color=colour)
+        above.bar(i, one.rate, color=colour)
+        if one.solved is not None:
+            above.annotate(f"{one.solved / 60:.0f} min", (i, one.rate), ha="center", va="bottom", fontsize=8)
         if book:
             above.plot([i - 0.4, i + 0.4], [book[0]] * 2, color="#2b2d33", lw=1.5)
         if one.curve:
@@ -83,7 +103,8 @@ def draw(climbs: Sequence[Climb], path: Path) -> Path:
             below.plot(minutes, scores, color=colour, label=one.rung.name)
     above.set_xticks(range(len(climbs)), [one.rung.name for one in climbs])
     above.set_yscale("log")
-    style(above, "", "frames/s (line: the book)")
+    above.secondary_yaxis("right", functions=(lambda x: FRAMES * x, lambda x: x / FRAMES)).set_ylabel("raw frames/s")
+    style(above, "", "agent steps/s (line: the book)")
     style(below, "minutes", f"score, last {GAMES} games")
     below.axhline(SOLVED, color="#c9ccd3", lw=1)
     if any(one.curve for one in climbs):

@@ -235,13 +235,19 @@ def load(path: str | Path, modules: tuple[str, ...] = ()) -> tuple[Algorithm, En
     return algo, env, run, content
 
 
+imported: list[str] = []  # modules of the user, for processes that are to know what this one knows
+
+
 def import_user_module(name: str, argument: str = "--import") -> ModuleType:
     """Import a user's module (their environments, algorithms, networks), the working directory included."""
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     stem = name.removesuffix(".py").replace("/", ".")
     try:
-        return importlib.import_module(stem)
+        module = importlib.import_module(stem)
+        if name not in imported:
+            imported.append(name)
+        return module
     except UserError:
         raise
     except Exception as error:

@@ -6,6 +6,7 @@ as everywhere), give the agent back. The replay is donated; the agent is not, be
 
 from __future__ import annotations
 
+import collections
 import functools
 import time
 import warnings
@@ -72,6 +73,7 @@ class HostPrograms(Programs):
         self.actors: Any = None  # Actors or RayActors
         self._totals: dict[bool, Any] = {}  # shapes of the metrics, of warm-up and of learning: traced once each
         self._mark = 0.0  # when the last row ended
+        self.games: collections.deque[float] = collections.deque(maxlen=100)  # scores of the last ones in training
 
     def compile(self, keys: jax.Array) -> None:
         """`init` alone; the others are compiled when they are called first."""
@@ -138,6 +140,7 @@ class HostPrograms(Programs):
             for name, value in found.seconds.items():
                 seconds[f"actors_{name}"] = seconds.get(f"actors_{name}", 0.0) + value
             returns += found.returns
+            self.games.extend(found.returns)
             lengths += found.lengths
         wall, self._mark = time.perf_counter() - self._mark, time.perf_counter()
         metrics = dict(jax.device_get(totals))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import importlib.util
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,6 +25,7 @@ from jaxrl_fast.train import train
 
 FRAMES = 4  # raw frames of the game that one step of the agent takes
 SOLVED, GAMES = 18.0, 100  # the mean score of so many games in a row
+HORIZON, LIMIT = 1_000_000, 50_000_000  # agent steps that schedules are fractions of; and at most
 WRAPPED = "jaxrl_fast/WrappedPong-v0"
 
 # The book's own settings; a batch of 32 for every step of the agent.
@@ -35,7 +37,11 @@ _THREE = _BOOK | dict(num_envs=3, batch_size=96, target_period=333)
 
 @dataclasses.dataclass(frozen=True)
 class Rung:
-    """One way to learn Pong. `published`: (frames a second, minutes to the solve) of the book, on its author's desktop."""
+    """One way to learn Pong.
+
+    published: (FPS, minutes to the solve) of the book, on its author's desktop with a GPU; the book counts a frame for each
+    step of the agent.
+    """
 
     name: str
     what: str
@@ -49,7 +55,7 @@ class Rung:
 
 RUNGS = (
     Rung("torch", "PyTorch, one environment, Python wrappers", algorithm="", **_WRAPPED, published=(159, 105)),
-    Rung("one", "ours, one environment, Python wrappers", **_WRAPPED, run=dict(ahead=0)),
+    Rung("one", "ours, one environment, Python wrappers", **_WRAPPED, run=dict(ahead=0), published=(157, 115)),
     Rung("three", "three environments", settings=_THREE, **_WRAPPED, run=dict(ahead=0), published=(228, 44)),
     Rung("actor", "one environment, the actor apart", **_WRAPPED, run=dict(ahead=1), published=(402, 59)),
     Rung("native", "one environment, wrappers in C++", run=dict(ahead=0), published=(330, 40)),
@@ -98,7 +104,7 @@ class Climb:
             "rung": self.rung.name, "what": self.rung.what, "steps": self.steps, "seconds": number(self.seconds, 2),
             "steps_per_second": number(self.rate, 1), "frames_per_second": number(FRAMES * self.rate, 1),
             "score": number(self.score, 2), "solved_seconds": None if self.solved is None else number(self.solved, 2),
-            "published": self.rung.published and dict(zip(("frames_per_second", "minutes"), self.rung.published, strict=True)),
+            "published": self.rung.published and dict(zip(("steps_per_second", "minutes"), self.rung.published, strict=True)),
             "curve": [(number(t, 2), steps, number(score, 2)) for t, steps, score in self.curve],
         }  # fmt: skip
 
@@ -109,11 +115,21 @@ def choose(names: Sequence[str] = ()) -> list[Rung]:
     for name in names:
         check_choice("rungs", name, known)
     chosen = [known[name] for name in names or known]
-    if any(rung.algorithm == "" for rung in chosen) and not ladder_torch.installed():
-        if names:
-            raise MissingExtraError("the rung 'torch'", "torch")
-        chosen = [rung for rung in chosen if rung.algorithm]
-    return chosen
+    for rung in chosen:
+        missing = needs(rung)
+        if missing and names:
+            raise MissingExtraError(f"the rung {rung.name!r}", missing)
+    return [rung for rung in chosen if not needs(rung)]
+
+
+def needs(rung: Rung) -> str | None:
+    """The extra that a rung needs and that is not installed."""
+    there = lambda name: importlib.util.find_spec(name) is not None
+    if not rung.algorithm and not ladder_torch.installed():
+        return "torch"
+    if rung.environment.startswith("envpool:"):
+        return None if there("envpool") else "envpool"
+    return None if there("ale_py") and (there("cv2") or WRAPPED not in rung.environment) else "atari"
 
 
 def check(minutes: float | None, seed: int) -> None:
@@ -131,32 +147,24 @@ def climb(rung: Rung, minutes: float | None, seed: int = 0, say: Callable[[Climb
 
 def _climb(rung, minutes, seed, say) -> Climb:
     found, began = Climb(rung), time.perf_counter()
-    games: collections.deque = collections.deque()  # (mean score, how many), about 100 in all
     first: list[tuple[int, float]] = []  # where learning was under way, after the first row of it
-    before = 0
 
     def hook(session, rows):
-        nonlocal before
         now = time.perf_counter()
-        for row in rows:
-            steps, before = row.env_steps - before, row.env_steps
-            length = float(row.metrics["episode_length"][0])
-            if np.isfinite(length):
-                _note(games, float(row.metrics["episode_return"][0]), max(1, round(steps / length)))
         found.steps, found.seconds = session.env_steps, now - began
         if session.rows > 1:
             first[:] = first or [(found.steps, now)]
             if found.steps > first[0][0]:
                 found.rate = (found.steps - first[0][0]) / (now - first[0][1])
-        _look(found, games, sum(count for _, count in games))
+        _look(found, session.programs.games)
         say(found)
-        if found.solved is not None or _over(found, minutes):
+        if _over(found, minutes):
             session.stop()
 
     algo = algorithm_class(rung.algorithm)(**_shortened(rung.settings, minutes))
     env = registry.make(rung.environment, **rung.env)
     every = 16 * algo.steps_per_iteration if algo.updates > 8 else 1_000
-    train(algo, env, 1_000_000, seed=seed, eval_every=0, eval_episodes=1, log_every=every, horizon=1_000_000, chunk_seconds=0.1,
+    train(algo, env, LIMIT, seed=seed, eval_every=0, eval_episodes=1, log_every=every, horizon=HORIZON, chunk_seconds=0.1,
           hooks=[hook], tensorboard=False, progress=False, **rung.run)  # fmt: skip
     return found
 
@@ -170,12 +178,12 @@ def _shortened(settings: dict[str, Any], minutes: float | None) -> dict[str, Any
 
 def _climb_torch(rung, minutes, seed, say) -> Climb:
     found, began = Climb(rung), time.perf_counter()
-    games: collections.deque = collections.deque()
+    games: collections.deque = collections.deque(maxlen=GAMES)
     start = 10_000 if minutes is None else 2_000
     first = None
-    for steps, score in ladder_torch.play(lambda: _wrapped_stack(), seed, start):
+    for steps, score in ladder_torch.play(_wrapped_stack, seed, start):
         if score is not None:
-            _note(games, score, 1)
+            games.append(score)
         if steps % 100 and score is None:
             continue
         now = time.perf_counter()
@@ -185,30 +193,25 @@ def _climb_torch(rung, minutes, seed, say) -> Climb:
             if steps > first[0]:
                 found.rate = (steps - first[0]) / (now - first[1])
         if score is not None:
-            _look(found, games, len(games))
+            _look(found, games)
             say(found)
-        if found.solved is not None or _over(found, minutes):
-            return found
+        if _over(found, minutes):
+            break
     return found
 
 
-def _note(games: collections.deque, score: float, count: int) -> None:
-    games.append((score, count))
-    while sum(n for _, n in games) - games[0][1] >= GAMES:
-        games.popleft()
-
-
-def _look(found: Climb, games: collections.deque, count: int) -> None:
-    if not count:
+def _look(found: Climb, games: Sequence[float]) -> None:
+    """Note the mean score of the last games, and whether it is the solve."""
+    if not games:
         return
-    mean = sum(score * n for score, n in games) / count
+    mean = float(np.mean(games))
     found.curve.append((found.seconds, found.steps, mean))
-    if count >= GAMES and mean >= SOLVED:
+    if len(games) == GAMES and mean >= SOLVED and found.solved is None:
         found.solved = found.seconds
 
 
 def _over(found: Climb, minutes: float | None) -> bool:
-    return minutes is not None and found.seconds >= 60 * minutes
+    return found.solved is not None or (minutes is not None and found.seconds >= 60 * minutes)
 
 
 def register() -> None:

@@ -21,7 +21,7 @@ class Preset(NamedTuple):
 # Classic control: little replay, many updates. What the distributional ones add to DQN's settings stands beside them.
 _CLASSIC = dict(num_envs=8, updates_per_iteration=2, batch_size=64, learning_starts=1000, learning_rate=1e-3,
                 anneal_learning_rate=True, epsilon_end=0.04, epsilon_fraction=0.2)  # fmt: skip
-_APEX = dict(epsilon_start=0.4, epsilon_end=0.4)  # its actors' exponents make the rest
+_APEX = dict(num_steps=1, epsilon_start=0.4, epsilon_end=0.4)  # its actors' exponents make the rest
 _NO_EPSILON = dict(epsilon_start=0.0, epsilon_end=0.0)
 _MINATAR = dict(num_envs=8, num_steps=1, updates_per_iteration=2, batch_size=32, buffer_size=100_000,
                 learning_starts=5_000, learning_rate=2.5e-4, adam_epsilon=3.125e-4, target_period=250,
@@ -43,7 +43,7 @@ _PPO_BRAX = dict(num_envs=128, num_steps=32, num_epochs=4, num_minibatches=16, l
                  entropy_coefficient=0.0, reward_scale=0.1, clip_value=False, normalize_observations=True,
                  initial_log_std=-0.5, hidden=(128, 128), activation="silu")  # fmt: skip
 
-# Atari from pixels: settings as published, not measured here. Evaluations play whole games, so only at the end.
+# Atari from pixels: settings as published or near them, not measured here. Evaluations play whole games, so only at the end.
 _ATARI_RUN = dict(total_steps=2_500_000, eval_every=0)
 _ATARI_REPLAY = dict(num_envs=8, num_steps=4, updates_per_iteration=8, batch_size=32, buffer_size=200_000, learning_starts=20_000,
                      learning_rate=1e-4, target_period=1_000, epsilon_end=0.01, epsilon_fraction=0.1, hidden=(512,))  # fmt: skip
@@ -80,7 +80,7 @@ PRESETS: dict[tuple[str, str], Preset] = {
     ("rainbow", "ale:*"): Preset(  # Hessel et al. 2018
         "rainbow/ale:*", _ATARI_REPLAY | _NO_EPSILON | dict(learning_rate=6.25e-5, target_period=2_000), _ATARI_RUN
     ),
-    ("apex", "ale:*"): Preset("apex/ale:*", _ATARI_REPLAY | _APEX | dict(num_envs=32, target_period=625), _ATARI_RUN),
+    ("apex", "ale:*"): Preset("apex/ale:*", _ATARI_REPLAY | _APEX | dict(num_envs=32), _ATARI_RUN),  # DQN's
     ("pqn", "ale:*"): Preset(  # Gallici et al. 2024
         "pqn/ale:*",
         dict(num_envs=32, num_steps=32, num_epochs=2, num_minibatches=32, learning_rate=2.5e-4, epsilon_end=0.001,

@@ -1,41 +1,62 @@
 """Actors as processes of their own, on this machine or on many: those of Ray (`--actors-on ray`, extra [ray]).
 
 What `actors.Actors` does in one thread, each of these does in a process with a copy of the policy: its own environments,
-its own inference on its own CPU. Rollouts and agents travel through Ray's object store. The interface is that of
+its own inference, on a CPU. Rollouts and agents travel through Ray's object store. The interface is that of
 `Actors`, and so is who collects what: rollout t is of the agent of iteration t - ahead, whoever is faster.
 
 An actor that dies or hangs is begun anew (`restarts`), alone: it plays the rollouts again that were asked of it.
-A cluster is found where Ray looks for it (RAY_ADDRESS); without one it is started on this machine and ends with the run.
+The cluster is the one that RAY_ADDRESS names; without it one is started on this machine, and ends with the run.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import os
+import signal
+import threading
+import time
 import warnings
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxrl_fast import host_play, random
-from jaxrl_fast.actors import Group, Rollout, play
+from jaxrl_fast import config as configs
+from jaxrl_fast import host_play
+from jaxrl_fast.actors import Group, Rollout, play, seed_of_group, sizes_of
 from jaxrl_fast.envs.host import HostEnv, HostError
+from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.iterate import Run
+
+START = 300.0  # seconds in which a new process must have imported everything and opened its environments, at least
 
 
 class Actor:
     """Lives in a process of Ray's: some of the environments, and whatever agent it is handed."""
 
-    def __init__(self, env: HostEnv, run: Run, root: Any, warmup: int, size: int, seed: int, index: int, first: int):
-        self.run, self.root, self.warmup = run, jax.random.wrap_key_data(root), warmup
-        self.group, self.watch = Group(env, run, size, seed, index, first), host_play.Watch(env.spec.name, math.inf)
+    def __init__(self, modules: Sequence[str], env: HostEnv, run: Run, root: tuple[Any, str], warmup: int, place: tuple):
+        for module in modules:
+            configs.import_user_module(module)
+        data, kind = root
+        self.run, self.root, self.warmup = run, jax.random.wrap_key_data(data, impl=kind), warmup
+        self.watch = host_play.Watch(env.spec.name, 0.0)
+        self.group = Group(env, run, *place)
+        self.free = time.perf_counter()
 
     def rollout(self, t: int, agent: Any) -> Rollout:
+        began = time.perf_counter()
         played = play(self.run, self.root, [self.group], agent, t, self.warmup, self.watch)
-        return played._replace(parts=jax.tree.map(np.asarray, played.parts))
+        played.seconds["waiting"] = began - self.free
+        parts = jax.tree.map(np.asarray, played.parts)
+        self.free = time.perf_counter()
+        return played._replace(parts=parts)
+
+    def silent(self) -> float:
+        """For how many seconds the environments have not answered."""
+        since = self.watch.since
+        return 0.0 if since is None else time.monotonic() - since
 
     def pid(self) -> int:
         return os.getpid()
@@ -53,31 +74,36 @@ class RayActors:
     ):  # fmt: skip
         self.run, self.env, self.root, self.warmup = jax.tree.map(np.asarray, run), env, root, warmup
         self.ahead, self.patience, self.restarts, self.failures = ahead, patience, restarts, 0
-        self.sizes = [len(part) for part in np.array_split(np.arange(run.algo.num_envs), groups)]
+        self.sizes = sizes_of(run.algo.num_envs, groups)
+        self.actors: list[Any] = []
+        self.own = False
 
     def start(self, t: int, agent: Any) -> None:
         import ray
 
-        self.own = not ray.is_initialized()
-        if self.own:
-            given = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": max(len(self.sizes), os.cpu_count() or 1)}
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, **given)
+        if not ray.is_initialized():
+            self.own = True
+            _begin_cluster(len(self.sizes))
+        cpus = int(ray.cluster_resources().get("CPU", 0))
+        if cpus < len(self.sizes):
+            raise ConfigError("actors", len(self.sizes), f"at most {cpus}: the Ray cluster has no more CPUs")
         self.first, self.asked, self.agents, self.fresh = t, t, {}, True
-        self.actors = [self._create(i, t) for i in range(len(self.sizes))]
+        self.answered = [False] * len(self.sizes)
         self.parts: list[dict[int, Any]] = [{} for _ in self.sizes]
+        for i in range(len(self.sizes)):
+            self.actors.append(self._create(i, t))
         self.give(t, agent)
 
     def _create(self, i: int, t: int) -> Any:
         import ray
 
-        root = random.fold_in(random.fold_in(self.root, 2**32 - 3), t)
-        seed = host_play.seed_of(root, self.failures * len(self.sizes) + i)
+        self.answered[i] = False
+        seed = seed_of_group(self.root, t, self.failures * len(self.sizes) + i)
         variables = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": os.environ.get("XLA_FLAGS", "")}
-        made = ray.remote(num_cpus=1, max_restarts=0, runtime_env={"env_vars": variables})(Actor)
-        key = np.asarray(jax.random.key_data(self.root))
-        return made.remote(self.env, self.run, key, self.warmup, self.sizes[i], seed, i, sum(self.sizes[:i]))
+        kind = ray.remote(num_cpus=1, max_restarts=0, concurrency_groups={"watch": 1}, runtime_env={"env_vars": variables})
+        root = np.asarray(jax.random.key_data(self.root)), str(jax.random.key_impl(self.root))
+        place = self.sizes[i], seed, i, sum(self.sizes[:i])
+        return kind(Actor).remote(tuple(configs.imported), self.env, self.run, root, self.warmup, place)
 
     def give(self, t: int, agent: Any) -> None:
         """The agent as it is before iteration t learns: the rollouts that are to be its own are asked for."""
@@ -99,26 +125,41 @@ class RayActors:
         returns, lengths = ([x for part in parts for x in getattr(part, name)] for name in ("returns", "lengths"))
         seconds = {name: sum(part.seconds[name] for part in parts) / len(parts) for name in parts[0].seconds}
         fresh, self.fresh = self.fresh, False
-        trajectories = jax.device_put(tuple(part.parts[0] for part in parts))
-        return Rollout(trajectories, returns, lengths, fresh, seconds | {"waiting": 0.0})
+        return Rollout(jax.device_put(tuple(part.parts[0] for part in parts)), returns, lengths, fresh, seconds)
 
     def _part(self, i: int, t: int) -> Rollout:
-        import ray
-
         while True:
             try:
-                return ray.get(self.parts[i].pop(t), timeout=self.patience)
-            except ray.exceptions.GetTimeoutError:
-                error = HostError(f"actor {i} of {self.env.spec.name} has not answered for {self.patience:g} s (host_timeout)")
-            except ray.exceptions.RayTaskError as failed:
-                error = failed.cause if isinstance(failed.cause, HostError) else HostError(f"actor {i} failed: {failed.cause!r}")
-            except ray.exceptions.RayError as died:
-                error = HostError(f"actor {i} of {self.env.spec.name} died: {type(died).__name__}")
-            self.failures += 1
-            if self.failures > self.restarts:
-                raise error
-            warnings.warn(f"{error}; begun anew, {self.failures} of {self.restarts} times", stacklevel=1)
-            self._begin_anew(i, t)
+                return self._wait(i, self.parts[i].pop(t))
+            except HostError as error:
+                self.failures += 1
+                if self.failures > self.restarts or not self.answered[i]:  # one that never began will not begin
+                    raise
+                warnings.warn(f"{error}; begun anew, {self.failures} of {self.restarts} times", stacklevel=1)
+                self._begin_anew(i, t)
+
+    def _wait(self, i: int, ref: Any) -> Rollout:
+        """What `ref` brings; HostError where its process fails, dies, or does not answer in time."""
+        import ray
+
+        who = f"actor {i} of {self.env.spec.name}"
+        try:
+            while not ray.wait([ref], timeout=1.0)[0]:
+                patience = self.patience if self.answered[i] else max(self.patience, START)
+                silent = self.actors[i].silent.options(concurrency_group="watch").remote()
+                if ray.get(silent, timeout=patience) > self.patience:
+                    raise HostError(f"{self.env.spec.name} has not answered actor {i} for {self.patience:g} s (host_timeout)")
+                self.answered[i] = True
+            found = ray.get(ref)
+        except ray.exceptions.GetTimeoutError as error:
+            raise HostError(f"{who} has not answered for {patience:g} s (host_timeout)") from error
+        except ray.exceptions.RayTaskError as error:
+            cause = error.cause if isinstance(error.cause, HostError) else HostError(f"{who} failed: {_last_line(error)}")
+            raise cause from error
+        except ray.exceptions.RayError as error:
+            raise HostError(f"{who} died: {_last_line(error)}") from error
+        self.answered[i] = True
+        return found
 
     def _begin_anew(self, i: int, t: int) -> None:
         import ray
@@ -130,6 +171,9 @@ class RayActors:
         self.parts[i] = {when: self.actors[i].rollout.remote(when, self.agents[self._whose(when)]) for when in asked}
 
     def stop(self) -> None:
+        """Close the environments; what hangs in them is killed."""
+        if not (self.actors or self.own):
+            return
         import ray
 
         with contextlib.suppress(Exception):
@@ -137,5 +181,41 @@ class RayActors:
         for actor in self.actors:
             with contextlib.suppress(Exception):
                 ray.kill(actor)
+        self.actors = []
         if self.own:
+            self.own = False
             ray.shutdown()
+
+
+def _begin_cluster(actors: int) -> None:
+    import ray
+
+    address = os.environ.get("RAY_ADDRESS")
+    given = {"address": address} if address else {"address": "local", "num_cpus": max(actors, os.cpu_count() or 1)}
+    with warnings.catch_warnings(), _own_signals():
+        warnings.simplefilter("ignore")
+        try:
+            ray.init(include_dashboard=False if not address else None, log_to_driver=False, logging_level=logging.ERROR, **given)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            if address:
+                valid = f"the address of a Ray cluster that runs ({_last_line(error)})"
+                raise ConfigError("RAY_ADDRESS", address, valid) from error
+            raise
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray takes SIGTERM for itself; here it means to save and go."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kept = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, kept)
+
+
+def _last_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__
