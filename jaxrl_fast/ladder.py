@@ -33,6 +33,7 @@ _BOOK = dict(num_envs=1, batch_size=32, buffer_size=100_000, learning_starts=10_
              target_period=1_000, epsilon_end=0.02, epsilon_fraction=0.1, hidden=(512,))  # fmt: skip
 _WRAPPED = dict(environment=f"gym:{WRAPPED}", env=dict(stack=4))
 _THREE = _BOOK | dict(num_envs=3, batch_size=96, target_period=333)
+_VECTOR = _BOOK | dict(num_envs=16, num_steps=2, updates_per_iteration=8, double=True, n_step=3, target_period=250)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,11 +63,16 @@ RUNGS = (
     Rung("both", "three environments, wrappers in C++, the actor apart", settings=_THREE, run=dict(ahead=1), published=(409, 31)),
     Rung(
         "vector", "16 environments, a quarter of the updates, more of each",
-        settings=_BOOK | dict(num_envs=16, num_steps=2, updates_per_iteration=8, double=True, n_step=3, target_period=250),
+        settings=_VECTOR,
+        run=dict(ahead=1, actors=2),
+    ),
+    Rung(
+        "envpool", "the same by EnvPool", environment="envpool:Pong-v5",
+        settings=_VECTOR,
         run=dict(ahead=1, actors=2),
     ),
     Rung("small", "the same from pictures of 42 x 42",
-        settings=_BOOK | dict(num_envs=16, num_steps=2, updates_per_iteration=8, double=True, n_step=3, target_period=250),
+        settings=_VECTOR,
         env=dict(img_height=42, img_width=42), run=dict(ahead=1, actors=2),
     ),
     Rung(

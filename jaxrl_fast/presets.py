@@ -130,7 +130,7 @@ PRESETS: dict[tuple[str, str], Preset] = {
     ("rainbow", "Acrobot-v1"): Preset(
         "rainbow/Acrobot-v1", _CLASSIC | _NO_EPSILON | dict(v_min=-100.0, v_max=0.0), dict(total_steps=100_000)
     ),
-    ("apex", "CartPole-v1"): Preset("apex/CartPole-v1", _CLASSIC | _APEX, dict(total_steps=100_000)),
+    ("apex", "CartPole-v1"): Preset("apex/CartPole-v1", _CLASSIC | _APEX | dict(n_step=1), dict(total_steps=100_000)),
     ("apex", "Acrobot-v1"): Preset("apex/Acrobot-v1", _CLASSIC | _APEX, dict(total_steps=100_000)),
     ("pqn", "CartPole-v1"): Preset(
         "pqn/CartPole-v1",
