@@ -169,7 +169,7 @@ def _climb(rung, minutes, seed, say) -> Climb:
 
     algo = algorithm_class(rung.algorithm)(**_shortened(rung.settings, minutes))
     env = registry.make(rung.environment, **rung.env)
-    every = 16 * algo.steps_per_iteration if algo.updates > 8 else 1_000
+    every = max(96, algo.steps_per_iteration)  # slow rungs make some dozen steps a second
     train(algo, env, LIMIT, seed=seed, eval_every=0, eval_episodes=1, log_every=every, horizon=HORIZON, chunk_seconds=0.1,
           hooks=[hook], tensorboard=False, progress=False, **rung.run)  # fmt: skip
     return found
