@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 
 import host_tools
 import numpy as np
 import pytest
 
-from jaxrl_fast import cli, cli_ladder, ladder, ladder_torch
+from jaxrl_fast import cli, cli_ladder, ladder
+from jaxrl_fast.algorithms import algorithm_class
+from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError, MissingExtraError
+from jaxrl_fast.grid import RunConfig
+from jaxrl_fast.members import check_host
 
 SMALL = dict(num_envs=2, num_steps=4, batch_size=8, buffer_size=256, learning_starts=64, hidden=(4,))
 EASY = ladder.Rung("easy", "a counter", settings=SMALL, environment=f"gym:{host_tools.ID}", run=dict(ahead=1), published=(10, 20))
@@ -61,29 +66,43 @@ def test_what_the_book_published_is_there():
 
 
 def test_rungs_are_chosen_by_name(monkeypatch):
+    there = {"torch", "ale_py", "cv2", "envpool"}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in there or None)
+    assert ladder.choose() == list(ladder.RUNGS)
     assert [r.name for r in ladder.choose(["both", "one"])] == ["both", "one"]
     with pytest.raises(ConfigError, match="rungs = 'bot'.*'torch', 'one'.*mean 'both'"):
         ladder.choose(["bot"])
-    monkeypatch.setattr(ladder_torch, "installed", lambda: False)
-    assert "torch" not in [r.name for r in ladder.choose()] and ladder.needs(ladder.RUNGS[0]) == "torch"
-    with pytest.raises(MissingExtraError, match=r"jaxrl_fast\[torch\]"):
-        ladder.choose(["torch", "one"])
+    for package, extra, rungs in [
+        ("torch", "torch", ["torch"]), ("cv2", "atari", ["one", "three", "actor"]), ("envpool", "envpool", ["envpool"]),
+        ("ale_py", "atari", [r.name for r in ladder.RUNGS if r.name not in ("torch", "envpool")]),
+    ]:  # fmt: skip
+        there.discard(package)
+        left_out = [r.name for r in ladder.RUNGS if ladder.needs(r) == extra]
+        assert set(rungs) <= set(left_out) and not set(left_out) & {r.name for r in ladder.choose()}
+        with pytest.raises(MissingExtraError, match=rf"jaxrl_fast\[{extra}\]"):
+            ladder.choose([rungs[-1]])
+        there.add(package)
 
 
-def test_every_rung_is_a_run():
-    """Settings, environment and run of each are accepted."""
-    from jaxrl_fast.algorithms import algorithm_class
-    from jaxrl_fast.envs import registry
-    from jaxrl_fast.grid import RunConfig
-    from jaxrl_fast.members import check_host
-
+def accepted(rung):
+    """Settings, environment and run of a rung fit together."""
     ladder.register()
-    for rung in ladder.RUNGS:
-        env = registry.make(rung.environment, **rung.env)
-        assert env.spec.stack == 4 and env.spec.observation.shape[-1] == 1 and env.spec.observation.dtype == np.uint8
-        if rung.algorithm:
-            algo = algorithm_class(rung.algorithm)(**rung.settings).bind(env.spec)
-            check_host(env, algo, RunConfig(**rung.run))
+    env = registry.make(rung.environment, **rung.env)
+    assert env.spec.stack == 4 and env.spec.observation.shape[-1] == 1 and env.spec.observation.dtype == np.uint8
+    if rung.algorithm:
+        algo = algorithm_class(rung.algorithm)(**rung.settings).bind(env.spec)
+        check_host(env, algo, RunConfig(**rung.run))
+
+
+@pytest.mark.parametrize("rung", [r for r in ladder.RUNGS if r.environment.startswith("ale:")], ids=lambda r: r.name)
+def test_a_rung_is_a_run(rung):
+    accepted(rung)
+
+
+@pytest.mark.torch
+def test_every_rung_is_a_run():
+    for rung in ladder.choose():
+        accepted(rung)
 
 
 def test_the_command(tmp_path, monkeypatch, capsys):
