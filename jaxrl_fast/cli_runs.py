@@ -83,10 +83,13 @@ def plot(argv: list[str]) -> None:
 
 def compare(argv: list[str]) -> None:
     """Runs side by side: IQM of their final scores with intervals, and how probable it is that one beats the next."""
-    from jaxrl_fast.comparison import compare_runs, format_comparison
+    from jaxrl_fast.comparison import compare_runs, format_comparison, write_comparison
 
     runs, flags = positionals(argv, len(argv))
-    options = [Option("out", "str", None, "picture of the learning curves to write", metavar="FILE", hint="default: none")]
+    options = [
+        Option("out", "str", None, "picture of the learning curves to write", metavar="FILE", hint="default: none"),
+        Option("csv", "str", None, "the table as a file", metavar="FILE", hint="default: none"),
+    ]
     given = parse(f"{PROG} compare RUN RUN [RUN ...]", "Compare the final scores of runs.", options, flags)
     if len(runs) < 2:
         raise UserError(f"compare needs at least two run directories: {PROG} compare RUN RUN")
@@ -95,3 +98,8 @@ def compare(argv: list[str]) -> None:
     if "out" in given:
         rows = {e.label: read_jsonl(e.path / "metrics.jsonl") for e in entries}
         print(plots.learning_curve(rows, given["out"]))
+    if "csv" in given:
+        try:
+            print(write_comparison(entries, given["csv"]))
+        except OSError as error:
+            raise ConfigError("--csv", given["csv"], f"a file that can be written ({error.strerror})") from error

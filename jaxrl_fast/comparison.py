@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -54,21 +57,46 @@ def _entry(path: Path) -> Entry:
     return Entry(label, path, result["environment"], result["env_steps"], scores)
 
 
+def comparison_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """A row a run: IQM with its 95% bootstrap interval, and how probable it is that one of its seeds beats one of the next
+    run's on the same environment, with an interval; None where there is no such number."""
+    rows = []
+    for entry, after in zip(entries, [*entries[1:], None], strict=True):
+        low, high = bootstrap(entry.scores)
+        better = (math.nan,) * 3
+        rivals = after is not None and after.environment == entry.environment
+        if rivals and math.isfinite(entry.iqm) and math.isfinite(after.iqm):
+            better = probability_of_improvement(entry.scores, after.scores)
+        names = ("iqm", "low", "high", "better", "better_low", "better_high")
+        numbers = {n: float(x) if math.isfinite(x) else None for n, x in zip(names, (entry.iqm, low, high, *better), strict=True)}
+        rows.append({"environment": entry.environment, "run": entry.label, **numbers, "seeds": entry.scores.size,
+                     "env_steps": entry.env_steps, "path": str(entry.path)})  # fmt: skip
+    return rows
+
+
+def write_comparison(entries: Sequence[Entry], path: str | Path) -> Path:
+    """`comparison_rows` as CSV."""
+    rows, out = comparison_rows(entries), io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    configs.write_text(Path(path), out.getvalue())
+    return Path(path)
+
+
 def format_comparison(entries: Sequence[Entry]) -> str:
     """A table an environment."""
-    text = []
-    for environment in dict.fromkeys(e.environment for e in entries):
-        own = [e for e in entries if e.environment == environment]
+    text, rows = [], comparison_rows(entries)
+    span = lambda low, high: "-" if low is None else f"{low:.2f} to {high:.2f}"
+    for environment in dict.fromkeys(row["environment"] for row in rows):
+        own = [row for row in rows if row["environment"] == environment]
         lines = [["", "IQM", "95% interval", "seeds", "steps", "P(better than next)"]]
-        for entry, after in zip(own, [*own[1:], None], strict=True):
-            low, high = bootstrap(entry.scores)
-            interval = f"{low:.2f} to {high:.2f}" if math.isfinite(low) else "-"
-            better = "-"
-            if after is not None and math.isfinite(entry.iqm) and math.isfinite(after.iqm):
-                p, low, high = probability_of_improvement(entry.scores, after.scores)
-                better = f"{p:.2f}" + (f" ({low:.2f} to {high:.2f})" if math.isfinite(low) else "")
-            lines.append([entry.label, f"{entry.iqm:.2f}", interval, str(entry.scores.size), f"{entry.env_steps:,}", better])
+        for row in own:
+            better = "-" if row["better"] is None else f"{row['better']:.2f}"
+            better += "" if row["better_low"] is None else f" ({span(row['better_low'], row['better_high'])})"
+            iqm = "nan" if row["iqm"] is None else f"{row['iqm']:.2f}"
+            lines.append([row["run"], iqm, span(row["low"], row["high"]), str(row["seeds"]), f"{row['env_steps']:,}", better])
         text += [environment, *(f"  {line}" for line in aligned(lines, left=1))]
-        if len({e.env_steps for e in own}) > 1:
+        if len({row["env_steps"] for row in own}) > 1:
             text.append("  the runs differ in their environment steps")
     return "\n".join(text)

@@ -204,7 +204,9 @@ def run_parts(out, algo, env, config, configurations, parts, progress, about) ->
         if ended:
             continue
         if progress and hosts.is_first():
-            print(f"part {i + 1} of {len(parts)}: {_summary(part, configurations)}", flush=True)
+            place = population_of(config, len(part.configurations) * part.seeds)
+            where = f"; {place}" if len(place.devices) > 1 else ""
+            print(f"part {i + 1} of {len(parts)}: {_summary(part, configurations)}{where}", flush=True)
         try:
             if cut_off:
                 resume(folder, progress=progress, modules=about.get("imports", ()))

@@ -121,6 +121,9 @@ def test_python_blocks_run(document: str, place: Path):
     [
         ("ppo_cartpole.py", ["--total-steps", "2048", "--seeds", "2"]),
         ("dqn_minatar.py", ["--total-steps", "10400", "--out", "run"]),
+        pytest.param(
+            "tpu_sweep.py", ["--total-steps", "2048", "--seeds", "1", "--rates", "2", "--out", "x"], marks=pytest.mark.slow
+        ),
     ],
 )
 def test_scripts_run(script: str, arguments: list[str], place: Path, monkeypatch, capsys):

@@ -6,6 +6,8 @@ import csv
 import importlib
 import itertools
 import json
+import sys
+import types
 from unittest import mock
 
 import jax
@@ -15,8 +17,9 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import cli, members, session
+from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.rundir import RunDir
-from jaxrl_fast.sweep_results import read_sweep
+from jaxrl_fast.sweep_results import SweepResult, read_sweep
 
 # functions of the same names hide these modules
 sweeps, plan = (importlib.import_module(f"jaxrl_fast.{name}") for name in ("sweep", "plan"))
@@ -412,9 +415,26 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     for run in runs:
         assert cli.main(["train", "--config", "x/best.json", "--no-tensorboard", "--out", run]) == 0
     capsys.readouterr()
-    assert cli.main(["compare", *runs, "--out", "c.png"]) == 0
+    assert cli.main(["compare", *runs, "--out", "c.png", "--csv", "c.csv"]) == 0
     said = capsys.readouterr().out
     assert "P(better than next)" in said and "0.50" in said and (tmp_path / "c.png").exists()  # the same run twice
+    rows = list(csv.DictReader((tmp_path / "c.csv").open()))
+    assert [r["better"] for r in rows] == ["0.5", ""] and rows[0]["iqm"] == rows[1]["iqm"] and rows[0]["seeds"] == "1"
+    assert rows[0]["environment"] == "CartPole-v1" and {r["path"] for r in rows} == set(runs)
+
+
+def test_a_frame_has_a_row_a_configuration_and_seed(monkeypatch):
+    made = types.SimpleNamespace(DataFrame=lambda rows: rows)  # pandas is the user's
+    monkeypatch.setitem(sys.modules, "pandas", made)
+    found = types.SimpleNamespace(configurations=[{"algo.discount": 0.9}, {"algo.discount": 1.0}], seeds=[3, 4],
+                                  final=np.array([[1.0, 2.0], [3.0, 4.0]]))  # fmt: skip
+    rows = SweepResult.frame(found)
+    assert [(r["configuration"], r["seed"], r["algo.discount"], r["eval_return"]) for r in rows] == [
+        (0, 3, 0.9, 1.0), (0, 4, 0.9, 2.0), (1, 3, 1.0, 3.0), (1, 4, 1.0, 4.0)
+    ]  # fmt: skip
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ConfigError, match="pip install pandas"):
+        SweepResult.frame(found)
 
 
 @pytest.mark.parametrize(
