@@ -419,7 +419,7 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert "P(better than next)" in said and "0.50" in said and (tmp_path / "c.png").exists()  # the same run twice
     rows = list(csv.DictReader((tmp_path / "c.csv").open()))
-    assert [r["better"] for r in rows] == ["0.5", ""] and rows[0]["iqm"] == rows[1]["iqm"] and rows[0]["seeds"] == "1"
+    assert [r["better"] for r in rows] == ["0.5", ""] and rows[0]["iqm"] == rows[1]["iqm"] and rows[0]["seeds"] == "2"
     assert rows[0]["environment"] == "CartPole-v1" and {r["path"] for r in rows} == set(runs)
 
 
