@@ -62,7 +62,7 @@ RUNGS = (
     Rung("native", "one environment, wrappers in C++", run=dict(ahead=0), published=(330, 40)),
     Rung("both", "three environments, wrappers in C++, the actor apart", settings=_THREE, run=dict(ahead=1), published=(409, 31)),
     Rung(
-        "vector", "16 environments, a quarter of the updates, more of each",
+        "vector", "16 environments, a quarter of the updates, double, three steps",
         settings=_VECTOR,
         run=dict(ahead=1, actors=2),
     ),
