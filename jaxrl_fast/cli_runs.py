@@ -83,7 +83,7 @@ def plot(argv: list[str]) -> None:
 
 def compare(argv: list[str]) -> None:
     """Runs side by side: IQM of their final scores with intervals, and how probable it is that one beats the next."""
-    from jaxrl_fast.comparison import compare_runs, format_comparison, write_comparison
+    from jaxrl_fast.comparison import compare_runs, comparison_rows, format_comparison, write_comparison
 
     runs, flags = positionals(argv, len(argv))
     options = [
@@ -94,12 +94,13 @@ def compare(argv: list[str]) -> None:
     if len(runs) < 2:
         raise UserError(f"compare needs at least two run directories: {PROG} compare RUN RUN")
     entries = compare_runs(runs)
-    print(format_comparison(entries))
+    table = comparison_rows(entries)
+    print(format_comparison(table))
     if "out" in given:
         rows = {e.label: read_jsonl(e.path / "metrics.jsonl") for e in entries}
         print(plots.learning_curve(rows, given["out"]))
     if "csv" in given:
         try:
-            print(write_comparison(entries, given["csv"]))
+            print(write_comparison(table, given["csv"]))
         except OSError as error:
             raise ConfigError("--csv", given["csv"], f"a file that can be written ({error.strerror})") from error

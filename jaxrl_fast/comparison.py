@@ -74,9 +74,9 @@ def comparison_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     return rows
 
 
-def write_comparison(entries: Sequence[Entry], path: str | Path) -> Path:
+def write_comparison(rows: Sequence[dict[str, Any]], path: str | Path) -> Path:
     """`comparison_rows` as CSV."""
-    rows, out = comparison_rows(entries), io.StringIO()
+    out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
@@ -84,9 +84,9 @@ def write_comparison(entries: Sequence[Entry], path: str | Path) -> Path:
     return Path(path)
 
 
-def format_comparison(entries: Sequence[Entry]) -> str:
-    """A table an environment."""
-    text, rows = [], comparison_rows(entries)
+def format_comparison(rows: Sequence[dict[str, Any]]) -> str:
+    """`comparison_rows` as a table an environment."""
+    text = []
     span = lambda low, high: "-" if low is None else f"{low:.2f} to {high:.2f}"
     for environment in dict.fromkeys(row["environment"] for row in rows):
         own = [row for row in rows if row["environment"] == environment]

@@ -63,16 +63,13 @@ RUNGS = (
     Rung("both", "three environments, wrappers in C++, the actor apart", settings=_THREE, run=dict(ahead=1), published=(409, 31)),
     Rung(
         "vector", "16 environments, a quarter of the updates, double, three steps",
-        settings=_VECTOR,
-        run=dict(ahead=1, actors=2),
+        settings=_VECTOR, run=dict(ahead=1, actors=2),
     ),
     Rung(
-        "envpool", "the same by EnvPool", environment="envpool:Pong-v5",
-        settings=_VECTOR,
-        run=dict(ahead=1, actors=2),
+        "envpool", "the same by EnvPool", environment="envpool:Pong-v5", settings=_VECTOR, run=dict(ahead=1, actors=2),
     ),
-    Rung("small", "the same from pictures of 42 x 42",
-        settings=_VECTOR,
+    Rung(
+        "small", "the same from pictures of 42 x 42", settings=_VECTOR,
         env=dict(img_height=42, img_width=42), run=dict(ahead=1, actors=2),
     ),
     Rung(
@@ -99,11 +96,20 @@ class Climb:
     seconds: float = 0.0
     rate: float = float("nan")  # steps of the agent a second, while it learned and after it was compiled
     solved: float | None = None  # seconds
+    since: tuple[int, float] | None = None  # (steps, seconds) where learning was under way
     curve: list[tuple[float, int, float]] = dataclasses.field(default_factory=list)  # (seconds, steps, mean score of 100 games)
 
     @property
     def score(self) -> float:
         return self.curve[-1][2] if self.curve else float("nan")
+
+    def reach(self, steps: int, seconds: float, learning: bool) -> None:
+        """Note where it stands; what the rate counts begins where it is first heard to be learning."""
+        self.steps, self.seconds = steps, seconds
+        if learning and self.since is None:
+            self.since = steps, seconds
+        if self.since is not None and steps > self.since[0]:
+            self.rate = (steps - self.since[0]) / (seconds - self.since[1])
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -131,7 +137,7 @@ def choose(names: Sequence[str] = ()) -> list[Rung]:
 def needs(rung: Rung) -> str | None:
     """The extra that a rung needs and that is not installed."""
     there = lambda name: importlib.util.find_spec(name) is not None
-    if not rung.algorithm and not ladder_torch.installed():
+    if not rung.algorithm and not there("torch"):
         return "torch"
     if rung.environment.startswith("envpool:"):
         return None if there("envpool") else "envpool"
@@ -153,15 +159,9 @@ def climb(rung: Rung, minutes: float | None, seed: int = 0, say: Callable[[Climb
 
 def _climb(rung, minutes, seed, say) -> Climb:
     found, began = Climb(rung), time.perf_counter()
-    first: list[tuple[int, float]] = []  # where learning was under way, after the first row of it
 
     def hook(session, rows):
-        now = time.perf_counter()
-        found.steps, found.seconds = session.env_steps, now - began
-        if session.rows > 1:
-            first[:] = first or [(found.steps, now)]
-            if found.steps > first[0][0]:
-                found.rate = (found.steps - first[0][0]) / (now - first[0][1])
+        found.reach(session.env_steps, time.perf_counter() - began, learning=session.rows > 1)
         _look(found, session.programs.games)
         say(found)
         if _over(found, minutes):
@@ -186,18 +186,12 @@ def _climb_torch(rung, minutes, seed, say) -> Climb:
     found, began = Climb(rung), time.perf_counter()
     games: collections.deque = collections.deque(maxlen=GAMES)
     start = 10_000 if minutes is None else 2_000
-    first = None
     for steps, score in ladder_torch.play(_wrapped_stack, seed, start):
         if score is not None:
             games.append(score)
         if steps % 100 and score is None:
             continue
-        now = time.perf_counter()
-        found.steps, found.seconds = steps, now - began
-        if steps >= start + 100:
-            first = first or (steps, now)
-            if steps > first[0]:
-                found.rate = (steps - first[0]) / (now - first[1])
+        found.reach(steps, time.perf_counter() - began, learning=steps >= start + 100)
         if score is not None:
             _look(found, games)
             say(found)

@@ -7,7 +7,6 @@ there to be measured against; nothing else of this package needs PyTorch.
 from __future__ import annotations
 
 import collections
-import importlib.util
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,11 +15,6 @@ import numpy as np
 
 REPLAY, BATCH, DISCOUNT, STEP_SIZE, SYNC = 100_000, 32, 0.99, 1e-4, 1_000
 EPSILON_END, EPSILON_STEPS = 0.02, 100_000
-
-
-def installed() -> bool:
-    """Whether PyTorch can be imported; does not import it."""
-    return importlib.util.find_spec("torch") is not None
 
 
 def play(make: Callable[[], Any], seed: int, start: int) -> Iterator[tuple[int, float | None]]:
