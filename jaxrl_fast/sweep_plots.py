@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxrl_fast import plots
 from jaxrl_fast.aggregate import bootstrap, iqm
-from jaxrl_fast.sweep_results import SweepResult, short
+from jaxrl_fast.sweep_results import SweepResult, distinct, short
 
 MOST_CURVES = 8
 
@@ -86,7 +86,7 @@ def heat_map(result: SweepResult, first: str, second: str) -> Path:
     """The IQM over two settings; draws that fill no grid are dots in the colour of their score."""
     xs, ys = ([c[n] for c in result.configurations] for n in (first, second))
     score = np.array([iqm(s) if np.isfinite(s).any() else math.nan for s in result.scores])
-    columns, rows = _distinct(xs), _distinct(ys)
+    columns, rows = distinct(xs), distinct(ys)
     figure, axes = plots.figure()
     if len(columns) * len(rows) == len(result.configurations):
         table = np.full((len(rows), len(columns)), np.nan)
@@ -113,12 +113,6 @@ def _wide(values: Any) -> bool:
     """Whether a logarithmic axis shows them better."""
     values = np.asarray(values, float)
     return bool(values.size and values.min() > 0 and values.max() / values.min() >= 20)
-
-
-def _distinct(values: list[Any]) -> list[Any]:
-    """Each value once, numbers in order, others (some are lists) as they come."""
-    found = list({repr(v): v for v in values}.values())
-    return sorted(found) if all(isinstance(v, (int, float)) for v in found) else found
 
 
 def schedule(result: SweepResult, name: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -95,6 +96,27 @@ class SweepResult:
                         values[c, s, place[row["env_steps"]]] = row[metric][0]
         return np.array(steps), values
 
+    def array(self, metric: str | None = None) -> tuple[np.ndarray, dict[str, list[Any]]]:
+        """(values, axes): `final`, or a metric's log rows, with a name and the coordinates of each axis in order.
+
+        Where the configurations are a whole grid, each of its settings is an axis, such as {"algo.learning_rate": [1e-4,
+        1e-3], "algo.num_envs": [8, 64], "seed": [0, 1]}; else there is one, "configuration". A metric's last axis is "env_steps".
+        `xarray.DataArray(values, list(axes.items()))` takes it as it is.
+        """
+        values, axes = self.final, {"seed": list(self.seeds)}
+        if metric is not None:
+            steps, values = self.curve(metric)
+            axes["env_steps"] = steps.tolist()
+        settings = {name: distinct([c[name] for c in self.configurations]) for name in self.names}
+        place = [tuple(_place(settings[n], c[n]) for n in self.names) for c in self.configurations]
+        shape = tuple(map(len, settings.values()))
+        if len(set(place)) != len(place) or math.prod(shape) != len(place):
+            return values, {"configuration": list(range(len(place)))} | axes
+        grid = np.empty(shape + values.shape[1:])
+        for at, own in zip(place, values, strict=True):
+            grid[at] = own
+        return grid, settings | axes
+
     def ranking(self) -> list[int]:
         """Configurations, best first, by the interquartile mean over their seeds; those without any score last,
         the longest trained first."""
@@ -109,6 +131,18 @@ class SweepResult:
                 if row.get("episode_return", [None])[0] is not None:
                     found.setdefault(row["env_steps"], []).append(row["episode_return"][0])
         return (max(found), float(np.mean(found[max(found)]))) if found else (-1.0, 0.0)
+
+    def lineage(self) -> list[dict[str, Any]]:
+        """Every takeover of PBT in order: env_steps, member, parent (configuration * seeds + seed), and the settings that
+        the member goes on with: those of the row after."""
+        members = [rows for seeds in self.rows for rows in seeds]
+        found = [
+            {"env_steps": row["env_steps"], "member": m, "parent": row["parent"][0], **{n: after[n][0] for n in self.names}}
+            for m, rows in enumerate(members)
+            for row, after in itertools.pairwise(rows)
+            if row.get("parent", [m])[0] != m
+        ]
+        return sorted(found, key=lambda row: (row["env_steps"], row["member"]))
 
     def table(self) -> list[dict[str, Any]]:
         """A row a configuration, best first: rank, its settings, IQM with its 95% interval, mean, scores, lost."""
@@ -166,6 +200,17 @@ def format_table(result: SweepResult, most: int = 20) -> str:
     if len(table) > most:
         text.append(f"... {len(table) - most} more in table.csv")
     return "\n".join(text)
+
+
+def distinct(values: Sequence[Any]) -> list[Any]:
+    """Each value once, numbers in order, others (some are lists) as they come."""
+    found = list({repr(v): v for v in values}.values())
+    return sorted(found) if all(isinstance(v, (int, float)) for v in found) else found
+
+
+def _place(values: Sequence[Any], value: Any) -> int:
+    """Where it is among `distinct` values."""
+    return [repr(v) for v in values].index(repr(value))
 
 
 def short(value: Any) -> str:

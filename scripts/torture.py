@@ -1,4 +1,4 @@
-"""What a run survives: kill -9 at random moments, SIGTERM, a full disk, half a checkpoint, other devices. Prints a table.
+"""What a run survives: kill -9, SIGTERM (in a checkpoint too), a full disk, half a checkpoint, other devices. Prints a table.
 
     python scripts/torture.py                       # everything, 20 kills; about 15 minutes on two cores
     python scripts/torture.py --kills 5 --only kill sigterm
@@ -26,11 +26,13 @@ import bench_common  # noqa: F401  (this folder on the path)
 
 ROOT = Path(__file__).resolve().parents[1]
 CODE = "import sys; from jaxrl_fast.cli import main; sys.exit(main(sys.argv[1:]))"
+SMALL = "from jaxrl_fast import runtime; runtime.device_memory = lambda device: {bytes}; "  # as if the device had no more
 RUN = [
     "dqn", "CartPole-v1", "--no-preset", "--seeds", "2", "--total-steps", "60000", "--log-every", "400", "--eval-every", "12000",
     "--eval-episodes", "8", "--algo.hidden", "32", "--algo.buffer-size", "4096", "--algo.learning-starts", "1000",
     "--algo.prioritized", "--checkpoint-minutes", "0.01", "--chunk-seconds", "0.2", "--no-tensorboard",
 ]  # fmt: skip
+WAVES = 1_300_000  # bytes: more than two members of this run need, fewer than four
 READ = """
 import sys, numpy as np, jax
 from jaxrl_fast.checkpoint import Checkpoints
@@ -51,11 +53,12 @@ class Failed(Exception):
     pass
 
 
-def start(folder, *words, flags="", **popen):
+def start(folder, *words, flags="", memory=None, **popen):
     env = os.environ | PATH | {"JAXRL_FAST_CACHE": str(folder / "cache")}
     if flags:
         env["XLA_FLAGS"] = flags
-    return subprocess.Popen([sys.executable, "-W", "ignore", "-c", CODE, *map(str, words)], cwd=folder, env=env,
+    code = CODE if memory is None else SMALL.format(bytes=memory) + CODE
+    return subprocess.Popen([sys.executable, "-W", "ignore", "-c", code, *map(str, words)], cwd=folder, env=env,
                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **popen)  # fmt: skip
 
 
@@ -111,7 +114,12 @@ def has_checkpoint(folder, run):
     return any(p.name.isdigit() for p in (folder / run / "checkpoints" / "last").glob("*"))
 
 
-def until(process, condition, limit=300):
+def writes_checkpoint(folder, run):
+    """Orbax writes into a folder that gets its name when it is whole."""
+    return any(".orbax-checkpoint-tmp" in p.name for p in (folder / run / "checkpoints" / "last").glob("*"))
+
+
+def until(process, condition, limit=300, every=0.02):
     began = time.monotonic()
     while not condition():
         if process.poll() is not None:
@@ -119,7 +127,7 @@ def until(process, condition, limit=300):
         if time.monotonic() - began > limit:
             process.kill()
             raise Failed("did not come so far")
-        time.sleep(0.02)
+        time.sleep(every)
     return True
 
 
@@ -181,6 +189,28 @@ def sigterm(folder, args, rng):
         if code:
             raise Failed(f"exit code {code}: {err[-300:]}")
     return f"{times} times 143, {early} before it began; " + compare(folder, "sigterm")
+
+
+def sigterm_in_checkpoint(folder, args, rng):
+    """SIGTERM while a checkpoint is being written: exit code 143, and a whole one on disk."""
+    process, inside = start(folder, "train", *RUN, "--out", "inside"), 0
+    while inside < 5:
+        if not until(process, lambda: writes_checkpoint(folder, "inside"), every=0.001):
+            break  # it ended first
+        process.send_signal(signal.SIGTERM)
+        inside += writes_checkpoint(folder, "inside")  # still
+        code, err = finish(process)
+        if code != 143:
+            raise Failed(f"exit code {code}: {err[-300:]}")
+        if writes_checkpoint(folder, "inside"):
+            raise Failed("half a checkpoint is left")
+        process = go_on(folder, "inside")
+    code, err = finish(process)
+    if code:
+        raise Failed(f"exit code {code}: {err[-300:]}")
+    if not inside:
+        raise Failed("no checkpoint was being written at any of the signals")
+    return f"{inside} times 143; " + compare(folder, "inside")
 
 
 def half_a_checkpoint(folder, args, rng):
@@ -269,14 +299,16 @@ def longer(folder, args, rng):
 
 
 def swept(folder, args, rng):
-    """A sweep of two groups, killed at random moments: its table is that of an unbroken one."""
+    """A sweep of two groups in two waves each, killed at random moments: its table is that of an unbroken one."""
     words = ["sweep", *RUN[:-1], "--grid", "algo.learning-rate=1e-4,1e-3", "--grid", "algo.n-step=1,2"]
-    words = [w for w in words if w != "--no-tensorboard"]
-    code, err = finish(start(folder, *words, "--out", "sweep-whole"))
+    code, err = finish(start(folder, *words, "--out", "sweep-whole", memory=args.memory))
     if code:
         raise Failed(f"exit code {code}: {err[-300:]}")
-    process, killed = start(folder, *words, "--out", "sweep"), 0
-    while killed < max(2, args.kills // 4):
+    parts = len(list((folder / "sweep-whole" / "parts").glob("*")))
+    if parts != 4:
+        raise Failed(f"{parts} parts, not two groups of two waves: {args.memory:,} bytes are not the memory to try this with")
+    process, killed = start(folder, *words, "--out", "sweep", memory=args.memory), 0
+    while killed < max(3, args.kills // 4):
         if not until(process, lambda: (folder / "sweep" / "sweep.json").exists()):
             break
         time.sleep(rng.uniform(1, args.seconds))
@@ -285,17 +317,19 @@ def swept(folder, args, rng):
         process.send_signal(signal.SIGKILL)
         finish(process)
         killed += 1
-        process = start(folder, "sweep", "--resume", "sweep")
+        process = start(folder, "sweep", "--resume", "sweep", memory=args.memory)
     code, err = finish(process)
     if code:
         raise Failed(f"exit code {code}: {err[-300:]}")
     if (folder / "sweep" / "table.csv").read_bytes() != (folder / "sweep-whole" / "table.csv").read_bytes():
         raise Failed("another table")
-    return f"{killed} kills; the same table.csv"
+    return f"{parts} parts, {killed} kills; the same table.csv"
 
 
-CASES = {"kill": kill, "sigterm": sigterm, "half a checkpoint": half_a_checkpoint, "full disk": full_disk,
-         "other devices": other_devices, "longer": longer, "sweep": swept}  # fmt: skip
+CASES = {
+    "kill": kill, "sigterm": sigterm, "sigterm in a checkpoint": sigterm_in_checkpoint, "half a checkpoint": half_a_checkpoint,
+    "full disk": full_disk, "other devices": other_devices, "longer": longer, "sweep": swept,
+}  # fmt: skip
 
 
 def main(argv):
@@ -303,6 +337,7 @@ def main(argv):
     parser.add_argument("--kills", type=int, default=20, help="kill -9 so often (default 20)")
     parser.add_argument("--seed", type=int, default=0, help="of the random moments")
     parser.add_argument("--only", nargs="+", choices=list(CASES), default=list(CASES), help="default: all")
+    parser.add_argument("--memory", type=int, default=WAVES, help="bytes in which the sweep needs waves (default %(default)s)")
     args = parser.parse_args(argv)
     failed = 0
     with tempfile.TemporaryDirectory() as place:
@@ -321,7 +356,7 @@ def main(argv):
                 result = "ok      " + CASES[name](folder, args, random.Random(args.seed))
             except Failed as error:
                 failed, result = failed + 1, f"FAILED  {error}"
-            print(f"{name:20}{result}  ({time.monotonic() - began:.0f} s)", flush=True)
+            print(f"{name:25}{result}  ({time.monotonic() - began:.0f} s)", flush=True)
     return 1 if failed else 0
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -177,6 +179,31 @@ def test_a_chunk_of_a_population_lowers_for_every_platform(name, mode):
     zero = jax.ShapeDtypeStruct((), jnp.int32)
     lowered = export.export(made._chunk, platforms=("cpu", "cuda", "tpu"))(made.run, state, zero, zero)
     assert lowered.platforms == ("cpu", "cuda", "tpu")
+
+
+CUDA = """
+import re, sys
+import loop_tools as tools, jax, jax.numpy as jnp, aot_report as aot
+
+for name in sys.argv[1:]:
+    program = aot.chunk_for(jax.devices(), tools.algorithm(name), tools.environment(name), 4, steps=640, batching="vmap")
+    assert aot.report_cuda(*program) == {"modules": 1, "collectives": 0, "callbacks": 0}, name
+mesh = jax.make_mesh((2,), "p", axis_types=(jax.sharding.AxisType.Auto,))  # that the search would find a collective
+P = jax.sharding.PartitionSpec
+talks = jax.jit(jax.shard_map(lambda x: jax.lax.psum(x, "p"), mesh=mesh, in_specs=P("p"), out_specs=P()))
+x = jax.ShapeDtypeStruct((2,), "float32", sharding=jax.sharding.NamedSharding(mesh, P("p")))
+assert aot.report_cuda(talks, (x,))["collectives"] == 1
+calls = jax.jit(lambda x: jax.pure_callback(lambda v: v, x, x))  # and a callback, as it is lowered for a CPU
+assert re.search(aot.CALLBACKS, calls.lower(jnp.ones(2)).as_text())
+"""
+
+
+def test_a_population_on_two_gpus_sends_nothing(tmp_path):
+    """As far as a machine without one goes: what XLA gets for CUDA is one module, without collectives or callbacks."""
+    scripts = str(Path(__file__).resolve().parents[2] / "scripts")
+    ended = tools.python(CUDA, "ppo", "dqn", "sac", timeout=240, XLA_FLAGS="--xla_force_host_platform_device_count=2",
+                         PYTHONPATH=os.pathsep.join([scripts, os.environ.get("PYTHONPATH", "")]))  # fmt: skip
+    assert ended.returncode == 0, ended.stderr[-3000:]
 
 
 def test_a_population_keeps_branches_and_slices():

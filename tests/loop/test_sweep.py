@@ -52,6 +52,25 @@ def test_groups_and_order(swept):
     assert swept.final.shape == (6, 2)
 
 
+def test_arrays_with_named_axes(swept):
+    values, axes = swept.array()
+    assert axes == {"algo.learning_rate": sorted(RATES), "algo.num_epochs": [1, 2], "seed": [0, 1]} and values.shape == (3, 2, 2)
+    for c, settings in enumerate(swept.configurations):
+        at = [axes[name].index(value) for name, value in settings.items()]
+        np.testing.assert_array_equal(values[*at], swept.final[c])
+    steps, curve = swept.curve()
+    rows, axes = swept.array("episode_return")
+    assert list(axes) == ["algo.learning_rate", "algo.num_epochs", "seed", "env_steps"] and axes["env_steps"] == list(steps)
+    np.testing.assert_array_equal(rows[0, 1], curve[0])  # 1e-3 and two epochs come first among the configurations
+
+
+def test_draws_that_fill_no_grid_are_one_axis():
+    found = [{"algo.discount": 0.9, "algo.learning_rate": 1.0}, {"algo.discount": 0.8, "algo.learning_rate": 2.0}]
+    result = SweepResult(None, {}, found, [5], np.array([[1.0], [2.0]]), {}, [[[]], [[]]])
+    values, axes = result.array()
+    assert axes == {"configuration": [0, 1], "seed": [5]} and values.tolist() == [[1.0], [2.0]]
+
+
 def test_members_are_the_single_runs(swept, as_users_have_it):
     """Bit for bit: one after the other on one device."""
     part = swept.path / "parts" / "00"
@@ -273,6 +292,10 @@ def test_pbt_moves_agents_and_settings(trained):
         assert all(new[i] == old[i] for i in range(5) if i not in moved)
         for i in moved:
             assert new[i] != old[parent[i]] and 1e-4 * 0.999 <= new[i] <= 1e-1 * 1.001
+        line = [row for row in trained.lineage() if row["env_steps"] == before["env_steps"]]
+        assert [(row["member"], row["parent"]) for row in line] == [(i, parent[i]) for i in moved]
+        assert [row["algo.learning_rate"] for row in line] == [new[i] for i in moved]
+    assert len(trained.lineage()) == 8
     assert (trained.path / "schedule-algo.learning_rate.png").exists() and (trained.path / "table.csv").exists()
 
 

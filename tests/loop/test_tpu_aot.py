@@ -31,8 +31,8 @@ def test_a_population_is_one_module_without_collectives(name, topology):
 
     env = jf.make(aot.ENVIRONMENTS.get(name, "CartPole-v1"))
     algo = jf.preset(name, env.spec.name, **SMALL[name])
-    compiled, _, _ = aot.chunk_for(aot.topology(topology), algo, env, 16, steps=20_000)
-    found = aot.report(compiled)
+    program = aot.chunk_for(aot.topology(topology), algo, env, 16, steps=20_000)
+    found = aot.report(aot.lower(*program, "tpu").compile())
     assert (found["modules"], found["collectives"], found["callbacks"]) == (1, 0, 0)
     assert 0 < found["arguments"] + found["temporaries"] < HBM
 
@@ -44,6 +44,6 @@ def test_along_the_environments_only_sums_are_sent():
 
     algo = jf.preset("ppo", "CartPole-v1", **SMALL["ppo"])
     devices = aot.topology("v5e:2x2")
-    compiled, _, _ = aot.chunk_for(devices, algo, jf.make("CartPole-v1"), 4, steps=20_000, env_devices=2)
-    kinds = set(re.findall(aot.COLLECTIVES, compiled.as_text()))
+    program = aot.chunk_for(devices, algo, jf.make("CartPole-v1"), 4, steps=20_000, env_devices=2)
+    kinds = set(re.findall(aot.COLLECTIVES, aot.lower(*program, "tpu").compile().as_text()))
     assert kinds == {"all-reduce"}
