@@ -48,11 +48,23 @@ def quantile_huber(quantiles: jax.Array, taus: jax.Array, targets: jax.Array, ka
 
         rho(d) = |tau - 1[d < 0]| L_kappa(d) / kappa,   d_ij = target_j - quantile_i,   L_kappa: Huber
 
-    quantiles, taus: [b, N] (taus also [N]); targets: [b, M]. Returns [b].
+    quantiles, taus: [b, N] (taus also [N]); targets: [b, M], constants. Returns [b].
+
+    Value and slope are added up target by target: XLA's CPU backend takes five times as long for a sum over all pairs
+    and its gradient.
     """
-    delta = targets[:, None, :] - quantiles[:, :, None]
-    weight = jnp.abs(taus[..., None] - (delta < 0))
-    return jnp.sum(jnp.mean(weight * huber(delta, kappa) / kappa, axis=-1), axis=-1)
+    at = jax.lax.stop_gradient(quantiles)
+
+    def add(sums, target):
+        loss, slope = sums
+        delta = target[:, None] - at
+        clipped = jnp.clip(delta, -kappa, kappa)
+        weighted = jnp.where(delta < 0, 1.0 - taus, taus) * clipped
+        return (loss + weighted * (delta - 0.5 * clipped), slope - weighted), None
+
+    start, count = jnp.zeros_like(at), targets.shape[-1]
+    (loss, slope), _ = jax.lax.scan(add, (start, start), jax.lax.stop_gradient(targets).T, unroll=min(count, 64))
+    return jnp.sum(loss + (quantiles - at) * slope, axis=-1) / (count * kappa)
 
 
 def categorical_projection(atoms: jax.Array, probs: jax.Array, v_min: jax.Array, v_max: jax.Array) -> jax.Array:
