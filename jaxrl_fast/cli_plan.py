@@ -25,7 +25,7 @@ def print_plan(plan: Plan, given: dict[str, Any]) -> None:
         print(forecast, flush=True)
         forecast.check()
     compiled = compile_programs(forecast)
-    forecast = dataclasses.replace(forecast, temporaries=max(x.temp_size_in_bytes for x in compiled.values()))
+    forecast = forecast.compiled(compiled.values())
     print(forecast)
     print(compare(forecast, compiled), flush=True)
     forecast.check()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -120,6 +121,11 @@ class MemoryPlan:
     def fits(self) -> bool:
         return self.have is None or self.need <= self.have
 
+    def compiled(self, analyses: Iterable[Any]) -> MemoryPlan:
+        """With the largest temporaries of compiled programs, as their `memory_analysis()` has them; None: XLA does not tell."""
+        found = [x.temp_size_in_bytes for x in analyses if x is not None]
+        return dataclasses.replace(self, temporaries=max(found, default=self.temporaries))
+
     def check(self) -> None:
         """Raises ConfigError, with the values of single settings that would do, where the run cannot fit."""
         if self.fits:
@@ -186,7 +192,8 @@ class MemoryPlan:
         else:
             run = dataclasses.replace(run, algo=dataclasses.replace(run.algo, **{name: value}))
         plan_grid(run.algo, config)
-        return memory_plan(run, self.population, config, self.work["metrics"])
+        found = memory_plan(run, self.population, config, self.work["metrics"])
+        return dataclasses.replace(found, temporaries=self.temporaries)
 
     def __str__(self) -> str:
         p = self.population

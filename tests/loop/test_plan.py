@@ -13,6 +13,7 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import cli, programs, runtime, tree
+from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.grid import plan_grid
 from jaxrl_fast.plan import MemoryPlan, show
 from jaxrl_fast.population import Members, Population, plan_population
@@ -85,6 +86,18 @@ def test_temporaries_count_once_they_are_known():
 def have(monkeypatch):
     """Set what the device is said to have."""
     return lambda size: monkeypatch.setattr(runtime, "device_memory", lambda device: int(size))
+
+
+def test_a_run_whose_temporaries_do_not_fit_is_refused_before_it_learns(have):
+    """The forecast just fits, what XLA says of the compiled chunk does not."""
+    settings = dict(total_steps=tools.TOTAL, eval_every=0, eval_episodes=4)
+    algo, env = jf.DQN(**REPLAY | dict(hidden=(256,), batch_size=512, buffer_size=2000)), tools.environment()
+    have(jf.plan(algo, env, **settings).need)
+    jf.plan(algo, env, **settings).check()
+    rows = []
+    with pytest.raises(ConfigError, match=r"memory = .*the run must fit"):
+        jf.train(algo, env, hooks=[lambda *_: rows.append(1)], **settings)
+    assert not rows
 
 
 ADVICE = re.compile(r"(\w+) = (\d+)")
