@@ -126,6 +126,11 @@ OUTPUT = (
     Option("wandb", "str", help="log to this Weights & Biases project", metavar="[PROJECT]", hint="default: off"),
 )
 
+ELSEWHERE = (
+    Option("devices", "str", help="go on on so many, or all", metavar="N|all", hint="default: as before"),
+    Option("mesh", "str", help="and laid out so: population=4,env=2", metavar="AXES", hint="default: as before"),
+)
+
 DISTRIBUTED = (
     Option("distributed", "bool", False, "this is one of several processes of a run, on a TPU pod, under Slurm or elsewhere"),
     Option("coordinator", "str", help="address of the first process", metavar="HOST:PORT", hint="default: found by JAX"),
@@ -150,10 +155,10 @@ def _sweep(argv: list[str]) -> None:
     _join(argv)
     cores = runtime.cpu_count()  # a sweep has members enough for them
     if any(a.partition("=")[0] == "--resume" for a in argv):
-        options = [Option("resume", "str", help="folder of the sweep", metavar="DIR", hint="required"), IMPORT]
+        options = [Option("resume", "str", help="folder of the sweep", metavar="DIR", hint="required"), *ELSEWHERE, IMPORT]
         given = parse(f"{PROG} sweep --resume", "Go on with a sweep that was stopped.", [*options, *DISTRIBUTED], argv)
         _spread(argv, cli_sweep.read_folder(given["resume"]).get("base"), cores)
-        return cli_sweep.resume(given["resume"], given.get("import", ()))
+        return cli_sweep.resume(given["resume"], given.get("import", ()), place(given))
     switches, leave = ("--preset", "--distributed", *cli_sweep.SWITCHES), ("resume", "config", "horizon")
     cli_sweep.new_sweep(*_describe(argv, "sweep", switches, (*cli_sweep.OPTIONS, *DISTRIBUTED), leave, cores))
 
@@ -207,7 +212,7 @@ def _resume(argv: list[str]) -> None:
         Option("resume", "str", help="run directory to go on with", metavar="RUN", hint="required"),
         Option("total_steps", "int", help="new end, in environment steps of one member", hint="default: as before"),
         Option("horizon", "int", help="environment steps that schedules are fractions of", hint="default: as before"),
-        IMPORT, *OUTPUT, *DISTRIBUTED,
+        *ELSEWHERE, IMPORT, *OUTPUT, *DISTRIBUTED,
     ]  # fmt: skip
     prog, what = f"{PROG} train --resume", " ".join(["--resume", *peek(argv, "--resume")[-1:]])
     names, argv = positionals(argv, len(argv), ("--tensorboard", "--distributed"))
@@ -222,9 +227,17 @@ def _resume(argv: list[str]) -> None:
     sinks = wandb_sink(given.get("wandb"), path, content, group=path.name)
     session = resume(
         path, given.get("total_steps"), given.get("horizon"), given.get("import", ()), sinks=sinks,
-        tensorboard=given.get("tensorboard", True), progress=True,
+        tensorboard=given.get("tensorboard", True), progress=True, **place(given),
     )  # fmt: skip
     print_end(session)
+
+
+def place(given: dict[str, Any]) -> dict[str, Any]:
+    """Where to go on, as `--devices` and `--mesh` say."""
+    from jaxrl_fast.cli_train import parse_devices, parse_mesh
+
+    devices = given.get("devices")
+    return {"devices": devices if devices is None else parse_devices(devices) or "all", "mesh": parse_mesh(given.get("mesh"))}
 
 
 def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None = None) -> None:

@@ -98,7 +98,10 @@ def compare(argv: list[str]) -> None:
     print(format_comparison(table))
     if "out" in given:
         rows = {e.label: read_jsonl(e.path / "metrics.jsonl") for e in entries}
-        print(plots.learning_curve(rows, given["out"]))
+        try:
+            print(plots.learning_curve(rows, given["out"]))
+        except OSError as error:
+            raise ConfigError("--out", given["out"], f"a file that can be written ({error.strerror})") from error
     if "csv" in given:
         try:
             print(write_comparison(table, given["csv"]))

@@ -26,6 +26,7 @@ OPTIONS = (
     Option("pbt_fraction", "float", 0.2, "share of the members that is replaced, and share that it copies"),
     Option("optuna", "int", None, "so many trials, suggested by Optuna; --members of them at a time", hint="default: no search"),
     Option("halving", "int", None, "successive halving in so many rungs", hint="default: none is dropped"),
+    Option("wave", "int", None, "members that are trained at once, at most", hint="default: what the memory plan has room for"),
     Option("eta", "float", 2.0, "at each rung the best 1 / eta of the configurations go on"),
 )  # fmt: skip
 SWITCHES = ("--pbt",)
@@ -79,6 +80,8 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
         sample = {}
     elif "halving" in given:
         selection = Halving(given["halving"], given.get("eta", 2.0))
+    if "wave" in given and "optuna" in given:
+        raise UserError("--wave does not go with --optuna, where --members says how many are trained at once")
     if "eta" in given and "halving" not in given:
         raise UserError("--eta goes with --halving")
     for flag in ("pbt_every", "pbt_fraction"):
@@ -104,17 +107,17 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
         return print_result(tune(algo, env, sample=sample, trials=given["optuna"], members=given.get("members", 16), out=out,
                                  progress=True, about=about, **run))  # fmt: skip
     result = sweep(algo, env, grid=grid or None, sample=sample or None, members=given.get("members"), selection=selection,
-                   out=out, progress=True, about=about, **run)  # fmt: skip
+                   wave=given.get("wave"), out=out, progress=True, about=about, **run)  # fmt: skip
     print_result(result)
 
 
-def resume(path: str, imports: Sequence[str]) -> None:
-    """Go on with a sweep, or with a search by Optuna."""
+def resume(path: str, imports: Sequence[str], place: dict[str, Any]) -> None:
+    """Go on with a sweep, or with a search by Optuna, on the devices that `place` names."""
     from jaxrl_fast.sweep import resume_sweep
     from jaxrl_fast.tuning import resume_search
 
     go_on = resume_search if "optuna" in read_folder(path) else resume_sweep
-    print_result(go_on(path, imports, progress=True))
+    print_result(go_on(path, imports, progress=True, **place))
 
 
 def print_result(result: Any) -> None:

@@ -225,8 +225,7 @@ def parse_devices(value: Any) -> Any:
 
 def new_run(plan: Plan, given: dict[str, Any]) -> None:
     """Train with what the flags say on top of the plan."""
-    from jaxrl_fast.rundir import check_free
-    from jaxrl_fast.train import check_members, train
+    from jaxrl_fast.train import check_members, check_out, train
 
     algo, env, config = resolve(plan, given)
     check_members(algo, env, config)
@@ -236,7 +235,7 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
         about["imports"] = list(dict.fromkeys(imports))
     name = plan.environment or env.spec.name
     out = Path(given["out"] if "out" in given else hosts.tell(str(_free_directory(algo.name, name, config.seed))))
-    hosts.on_first(lambda: check_free(out))
+    check_out(out, algo, env, config)
     run = dataclasses.asdict(config)
     settings = {"algorithm": algo.name, "environment": name, "run": run} | about
     sinks = wandb_sink(given.get("wandb"), out, settings)

@@ -21,7 +21,7 @@ from jaxrl_fast.terminal import aligned
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A run: its members' final scores, NaN for those that were lost."""
+    """A run: its members' final scores, NaN where all were lost."""
 
     label: str
     path: Path
@@ -40,6 +40,11 @@ def compare_runs(paths: Sequence[str | Path]) -> list[Entry]:
     labels = [e.label for e in found]
     found = [dataclasses.replace(e, label=f"{e.label} ({e.path})") if labels.count(e.label) > 1 else e for e in found]
     order = list(dict.fromkeys(e.environment for e in found))
+    for i, entry in enumerate(found):  # a seed that was lost counts as the worst of all on that environment
+        others = np.concatenate([e.scores for e in found if e.environment == entry.environment])
+        worst = others[np.isfinite(others)].min(initial=np.inf)
+        if np.isfinite(entry.scores).any():
+            found[i] = dataclasses.replace(entry, scores=np.where(np.isfinite(entry.scores), entry.scores, worst))
     return sorted(found, key=lambda e: (order.index(e.environment), -np.nan_to_num(e.iqm, nan=-np.inf)))
 
 

@@ -26,7 +26,8 @@ def grid_of(grid: Mapping[str, Sequence[Any]]) -> list[Settings]:
             raise ConfigError(f"grid {name}", values, "a list of at least one value")
         if len(set(map(repr, values))) < len(values):
             raise ConfigError(f"grid {name}", list(values), "values that differ")
-    values = [v.tolist() if isinstance(v, np.ndarray) else list(v) for v in grid.values()]
+    plain = lambda v: v.item() if isinstance(v, np.generic) else v
+    values = [v.tolist() if isinstance(v, np.ndarray) else [plain(x) for x in v] for v in grid.values()]
     return [dict(zip(grid, combination, strict=True)) for combination in itertools.product(*values)]
 
 
@@ -55,7 +56,7 @@ def configurations_of(
     return [point | draw for point in grid_of(grid or {}) for draw in drawn]
 
 
-def check_names(algo: Algorithm, env: Env, grid: Mapping[str, Any], sample: Mapping[str, str]) -> None:
+def check_names(algo: Algorithm, env: Env, grid: Mapping[str, Any], sample: Mapping[str, str], config: RunConfig) -> None:
     """Refuse settings that do not exist, and priors over what is static (a size, a switch) that are continuous."""
     known = setting_names(algo, env)
     for name in (*grid, *sample):
@@ -69,6 +70,6 @@ def check_names(algo: Algorithm, env: Env, grid: Mapping[str, Any], sample: Mapp
             continue
         if name in fields and not isinstance(fields[name], float):
             raise ConfigError(name, text, static)
-        here, there = (program_of(build_run(*configure(algo, env, {name: prior.at(u)}), RunConfig())) for u in (0.0, 1.0))
+        here, there = (program_of(build_run(*configure(algo, env, {name: prior.at(u)}), config)) for u in (0.0, 1.0))
         if here != there:
             raise ConfigError(name, text, static)

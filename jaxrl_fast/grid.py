@@ -162,6 +162,11 @@ class Grid:
     eval_rows: int  # rows between evaluations; 0: never before the end
     horizon: int  # iterations
 
+    @property
+    def planned_rows(self) -> int:
+        """Log rows of the horizon: of the whole run, where this is a part of it."""
+        return max(1, -(-(self.horizon - self.warmup) // self.row))
+
     def env_steps(self, rows: int) -> int:
         return (self.warmup + rows * self.row) * self.steps
 

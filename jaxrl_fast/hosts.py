@@ -122,7 +122,19 @@ def check_same(what: str, content: Any) -> None:
     all_of_them = np.asarray(process_allgather(np.frombuffer(digest, np.uint8))).reshape(jax.process_count(), -1)
     other = np.flatnonzero((all_of_them != all_of_them[0]).any(axis=1))
     if other.size:
-        raise ConfigError(what, f"different in process {other[0]} and process 0", "the same in every process")
+        text = difference(json.loads(json.dumps(content)), tell(content)).encode()[:400].ljust(400)
+        told = np.asarray(process_allgather(np.frombuffer(text, np.uint8))).reshape(jax.process_count(), -1)[other[0]]
+        where = told.astype(np.uint8).tobytes().decode(errors="ignore").strip()
+        raise ConfigError(what, f"{where} in process {other[0]} and process 0", "the same in every process")
+
+
+def difference(here: Any, there: Any, name: str = "") -> str:
+    """The first place where two trees of JSON differ, and what stands there: `run.seed: 1 and 0`."""
+    for kind, keys in ((dict, lambda x: list(x)), (list, lambda x: list(range(len(x))))):
+        if isinstance(here, kind) and isinstance(there, kind) and keys(here) == keys(there):
+            at = next((k for k in keys(here) if here[k] != there[k]), None)
+            return "" if at is None else difference(here[at], there[at], f"{name}.{at}" if name else str(at))
+    return f"{name}: {json.dumps(here)[:150]} and {json.dumps(there)[:150]}"
 
 
 def check_shared(path: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from jaxrl_fast.errors import ConfigError, check_choice, check_int
 from jaxrl_fast.evaluate import Evaluation, evaluate
 from jaxrl_fast.grid import RunConfig, plan_grid
 from jaxrl_fast.members import build_run, configure
-from jaxrl_fast.population import spread
+from jaxrl_fast.population import elsewhere, spread
 from jaxrl_fast.rundir import RunDir
 from jaxrl_fast.types import Clock
 
@@ -131,11 +131,14 @@ def load(path: str | Path, which: str = "auto", member: int | None = None, modul
 def resume(
     path: str | Path, total_steps: int | None = None, horizon: int | None = None, modules: Sequence[str] = (),
     hooks: Sequence[Any] = (), sinks: Sequence[Any] = (), tensorboard: bool = True, progress: bool = False,
+    devices: int | str | None = None, mesh: Mapping[str, int] | None = None,
 ):  # fmt: skip
     """Go on with a run from its last checkpoint, bit for bit as if it had never stopped; returns the Session.
 
     total_steps: a new end; a target return that every member has reached does not stop the run again. Schedules stay
     fractions of the horizon fixed at the start and clamp past it (a warning says so) unless `horizon` sets a new one.
+    devices ("all": whatever there is), mesh: where to go on; as before, unless one of them is given. On another number of
+    devices the numbers are the same to rounding.
     """
     from jaxrl_fast.train import run_session
 
@@ -144,6 +147,7 @@ def resume(
     if not path.is_dir():
         raise ConfigError("--resume", str(path), "an existing run directory")
     algo, env, config, _ = configs.load(path, tuple(modules))
+    config = elsewhere(config, devices, mesh)
     spread(config)
     new = config
     if total_steps is not None:

@@ -206,6 +206,13 @@ def _warn_of_idle_cores(size: int, wanted: int, have: int) -> None:
     )
 
 
+def elsewhere(config: RunConfig, devices: int | str | None, mesh: Mapping[str, int] | None) -> RunConfig:
+    """The settings of a run that goes on on other devices; its environments are sampled in the groups that they were."""
+    if devices is None and mesh is None:
+        return config
+    return dataclasses.replace(config, devices=None if devices == "all" else devices, mesh=mesh, groups=config.sampling_groups)
+
+
 def population_of(config: RunConfig, size: int | None = None) -> Population:
     """Where the members of a run live, as its settings say; `size` of them, where it is not all."""
     size, have = size or config.members, jax.devices()

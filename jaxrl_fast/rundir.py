@@ -87,8 +87,15 @@ class RunDir:
         s = session
         best = int(np.argmax(np.nan_to_num(s.eval_return, nan=-np.inf)))
         agent = s.agent(best) if best in s.lanes else None
-        if not hosts.is_first():
-            return
+        if hosts.is_first():
+            self.write_result(s)
+            self.draw(s, best, agent)
+
+    def write_result(self, session: Any) -> None:
+        """result.json, with the log on the disk before it."""
+        s = session
+        for sink in s.sinks:
+            sink.flush()
         result = {
             "algorithm": s.algo.name,
             "environment": registry.name_of(s.env),
@@ -107,9 +114,6 @@ class RunDir:
             "versions": runtime.versions(),
         }
         configs.write_json(self.path / "result.json", to_json(result))
-        for sink in s.sinks:
-            sink.flush()
-        self.draw(s, best, agent)
 
     def update(self, config: Any) -> None:
         """Note in config.json what a resumed run changes: its end, its horizon."""
@@ -146,6 +150,21 @@ class RunDir:
                 record.rollout_gif(frames, self.path / "rollout.gif", fps=30 if len(frames) > 100 else 10)
         except Exception as error:
             warnings.warn(f"the pictures of {self.path} could not be drawn: {error!r}", stacklevel=2)
+
+
+def clear_unfinished(path: Path, content: dict[str, Any]) -> None:
+    """Empty the folder of this very run where it was killed before its first checkpoint: there is nothing to go on from."""
+    if not (path / "config.json").is_file() or (path / "result.json").exists() or RunDir(path).resumable:
+        return
+    same = lambda c: json.dumps([c.get(k) for k in ("algorithm", "environment", "run")], sort_keys=True)
+    try:
+        there = configs.read_config(path)
+    except ConfigError:
+        return
+    ours = {"config.json", "metrics.jsonl", "tensorboard", "wandb", "checkpoints"}
+    if same(there) == same(content) and {p.name for p in path.iterdir()} <= ours:
+        warnings.warn(f"{path} holds this run, stopped before its first checkpoint: it is begun again", stacklevel=3)
+        shutil.rmtree(path)
 
 
 def check_free(path: Path) -> None:

@@ -21,12 +21,27 @@ from jaxrl_fast.priors import parse_prior
 
 
 def fitness_since_last(selection: Any, s: Any, rows: Sequence[Any]) -> np.ndarray:
-    """`fitness` of the session's members over the rows since its last selection, `rows` being the newest."""
+    """`fitness` of the session's members over the rows since its last selection, `rows` being the newest; NaN: lost or
+    dropped, and for all of them where no episode has ended yet.
+
+    A member without a value in them, in which no episode ended, is neither good nor bad for that: its last value
+    counts, and where it never had one the median of the others.  Raises ConfigError for a metric that no row has.
+    """
+    history = [*s.history, *rows]
+    if not any(selection.metric in r.metrics for r in history):
+        known = sorted({name for r in history for name in r.metrics})
+        raise ConfigError("selection.metric", selection.metric, f"one of the log's until then: {', '.join(known)}")
     since = max((r for r in selection.boundaries(s.grid) if r < s.rows), default=0)
     start = s.grid.env_steps(since)
-    scores = fitness([r for r in (*s.history, *rows) if r.env_steps > start], selection.metric, s.config.members)
-    scores[list(s.lost)] = np.nan  # one that broke since then had values before
-    return scores
+    scores = fitness([r for r in history if r.env_steps > start], selection.metric, s.config.members)
+    for row in reversed(history):
+        values = np.asarray(row.metrics.get(selection.metric, np.full(s.config.members, np.nan)), np.float32)
+        scores = np.where(np.isfinite(scores), scores, np.where(np.isfinite(values), values, np.nan))
+    gone = ~np.isin(np.arange(s.config.members), s.lanes)
+    gone[list(s.lost)] = True  # they had values before
+    known = scores[np.isfinite(scores) & ~gone]
+    middle = np.median(known) if known.size else np.nan
+    return np.where(gone, np.nan, np.where(np.isfinite(scores), scores, middle)).astype(np.float32)
 
 
 def fitness(history: Sequence[Any], metric: str, members: int) -> np.ndarray:
@@ -85,10 +100,10 @@ class PBT:
             raise ConfigError("members", config.members, "at least 2 for PBT, which compares them")
 
     def boundaries(self, grid: Grid) -> set[int]:
-        """Rows after which is selected; never after the last."""
+        """Rows after which is selected, by the horizon, so that a run in parts selects as a whole one; never after its last."""
         per = grid.row * grid.steps
-        gap = max(1, grid.rows // 20) if self.every is None else -(-self.every // per)
-        return set(range(gap, grid.rows, gap))
+        gap = max(1, grid.planned_rows // 20) if self.every is None else -(-self.every // per)
+        return set(range(gap, max(grid.planned_rows, grid.rows), gap))
 
     def draw(self, seed: int, members: int) -> dict[str, list[float]]:
         """The settings that the members begin with."""
@@ -155,16 +170,18 @@ class Halving:
             raise ConfigError("rungs", self.rungs, "fewer on several hosts, or more seeds: two members must be left")
 
     def boundaries(self, grid: Grid) -> set[int]:
-        found = {math.ceil(grid.rows / self.eta ** (self.rungs - i)) for i in range(self.rungs)}
-        return {r for r in found if 0 < r < grid.rows}
+        found = {math.ceil(grid.planned_rows / self.eta ** (self.rungs - i)) for i in range(self.rungs)}
+        return {r for r in found if 0 < r < grid.planned_rows}
 
     def select(self, s: Any, rows: Sequence[Any]) -> None:
         scores = fitness_since_last(self, s, rows)
         with_seeds = scores.reshape(-1, s.config.seeds)
         has = np.isfinite(with_seeds)
-        mean = np.where(has.any(1), np.where(has, with_seeds, 0).sum(1) / np.maximum(has.sum(1), 1), -np.inf)
+        worst = scores[np.isfinite(scores)].min(initial=np.inf)  # what a seed that was lost counts as
+        mean = np.where(has.any(1), np.where(has, with_seeds, worst).mean(1), -np.inf)
         there = sorted({int(i) // s.config.seeds for i in s.lanes})
-        keep = sorted(sorted(there, key=lambda c: (-mean[c], c))[: max(1, int(len(there) / self.eta))])
+        most = max(1, int(len(there) / self.eta)) if has.any() else len(there)  # nothing is known of any: all stay
+        keep = sorted(sorted(there, key=lambda c: (-mean[c], c))[:most])
         kept = [int(i) for i in s.lanes if int(i) // s.config.seeds in keep and int(i) not in s.lost]
         rows[-1].metrics["kept"] = np.isin(np.arange(s.config.members), kept).astype(np.int64)
         if kept and len(kept) < len(s.lanes) and not (len(kept) == 1 and hosts.several()):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,12 +28,12 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.configurations import Settings, check_names, configurations_of
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.host import HostEnv
-from jaxrl_fast.errors import ConfigError, check_int
+from jaxrl_fast.errors import ConfigError, NonFiniteError, check_int
 from jaxrl_fast.grid import RunConfig, run_config
 from jaxrl_fast.load import resume
 from jaxrl_fast.members import build_run, configure, program_of
 from jaxrl_fast.plan import memory_plan
-from jaxrl_fast.population import population_of, spread
+from jaxrl_fast.population import elsewhere, population_of, spread
 from jaxrl_fast.rundir import RunDir, check_free, describe
 from jaxrl_fast.selection import decode_selection, encode_selection
 from jaxrl_fast.signals import Interrupted
@@ -58,11 +59,15 @@ class Part:
     seeds: int
 
 
-def split(algo: Algorithm, env: Env, configurations: Sequence[Settings], config: RunConfig) -> list[Part]:
-    """Groups by program, and each in as few equal waves as the device's memory needs.
+def split(
+    algo: Algorithm, env: Env, configurations: Sequence[Settings], config: RunConfig, wave: int | None = None
+) -> list[Part]:
+    """Groups by program, and each in as few equal waves as the device's memory needs, of `wave` members at most.
 
     Raises ConfigError for a setting that is refused, and where not even one member fits.
     """
+    if wave is not None:
+        check_int("wave", wave, 1, 1_000_000)
     groups: dict[Any, list[int]] = {}
     firsts: dict[Any, Any] = {}
     for i, settings in enumerate(configurations):
@@ -74,7 +79,7 @@ def split(algo: Algorithm, env: Env, configurations: Sequence[Settings], config:
     for program, members in groups.items():
         size = len(members) * config.seeds
         plan = memory_plan(firsts[program], population_of(config, size), dataclasses.replace(config, seeds=size))
-        most = min(plan.most_members, 1) if isinstance(env, HostEnv) else plan.most_members  # one after another
+        most = min(plan.most_members, 1 if isinstance(env, HostEnv) else wave or size)  # on the host one after another
         if not most:
             plan.of_size(1).check()
         if most >= config.seeds:
@@ -95,6 +100,7 @@ def sweep(
     sample: Mapping[str, str] | None = None,
     members: int | None = None,
     selection: Any = None,
+    wave: int | None = None,
     out: str | Path,
     progress: bool = False,
     about: dict[str, Any] | None = None,
@@ -104,31 +110,35 @@ def sweep(
 
     grid: {"algo.learning_rate": [1e-4, 1e-3], "env.gravity": [9.8]}, all combinations.  sample: {"algo.discount":
     "uniform:0.95,0.999"} with `members` draws; both together cross.  selection: `jf.PBT` (draws its own settings: `members`
-    says how many) or `jf.Halving`.  settings: the fields of `RunConfig`; `on_nan` is "mark" here.
+    says how many) or `jf.Halving`.  wave: members that are trained at once, at most: all that the memory plan has
+    room for, unless it says otherwise (what XLA adds is known only once it has compiled).
+    settings: the fields of `RunConfig`; `on_nan` is "mark" here.
     Given the folder of the same sweep, it goes on where that was stopped. Raises ConfigError for anything that is wrong
     with any configuration before the first is trained.
     """
     out, about = Path(out), about or {}
     settings = {"on_nan": "mark", "seeds": 1} | settings
-    seed, pbt = settings.get("seed", 0), getattr(selection, "kind", "") == "pbt"
+    config = run_config(total_steps, settings | {"selection": encode_selection(selection)})
+    seed, pbt = config.seed, getattr(selection, "kind", "") == "pbt"
     if pbt:
         if members is None or grid or sample:
             raise ConfigError("selection", "pbt", "members = N and neither grid nor sample: PBT draws from its own priors")
-        check_names(algo, env, {}, selection.priors)
+        check_names(algo, env, {}, selection.priors, config)
         check_int("members", members, 2, 1_000_000)
         configurations = [{} for _ in range(members)]
         for name, values in selection.draw(seed, members).items():
             configurations = [c | {name: v} for c, v in zip(configurations, values, strict=True)]
     else:
-        check_names(algo, env, grid or {}, sample or {})
+        check_names(algo, env, grid or {}, sample or {}, config)
         configurations = configurations_of(grid, sample, members, seed)
         if configurations == [{}]:
             raise ConfigError("grid", grid, "settings to compare: grid, or sample with members")
-    config = run_config(total_steps, settings | {"selection": encode_selection(selection)})
     if config.population is not None:
         raise ConfigError("population", config.population, "None: grid and sample say what differs")
     spread(config, len(configurations) * config.seeds)
-    parts = split(algo, env, configurations, config)
+    base = describe(algo, env, config, **about)
+    hosts.check_same("sweep", {"base": base, "configurations": json.loads(json.dumps(configurations))})  # before they plan
+    parts = split(algo, env, configurations, config, wave)
     if selection and len(parts) > 1:
         raise ConfigError("selection", selection.kind, f"one program for all members, not {len(parts)}: leave out static "
                           "settings, or take fewer members")  # fmt: skip
@@ -136,11 +146,10 @@ def sweep(
         selection.check(dataclasses.replace(config, population=_columns(configurations)))
     content = {
         "format": FORMAT,
-        "base": describe(algo, env, config, **about),
+        "base": base,
         "configurations": configurations,
         "parts": [dataclasses.asdict(part) for part in parts],
     }
-    hosts.check_same("sweep", {"base": content["base"], "configurations": json.loads(json.dumps(configurations))})
     # the parts of the folder: another machine would cut other waves
     parts = hosts.tell(hosts.on_first(lambda: open_folder(out, content, ("configurations",))["parts"]))
     return _run(out, algo, env, config, configurations, parts, progress, about)
@@ -172,23 +181,28 @@ def open_folder(out: Path, content: dict[str, Any], same: Sequence[str]) -> dict
     return content
 
 
-def resume_sweep(out: str | Path, modules: Sequence[str] = (), progress: bool = False) -> SweepResult:
+def resume_sweep(
+    out: str | Path, modules: Sequence[str] = (), progress: bool = False, devices: int | str | None = None,
+    mesh: Mapping[str, int] | None = None,
+) -> SweepResult:  # fmt: skip
     """Go on with a sweep that was stopped: parts that ended stay, the one that was cut off resumes.
 
-    modules: of the user, imported first.
+    modules: of the user, imported first.  devices, mesh: as in `jf.resume`. Waves stay as they were cut.
     """
     out = Path(out)
     content = read_folder(out)
     if "optuna" in content:
         raise ConfigError("out", str(out), "a sweep; this is a search by Optuna (`tuning.resume_search`)")
     algo, env, config, about = decode_base(content, modules)
+    place = {"devices": devices, "mesh": mesh}
+    config = elsewhere(config, **place)
     spread(config, len(content["configurations"]) * config.seeds)
-    return _run(out, algo, env, config, content["configurations"], content["parts"], progress, about)
+    return _run(out, algo, env, config, content["configurations"], content["parts"], progress, about, place)
 
 
-def _run(out, algo, env, config, configurations, parts, progress, about) -> SweepResult:
+def _run(out, algo, env, config, configurations, parts, progress, about, place=None) -> SweepResult:
     """Every part that has not ended; then the results."""
-    run_parts(out, algo, env, config, configurations, parts, progress, about)
+    run_parts(out, algo, env, config, configurations, parts, progress, about, place)
     hosts.tell(True)  # the first process has written the last result
     result = read_sweep(out)
     if hosts.is_first():
@@ -196,8 +210,11 @@ def _run(out, algo, env, config, configurations, parts, progress, about) -> Swee
     return result
 
 
-def run_parts(out, algo, env, config, configurations, parts, progress, about) -> None:
-    """Train the parts (as sweep.json holds them) that have not ended; one that was cut off goes on from its checkpoint."""
+def run_parts(out, algo, env, config, configurations, parts, progress, about, place=None) -> None:
+    """Train the parts (as sweep.json holds them) that have not ended; one that was cut off goes on from its checkpoint.
+
+    place: devices and mesh on which it does, where they are others than it had.
+    """
     for i, part in enumerate(Part(**p) for p in parts):
         folder = part_folder(out, i)
         ended, cut_off = hosts.tell([(folder / "result.json").exists(), RunDir(folder).resumable])
@@ -209,11 +226,15 @@ def run_parts(out, algo, env, config, configurations, parts, progress, about) ->
             print(f"part {i + 1} of {len(parts)}: {_summary(part, configurations)}{where}", flush=True)
         try:
             if cut_off:
-                resume(folder, progress=progress, modules=about.get("imports", ()))
+                resume(folder, progress=progress, modules=about.get("imports", ()), **place or {})
             else:
                 _train_part(folder, algo, env, config, [configurations[c] for c in part.configurations], part, progress, about)
         except Interrupted as stopped:
             raise Interrupted(stopped.signum, out, stopped.env_steps, "sweep") from None
+        except NonFiniteError as error:  # all of its members; the others go on
+            if config.on_nan != "mark":
+                raise
+            warnings.warn(f"part {i + 1} of {len(parts)} is lost: {error}", stacklevel=2)
 
 
 def _train_part(folder, algo, env, config, chosen, part, progress, about) -> None:
@@ -246,9 +267,9 @@ def _summary(part: Part, configurations: Sequence[Settings]) -> str:
 
 def _discard(folder: Path) -> None:
     """What a part left that was killed before its first checkpoint."""
+    trash = folder.with_name(folder.name + ".trash")
+    if trash.exists():  # it was killed while it did this
+        shutil.rmtree(trash)
     if folder.exists():
-        import shutil
-
-        trash = folder.with_name(folder.name + ".trash")
         os.replace(folder, trash)
         shutil.rmtree(trash)

@@ -67,8 +67,8 @@ def response(result: SweepResult, name: str) -> Path:
         middle = []
         for v in shown:
             scores = np.concatenate([result.scores[c] for c, x in enumerate(place) if x == at[v]])
-            scores = scores if np.isfinite(scores).any() else np.array([np.nan])
-            middle.append((at[v], iqm(scores), *bootstrap(scores)))
+            scores = scores[np.isfinite(scores)]  # without configurations that have no score at all
+            middle.append((at[v], iqm(scores), *bootstrap(scores)) if scores.size else (at[v], *(math.nan,) * 3))
         x, y, low, high = np.array(middle).T
         if len(shown) <= 30:
             axes.plot(x, y, color=plots.PALETTE[1], linewidth=2, marker="o", markersize=5, label="IQM, 95% interval")

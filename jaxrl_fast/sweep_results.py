@@ -80,9 +80,10 @@ class SweepResult:
 
     @property
     def scores(self) -> np.ndarray:
-        """`final`, where what was lost counts as the worst score of the whole sweep."""
-        finite = self.final[np.isfinite(self.final)]
-        return np.where(np.isfinite(self.final), self.final, finite.min() if finite.size else np.nan)
+        """`final`, where a lost seed counts as the worst score of the whole sweep; NaN where a configuration has no score."""
+        has = np.isfinite(self.final)
+        worst = self.final[has].min() if has.any() else np.nan
+        return np.where(has, self.final, np.where(has.any(axis=1, keepdims=True), worst, np.nan))
 
     def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
         """(env_steps [row], values [configuration, seed, row]), rows that any of them has; NaN elsewhere."""
@@ -175,8 +176,10 @@ class SweepResult:
         return self.ranking()[0]
 
     def improvement(self, a: int, b: int) -> tuple[float, float, float]:
-        """(P, low, high): how probable it is that a run of configuration a scores higher than one of b."""
-        return probability_of_improvement(self.scores[a], self.scores[b])
+        """(P, low, high): how probable it is that a run of configuration a scores higher than one of b; NaN where one of
+        them has no score."""
+        scores = self.scores[[a, b]]
+        return probability_of_improvement(*scores) if np.isfinite(scores).all() else (math.nan,) * 3
 
     def __str__(self) -> str:
         return format_table(self)
@@ -192,7 +195,7 @@ def format_table(result: SweepResult, most: int = 20) -> str:
         scores = " ".join("lost" if not math.isfinite(x) else f"{x:.1f}" for x in row["scores"][:5])
         scores += " ..." if len(row["scores"]) > 5 else ""
         better = "-"
-        if after is not None and math.isfinite(row["iqm"]):
+        if after is not None and math.isfinite(after["iqm"]):
             better = f"{result.improvement(row['configuration'], after['configuration'])[0]:.2f}"
         middle = f"{row['iqm']:.2f}" if math.isfinite(row["iqm"]) else row["lost"].split(" at ")[0] or "-"
         lines.append([str(row["rank"]), *(short(row[n]) for n in names), middle, interval, scores, better])
@@ -284,7 +287,9 @@ def best_config(result: SweepResult) -> dict[str, Any]:
     algo, env, run, about = decode_base(result.content)
     about.pop("preset", None)  # its settings are no longer the preset's
     algo, env = configure(algo, env, last_settings(result, result.best()))
-    return describe(algo, env, dataclasses.replace(run, selection=None, on_nan="stop"), **about)
+    # on whatever devices there are, in the groups that it was sampled in
+    place = {"devices": None, "mesh": None, "groups": run.sampling_groups if run.sampling_groups > 1 else None}
+    return describe(algo, env, dataclasses.replace(run, selection=None, on_nan="stop", **place), **about)
 
 
 def _cell(value: Any) -> Any:

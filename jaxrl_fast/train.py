@@ -28,7 +28,7 @@ from jaxrl_fast.grid import Grid, RunConfig, plan_grid, run_config
 from jaxrl_fast.members import gather, leaf_names
 from jaxrl_fast.population import Members, Population, population_of, spread
 from jaxrl_fast.programs import ROWS, Programs
-from jaxrl_fast.rundir import RunDir, check_free, describe
+from jaxrl_fast.rundir import RunDir, check_free, clear_unfinished, describe
 from jaxrl_fast.selection import decode_selection, encode_selection
 from jaxrl_fast.session import Session, emit, evaluate, make_row, not_finite, rescue, restore, root_keys, save
 from jaxrl_fast.signals import Interrupted, Signals
@@ -59,18 +59,30 @@ def train(
     """
     progress = is_watched(sys.stderr) if progress is None else progress
     settings = settings | {"selection": encode_selection(settings.get("selection"))}
-    config = run_config(total_steps, settings)
-    if config.horizon is None:
-        config = dataclasses.replace(config, horizon=config.total_steps)
+    config = with_horizon(run_config(total_steps, settings))
     spread(config)
     check_members(algo, env, config)  # refuse before anything is written
     create = None
     if out is not None:
         out = Path(out)
-        hosts.on_first(lambda: check_free(out))
-        describe(algo, env, config)  # refuses what config.json cannot hold before anything is compiled
+        check_out(out, algo, env, config)
         create = lambda: hosts.on_first(lambda: RunDir.create(out, algo, env, config, **about or {})) or RunDir(out)
     return run_session(algo, env, config, create, hooks, sinks, tensorboard, progress)
+
+
+def with_horizon(config: RunConfig) -> RunConfig:
+    return config if config.horizon else dataclasses.replace(config, horizon=config.total_steps)
+
+
+def check_out(out: Path, algo: Algorithm, env: Env, config: RunConfig) -> None:
+    """ConfigError where the run cannot be written there, or config.json cannot hold it; before anything is compiled."""
+    content = describe(algo, env, with_horizon(config))
+
+    def free():
+        clear_unfinished(out, content)
+        check_free(out)
+
+    hosts.on_first(free)
 
 
 def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=True, progress=False, resume=None):
@@ -196,7 +208,11 @@ def _loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: 
             mark, first = time.perf_counter(), first or s.programs is not programs
         emit(s, rows)
         if bad:
-            raise NonFiniteError(bad + rescue(s, checkpoints))
+            message = bad + rescue(s, checkpoints)
+            if s.out and s.config.on_nan == "mark":  # the run is over, its scores are that there are none
+                s.eval_return = np.full(s.config.members, np.nan)
+                hosts.on_first(lambda: s.out.write_result(s))
+            raise NonFiniteError(message)
 
     def absorb(score: bool):
         """Wait for the pending chunk, check it, log it."""

@@ -25,7 +25,7 @@ from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, MissingExtraError, check_int
 from jaxrl_fast.grid import RunConfig, run_config
 from jaxrl_fast.members import build_run, configure
-from jaxrl_fast.population import spread
+from jaxrl_fast.population import elsewhere, spread
 from jaxrl_fast.priors import parse_prior
 from jaxrl_fast.rundir import describe
 from jaxrl_fast.sweep import finish, open_folder, run_parts, split
@@ -60,17 +60,17 @@ def tune(
     check_int("members", members, 1, 1_000_000)
     if not sample:
         raise ConfigError("sample", sample, 'settings to search, such as {"algo.learning_rate": "loguniform:1e-5,1e-2"}')
-    check_names(algo, env, {}, sample)
     config = run_config(total_steps, {"on_nan": "mark"} | settings)
+    check_names(algo, env, {}, sample, config)
     if config.population is not None or config.selection is not None:
         raise ConfigError("population", config.population, "None: Optuna says what differs")
-    for corner in (0.0, 1.0 - 1e-9):  # both ends of every range, refused before anything is written
-        build_run(*configure(algo, env, {name: _at(name, text, corner) for name, text in sample.items()}), config)
+    _check_values(algo, env, sample, config)
     spread(config, members * config.seeds)
     out, about = Path(out), about or {}
     search = {"trials": trials, "members": members}
     content = open_folder(out, {"format": FORMAT, "base": describe(algo, env, config, **about), "sample": dict(sample),
                                 "optuna": search, "configurations": [], "parts": []}, ("sample",))  # fmt: skip
+    _check_journal(content, out)
     content["optuna"] = search  # more trials may be asked for
     configs.write_json(out / "sweep.json", content)
     study = _study(optuna, out, config.seed, sampler)
@@ -88,11 +88,20 @@ def import_optuna() -> Any:
     return optuna
 
 
-def _at(name: str, text: str, u: float) -> Any:
-    prior = parse_prior(name, text)
-    if prior.kind == "choice":
-        return prior.choices[int(u * len(prior.choices))]
-    return prior.at(u) if prior.continuous else int(prior.low if u == 0 else prior.high)
+def _check_values(algo: Algorithm, env: Env, sample: Mapping[str, str], config: RunConfig) -> None:
+    """Refuse, before anything is written, both ends of every range together, and every choice with the lower ones."""
+    priors = {name: parse_prior(name, text) for name, text in sample.items()}
+
+    def values(name: str) -> list[Any]:
+        prior = priors[name]
+        if prior.kind == "choice":
+            return list(prior.choices)
+        return [prior.at(0.0), prior.at(1.0 - 1e-9)] if prior.continuous else [int(prior.low), int(prior.high)]
+
+    low, high = ({name: values(name)[end] for name in priors} for end in (0, -1))
+    choices = [low | {name: v} for name, prior in priors.items() if prior.kind == "choice" for v in prior.choices]
+    for settings in [low, high, *choices]:
+        build_run(*configure(algo, env, settings), config)
 
 
 def _study(optuna: Any, out: Path, seed: int, sampler: Any = None) -> Any:
@@ -111,31 +120,40 @@ def _study(optuna: Any, out: Path, seed: int, sampler: Any = None) -> Any:
     return study
 
 
-def resume_search(out: str | Path, modules: Sequence[str] = (), progress: bool = False) -> SweepResult:
+def resume_search(
+    out: str | Path, modules: Sequence[str] = (), progress: bool = False, devices: int | str | None = None,
+    mesh: Mapping[str, int] | None = None,
+) -> SweepResult:  # fmt: skip
     """Go on with a search that was stopped. The sampler is TPE, whatever it was before.
 
-    modules: of the user, imported first.
+    modules: of the user, imported first.  devices, mesh: as in `jf.resume`.
     """
     optuna, out = import_optuna(), Path(out)
     content = read_folder(out)
     if "optuna" not in content:
         raise ConfigError("out", str(out), "a search by Optuna; this is another sweep (`sweep.resume_sweep`)")
     algo, env, config, about = decode_base(content, modules)
+    _check_journal(content, out)
+    place = {"devices": devices, "mesh": mesh}
+    config = elsewhere(config, **place)
+    spread(config, content["optuna"]["members"] * config.seeds)
+    return _rounds(optuna, _study(optuna, out, config.seed), out, algo, env, config, content, progress, about, place)
+
+
+def _check_journal(content: dict[str, Any], out: Path) -> None:
     if content["configurations"] and not (out / JOURNAL).is_file():
         raise ConfigError("out", str(out), f"a search with its {JOURNAL}, where Optuna keeps its trials")
-    spread(config, content["optuna"]["members"] * config.seeds)
-    return _rounds(optuna, _study(optuna, out, config.seed), out, algo, env, config, content, progress, about)
 
 
 def _rounds(
     optuna: Any, study: Any, out: Path, algo: Algorithm, env: Env, config: RunConfig, content: dict[str, Any],
-    progress: bool, about: dict[str, Any],
+    progress: bool, about: dict[str, Any], place: dict[str, Any] | None = None,
 ) -> SweepResult:  # fmt: skip
     search = content["optuna"]
     numbers = [c["trial"] for c in content["configurations"]]
     _queue_again(optuna, study, set(numbers))
     while True:
-        result = _train(out, algo, env, config, content, progress, about) if numbers else None
+        result = _train(out, algo, env, config, content, progress, about, place) if numbers else None
         if numbers:
             _tell(optuna, study, result)
         left = search["trials"] - len(numbers)
@@ -156,9 +174,9 @@ def _rounds(
             print(f"Optuna: trials {numbers[-len(asked)]} to {numbers[-1]} of {search['trials']}", flush=True)
 
 
-def _train(out, algo, env, config, content, progress, about) -> SweepResult:
+def _train(out, algo, env, config, content, progress, about, place) -> SweepResult:
     settings = [{k: v for k, v in c.items() if k != "trial"} for c in content["configurations"]]
-    run_parts(out, algo, env, config, settings, content["parts"], progress, about)
+    run_parts(out, algo, env, config, settings, content["parts"], progress, about, place)
     return read_sweep(out)
 
 

@@ -150,7 +150,7 @@ def test_processes_that_differ_are_refused_by_all(tmp_path):
     given = lambda address, i: (*FLAGS(address, i), "--algo.learning-rate", ("1e-3", "2e-3")[i])
     found = ends(together(CLI, *TRAIN, "1280", "--out", str(tmp_path / "run"), given=given))
     for code, _, error in found:
-        assert code == 2 and "config = 'different in process 1 and process 0'" in error, error
+        assert code == 2 and "learning_rate: 0.002 and 0.001 in process 1 and process 0' is not valid" in error, error
     assert not (tmp_path / "run").exists()
 
 
@@ -175,3 +175,11 @@ def test_alone_everything_is_plain():
     assert not hosts.several() and hosts.is_first() and not hosts.preempted()
     assert hosts.tell({"a": [1]}) == {"a": [1]} and hosts.on_first(lambda: 3) == 3
     hosts.check_same("config", 1)
+
+
+def test_where_settings_differ_is_named():
+    a = {"run": {"seed": 1, "mesh": None}, "configurations": [{"x": 1}, {"x": 2}]}
+    b = {"run": {"seed": 0, "mesh": None}, "configurations": [{"x": 1}, {"x": 2}]}
+    assert hosts.difference(a, b) == "run.seed: 1 and 0"
+    assert hosts.difference(a, a | {"configurations": [{"x": 1}, {"x": 3}]}) == "configurations.1.x: 2 and 3"
+    assert hosts.difference({"x": [1]}, {"x": [1, 2]}) == "x: [1] and [1, 2]"

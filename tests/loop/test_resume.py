@@ -32,6 +32,42 @@ def half(tmp_path_factory):
     return get
 
 
+def test_on_other_devices(unbroken, tmp_path):
+    """A run that names more devices than there are now is refused, and goes on where it is told that any will do."""
+    whole, _ = unbroken("ppo")
+    out = tmp_path / "x"
+    tools.train("ppo", out, total_steps=tools.HALF, horizon=tools.TOTAL)
+    content = json.loads((out / "config.json").read_text())
+    content["run"]["devices"] = 64
+    (out / "config.json").write_text(json.dumps(content))
+    with pytest.raises(jf.ConfigError, match="devices = 64"):
+        tools.resume(out, tools.TOTAL)
+    session = tools.resume(out, tools.TOTAL, devices="all")
+    tools.assert_same(session.state, whole.state)
+    assert json.loads((out / "config.json").read_text())["run"]["devices"] is None
+
+
+def test_a_run_killed_before_its_first_checkpoint_is_begun_again(tmp_path):
+    """By the same command; one with other settings, or with files of somebody else in it, is refused as ever."""
+    out, settings = tmp_path / "x", dict(total_steps=128, eval_every=0)
+    tools.train("ppo", out, **settings)
+    rows = tools.logged(out)
+    for name in ("result.json", "curve.png"):
+        (out / name).unlink(missing_ok=True)
+    with pytest.raises(jf.ConfigError, match="out = .*--resume"):  # it has a checkpoint
+        tools.train("ppo", out, **settings)
+    shutil.rmtree(out / "checkpoints")
+    with pytest.raises(jf.ConfigError, match="out = "):
+        tools.train("ppo", out, **settings | {"seed": 1})
+    (out / "mine.txt").write_text("")
+    with pytest.raises(jf.ConfigError, match="out = "):
+        tools.train("ppo", out, **settings)
+    (out / "mine.txt").unlink()
+    with pytest.warns(UserWarning, match="begun again"):
+        tools.train("ppo", out, **settings)
+    assert tools.logged(out) == rows and (out / "result.json").exists()
+
+
 @pytest.mark.parametrize(
     "name", ["ppo", "dqn", "rainbow", "pqn", "impala", "sac", "apg", "es", pytest.param("apex", marks=pytest.mark.slow)]
 )

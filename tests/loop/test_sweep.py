@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import cli, members, session
+from jaxrl_fast import cli, configurations, members, session
+from jaxrl_fast import grid as jf_grid
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.rundir import RunDir
 from jaxrl_fast.sweep_results import SweepResult, read_sweep
@@ -254,7 +255,7 @@ def test_a_member_that_breaks_late_is_no_parent_and_is_not_kept():
     from jaxrl_fast.sinks import Row
 
     rows = [Row(256, 0.0, 0.0, {"episode_return": np.array([9.0, 1.0, 2.0, 3.0])})]
-    grid = SimpleNamespace(rows=8, row=1, steps=64, env_steps=lambda rows: 64 * rows)
+    grid = SimpleNamespace(rows=8, planned_rows=8, row=1, steps=64, env_steps=lambda rows: 64 * rows)
     settings = {"algo.learning_rate": np.full(4, 1e-2, np.float32)}
     taken = []
     session = SimpleNamespace(
@@ -266,6 +267,87 @@ def test_a_member_that_breaks_late_is_no_parent_and_is_not_kept():
     assert taken[0].tolist() == [3, 1, 2, 3]  # the lost one takes over from the best of the others
     selection.Halving(1).select(session, rows)
     assert taken[1] == [2, 3] and rows[-1].metrics["kept"].tolist() == [0, 0, 1, 1]
+
+
+def selecting(rows, **more):
+    """A session of four members, at row 4 of 8, for `select`; what it moved and kept."""
+    grid = types.SimpleNamespace(rows=8, planned_rows=8, row=1, steps=64, env_steps=lambda rows: 64 * rows)
+    taken = []
+    found = types.SimpleNamespace(
+        grid=grid, rows=4, history=rows[:-1], lost={}, lanes=np.arange(4), settings={"algo.learning_rate": np.full(4, 1e-2)},
+        config=types.SimpleNamespace(members=4, seeds=1, seed=0), taken=taken,
+        exploit=lambda parent, settings: taken.append(parent.tolist()), shrink=lambda kept: taken.append(kept),
+    )  # fmt: skip
+    vars(found).update(more)
+    return found
+
+
+def row_of(env_steps, *returns):
+    return jf.Row(env_steps, 0.0, 0.0, {"episode_return": np.array(returns)})
+
+
+def test_a_member_without_an_ended_episode_is_neither_good_nor_bad():
+    """Its last value counts, else the median; where nothing is known of any, none is dropped and none replaced."""
+    pbt, halving, nan = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, fraction=0.25), jf.Halving(1), np.nan
+    before, now = row_of(64, 1.0, 1.0, nan, 9.0), row_of(256, 5.0, 6.0, nan, nan)
+    s = selecting([before, now])
+    pbt.select(s, [now])
+    halving.select(s, [now])
+    assert s.taken == [[3, 1, 2, 3], [1, 3]]  # fitness 5, 6, 6 (the median), 9
+    nothing = row_of(256, nan, nan, nan, nan)
+    s = selecting([nothing])
+    pbt.select(s, [nothing])
+    halving.select(s, [nothing])
+    assert s.taken == [] and nothing.metrics["kept"].tolist() == [1, 1, 1, 1]
+    with pytest.raises(ConfigError, match=r"selection.metric = 'retrun' .* episode_return"):
+        jf.Halving(1, metric="retrun").select(selecting([now]), [now])
+
+
+def test_a_lost_seed_counts_as_the_worst():
+    now = row_of(256, 5.0, 9.0, 6.0, 6.0)  # two configurations of two seeds, of which the second was lost
+    s = selecting([now], lost={1: {}}, config=types.SimpleNamespace(members=4, seeds=2, seed=0))
+    jf.Halving(1).select(s, [now])
+    assert s.taken == [[2, 3]]
+
+
+def test_where_selection_falls_does_not_depend_on_the_total():
+    """A run in parts, or one that is prolonged, selects where the whole one does."""
+    algo = tools.algorithm("ppo")
+    plan = lambda total: jf_grid.plan_grid(algo, jf_grid.RunConfig(total_steps=total, horizon=tools.TOTAL, log_every=64))
+    for chosen in (jf.Halving(2), jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=128)):
+        whole, part, longer = (chosen.boundaries(plan(total)) for total in (tools.TOTAL, tools.HALF, 2 * tools.TOTAL))
+        assert whole == part <= longer and max(whole) < plan(tools.TOTAL).rows
+    assert jf.Halving(2).boundaries(plan(2 * tools.TOTAL)) == jf.Halving(2).boundaries(plan(tools.TOTAL))
+
+
+def test_a_part_that_is_lost_does_not_end_the_sweep(tmp_path):
+    """Waves of one member: the first breaks, the second is trained, and a resume begins nothing again."""
+    with pytest.warns(UserWarning, match="part 1 of 2 is lost: .*learning_rate = 1e\\+38"):
+        found = sweep(tmp_path / "x", grid={"algo.learning_rate": np.array([1e38, 1e-2])}, wave=1)
+    assert np.isnan(found.final[0, 0]) and np.isfinite(found.final[1, 0]) and set(found.lost) == {(0, 0)}
+    assert [len(p["configurations"]) for p in found.content["parts"]] == [1, 1]
+    result = json.loads((found.path / "parts" / "00" / "result.json").read_text())
+    assert result["eval_return"] == [None] and result["lost"][0]["member"] == 0
+    with mock.patch.object(sweeps, "train") as train:
+        again = sweeps.resume_sweep(found.path)
+    assert not train.called and str(again) == str(found)
+    with pytest.raises(ConfigError, match="wave = 0"):
+        sweep(tmp_path / "y", grid={"algo.learning_rate": [1e-3, 1e-2]}, wave=0)
+
+
+def test_what_was_dropped_has_no_score(tmp_path):
+    final = np.array([[500.0, 480.0], [np.nan, np.nan], [300.0, np.nan]])
+    found = [{"algo.discount": x} for x in (0.9, 0.95, 1.0)]
+    result = SweepResult(None, {}, found, [0, 1], final, {}, [[[], []]] * 3)
+    np.testing.assert_array_equal(result.scores, [[500, 480], [np.nan, np.nan], [300, 300]])
+    assert np.isnan(result.improvement(0, 1)).all() and result.improvement(0, 2)[0] == 1.0
+    assert result.ranking() == [0, 2, 1] and result.table()[1]["iqm"] == 300
+
+
+def test_numbers_of_numpy_in_a_grid():
+    found = configurations.grid_of({"algo.num_epochs": list(np.array([1, 2])), "algo.discount": [np.float32(0.5)]})
+    assert found == [{"algo.num_epochs": 1, "algo.discount": 0.5}, {"algo.num_epochs": 2, "algo.discount": 0.5}]
+    json.dumps(found)
 
 
 PBT = dict(
@@ -334,6 +416,28 @@ def test_pbt_goes_on_bit_for_bit(trained, tmp_path, monkeypatch):
         assert tools.logged(part) == tools.logged(whole)
         for member in (0, 4):
             tools.assert_same(jf.load(part, "last", member).state, jf.load(whole, "last", member).state)
+
+
+def test_halving_goes_on_bit_for_bit(tmp_path, monkeypatch):
+    """Stopped right after a rung and between two: the lanes that are left, and what they do."""
+    settings = dict(grid={"algo.learning_rate": [1e-3, 2e-3, 4e-3, 8e-3]}, selection=jf.Halving(2), eval_every=0)
+    whole, train = sweep(tmp_path / "whole", **settings).path / "parts" / "00", sweeps.train
+    for stop_at in (3, 6):
+
+        def interrupted(*args, stop_at=stop_at, **more):
+            def stop(s, rows):
+                if s.rows >= stop_at:
+                    raise KeyboardInterrupt
+
+            return train(*args, hooks=[stop], **more | {"checkpoint_minutes": 1e-9})
+
+        with monkeypatch.context() as patched:
+            patched.setattr(sweeps, "train", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                sweep(tmp_path / str(stop_at), **settings)
+        part = sweeps.resume_sweep(tmp_path / str(stop_at)).path / "parts" / "00"
+        assert tools.logged(part) == tools.logged(whole)
+        tools.assert_same(jf.load(part, "last").state, jf.load(whole, "last").state)
 
 
 def test_pbt_brings_back_who_was_lost():
