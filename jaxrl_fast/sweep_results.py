@@ -24,6 +24,7 @@ from jaxrl_fast.jsonl import read_jsonl
 from jaxrl_fast.terminal import aligned
 
 FORMAT = 1
+_NUMBERS = ("iqm", "low", "high", "better_than_next", "mean")  # of a row of the table
 Settings = dict[str, Any]
 
 
@@ -146,14 +147,17 @@ class SweepResult:
         return sorted(found, key=lambda row: (row["env_steps"], row["member"]))
 
     def table(self) -> list[dict[str, Any]]:
-        """A row a configuration, best first: rank, its settings, IQM with its 95% interval, mean, scores, lost."""
-        rows = []
-        for rank, c in enumerate(self.ranking(), 1):
+        """A row a configuration, best first: rank, its settings, IQM with its 95% interval, the probability that it is better
+        than the next one, mean, scores, lost."""
+        rows, order = [], self.ranking()
+        for rank, (c, after) in enumerate(itertools.zip_longest(order, order[1:]), 1):
             has = np.isfinite(self.final[c])
             middle = iqm(self.scores[c]) if has.any() else math.nan
             low, high = bootstrap(self.scores[c]) if has.any() else (math.nan, math.nan)
             why = sorted({self.lost[c, s] for s in range(len(self.seeds)) if (c, s) in self.lost})
+            better = math.nan if after is None else self.improvement(c, after)[0]
             rows.append({"rank": rank, "configuration": c, **self.configurations[c], "iqm": middle, "low": low, "high": high,
+                         "better_than_next": better,
                          "mean": float(self.final[c][has].mean()) if has.any() else math.nan,
                          "scores": self.final[c].tolist(), "lost": "; ".join(why)})  # fmt: skip
         return rows
@@ -190,13 +194,11 @@ def format_table(result: SweepResult, most: int = 20) -> str:
     names = result.names
     lines = [["", *names, "IQM", "95% interval", "seeds", "P(better than next)"]]
     table = result.table()
-    for row, after in zip(table[:most], [*table[1:], None], strict=False):
+    for row in table[:most]:
         interval = f"{row['low']:.2f} to {row['high']:.2f}" if math.isfinite(row["low"]) else "-"
         scores = " ".join("lost" if not math.isfinite(x) else f"{x:.1f}" for x in row["scores"][:5])
         scores += " ..." if len(row["scores"]) > 5 else ""
-        better = "-"
-        if after is not None and math.isfinite(after["iqm"]):
-            better = f"{result.improvement(row['configuration'], after['configuration'])[0]:.2f}"
+        better = f"{row['better_than_next']:.2f}" if math.isfinite(row["better_than_next"]) else "-"
         middle = f"{row['iqm']:.2f}" if math.isfinite(row["iqm"]) else row["lost"].split(" at ")[0] or "-"
         lines.append([str(row["rank"]), *(short(row[n]) for n in names), middle, interval, scores, better])
     text = aligned(lines)
@@ -261,10 +263,9 @@ def write_results(result: SweepResult) -> None:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     names = result.names
-    writer.writerow(["rank", "configuration", *names, "iqm", "low", "high", "mean",
-                     *(f"seed_{s}" for s in result.seeds), "lost"])  # fmt: skip
+    writer.writerow(["rank", "configuration", *names, *_NUMBERS, *(f"seed_{s}" for s in result.seeds), "lost"])
     for row in result.table():
-        cells = [row[k] for k in ("rank", "configuration", *names, "iqm", "low", "high", "mean")]
+        cells = [row[k] for k in ("rank", "configuration", *names, *_NUMBERS)]
         writer.writerow([*map(_cell, cells), *map(_cell, row["scores"]), row["lost"]])
     configs.write_text(result.path / "table.csv", out.getvalue())
     if np.isfinite(result.final).any():
