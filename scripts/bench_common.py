@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import platform
 import statistics
@@ -210,6 +211,18 @@ def report(row: dict[str, Any], log=say) -> None:
             f"  speed of {name}: {ratio['median']:.2f} (turns {turns}; {m['cores']} cores, NPROC {m['nproc']}, "
             f"load {m['load'][0] if m['load'] else '?'} -> {row['load_after'][0] if row['load_after'] else '?'})"
         )
+
+
+# 97.5% quantiles of Student's t by degrees of freedom
+T = [math.nan, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26]
+
+
+def interval(scores):
+    """Half width of the 95% interval of the mean."""
+    n = len(scores)
+    if n < 2:
+        return math.nan
+    return (T[n - 1] if n <= len(T) else 1.96) * statistics.stdev(scores) / math.sqrt(n)
 
 
 def parser(doc: str, rows: dict[str, Any], turns: int = 5) -> argparse.ArgumentParser:

@@ -8,6 +8,10 @@ Rows: `step_ant` steps 128 ants with our resets and with brax's; `ppo_inverted_p
 its settings; `sac_pendulum` is rejax's SAC at its settings; `sac_sbx` counts updates a second of 256-256 networks and
 batches of 256 on Pendulum-v1; `first_step` compiles PPO on ant and takes one iteration. brax's trainers are loops on
 the host: its numbers are those that it reports itself (`training/sps`), compile left out. Runs on any device.
+
+`learn_NAME` trains PPO on brax's NAME (spring): our preset, brax's trainer at the same settings, and at those of its notebook,
+`--seeds` times `--total-steps` each, and compares their last evaluations. These rows take hours on a CPU (give them
+`--timeout`), and run only when they are named.
 """
 
 from __future__ import annotations
@@ -176,6 +180,55 @@ def ppo(args, name, config, iterations):
     return {"machine": bench.machine(), "notes": notes, "speeds": speeds, "ratio": statistics.median(ratios)}
 
 
+# What is learned ------------------------------------------------------------------------------------------------------
+
+LEARN = ("inverted_pendulum", "reacher", "hopper", "halfcheetah", "walker2d", "ant")
+
+
+def in_its_names(algo):
+    """Our settings for brax's trainer: a training step of it is an iteration of ours."""
+    return dict(
+        num_envs=algo.num_envs, unroll_length=algo.num_steps, batch_size=algo.num_envs // algo.num_minibatches,
+        num_minibatches=algo.num_minibatches, num_updates_per_batch=algo.num_epochs, learning_rate=algo.learning_rate,
+        discounting=algo.discount, gae_lambda=algo.gae_lambda, entropy_cost=algo.entropy_coefficient,
+        reward_scaling=algo.reward_scale, clipping_epsilon=algo.clip_ratio, max_grad_norm=algo.max_grad_norm,
+        normalize_observations=algo.normalize_observations,
+    )  # fmt: skip
+
+
+def brax_score(name, config, steps, seed):
+    """Mean return of 128 deterministic episodes after so many steps (whole training steps, at least one)."""
+    from brax import envs as brax_envs
+
+    _, _, metrics = brax_trainer().train(
+        brax_envs.get_environment(name, backend="spring"), num_timesteps=steps, episode_length=LENGTH, num_evals=2,
+        num_eval_envs=128, deterministic_eval=True, max_devices_per_host=1, seed=seed, **config,
+    )  # fmt: skip
+    return float(metrics["eval/episode_reward"])
+
+
+def learn(args, name):
+    """Seed by seed; a seed's score is its last evaluation."""
+    jf = bench.prepare(host_devices=min(args.seeds, bench.cores()))
+    algo, steps = jf.preset("ppo", f"brax/{name}"), args.total_steps
+    run = jf.train(algo, jf.make(f"brax/{name}", backend="spring"), steps, seeds=args.seeds, eval_every=0)
+    scores = {"jaxrl_fast, its preset": [float(x) for x in run.eval_return]}
+    bench.say(f"    {scores}")
+    rivals = {"brax, the same settings": in_its_names(algo)}
+    if steps >= 10 * iteration_steps(PENDULUM):  # of its notebook's large batches, ten at least
+        rivals["brax, its notebook's settings"] = ANT if name == "ant" else PENDULUM
+    for who, config in rivals.items():
+        scores[who] = []
+        for seed in range(args.seeds):
+            scores[who].append(brax_score(name, config, steps, seed))
+            bench.say(f"    {who}, seed {seed}: {scores[who][-1]:.1f}")
+    rows = {who: {"mean": statistics.fmean(x), "interval": bench.interval(x), "scores": x} for who, x in scores.items()}
+    for who, x in rows.items():
+        seeds = " ".join(f"{s:.0f}" for s in x["scores"])
+        bench.say(f"  {name}, {steps:,} steps, {who}: {x['mean']:.1f} ± {x['interval']:.1f} ({seeds})")
+    return {"machine": bench.machine(), "notes": [f"{steps:,} steps, {args.seeds} seeds"], "scores": rows}
+
+
 # SAC -----------------------------------------------------------------------------------------------------------------
 
 REJAX_SAC = dict(  # configs/gymnax/pendulum.yaml of rejax
@@ -306,13 +359,16 @@ ROWS = {
     "sac_pendulum": sac_pendulum,
     "sac_sbx": sac_sbx,
     "first_step": first_step,
-}
+} | {f"learn_{name}": lambda args, name=name: learn(args, name) for name in LEARN}
 
 
 def main(argv):
     parser = bench.parser(__doc__, ROWS, turns=3)
     _peers.add_arguments(parser, "rejax")
     parser.add_argument("--sbx-python", help="the Python of an environment that has sbx-rl")
+    parser.add_argument("--seeds", type=int, default=5, help="of the rows learn_NAME (default 5)")
+    parser.add_argument("--total-steps", type=lambda x: int(float(x)), default=3_000_000, help="of theirs (default 3e6)")
+    parser.set_defaults(rows=[name for name in ROWS if not name.startswith("learn_")])
     return bench.main(parser.parse_args(argv), ROWS, argv)
 
 

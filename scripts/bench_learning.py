@@ -27,9 +27,6 @@ import _peers
 import bench_common as bench
 import bench_ours as ours
 
-# 97.5% quantiles of Student's t by degrees of freedom
-T = [math.nan, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26]
-
 ALGORITHMS = ("dqn", "rainbow", "qr_dqn", "pqn", "ppo")
 GAMES = ("Breakout-MinAtar", "Asterix-MinAtar", "Freeway-MinAtar", "SpaceInvaders-MinAtar")
 ABLATION = {  # of Rainbow; "distributional" is the class, not a setting
@@ -42,14 +39,6 @@ ABLATION = {  # of Rainbow; "distributional" is the class, not a setting
     "rainbow-distributional": {},
 }
 COLUMNS = ("algorithm", "environment", "steps", "seeds", "mean", "95% interval", "by seed", "in training", "steps/s")
-
-
-def interval(scores):
-    """Half width of the 95% interval of the mean."""
-    n = len(scores)
-    if n < 2:
-        return math.nan
-    return (T[n - 1] if n <= len(T) else 1.96) * statistics.stdev(scores) / math.sqrt(n)
 
 
 # The sweep -----------------------------------------------------------------------------------------------------------
@@ -122,7 +111,7 @@ def learn(args, variant, game):
         "steps": steps,
         "seeds": result["seeds"],
         "mean": statistics.fmean(scores),
-        "interval": interval(scores),
+        "interval": bench.interval(scores),
         "scores": scores,
         "training": training,
         "run": str(folder),
@@ -160,7 +149,7 @@ def beside(args, algorithm, config):
     row = {"machine": bench.machine(), "notes": notes} | bench.race(contestants, args.seeds)
     for name, result in row["contestants"].items():
         scores = result["scores"]
-        result["mean"], result["interval"] = statistics.fmean(scores), interval(scores)
+        result["mean"], result["interval"] = statistics.fmean(scores), bench.interval(scores)
         shown = " ".join(f"{x:.2f}" for x in scores)
         bench.say(f"  {config['ENV_NAME']}, {name}: {result['mean']:.2f} ± {result['interval']:.2f} (seeds {shown})")
     return row
