@@ -73,6 +73,11 @@ def _wins(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return above.mean(axis=(-3, -2, -1))
 
 
+def win_rate(a: Any, b: Any) -> float:
+    """How probable it is that a run of `a` scores higher than a run of `b`, ties counting half, without an interval."""
+    return float(_wins(_scores(a, "a"), _scores(b, "b")))
+
+
 def probability_of_improvement(
     a: Any, b: Any, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> tuple[float, float, float]:

@@ -128,7 +128,7 @@ OUTPUT = (
 
 ELSEWHERE = (
     Option("devices", "str", help="go on on so many, or all", metavar="N|all", hint="default: as before"),
-    Option("mesh", "str", help="and laid out so: population=4,env=2", metavar="AXES", hint="default: as before"),
+    Option("mesh", "str", help="laid out so; env must divide the groups of the run", metavar="AXES", hint="default: as before"),
 )
 
 DISTRIBUTED = (
@@ -249,6 +249,8 @@ def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None
         return  # `_join` has started the backend
     with contextlib.suppress(UserError, AttributeError, TypeError, ValueError, OverflowError):  # refused later, with a message
         run = (content or {}).get("run", {})
+        if peek(argv, "--resume") and (peek(argv, "--devices") or peek(argv, "--mesh")):
+            run = {k: v for k, v in run.items() if k not in ("devices", "mesh")}  # where it goes on, not where it was
         last = lambda flag, otherwise: (peek(argv, flag) or [otherwise])[-1]
         mesh = parse_mesh(last("--mesh", run.get("mesh")))
         devices = parse_devices(last("--devices", run.get("devices")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from jaxrl_fast import hosts
 from jaxrl_fast.cli_args import Option, convert
 from jaxrl_fast.cli_train import Plan, resolve
-from jaxrl_fast.errors import ConfigError, UserError, check_choice, nearest
+from jaxrl_fast.errors import ConfigError, NonFiniteError, UserError, check_choice, nearest
 from jaxrl_fast.sweep_results import read_folder
 
 __all__ = ["OPTIONS", "SWITCHES", "new_sweep", "read_folder", "resume"]
@@ -126,6 +127,8 @@ def print_result(result: Any) -> None:
     print(f"in {result.path}: table.csv, {', '.join(sorted(p.name for p in result.path.glob('*.png')))}")
     if (result.path / "best.json").exists():
         print(f"the best configuration again:\n  jaxrl-fast train --config {result.path / 'best.json'}")
+    elif not math.isfinite(max(result.final.flat, key=math.isfinite)):
+        raise NonFiniteError(f"no member of {result.path} has a score: all were lost")
 
 
 def _free(algorithm: str, environment: str) -> Path:

@@ -21,12 +21,12 @@ Settings = dict[str, Any]
 
 def grid_of(grid: Mapping[str, Sequence[Any]]) -> list[Settings]:
     """Every combination of the values, the last setting changing fastest."""
+    plain = lambda v: v.item() if isinstance(v, np.generic) else v
     for name, values in grid.items():
         if isinstance(values, (str, bytes)) or not isinstance(values, Sequence | np.ndarray) or not len(values):
             raise ConfigError(f"grid {name}", values, "a list of at least one value")
-        if len(set(map(repr, values))) < len(values):
+        if len({repr(plain(v)) for v in values}) < len(values):
             raise ConfigError(f"grid {name}", list(values), "values that differ")
-    plain = lambda v: v.item() if isinstance(v, np.generic) else v
     values = [v.tolist() if isinstance(v, np.ndarray) else [plain(x) for x in v] for v in grid.values()]
     return [dict(zip(grid, combination, strict=True)) for combination in itertools.product(*values)]
 

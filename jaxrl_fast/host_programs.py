@@ -21,6 +21,7 @@ from jaxrl_fast.actors import Actors, Rollout
 from jaxrl_fast.envs.host import HostEnv, HostError
 from jaxrl_fast.grid import Grid, RunConfig
 from jaxrl_fast.iterate import Run
+from jaxrl_fast.plan import memory_plan
 from jaxrl_fast.population import Members, Population
 from jaxrl_fast.programs import Programs
 from jaxrl_fast.types import Mean, RunState, Trajectory
@@ -77,7 +78,7 @@ class HostPrograms(Programs):
     def compile(self, keys: jax.Array) -> None:
         """`init` alone; the others are compiled when they are called first."""
         began = time.perf_counter()
-        self._check_memory()
+        memory_plan(self.first, self.population, self.config).check()
         self._start("init", lambda: self._init.lower(self.run, keys).compile())
         self._jobs["init"].result()
         self.compile_seconds += time.perf_counter() - began

@@ -62,7 +62,7 @@ def quantile_huber(quantiles: jax.Array, taus: jax.Array, targets: jax.Array, ka
         weighted = jnp.where(delta < 0, 1.0 - taus, taus) * clipped
         return (loss + weighted * (delta - 0.5 * clipped), slope - weighted), None
 
-    start, count = jnp.zeros_like(at), targets.shape[-1]
+    start, count = jnp.zeros(at.shape, jnp.result_type(at, taus, targets)), targets.shape[-1]
     (loss, slope), _ = jax.lax.scan(add, (start, start), jax.lax.stop_gradient(targets).T, unroll=min(count, 64))
     return jnp.sum(loss + (quantiles - at) * slope, axis=-1) / (count * kappa)
 

@@ -130,8 +130,11 @@ class MemoryPlan:
         """Raises ConfigError, with the values of single settings that would do, where the run cannot fit."""
         if self.fits:
             return
-        found = [f"{name} = {value}" for name, value in self.remedies().items()]
+        found = [f"{name} = {value}" for name, value in self.remedies().items()] if self.temporaries is None else []
         advice = f"it would with {' or '.join(found)}" if found else "lower buffer_size, hidden, num_envs or num_steps"
+        if self.temporaries is not None:  # how they change with a setting is not known before it is compiled again
+            which = "lower batch_size, num_envs, buffer_size, seeds or the --wave of a sweep"
+            advice = f"{show(self.temporaries)} of it are XLA's temporaries: {which}"
         where = self.population.devices[0].device_kind
         raise ConfigError("memory", show(self.need), f"the run must fit the {show(self.have)} of {where}; {advice}")
 
@@ -192,8 +195,7 @@ class MemoryPlan:
         else:
             run = dataclasses.replace(run, algo=dataclasses.replace(run.algo, **{name: value}))
         plan_grid(run.algo, config)
-        found = memory_plan(run, self.population, config, self.work["metrics"])
-        return dataclasses.replace(found, temporaries=self.temporaries)
+        return memory_plan(run, self.population, config, self.work["metrics"])
 
     def __str__(self) -> str:
         p = self.population

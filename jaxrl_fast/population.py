@@ -210,7 +210,10 @@ def elsewhere(config: RunConfig, devices: int | str | None, mesh: Mapping[str, i
     """The settings of a run that goes on on other devices; its environments are sampled in the groups that they were."""
     if devices is None and mesh is None:
         return config
-    return dataclasses.replace(config, devices=None if devices == "all" else devices, mesh=mesh, groups=config.sampling_groups)
+    env, groups = (mesh or {}).get(ENV_AXIS, 1), config.sampling_groups
+    if not isinstance(env, int) or env < 1 or groups % env:
+        raise ConfigError("mesh env", env, f"a divisor of {groups}, the groups that this run samples in")
+    return dataclasses.replace(config, devices=None if devices == "all" else devices, mesh=mesh, groups=groups)
 
 
 def population_of(config: RunConfig, size: int | None = None) -> Population:

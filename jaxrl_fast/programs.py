@@ -70,11 +70,12 @@ class Programs:
     def compile(self, keys: jax.Array) -> None:
         """Compile side by side what the first updates need, and the evaluation after it, while they run.
 
-        Raises ConfigError where the run cannot fit the device (`plan.py`), with what would; and so does the call of a program
-        whose temporaries, known now, do not fit.
+        Raises ConfigError where the run cannot fit the device (`plan.py`), with what would; and so does the first chunk where
+        the temporaries of what is compiled then do not fit.
         """
         began = time.perf_counter()
-        self._check_memory()
+        self._plan = memory_plan(self.first, self.population, self.config)
+        self._plan.check()
         traced = self._init.trace(self.run, keys)
         state = self.population.abstract_state(traced.out_info)
         zero = self._scalar(0)
@@ -85,10 +86,6 @@ class Programs:
         self._start("evaluate", lambda: self._evaluate.lower(self.run, (state.agent, state.key), zero).compile())
         self._jobs["init"].result()
         self.compile_seconds += time.perf_counter() - began
-
-    def _check_memory(self, *analyses: Any) -> None:
-        """Of what is not compiled yet the forecast counts, else what XLA says."""
-        memory_plan(self.first, self.population, self.config).compiled(analyses).check()
 
     def _start(self, name: str, compile: Any) -> None:
         """In the background; two at a time, in the order in which they are needed. XLA compiles without the GIL."""
@@ -107,8 +104,9 @@ class Programs:
             began = time.perf_counter()
             job = self._jobs.get(name)
             self._compiled[name] = job.result() if job else fn.lower(*args).compile()
-            if job:
-                self._check_memory(self._compiled[name].memory_analysis())
+            if name == "chunk":  # before anything is learned; a later refusal would throw that away
+                done = [job.result() for job in self._jobs.values() if job.done()]
+                self._plan.compiled([program.memory_analysis() for program in done]).check()
             self.compile_seconds += time.perf_counter() - began
         return self._compiled[name](*args)
 

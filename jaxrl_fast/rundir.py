@@ -152,25 +152,11 @@ class RunDir:
             warnings.warn(f"the pictures of {self.path} could not be drawn: {error!r}", stacklevel=2)
 
 
-def clear_unfinished(path: Path, content: dict[str, Any]) -> None:
-    """Empty the folder of this very run where it was killed before its first checkpoint: there is nothing to go on from."""
-    if not (path / "config.json").is_file() or (path / "result.json").exists() or RunDir(path).resumable:
-        return
-    same = lambda c: json.dumps([c.get(k) for k in ("algorithm", "environment", "run")], sort_keys=True)
-    try:
-        there = configs.read_config(path)
-    except ConfigError:
-        return
-    ours = {"config.json", "metrics.jsonl", "tensorboard", "wandb", "checkpoints"}
-    if same(there) == same(content) and {p.name for p in path.iterdir()} <= ours:
-        warnings.warn(f"{path} holds this run, stopped before its first checkpoint: it is begun again", stacklevel=3)
-        shutil.rmtree(path)
-
-
 def check_free(path: Path) -> None:
     """Refuse a run directory that exists with anything in it."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        resume = f"; to go on with it: --resume {path}" if (path / "config.json").is_file() else ""
+        begun, resumable = (path / "config.json").is_file(), RunDir(path).resumable
+        resume = f"; to go on with it: --resume {path}" if resumable else "; it has no checkpoint to go on from" if begun else ""
         raise ConfigError("out", str(path), f"a new or empty directory; this one holds another run or files{resume}")
     above = next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):

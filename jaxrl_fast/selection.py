@@ -27,20 +27,24 @@ def fitness_since_last(selection: Any, s: Any, rows: Sequence[Any]) -> np.ndarra
     A member without a value in them, in which no episode ended, is neither good nor bad for that: its last value
     counts, and where it never had one the median of the others.  Raises ConfigError for a metric that no row has.
     """
-    history = [*s.history, *rows]
-    if not any(selection.metric in r.metrics for r in history):
+    history, lanes = [*s.history, *rows], np.arange(s.config.members)
+    later = selection.metric == "eval_return" and s.grid.eval_rows  # its first evaluation may be still to come
+    if not later and not any(selection.metric in r.metrics for r in history):
         known = sorted({name for r in history for name in r.metrics})
         raise ConfigError("selection.metric", selection.metric, f"one of the log's until then: {', '.join(known)}")
     since = max((r for r in selection.boundaries(s.grid) if r < s.rows), default=0)
     start = s.grid.env_steps(since)
     scores = fitness([r for r in history if r.env_steps > start], selection.metric, s.config.members)
+    same = np.full(len(lanes), True)  # whether the agent of then is that of now
     for row in reversed(history):
-        values = np.asarray(row.metrics.get(selection.metric, np.full(s.config.members, np.nan)), np.float32)
-        scores = np.where(np.isfinite(scores), scores, np.where(np.isfinite(values), values, np.nan))
-    gone = ~np.isin(np.arange(s.config.members), s.lanes)
+        same &= np.asarray(row.metrics.get("parent", lanes)) == lanes
+        values = np.asarray(row.metrics.get(selection.metric, np.full(len(lanes), np.nan)), np.float32)
+        scores = np.where(np.isfinite(scores) | ~same | ~np.isfinite(values), scores, values)
+    gone = ~np.isin(lanes, s.lanes)
     gone[list(s.lost)] = True  # they had values before
     known = scores[np.isfinite(scores) & ~gone]
-    middle = np.median(known) if known.size else np.nan
+    # a hair below, so that a member of which something is known comes before one of which nothing is
+    middle = np.nextafter(np.float32(np.median(known)), -np.inf) if known.size else np.nan
     return np.where(gone, np.nan, np.where(np.isfinite(scores), scores, middle)).astype(np.float32)
 
 
@@ -103,7 +107,7 @@ class PBT:
         """Rows after which is selected, by the horizon, so that a run in parts selects as a whole one; never after its last."""
         per = grid.row * grid.steps
         gap = max(1, grid.planned_rows // 20) if self.every is None else -(-self.every // per)
-        return set(range(gap, max(grid.planned_rows, grid.rows), gap))
+        return set(range(gap, grid.planned_rows, gap))
 
     def draw(self, seed: int, members: int) -> dict[str, list[float]]:
         """The settings that the members begin with."""

@@ -137,7 +137,8 @@ def sweep(
         raise ConfigError("population", config.population, "None: grid and sample say what differs")
     spread(config, len(configurations) * config.seeds)
     base = describe(algo, env, config, **about)
-    hosts.check_same("sweep", {"base": base, "configurations": json.loads(json.dumps(configurations))})  # before they plan
+    asked = {"base": base, "configurations": json.loads(json.dumps(configurations)), "wave": wave}
+    hosts.check_same("sweep", asked)  # before they plan
     parts = split(algo, env, configurations, config, wave)
     if selection and len(parts) > 1:
         raise ConfigError("selection", selection.kind, f"one program for all members, not {len(parts)}: leave out static "
@@ -151,8 +152,21 @@ def sweep(
         "parts": [dataclasses.asdict(part) for part in parts],
     }
     # the parts of the folder: another machine would cut other waves
-    parts = hosts.tell(hosts.on_first(lambda: open_folder(out, content, ("configurations",))["parts"]))
+    parts = hosts.tell(hosts.on_first(lambda: _open_parts(out, content, wave)))
     return _run(out, algo, env, config, configurations, parts, progress, about)
+
+
+def _open_parts(out: Path, content: dict[str, Any], wave: int | None) -> list[dict[str, Any]]:
+    """The parts of the folder; cut anew where `wave` says so and none has begun."""
+    there = open_folder(out, content, ("configurations",))
+    if wave is None or there["parts"] == json.loads(json.dumps(content["parts"])):
+        return there["parts"]
+    folders = [part_folder(out, i) for i in range(len(there["parts"]))]
+    if any((folder / "result.json").exists() or RunDir(folder).resumable for folder in folders):
+        raise ConfigError("wave", wave, "left out: parts of this sweep are trained as they were cut")
+    there = there | {"parts": content["parts"]}
+    configs.write_json(out / "sweep.json", json.loads(json.dumps(there)))
+    return there["parts"]
 
 
 def _columns(configurations: Sequence[Settings]) -> dict[str, list[Any]]:
@@ -221,8 +235,8 @@ def run_parts(out, algo, env, config, configurations, parts, progress, about, pl
         if ended:
             continue
         if progress and hosts.is_first():
-            place = population_of(config, len(part.configurations) * part.seeds)
-            where = f"; {place}" if len(place.devices) > 1 else ""
+            population = population_of(config, len(part.configurations) * part.seeds)
+            where = f"; {population}" if len(population.devices) > 1 else ""
             print(f"part {i + 1} of {len(parts)}: {_summary(part, configurations)}{where}", flush=True)
         try:
             if cut_off:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast import config as configs
-from jaxrl_fast.aggregate import bootstrap, iqm, probability_of_improvement
+from jaxrl_fast.aggregate import bootstrap, iqm, probability_of_improvement, win_rate
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
@@ -110,7 +110,8 @@ class SweepResult:
             steps, values = self.curve(metric)
             axes["env_steps"] = steps.tolist()
         settings = {name: distinct([c[name] for c in self.configurations]) for name in self.names}
-        place = [tuple(_place(settings[n], c[n]) for n in self.names) for c in self.configurations]
+        order = {name: {repr(v): i for i, v in enumerate(values)} for name, values in settings.items()}
+        place = [tuple(order[n][repr(c[n])] for n in self.names) for c in self.configurations]
         shape = tuple(map(len, settings.values()))
         if len(set(place)) != len(place) or math.prod(shape) != len(place):
             return values, {"configuration": list(range(len(place)))} | axes
@@ -136,12 +137,13 @@ class SweepResult:
 
     def lineage(self) -> list[dict[str, Any]]:
         """Every takeover of PBT in order: env_steps, member, parent (configuration * seeds + seed), and the settings that
-        the member goes on with: those of the row after."""
+        the member goes on with: those of the row after, None where the log ends."""
         members = [rows for seeds in self.rows for rows in seeds]
+        settings = lambda row: {name: row[name][0] if row else None for name in self.names}
         found = [
-            {"env_steps": row["env_steps"], "member": m, "parent": row["parent"][0], **{n: after[n][0] for n in self.names}}
+            {"env_steps": row["env_steps"], "member": m, "parent": row["parent"][0], **settings(after)}
             for m, rows in enumerate(members)
-            for row, after in itertools.pairwise(rows)
+            for row, after in itertools.zip_longest(rows, rows[1:])
             if row.get("parent", [m])[0] != m
         ]
         return sorted(found, key=lambda row: (row["env_steps"], row["member"]))
@@ -149,13 +151,13 @@ class SweepResult:
     def table(self) -> list[dict[str, Any]]:
         """A row a configuration, best first: rank, its settings, IQM with its 95% interval, the probability that it is better
         than the next one, mean, scores, lost."""
-        rows, order = [], self.ranking()
+        rows, order, scores = [], self.ranking(), self.scores
         for rank, (c, after) in enumerate(itertools.zip_longest(order, order[1:]), 1):
             has = np.isfinite(self.final[c])
-            middle = iqm(self.scores[c]) if has.any() else math.nan
-            low, high = bootstrap(self.scores[c]) if has.any() else (math.nan, math.nan)
+            middle = iqm(scores[c]) if has.any() else math.nan
+            low, high = bootstrap(scores[c]) if has.any() else (math.nan, math.nan)
             why = sorted({self.lost[c, s] for s in range(len(self.seeds)) if (c, s) in self.lost})
-            better = math.nan if after is None else self.improvement(c, after)[0]
+            better = win_rate(scores[c], scores[after]) if after is not None and np.isfinite(scores[after]).all() else math.nan
             rows.append({"rank": rank, "configuration": c, **self.configurations[c], "iqm": middle, "low": low, "high": high,
                          "better_than_next": better,
                          "mean": float(self.final[c][has].mean()) if has.any() else math.nan,
@@ -211,11 +213,6 @@ def distinct(values: Sequence[Any]) -> list[Any]:
     """Each value once, numbers in order, others (some are lists) as they come."""
     found = list({repr(v): v for v in values}.values())
     return sorted(found) if all(isinstance(v, (int, float)) for v in found) else found
-
-
-def _place(values: Sequence[Any], value: Any) -> int:
-    """Where it is among `distinct` values."""
-    return [repr(v) for v in values].index(repr(value))
 
 
 def short(value: Any) -> str:

@@ -28,7 +28,7 @@ from jaxrl_fast.grid import Grid, RunConfig, plan_grid, run_config
 from jaxrl_fast.members import gather, leaf_names
 from jaxrl_fast.population import Members, Population, population_of, spread
 from jaxrl_fast.programs import ROWS, Programs
-from jaxrl_fast.rundir import RunDir, check_free, clear_unfinished, describe
+from jaxrl_fast.rundir import RunDir, check_free, describe
 from jaxrl_fast.selection import decode_selection, encode_selection
 from jaxrl_fast.session import Session, emit, evaluate, make_row, not_finite, rescue, restore, root_keys, save
 from jaxrl_fast.signals import Interrupted, Signals
@@ -76,13 +76,8 @@ def with_horizon(config: RunConfig) -> RunConfig:
 
 def check_out(out: Path, algo: Algorithm, env: Env, config: RunConfig) -> None:
     """ConfigError where the run cannot be written there, or config.json cannot hold it; before anything is compiled."""
-    content = describe(algo, env, with_horizon(config))
-
-    def free():
-        clear_unfinished(out, content)
-        check_free(out)
-
-    hosts.on_first(free)
+    describe(algo, env, with_horizon(config))
+    hosts.on_first(lambda: check_free(out))
 
 
 def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=True, progress=False, resume=None):

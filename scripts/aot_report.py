@@ -7,7 +7,8 @@
 
 The chunk of a population (one log row of it) for every algorithm and topology: members over all chips of the topology, by the
 real TPU compiler. `collectives` must be none: no member talks to another. XLA compiles for CUDA only where there is a GPU, so
-`cuda:N` is the program that it would get for N of them: collectives and callbacks are in it already, its memory is not known.
+`cuda:N` is the program that it would get for N of them: what `shard_map` sends along the population, and callbacks, are in it
+already (what XLA's partitioner adds along the env axis is not, nor its memory).
 """
 
 from __future__ import annotations

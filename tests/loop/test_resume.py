@@ -47,25 +47,9 @@ def test_on_other_devices(unbroken, tmp_path):
     assert json.loads((out / "config.json").read_text())["run"]["devices"] is None
 
 
-def test_a_run_killed_before_its_first_checkpoint_is_begun_again(tmp_path):
-    """By the same command; one with other settings, or with files of somebody else in it, is refused as ever."""
-    out, settings = tmp_path / "x", dict(total_steps=128, eval_every=0)
-    tools.train("ppo", out, **settings)
-    rows = tools.logged(out)
-    for name in ("result.json", "curve.png"):
-        (out / name).unlink(missing_ok=True)
-    with pytest.raises(jf.ConfigError, match="out = .*--resume"):  # it has a checkpoint
-        tools.train("ppo", out, **settings)
-    shutil.rmtree(out / "checkpoints")
-    with pytest.raises(jf.ConfigError, match="out = "):
-        tools.train("ppo", out, **settings | {"seed": 1})
-    (out / "mine.txt").write_text("")
-    with pytest.raises(jf.ConfigError, match="out = "):
-        tools.train("ppo", out, **settings)
-    (out / "mine.txt").unlink()
-    with pytest.warns(UserWarning, match="begun again"):
-        tools.train("ppo", out, **settings)
-    assert tools.logged(out) == rows and (out / "result.json").exists()
+def test_an_env_axis_must_divide_the_groups(half, tmp_path):
+    with pytest.raises(jf.ConfigError, match="mesh env = 2 .* a divisor of 1, the groups"):
+        tools.resume(half("ppo", tmp_path / "x"), tools.TOTAL, mesh={"env": 2})
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,22 @@ def test_quantile_huber_equals_a_plain_loop(rng):
         np.testing.assert_allclose(losses.quantile_huber(*map(jnp.float32, (z, taus, target)), kappa), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("kappa", [1.0, 0.3])
+def test_the_slope_of_quantile_huber(rng, kappa):
+    """Autodiff of the sum over all pairs, as the paper has it; fractions one for all, or each row's own."""
+    z, targets = jnp.float32(rng.normal(size=(3, 5))), jnp.float32(rng.normal(size=(3, 4)))
+
+    def pairs(z, taus):
+        delta = targets[:, None, :] - z[:, :, None]
+        weight = jnp.abs(taus[..., None] - (delta < 0))
+        return jnp.sum(weight * losses.huber(delta, kappa) / kappa) / targets.shape[1]
+
+    for taus in (jnp.linspace(0.1, 0.9, 5), jnp.float32(rng.uniform(size=(3, 5)))):
+        ours = jax.value_and_grad(lambda z, taus=taus: losses.quantile_huber(z, taus, targets, kappa).sum())(z)
+        for a, b in zip(ours, jax.value_and_grad(pairs)(z, taus), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
 def test_quantile_huber_is_least_at_the_quantiles():
     """Its gradient is zero where the share of targets below z is tau (far from the Huber corner)."""
     targets = jnp.linspace(0.0, 1000.0, 1001)[None]
