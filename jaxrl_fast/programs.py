@@ -158,5 +158,4 @@ class Programs:
 
     def padded(self, x: Any) -> Any:
         """The inverse, laid over the devices."""
-        sharding = self.population.state_sharding if isinstance(x, RunState) else None
-        return x if len(self.population.devices) == 1 == self.population.size else self.population.place(x, sharding)
+        return self.population.place(x, self.population.state_sharding if isinstance(x, RunState) else None)

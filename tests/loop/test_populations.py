@@ -191,6 +191,9 @@ for name in ("ppo", "dqn"):
             whole = tools.train(name, total_steps=tools.HALF, **settings)
             again = tools.resume(f"{sys.argv[1]}/{name}-{mode}", tools.HALF)
             tools.assert_same(tools.state(again), tools.state(whole))
+rates = {"algo.learning_rate": [1e-3, 2e-3, 3e-3, 4e-3]}  # two devices, then one for the one member that is left
+left = tools.train("ppo", total_steps=512, population=rates, selection=tools.jf.Halving(2), eval_every=0)
+assert len(left.lanes) == len(left.population.devices) == 1 and left.env_steps == 512
 """
 
 
