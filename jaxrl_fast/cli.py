@@ -151,6 +151,7 @@ def _train(argv: list[str]) -> None:
 
 def _sweep(argv: list[str]) -> None:
     from jaxrl_fast import cli_sweep
+    from jaxrl_fast.cli_train import parse_place
 
     _join(argv)
     cores = runtime.cpu_count()  # a sweep has members enough for them
@@ -158,7 +159,7 @@ def _sweep(argv: list[str]) -> None:
         options = [Option("resume", "str", help="folder of the sweep", metavar="DIR", hint="required"), *ELSEWHERE, IMPORT]
         given = parse(f"{PROG} sweep --resume", "Go on with a sweep that was stopped.", [*options, *DISTRIBUTED], argv)
         _spread(argv, cli_sweep.read_folder(given["resume"]).get("base"), cores)
-        return cli_sweep.resume(given["resume"], given.get("import", ()), place(given))
+        return cli_sweep.resume(given["resume"], given.get("import", ()), parse_place(given))
     switches, leave = ("--preset", "--distributed", *cli_sweep.SWITCHES), ("resume", "config", "horizon")
     cli_sweep.new_sweep(*_describe(argv, "sweep", switches, (*cli_sweep.OPTIONS, *DISTRIBUTED), leave, cores))
 
@@ -205,7 +206,7 @@ def _describe(
 
 def _resume(argv: list[str]) -> None:
     from jaxrl_fast import config as configs
-    from jaxrl_fast.cli_train import print_end, wandb_sink
+    from jaxrl_fast.cli_train import parse_place, print_end, wandb_sink
     from jaxrl_fast.load import resume
 
     options = [
@@ -227,17 +228,9 @@ def _resume(argv: list[str]) -> None:
     sinks = wandb_sink(given.get("wandb"), path, content, group=path.name)
     session = resume(
         path, given.get("total_steps"), given.get("horizon"), given.get("import", ()), sinks=sinks,
-        tensorboard=given.get("tensorboard", True), progress=True, **place(given),
+        tensorboard=given.get("tensorboard", True), progress=True, **parse_place(given),
     )  # fmt: skip
     print_end(session)
-
-
-def place(given: dict[str, Any]) -> dict[str, Any]:
-    """Where to go on, as `--devices` and `--mesh` say."""
-    from jaxrl_fast.cli_train import parse_devices, parse_mesh
-
-    devices = given.get("devices")
-    return {"devices": devices if devices is None else parse_devices(devices) or "all", "mesh": parse_mesh(given.get("mesh"))}
 
 
 def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None = None) -> None:

@@ -223,6 +223,12 @@ def parse_devices(value: Any) -> Any:
     return value
 
 
+def parse_place(given: dict[str, Any]) -> dict[str, Any]:
+    """Where a run goes on, as `--devices` and `--mesh` say; None: as before."""
+    devices = given.get("devices")
+    return {"devices": devices if devices is None else parse_devices(devices) or "all", "mesh": parse_mesh(given.get("mesh"))}
+
+
 def new_run(plan: Plan, given: dict[str, Any]) -> None:
     """Train with what the flags say on top of the plan."""
     from jaxrl_fast.train import check_members, check_out, train

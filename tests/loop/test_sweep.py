@@ -408,21 +408,27 @@ def test_pbt_takes_the_best():
     assert len(seen) == 4  # both of the best are copied, independently
 
 
-def test_pbt_goes_on_bit_for_bit(trained, tmp_path, monkeypatch):
+@pytest.fixture
+def stopped_at():
+    """A context in which runs of sweeps are interrupted at a row, with a checkpoint a chunk."""
+    train = sweeps.train
+
+    def context(row):
+        def stop(s, rows):
+            if s.rows >= row:
+                raise KeyboardInterrupt
+
+        interrupted = lambda *args, **more: train(*args, hooks=[stop], **more | {"checkpoint_minutes": 1e-9})
+        return mock.patch.object(sweeps, "train", interrupted)
+
+    return context
+
+
+def test_pbt_goes_on_bit_for_bit(trained, tmp_path, stopped_at):
     """Stopped right after a selection and between two; lineage, settings and agents are those of the unbroken run."""
-    out, train = tmp_path / "x", sweeps.train
-    whole = trained.path / "parts" / "00"
+    out, whole = tmp_path / "x", trained.path / "parts" / "00"
     for stop_at in (4, 7):
-
-        def interrupted(*args, stop_at=stop_at, **settings):
-            def stop(s, rows):
-                if s.rows >= stop_at:
-                    raise KeyboardInterrupt
-
-            return train(*args, hooks=[stop], **settings | {"checkpoint_minutes": 1e-9})
-
-        monkeypatch.setattr(sweeps, "train", interrupted)
-        with pytest.raises(KeyboardInterrupt):
+        with stopped_at(stop_at), pytest.raises(KeyboardInterrupt):
             sweep(out / str(stop_at), **PBT, seed=3)
         sweeps.resume_sweep(out / str(stop_at), progress=True, devices="all")
         part = out / str(stop_at) / "parts" / "00"
@@ -431,23 +437,13 @@ def test_pbt_goes_on_bit_for_bit(trained, tmp_path, monkeypatch):
             tools.assert_same(jf.load(part, "last", member).state, jf.load(whole, "last", member).state)
 
 
-def test_halving_goes_on_bit_for_bit(tmp_path, monkeypatch):
+def test_halving_goes_on_bit_for_bit(tmp_path, stopped_at):
     """Stopped right after a rung and between two: the lanes that are left, and what they do."""
     settings = dict(grid={"algo.learning_rate": [1e-3, 2e-3, 4e-3, 8e-3]}, selection=jf.Halving(2), eval_every=0)
-    whole, train = sweep(tmp_path / "whole", **settings).path / "parts" / "00", sweeps.train
+    whole = sweep(tmp_path / "whole", **settings).path / "parts" / "00"
     for stop_at in (3, 6):
-
-        def interrupted(*args, stop_at=stop_at, **more):
-            def stop(s, rows):
-                if s.rows >= stop_at:
-                    raise KeyboardInterrupt
-
-            return train(*args, hooks=[stop], **more | {"checkpoint_minutes": 1e-9})
-
-        with monkeypatch.context() as patched:
-            patched.setattr(sweeps, "train", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                sweep(tmp_path / str(stop_at), **settings)
+        with stopped_at(stop_at), pytest.raises(KeyboardInterrupt):
+            sweep(tmp_path / str(stop_at), **settings)
         part = sweeps.resume_sweep(tmp_path / str(stop_at)).path / "parts" / "00"
         assert tools.logged(part) == tools.logged(whole)
         tools.assert_same(jf.load(part, "last").state, jf.load(whole, "last").state)
