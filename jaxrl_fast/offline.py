@@ -15,8 +15,9 @@ from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.iterate import DRAW_AHEAD_ITERATIONS, scan_sum
 from jaxrl_fast.memory.filled import Filled, check_windows, hold
+from jaxrl_fast.memory.grouped import merged
 from jaxrl_fast.memory.mixed import MixedMemory, StartFrom
-from jaxrl_fast.memory.prioritized import PrioritizedMemory
+from jaxrl_fast.memory.prioritized import PrioritizedMemory, converted
 from jaxrl_fast.memory.ring import Ring, Row
 from jaxrl_fast.memory.transitions import Transition
 from jaxrl_fast.stacking import start
@@ -83,6 +84,8 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
 
     def train(key: jax.Array, store: Any) -> tuple[Any, dict[str, jax.Array]]:
         agent = tree.strong(algo.init(random.fold_in(key, 2**32 - 1)))
+        if isinstance(memory, PrioritizedMemory):
+            store = converted(data.memory, memory, store)
 
         def several(carry, first):
             us = first + jnp.arange(block, dtype=jnp.int32)
@@ -112,7 +115,8 @@ def experience(run: Any, member: int = 0) -> Filled:
     if not isinstance(memory, Ring):
         raise ConfigError("run", run.algo.name, "a run of an algorithm that learns from replay, such as dqn")
     check_int("member", member, 0, run.config.members - 1)
-    return Filled(memory, run.population.member(run.state.memory, member), w)
+    store = run.population.member(run.state.memory, member)
+    return Filled(memory, merged(memory, store) if run.config.sampling_groups > 1 else store, w)
 
 
 def _check_data(data: Filled, spec: EnvSpec) -> None:

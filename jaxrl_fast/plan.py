@@ -99,10 +99,8 @@ class MemoryPlan:
     def training(self) -> list[tuple[str, int, int]]:
         """(part, bytes, how often) of what is there while a chunk runs."""
         looped = self.population.size > 1 and self.population.mode == "map"
-        # XLA's loop over the members reads the old states and writes new ones beside them, and works on one in between
-        copies = self.members + self.at_once if looped else 0
         return [
-            ("copy while members take turns", self.state_bytes, copies),
+            ("state of the member whose turn it is", self.state_bytes, self.at_once if looped else 0),
             ("rollout", self.work["rollout"], self.at_once),
             ("batch of an update", self.work["batch"], self.at_once),
         ]

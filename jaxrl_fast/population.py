@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -107,7 +108,7 @@ class Population:
 
             if self.mode == "vmap":
                 return jax.vmap(member, in_axes=(0, 0) + (None,) * len(rest))(own, xs, *rest)
-            return jax.lax.map(lambda mapped: member(*mapped, *rest), (own, xs))
+            return _in_turns(lambda own, x: member(own, x, *rest), own, xs)
 
         def population(run, xs, *rest):
             leaves, structure = jax.tree.flatten(run)
@@ -144,6 +145,30 @@ class Population:
 
     def member(self, tree: Any, index: int) -> Any:
         return tree if self.size == 1 else jax.tree.map(lambda x: x[index], tree)
+
+
+def _in_turns(fn: Callable, own: Any, xs: Any) -> Any:
+    """`jax.lax.map(fn, (own, xs))`, whose loop carries `xs` where what `fn(own, x) -> (new, *rest)` makes of x is its like.
+
+    So each new state is written over the old one, and one member's is in flight; `map` has all the old beside all the new.
+    """
+    kind = lambda tree: jax.tree.map(lambda x: (jnp.shape(x), jnp.result_type(x)), tree)
+    replaces = False
+
+    def one(xs, turn):
+        nonlocal replaces
+        i, own = turn
+        x = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False), xs)
+        result = fn(own, x)
+        replaces = type(result) is tuple and kind(result[0]) == kind(x)
+        if not replaces:
+            return xs, result
+        put = lambda leaf, new: jax.lax.dynamic_update_index_in_dim(leaf, new, i, 0)
+        return jax.tree.map(put, xs, result[0]), result[1:]
+
+    count = jax.tree.leaves(xs)[0].shape[0]
+    xs, rest = jax.lax.scan(one, xs, (jnp.arange(count, dtype=jnp.int32), own))
+    return (xs, *rest) if replaces else rest
 
 
 class Members(NamedTuple):

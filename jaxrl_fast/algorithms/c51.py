@@ -29,6 +29,8 @@ class C51(DQN):
         numbers = isinstance(self.v_min, (float, np.floating)) and isinstance(self.v_max, (float, np.floating))
         if numbers and self.v_min >= self.v_max:
             raise ConfigError("v_min", self.v_min, f"a number below v_max = {self.v_max}")
+        if numbers and float(self.v_max) - float(self.v_min) > float(np.finfo(np.float32).max):
+            raise ConfigError("v_max", self.v_max, "such that v_max - v_min is finite in float32")
         if self.munchausen:
             raise ConfigError("munchausen", True, f"False: {self.name} has no soft values; use dqn, qr_dqn or iqn")
 

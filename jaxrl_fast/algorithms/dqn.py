@@ -31,7 +31,9 @@ class DQN(Replay, ValueBased):
     name: ClassVar[str] = "dqn"
 
     target_period: int = setting(50, "updates between two moves of the target network")
-    target_tau: float = setting(1.0, "how far it moves: 1 copies, 0.005 with period 1 is Polyak", low=0, high=1)
+    target_tau: float = setting(
+        1.0, "how far it moves: 1 copies, 0.005 with period 1 is Polyak", low=0, high=1, open_low=True
+    )
     double: bool = setting(True, "the online network chooses the bootstrap action (van Hasselt et al. 2016)")
     huber: bool = setting(False, "Huber loss with delta 1 instead of half the square; for rewards of at most that size")
     munchausen: bool = setting(False, "soft values, and the scaled log-policy in the reward (Vieillard et al. 2020)")
@@ -44,6 +46,8 @@ class DQN(Replay, ValueBased):
         super().__post_init__()
         if self.munchausen and self.n_step > 1:
             raise ConfigError("n_step", self.n_step, "1 with munchausen: its bonus belongs to each single step")
+        if self.huber and type(self).regression is not DQN.regression:
+            raise ConfigError("huber", True, f"False: the loss of {self.name} is another")
 
     def init(self, key: jax.Array) -> Agent:
         params = self.init_params(key)

@@ -31,8 +31,10 @@ class Replay(Algorithm):
         need = (-(-(self.n_step + stack - 1) // self.num_steps) + 1) * block
         if self.buffer_size < need:
             raise ConfigError("buffer_size", self.buffer_size, f"at least {need}, for n_step, num_steps and num_envs")
-        if self.batch_size > self.buffer_size:
-            raise ConfigError("batch_size", self.batch_size, f"at most buffer_size = {self.buffer_size}")
+        rows = self.buffer_size // block * block
+        if self.batch_size > rows:
+            what = f"at most {rows}: buffer_size in whole blocks of num_steps * num_envs"
+            raise ConfigError("batch_size", self.batch_size, what)
 
     @property
     def updates(self) -> int:

@@ -117,8 +117,8 @@ class ValueBased(Algorithm):
         if mode == "random":
             return carry, random_action, ()
         if self.noisy and mode == "sample":  # each environment explores with a noise of its own
-            keys = random.split(key, len(explore))
-            q = jax.vmap(self.action_values, in_axes=(None, 0, 0))(agent.params, obs, keys)
+            one = lambda obs, key: self.action_values(agent.params, tree.take(obs, None), key)[0]  # of a batch of one
+            q = jax.vmap(one)(obs, random.split(key, len(explore)))
         else:
             q = self.action_values(agent.params, obs)
         greedy = jnp.argmax(q, axis=-1).astype(jnp.int32)

@@ -13,11 +13,13 @@ import jax.numpy as jnp
 
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory.filled import Filled, layout, row_shapes
+from jaxrl_fast.memory.prioritized import PrioritizedMemory, converted
 from jaxrl_fast.memory.ring import Ring, Row, without_extras
 from jaxrl_fast.memory.transitions import Transition
 
 FORMAT = 1
 ROWS = {"Row": Row, "Transition": Transition}
+EXPONENTS = ("alpha", "epsilon")  # what priorities were made with
 SIZES = ("capacity", "num_steps", "num_envs")
 
 
@@ -39,6 +41,8 @@ def save_memory(path: str | Path, filled: Filled) -> None:
     rows = jax.tree.map(lambda x: [str(x.dtype), *x.shape], row_shapes(stored))._asdict()
     rows.pop("extras", None)
     about = {"format": FORMAT, "layout": layout(filled.memory), "written": int(filled.w), "kind": kind, "rows": rows}
+    if isinstance(filled.memory, PrioritizedMemory):
+        about["priorities"] = {name: float(getattr(filled.memory, name)) for name in EXPONENTS}
     path.mkdir(parents=True)
     with ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(path / "store", store)
@@ -49,6 +53,7 @@ def load_memory(path: str | Path, memory: Ring, resize: bool = False) -> Filled:
     """What `save_memory` wrote, for `memory`, whose layout must be that of the file.
 
     resize: take the number of rows and environments, and of rows a block, from the file; for offline learning.
+    Priorities made with another exponent become such as `memory` makes.
     Raises ConfigError, naming both, where the layouts differ. To change the layout: `fill(other, rows_of(loaded))`.
     """
     import orbax.checkpoint as ocp
@@ -71,6 +76,8 @@ def load_memory(path: str | Path, memory: Ring, resize: bool = False) -> Filled:
             raise ValueError("its shapes are not those of layout.json")
     except (ValueError, KeyError, TypeError, OSError, RuntimeError) as error:
         raise _damaged(path, error) from error
+    if isinstance(memory, PrioritizedMemory):
+        store = converted(dataclasses.replace(memory, **about["priorities"]), memory, store)
     return Filled(memory, store, about["written"])
 
 
@@ -88,7 +95,8 @@ def _read(path: Path) -> dict[str, Any]:
         rows = jax.tree.map(struct, about["rows"], is_leaf=lambda x: isinstance(x, list))
         if not all(isinstance(sizes[name], int) and sizes[name] > 0 for name in SIZES) or int(about["written"]) < 0:
             raise ValueError(f"sizes of {', '.join(SIZES)} and written that cannot be")
-        return about | {"rows": kind(**rows), "written": int(about["written"])}
+        priorities = {name: float(x) for name, x in about.get("priorities", {}).items() if name in EXPONENTS}
+        return about | {"rows": kind(**rows), "written": int(about["written"]), "priorities": priorities}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(path, error) from error
 

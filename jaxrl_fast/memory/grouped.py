@@ -7,13 +7,16 @@ program on one device, with as many groups, computes the same.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import random
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.memory import sum_tree
 from jaxrl_fast.memory.api import Memory
+from jaxrl_fast.memory.prioritized import Prioritized, PrioritizedMemory
 from jaxrl_fast.memory.ring import Ring
 from jaxrl_fast.memory.rollout import RolloutMemory
 
@@ -67,6 +70,17 @@ class Grouped(Memory):
 
     def watch(self, mem):
         return self.memory.watch(mem)
+
+
+def merged(memory: Ring, mem: Any) -> Any:
+    """The state of `Grouped` as that of `memory`, which holds all environments: groups side by side again."""
+    join = lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], x.shape[0] * x.shape[2], *x.shape[3:])
+    if not isinstance(memory, PrioritizedMemory):
+        return jax.tree.map(join, mem)
+    groups = mem.tree[0].shape[0]
+    shape = (groups, memory.length, memory.num_envs // groups)
+    leaves = join(mem.tree[0].reshape(groups, -1)[:, : shape[1] * shape[2]].reshape(shape)).ravel()
+    return Prioritized(jax.tree.map(join, mem.rows), sum_tree.build(leaves), mem.top.max())
 
 
 def grouped(memory: Memory, groups: int) -> Memory:

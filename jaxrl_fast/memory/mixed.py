@@ -14,6 +14,7 @@ from jaxrl_fast import random, tree
 from jaxrl_fast.errors import ConfigError, check_float
 from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.memory.filled import Filled, check_rows, check_windows, layout
+from jaxrl_fast.memory.prioritized import converted
 from jaxrl_fast.memory.ring import Ring, Row, seal, without_extras
 from jaxrl_fast.memory.transitions import Transition
 from jaxrl_fast.types import Window
@@ -110,7 +111,9 @@ class StartFrom(Memory):
             found = found._replace(extras=jax.tree.map(lambda x: jnp.zeros((*shape, *x.shape[2:]), x.dtype), rows.extras))
         last = (start.w * self.memory.num_steps - 1) % self.memory.length
         rows = seal(found, last)
-        return rows if start.rows is start.store else start.store._replace(rows=rows)
+        if start.rows is start.store:
+            return rows
+        return converted(start.memory, self.memory, start.store._replace(rows=rows))
 
     def add(self, mem, rows, w):
         return self.memory.add(mem, rows, w + self.start.w)

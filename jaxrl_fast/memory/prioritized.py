@@ -59,9 +59,22 @@ def first_of_equals(handle: jax.Array, values: jax.Array) -> jax.Array:
 
 
 def priorities(memory: Any, error: jax.Array) -> jax.Array:
-    """(|error| + epsilon)^alpha of sizes of errors; NaN for one that is negative or not finite."""
+    """(|error| + epsilon)^alpha of sizes of errors, 0 for nothing at all; NaN for one that is negative or not finite."""
     good = (error >= 0) & jnp.isfinite(error)  # before the power: at alpha = 0 that of a NaN is 1
-    return jnp.where(good, (error + memory.epsilon) ** memory.alpha, jnp.nan)
+    priority = (error + memory.epsilon) ** memory.alpha
+    return jnp.where(good, jnp.where(error + memory.epsilon > 0, priority, 0.0), jnp.nan)  # 0 to the power of 0 is 1
+
+
+def converted(old: Any, new: Any, mem: Prioritized) -> Prioritized:
+    """Priorities of the errors that made those of memory `old`, as memory `new` makes them; all alike where alpha was 0."""
+    if (old.alpha, old.epsilon) == (new.alpha, new.epsilon):
+        return mem
+
+    def again(priority):
+        error = priority ** (1.0 / old.alpha) - old.epsilon if old.alpha else jnp.ones_like(priority)
+        return jnp.where(priority > 0, priorities(new, jnp.maximum(error, 0.0)), 0.0)
+
+    return Prioritized(mem.rows, sum_tree.build(again(mem.tree[0].ravel())), again(mem.top))
 
 
 def highest(memory: Any, top: jax.Array, priority: jax.Array) -> jax.Array:

@@ -28,6 +28,11 @@ def init(leaves: int) -> Tree:
             return tuple(levels)
 
 
+def build(leaves: jax.Array) -> Tree:
+    """The tree over `leaves`, float32 [n]."""
+    return set_at(init(leaves.size), jnp.arange(leaves.size, dtype=jnp.int32), leaves)
+
+
 def total(tree: Tree) -> jax.Array:
     return jnp.sum(tree[-1])
 

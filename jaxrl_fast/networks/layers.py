@@ -148,7 +148,7 @@ def draw_noise(key: jax.Array, variables: dict[str, Any]) -> dict[str, Any]:
 
     One draw for the whole module, and not flax's `make_rng`, which hashes a key for every layer.
     """
-    flat = flax.traverse_util.flatten_dict(variables["params"])
+    flat = flax.traverse_util.flatten_dict(variables.get("params", {}))
     sizes = {path[:-1]: sum(leaf.shape) for path, leaf in flat.items() if path[-1] == "kernel_sigma"}
     if not sizes:
         return variables

@@ -37,6 +37,7 @@ def check_memory(
     blocks: int | None = None,
     ready: int | None = None,
     deterministic: bool = False,
+    prioritized: bool | None = None,
 ) -> MemoryReport:
     """Raise an AssertionError that says which property of the protocol `memory` breaks, and how.
 
@@ -46,8 +47,10 @@ def check_memory(
     blocks         blocks of rows to write: more than the memory holds (default: twice its `num_blocks`, or 4)
     ready          blocks after which every batch must be real (default: its `dead_blocks` + 1, or 1)
     deterministic  set it for a memory that draws nothing at random
+    prioritized    whether the errors that are fed back decide what is drawn, and weights undo it (default: it has an `alpha`)
 
-    Two programs are compiled: three lives as a population with an unbatched `w`, and one of them alone.
+    Two programs are compiled: three lives as a population with an unbatched `w`, and one of them alone; and one more
+    for priorities.
     """
     assert isinstance(memory, Memory), f"protocol: {type(memory).__name__} is not a jaxrl_fast.memory.Memory"
     rows = _example(memory) if rows is None else jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), rows)
@@ -77,6 +80,8 @@ def check_memory(
     seen = numbered.judge(rows, plain.batch, moved.batch, ready)
     numbered.check_coverage(seen, ready, num_steps, num_envs, memory)
     _check_alone(memory, rows, inputs[2], lanes, fetches, ready)
+    if hasattr(memory, "alpha") if prioritized is None else prioritized:
+        _check_priorities(memory, rows, inputs[0][0], fetches)
     return MemoryReport(blocks, ready, (blocks - ready + 1) * fetches, len(np.unique(seen.everything[1])))
 
 
@@ -198,6 +203,37 @@ def _check_alone(memory: Memory, rows: Any, inputs: Any, lanes: _Life, fetches: 
         a, b = np.asarray(a), np.asarray(b[2])
         close = np.allclose(a, b, rtol=1e-4, equal_nan=True) if a.dtype.kind == "f" else np.array_equal(a, b)
         assert close, f"population: a member's {jax.tree_util.keystr(path)} differs from that of its single run"
+
+
+def _check_priorities(memory: Memory, rows: Any, data: Any, fetches: int) -> None:
+    """Every second row is fed back a hundred times the error of the others: then it is drawn far more often, and weighs less."""
+    count = jax.tree.leaves(data)[0].shape[0]
+    ws, end = jnp.arange(count, dtype=jnp.int32), jnp.int32(count)
+
+    def program(data):
+        write = lambda mem, x: (memory.add(mem, *x), None)
+        mem = jax.lax.scan(write, memory.init(rows), (data, ws))[0]
+        plans = [memory.plan(jax.random.key(i), fetches, end, Clock(end, end, jnp.float32(1.0))) for i in range(2)]
+
+        def draw(mem, x):
+            batch, handle = memory.fetch(mem, x)
+            reward = batch.steps.reward if isinstance(batch, Sequence) else batch.reward
+            even = reward[0].astype(jnp.int32) % 2 == 0  # its row's number
+            return memory.feedback(mem, handle, jnp.where(even, 10.0, 0.1)), (even, batch.weight)
+
+        mem, _ = jax.lax.scan(draw, mem, plans[0])
+        return jax.lax.scan(draw, mem, plans[1])[1]
+
+    options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
+    even, weight = map(np.asarray, jax.jit(program).lower(data).compile(compiler_options=options)(data))
+    even, weight = even[weight > 0], weight[weight > 0]
+    assert even.mean() > 0.7, (
+        f"priorities: rows with a hundred times the error of the others are {even.mean():.0%} of what is drawn. `feedback` must "
+        "return the store with the priorities of `handle` set"
+    )
+    assert weight[even].mean() < weight[~even].mean(), (
+        "weight: rows that are drawn more often than others must weigh less, (N p)^-beta, at the horizon with a beta of 1"
+    )
 
 
 def _check_watch(*lives: _Life) -> None:

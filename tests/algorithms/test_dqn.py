@@ -14,7 +14,7 @@ from jaxrl_fast.algorithms.dqn import Agent
 from jaxrl_fast.distributions import ILLEGAL
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.spaces import Box, Discrete
-from jaxrl_fast.types import EnvSpec, Window
+from jaxrl_fast.types import EnvSpec, Timestep, Trajectory, Window
 
 OBS, ACTIONS, ROWS, N = 3, 4, 10, 3
 SPEC = EnvSpec("x", Box(-9, 9, (OBS,)), Discrete(ACTIONS))
@@ -160,6 +160,117 @@ def test_munchausen_equals_numpy(clock, rng):
     assert float(metrics["td_error"].total) == pytest.approx(np.abs(expected).sum(), rel=1e-4)
 
 
+def outputs(algo, params, obs):
+    """Outputs of every action [rows, n, outputs] by hand, of heads on the bare observation."""
+    part = lambda name, n: linear({"head": params[name]}, obs).reshape(*obs.shape[:-1], n, -1)
+    z = part("head", ACTIONS)
+    return part("value", 1) + z - z.mean(-2, keepdims=True) if algo.dueling else z
+
+
+def softmax(z):
+    return np.exp(z - z.max(-1, keepdims=True)) / np.exp(z - z.max(-1, keepdims=True)).sum(-1, keepdims=True)
+
+
+def categorical(algo, params, target, batch):
+    """Loss and priority of each row of C51: every atom moved, clipped, and shared out between its neighbours."""
+    atoms = np.linspace(algo.v_min, algo.v_max, algo.num_atoms)
+    wide, rows = atoms[1] - atoms[0], np.arange(ROWS)
+    best = (softmax(outputs(algo, params, batch.boot_obs)) @ atoms).argmax(1)
+    p = softmax(outputs(algo, target, batch.boot_obs))[rows, best]
+    log_q = np.log(softmax(outputs(algo, params, batch.obs))[rows, batch.action])
+    loss, priority = np.zeros(ROWS), np.zeros(ROWS)
+    for j in rows:
+        ret = sum(algo.discount**i * batch.reward[i, j] for i in range(batch.steps[j]))
+        m = np.zeros(algo.num_atoms)
+        for atom, mass in zip(atoms, p[j], strict=True):
+            at = (np.clip(ret + algo.discount ** int(batch.steps[j]) * batch.boot[j] * atom, algo.v_min, algo.v_max) - algo.v_min) / wide
+            low = min(int(at), algo.num_atoms - 2)
+            m[low] += mass * (low + 1 - at)
+            m[low + 1] += mass * (at - low)
+        loss[j] = -(m * log_q[j]).sum()
+        priority[j] = loss[j] + (m[m > 0] * np.log(m[m > 0])).sum()
+    return loss, priority
+
+
+def quantile(algo, z, z_boot, taus, batch):
+    """Loss of each row of QR-DQN and IQN: the mean over targets of the sum over predictions (eq. 10)."""
+    loss = np.zeros(ROWS)
+    for j in range(ROWS):
+        ret = sum(algo.discount**i * batch.reward[i, j] for i in range(batch.steps[j]))
+        targets = ret + algo.discount ** int(batch.steps[j]) * batch.boot[j] * z_boot[j]
+        for tau, theta in zip(taus[j], z[j], strict=True):
+            u = targets - theta
+            huber = np.where(np.abs(u) <= algo.kappa, u**2 / 2, algo.kappa * (np.abs(u) - algo.kappa / 2)) / algo.kappa
+            loss[j] += (np.abs(tau - (u < 0)) * huber).mean()
+    return loss
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+@pytest.mark.parametrize("cls", [jf.C51, jf.QRDQN, jf.IQN])
+def test_distributional_updates_equal_numpy(cls, dueling, clock, rng, monkeypatch):
+    """Double, three-step, weighed: the loss, and what becomes the priority."""
+    sizes = {jf.C51: dict(num_atoms=7, v_min=-4.0, v_max=3.0), jf.QRDQN: dict(num_quantiles=5, kappa=0.7),
+             jf.IQN: dict(num_fractions=5, num_act_fractions=6, num_cosines=4, kappa=0.7)}[cls]  # fmt: skip
+    common = {f.name: getattr(BASE, f.name) for f in dataclasses.fields(jf.DQN) if f.name != "spec"}
+    algo = cls(**common | dict(dueling=dueling) | sizes).bind(SPEC)
+    shake = lambda p: p + 0.5 * rng.normal(size=p.shape).astype(np.float32)
+    agent, rows, batch = algo.init(jax.random.key(0)), np.arange(ROWS), window(rng)
+    params, target = jax.tree.map(shake, agent.params), jax.tree.map(shake, agent.target)
+    if cls is jf.C51:
+        loss, priority = categorical(algo, params, target, batch)
+    else:
+        drawn = rng.uniform(size=(ROWS, 5)).astype(np.float32)
+        monkeypatch.setattr("jaxrl_fast.algorithms.iqn.random.uniform", lambda key, shape: jnp.asarray(drawn))
+        middle = lambda n: np.broadcast_to((np.arange(n) + 0.5) / n, (ROWS, n))
+
+        def z(params, obs, taus):
+            if cls is jf.QRDQN:
+                return outputs(algo, params, obs)
+            w, b = (np.asarray(params["fractions"]["params"][k], np.float64) for k in ("kernel", "bias"))
+            phi = np.maximum(np.cos(np.pi * np.arange(4) * taus[..., None]) @ w + b, 0.0)
+            return outputs(algo, params, obs[:, None] * phi)[..., 0].swapaxes(1, 2)
+
+        taus, act = (middle(5), middle(5)) if cls is jf.QRDQN else (drawn, middle(6))
+        best = z(params, batch.boot_obs, act).mean(-1).argmax(1)
+        boot = z(target, batch.boot_obs, taus)[rows, best]
+        loss = priority = quantile(algo, z(params, batch.obs, taus)[rows, batch.action], boot, taus, batch)
+    _, metrics, found = jax.jit(algo.update)(Agent(params, target, agent.opt_state), batch, jax.random.key(0), clock(1, 1))
+    assert float(metrics["loss"].total) == pytest.approx((batch.weight * loss).mean(), rel=1e-4)
+    np.testing.assert_allclose(found, priority, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("stack", [1, 2])
+def test_targets_of_pqn_equal_numpy(stack, rng):
+    """Peng's Q(lambda), backwards by hand: nothing after a termination, the true successor's value after a truncation."""
+    steps, envs, gamma, mix = 9, 5, 0.9, 0.6
+    spec = dataclasses.replace(SPEC, stack=stack)
+    algo = jf.PQN(hidden=(), num_envs=envs, num_steps=steps, num_minibatches=1, discount=gamma, return_lambda=mix).bind(spec)
+    normal = lambda *shape: rng.normal(size=shape).astype(np.float32)
+    ends = rng.choice(3, size=(steps, envs), p=[0.6, 0.2, 0.2])
+    ends[-1] = [0, 1, 2, 0, 2]
+    frame, reward = normal(steps + 1, envs, OBS), normal(steps, envs)
+    successor = np.where(ends[..., None] > 0, normal(steps, envs, OBS), frame[1:])
+    first = np.concatenate([normal(envs, OBS)] * (stack - 1) + [frame[0]], axis=-1)
+    seen = [first]  # a stack that starts afresh after an end
+    for t in range(steps):
+        before = np.where(ends[t][:, None] > 0, frame[t + 1], seen[t][:, -OBS:])
+        seen.append(frame[t + 1] if stack == 1 else np.concatenate([before, frame[t + 1]], axis=-1))
+    ended = [successor[t] if stack == 1 else np.concatenate([seen[t][:, -OBS:], successor[t]], -1) for t in range(steps)]
+    agent = algo.init(jax.random.key(1))
+    best = lambda obs: linear(agent.params, obs).max(-1)
+    expected, after = np.zeros((steps, envs)), best(seen[-1])
+    for t in reversed(range(steps)):
+        value = best(ended[t])
+        if t == steps - 1:
+            after = value  # beyond the rollout the value alone
+        rest = np.where(ends[t] == 1, 0.0, np.where(ends[t] == 2, value, (1 - mix) * value + mix * after))
+        expected[t] = after = reward[t] + gamma * rest
+    step = Timestep(*map(jnp.asarray, (frame[:-1], rng.integers(0, ACTIONS, (steps, envs)), successor, reward, ends == 1, ends == 2)))
+    rows = jax.jit(algo.prepare)(agent, Trajectory(step, (), jnp.asarray(first), jnp.asarray(seen[-1])))
+    np.testing.assert_allclose(rows.target, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(rows.obs, np.stack(seen[:-1]), rtol=1e-6)
+
+
 def counts(opt_state):
     """Updates that the optimizer has seen."""
     return [int(x) for x in jax.tree.leaves(opt_state) if jnp.issubdtype(x.dtype, jnp.integer)]
@@ -225,6 +336,15 @@ def test_noise_is_each_environments_own_and_absent_from_greedy_actions(cls, key,
     q = lambda key: algo.action_values(agent.params, obs[:1], key)
     noise = np.asarray(jax.jit(jax.vmap(q))(jax.random.split(key, 50))) - np.asarray(q(None))
     assert (noise.std(axis=0) > 0).all()  # of every action
+
+
+def test_noise_without_a_torso_to_be_noisy():
+    """A torso may have no parameters; the heads are noisy all the same."""
+    algo = dataclasses.replace(BASE, noisy=True).bind(SPEC)
+    agent, obs = algo.init(jax.random.key(0)), jnp.ones((1, OBS))
+    assert "params" not in agent.params["torso"]
+    one, two = (np.asarray(algo.action_values(agent.params, obs, jax.random.key(i))) for i in (0, 1))
+    assert (one != two).all()
 
 
 @pytest.mark.parametrize("cls", [jf.DQN, jf.PQN])
@@ -317,5 +437,14 @@ def test_settings_that_do_not_fit_are_refused():
         jf.DQN(num_envs=8, n_step=3, buffer_size=31)
     with pytest.raises(ConfigError, match=r"buffer_size = 16 .* 40"):  # frames of a stack take rows too
         jf.DQN(num_envs=8, buffer_size=16, batch_size=8).bind(dataclasses.replace(SPEC, stack=4))
+    with pytest.raises(ConfigError, match=r"batch_size = 190 .* at most 128"):  # two whole blocks of 64
+        jf.DQN(num_envs=8, num_steps=8, buffer_size=190, batch_size=190)
+    with pytest.raises(ConfigError, match=r"target_tau = 0"):
+        jf.DQN(target_tau=0.0)
+    with pytest.raises(ConfigError, match=r"v_max = 3e\+38 .* finite"):
+        jf.C51(v_min=-3e38, v_max=3e38)
+    for cls in (jf.C51, jf.QRDQN, jf.IQN):
+        with pytest.raises(ConfigError, match=rf"huber = True .* {cls.name}"):
+            cls(huber=True)
     with pytest.raises(ConfigError, match="dqn needs Discrete actions"):
         jf.DQN().bind(dataclasses.replace(SPEC, action=Box(-1, 1, (1,))))

@@ -162,10 +162,13 @@ class Flatten(nn.Module):
         return nn.relu(nn.Dense(8)(x.reshape((x.shape[0], -1))))
 
 
-@pytest.mark.parametrize("cls", [jf.PPO, jf.DQN, jf.IQN, jf.PQN, jf.IMPALA])
-def test_a_users_network_sees_one_batch_axis(cls):
+@pytest.mark.parametrize(
+    ("cls", "settings"),
+    [(cls, {}) for cls in (jf.PPO, jf.DQN, jf.IQN, jf.PQN, jf.IMPALA)] + [(cls, {"noisy": True}) for cls in (jf.DQN, jf.PQN)],
+)
+def test_a_users_network_sees_one_batch_axis(cls, settings):
     common = {jf.PPO: PPO, jf.PQN: PQN, jf.IMPALA: IMPALA}.get(cls, DQN)
     env = jf.make("probe/truncated-only")
-    train = jf.make_train(cls(**common | {"network": Flatten()}), env, total_steps=2000, log_every=2000)
+    train = jf.make_train(cls(**common | settings | {"network": Flatten()}), env, total_steps=2000, log_every=2000)
     metrics = jax.eval_shape(train, jax.random.key(0))[1]
     assert metrics["episode_return"].shape == metrics["env_steps"].shape

@@ -20,6 +20,7 @@ from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.rundir import RunDir
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent / "envs"))  # for `ball`
 SETTINGS = {
     "ppo": dict(num_envs=4, num_steps=8, num_epochs=2, num_minibatches=2, hidden=(8,), normalize_observations=True),
     "dqn": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,), n_step=2,
@@ -27,17 +28,33 @@ SETTINGS = {
     "rainbow": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,),
                     num_atoms=11, v_min=0.0, v_max=30.0, target_period=3),
     "apex": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,), target_period=3),
+    "iqn": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,), num_fractions=4,
+                num_act_fractions=4, num_cosines=4, prioritized=True, munchausen=True, reset_period=20),
     "pqn": dict(num_envs=4, num_steps=8, num_epochs=2, num_minibatches=2, hidden=(8,)),
     "impala": dict(num_envs=4, num_steps=8, num_epochs=2, num_minibatches=2, hidden=(8,), normalize_observations=True),
     "apg": dict(num_envs=4, num_steps=8, hidden=(8,), normalize_observations=True),
     "es": dict(directions=2, num_steps=16, hidden=(8,), normalize_observations=True),
     "sac": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256, learning_starts=64,
                 hidden=(8,), critic_hidden=(8,), n_step=2, policy_period=3, normalize_observations=True),
+    "td3": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256, learning_starts=64,
+                hidden=(8,), critic_hidden=(8,), policy_period=3, noise_correlation=0.5),
+    "crossq": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256, learning_starts=64,
+                   hidden=(8,), critic_hidden=(8,), policy_period=3, norm_warmup=20),
 }  # fmt: skip
 TOTAL, HALF = 1280, 640  # the replay of 256 wraps around several times
 RUN = dict(log_every=64, eval_every=320, eval_episodes=4)
 BITS = ("optimization_level", "expensive_passes", "fusion_emitters")  # XLA flags that rounding depends on
 WALL = ("wall_seconds", "steps_per_second")
+
+
+def ball(randomize: str = "part.mass=0.5:2", randomize_warmup: int = 100) -> jf.Env:
+    """Physics: what an environment's masses are, and which resets it had from the pool, is in its state."""
+    from toy_physics import toy
+
+    return toy(randomize, randomize_warmup, episode_length=9)
+
+
+jf.register("test/ball", ball)
 
 
 def algorithm(name: str, **settings: Any) -> jf.Algorithm:
@@ -46,6 +63,8 @@ def algorithm(name: str, **settings: Any) -> jf.Algorithm:
 
 def environment(name: str = "ppo") -> jf.Env:
     """The one that every algorithm here plays, but for those that need another."""
+    if name in ("td3", "crossq"):
+        return jf.make("test/ball")
     return jf.make("Pendulum-v1" if name in ("apg", "sac") else "CartPole-v1", max_steps_in_episode=30)
 
 

@@ -61,8 +61,12 @@ def quick(fn, *args):
 
 # rainbow: noise and a sum tree for each member; apg and es: a rollout within `improve`
 @pytest.mark.parametrize(
-    "name", ["ppo", "dqn", "apg", "es", *(pytest.param(x, marks=pytest.mark.slow) for x in ("rainbow", "apex", "sac"))]
-)
+    "name",
+    [
+        "ppo", "dqn", "apg", "es",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("rainbow", "iqn", "pqn", "apex", "sac", "td3", "crossq")),
+    ],
+)  # fmt: skip
 def test_vmap_over_keys_of_make_train(name):
     algo, env = tools.algorithm(name), tools.environment(name)
     train = jf.make_train(algo, env, total_steps=128, log_every=64)

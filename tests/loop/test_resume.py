@@ -53,8 +53,12 @@ def test_an_env_axis_must_divide_the_groups(half, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["ppo", "dqn", "rainbow", "pqn", "impala", "sac", "apg", "es", pytest.param("apex", marks=pytest.mark.slow)]
-)
+    "name",
+    [
+        "ppo", "dqn", "rainbow", "pqn", "iqn", "impala", "sac", "apg", "es", "td3",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("apex", "crossq")),
+    ],
+)  # fmt: skip
 def test_two_halves_are_the_whole(name, half, unbroken, tmp_path):
     whole, whole_dir = unbroken(name)
     run = half(name, tmp_path / "run")

@@ -13,6 +13,7 @@ from jaxrl_fast import iterate, tree
 from jaxrl_fast.algorithms.dqn import DQN
 from jaxrl_fast.envs.probes import RewardAtEnd
 from jaxrl_fast.memory import PrioritizedSequenceMemory, Recurrent, Row, UniformMemory
+from jaxrl_fast.population import Population
 from jaxrl_fast.types import Clock
 
 MEMORY = UniformMemory(capacity=4096, num_steps=2, num_envs=4, batch_size=8, n_step=3, stack=2)
@@ -113,7 +114,8 @@ def test_the_memory_analysis_would_find_a_copy():
 @pytest.mark.parametrize("population", [0, POPULATION])
 def test_dqn_keeps_its_replay_in_place(population, prioritized):
     """The whole iteration, as the host loop runs it. Six times as slow at 10^5 rows when this fails."""
-    algo = DQN(num_envs=3, buffer_size=6000, batch_size=8, hidden=(8,), learning_starts=30, prioritized=prioritized)
+    sizes = dict(num_envs=3, buffer_size=6000, batch_size=8, hidden=(8,), learning_starts=30, n_step=2)
+    algo = DQN(**sizes, updates_per_iteration=2, prioritized=prioritized)  # a loop inside the loop carries the store
     algo = algo.bind(ENV.spec)
     run = tree.as_float32(iterate.Run(ENV, algo, 1000.0))
     init, fn = lambda key: iterate.init(run, key), lambda s, t: iterate.iterations(run, s, t, 50, True)
@@ -131,6 +133,19 @@ def test_dqn_keeps_its_replay_in_place(population, prioritized):
     if prioritized:  # nor is a level of the sum tree: 6000 leaves, 750 rows of 8
         assert f"[{leading}750,8]" in text and copies(text, f"[{leading}750,8]") == []
     assert "conditional(" in text  # the target network's period stays a branch: its counter is not batched
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_members_in_turns_keep_their_replay_in_place(prioritized):
+    """One member's state is in flight beside those of all; `lax.map` would have all the new beside all the old."""
+    algo = DQN(num_envs=3, buffer_size=6000, batch_size=8, hidden=(8,), learning_starts=30, prioritized=prioritized)
+    run = tree.as_float32(iterate.Run(ENV, algo.bind(ENV.spec), 1000.0))
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), POPULATION))
+    state = jax.eval_shape(jax.vmap(lambda key: iterate.init(run, key)), keys)
+    fn = Population(POPULATION, "map", (jax.devices()[0],)).lift(lambda run, s, t: iterate.iterations(run, s, t, 50, True))
+    compiled = jax.jit(fn, donate_argnums=1).lower(run, state, jax.ShapeDtypeStruct((), jnp.int32)).compile()
+    assert_little_is_beside(compiled, state.memory)
+    assert copies(compiled.as_text(), f"[{POPULATION},2000,3") == []
 
 
 @pytest.mark.parametrize("population", [0, POPULATION])

@@ -48,6 +48,24 @@ def test_a_memory_comes_back_bit_for_bit(kind, tmp_path):
     same(back.store, data.store)
 
 
+def test_priorities_follow_the_exponent_of_who_reads_them(tmp_path):
+    data = filled("prioritized")
+    save_memory(tmp_path / "replay", data)
+    old = np.asarray(data.store.tree[0]).ravel()
+    error = np.where(old > 0, old ** (1 / data.memory.alpha) - data.memory.epsilon, 0.0)
+    assert len(np.unique(old)) > 3
+    for alpha, epsilon in ((1.0, 0.01), (0.0, 1e-6)):
+        memory = dataclasses.replace(data.memory, alpha=alpha, epsilon=epsilon)
+        back = load_memory(tmp_path / "replay", memory)
+        expected = np.where(old > 0, (np.maximum(error, 0) + epsilon) ** alpha, 0.0)
+        np.testing.assert_allclose(np.asarray(back.store.tree[0]).ravel(), expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(back.store.tree[-1].sum(), expected.sum(), rtol=1e-4)
+        np.testing.assert_allclose(back.store.top, expected.max(), rtol=1e-4)
+    save_memory(tmp_path / "uniform", back)  # exponent 0: who had which error is lost
+    again = load_memory(tmp_path / "uniform", data.memory).store.tree[0]
+    assert set(np.unique(again).round(4).tolist()) == {0.0, 1.0}
+
+
 def test_bad_files_are_refused(tmp_path):
     data, path = filled("uniform"), tmp_path / "replay"
     with pytest.raises(ConfigError, match="a folder that save_memory has written"):

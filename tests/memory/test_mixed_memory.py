@@ -24,6 +24,7 @@ from jaxrl_fast.memory import (
     fill,
     hold,
     mix,
+    rows_of,
 )
 
 
@@ -96,6 +97,24 @@ class MixedDQN(jf.DQN):
         if self.start is not None:
             return StartFrom(memory, self.start)
         return memory if self.data is None else mix(memory, self.data)
+
+
+def test_experience_of_a_run_in_groups_is_one_memory():
+    """Environments side by side again, and every leaf of the tree where its row is."""
+    env = jf.make("probe/constant-reward")
+    settings = {f.name: getattr(DQN, f.name) for f in dataclasses.fields(jf.DQN)}
+    settings |= dict(num_envs=4, n_step=1, learning_starts=64, buffer_size=100, prioritized=True)
+    run = jf.train(jf.DQN(**settings), env, 160, groups=2, eval_every=0, eval_episodes=1)
+    kept, state = jf.experience(run), run.population.member(run.state.memory, 0)
+    assert state.rows.reward.shape == (2, 25, 2)
+    for group in range(2):
+        mine = np.s_[:, 2 * group : 2 * group + 2]
+        np.testing.assert_array_equal(kept.rows.obs[mine], state.rows.obs[group])
+        np.testing.assert_array_equal(kept.rows.action[mine], state.rows.action[group])
+        leaves = lambda tree, envs: np.asarray(tree[0]).ravel()[: 25 * envs].reshape(25, envs)
+        np.testing.assert_array_equal(leaves(kept.store.tree, 4)[mine], leaves([x[group] for x in state.tree], 2))
+    np.testing.assert_allclose(kept.store.tree[-1].sum(), state.tree[-1].sum(), rtol=1e-5)
+    assert kept.store.top == state.top.max() and rows_of(kept).reward.shape == (25, 4)
 
 
 def test_online_runs_mix_and_start_from_a_run():

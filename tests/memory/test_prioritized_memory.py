@@ -106,6 +106,34 @@ def test_what_can_be_sampled_is_what_the_definition_says(shape, seed, blocks):
         np.testing.assert_array_equal(window.obs[b], stack[::-1])
 
 
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 1), (2, 2, 3)])
+@settings(max_examples=5, deadline=None)
+@given(st.integers(0, 2**31))
+def test_every_leaf_is_what_a_dictionary_says(shape, seed):
+    """Errors fed back between the blocks, for more blocks than the ring holds; overwritten windows are forgotten."""
+    rng, blocks = np.random.default_rng(seed), 14
+    memory, add, _, feedback = programs(shape)
+    ends = rng.choice(3, size=(blocks * memory.num_steps, ENVS), p=[0.7, 0.15, 0.15])
+    mem, known, top = filled(shape, 0, ends)[1], {}, 1.0
+    place = lambda row, env: (row + memory.n_step) % memory.length * ENVS + env
+    for t in range(blocks):
+        at = slice(t * memory.num_steps, (t + 1) * memory.num_steps)
+        mem = add(mem, rows(memory, t, jnp.asarray(ends[at] == 1), jnp.asarray(ends[at] == 2)), jnp.int32(t))
+        known = {start: known.get(start, top) for start in starts(memory, t + 1, ends)}
+        expected = np.zeros(memory.length * ENVS)
+        if known:
+            windows = sorted(known, key=lambda start: place(*start))
+            heard = sorted(rng.choice(len(windows), BATCH))  # some twice, as a batch has them
+            error = rng.exponential(size=len(windows)).astype(np.float32)
+            mem = feedback(mem, np.array([place(*windows[i]) for i in heard], np.int32), error[heard])
+            known |= {windows[i]: error[i] + 1e-6 for i in heard}
+            top = max(top, error[heard].max() + 1e-6)
+        for start, priority in known.items():
+            expected[place(*start)] = priority
+        np.testing.assert_allclose(np.asarray(mem.tree[0]).ravel()[: len(expected)], expected, rtol=1e-5)
+        np.testing.assert_allclose(sum_tree.total(mem.tree), expected.sum(), rtol=1e-5)
+
+
 def test_frequencies_and_weights_follow_the_priorities(rng):
     """alpha, epsilon and beta by hand: p = (|e| + eps)^alpha; a window's weight is (p_min / p)^beta."""
     memory, mem, _, _ = filled((1, 1, 1), 6, np.zeros((6, ENVS), int))
@@ -220,6 +248,18 @@ def test_new_rows_get_the_largest_priority_seen():
     after = programs(shape)[1](mem, rows(memory, 3, none, none), jnp.int32(3))
     born = np.asarray(after.tree[0]).reshape(-1)[3 * 2 * ENVS : 4 * 2 * ENVS]
     np.testing.assert_allclose(born, 7.5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_a_priority_of_exactly_zero_is_never_drawn(alpha):
+    """Without an epsilon an error of zero is one; the others are drawn all the same."""
+    memory, mem, _, _ = filled((1, 1, 1), 6, np.zeros((6, ENVS), int))
+    memory = dataclasses.replace(memory, alpha=alpha, epsilon=0.0)
+    leaf = np.flatnonzero(np.asarray(mem.tree[0]).reshape(-1)).astype(np.int32)
+    mem = memory.feedback(mem, leaf, np.arange(len(leaf)) % 2.0)
+    plan = memory.plan(jax.random.key(0), 200, jnp.int32(6), Clock(0, 0, jnp.float32(0)))
+    drawn = jax.jit(jax.vmap(memory.fetch, (None, 0)))(mem, plan)[1]
+    assert set(np.unique(drawn).tolist()) == set(leaf[1::2].tolist())
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
