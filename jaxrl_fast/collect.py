@@ -29,8 +29,9 @@ class Noise(NamedTuple):
     act: Any
 
 
-def init(env: Env, algo: Algorithm, key: jax.Array, num_envs: int) -> Actor:
-    state, obs = env.init(key, num_envs)
+def init(env: Env, algo: Algorithm, key: jax.Array, num_envs: int, t: jax.Array | None = None) -> Actor:
+    """New episodes in all environments. t: the iteration of training, for curricula; None elsewhere."""
+    state, obs = env.init(key, num_envs) if t is None else env.init(key, num_envs, t)
     return Actor(state, stacking.start(obs, env.spec.stack), algo.init_carry(num_envs))
 
 

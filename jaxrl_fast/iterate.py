@@ -71,7 +71,7 @@ def init(run: Run, key: jax.Array) -> RunState:
     """The state before the first iteration. `key` becomes the run's root: folded with t, never split."""
     env, algo = run.env, run.algo
     env_key, agent_key = random.split(random.fold_in(key, 2**32 - 1))
-    actor = rollout.init(env, algo, env_key, algo.num_envs)
+    actor = rollout.init(env, algo, env_key, algo.num_envs, jnp.int32(0))
     agent = algo.init(agent_key)
     rows = jax.eval_shape(lambda: _collect(run, agent, actor, jax.random.key(0), "sample")[1])
     episodes = Episodes(jnp.zeros(algo.num_envs, jnp.float32), jnp.zeros(algo.num_envs, jnp.int32))
@@ -116,7 +116,8 @@ def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool
     agent, episodes = state.agent, state.episodes
     start = rollout.Actor(state.env, state.obs, state.carry)
     if algo.fresh_start:
-        start, episodes = rollout.init(env, algo, draws.start, algo.num_envs), jax.tree.map(jnp.zeros_like, episodes)
+        start = rollout.init(env, algo, draws.start, algo.num_envs, t)
+        episodes = jax.tree.map(jnp.zeros_like, episodes)
     clock, mode = clock_at(run, t), "sample" if learn else "random"
 
     def play(agent):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from jaxrl_fast.types import Clock
 
 MAX_FRAMES = 600
 MAX_BYTES = 1_500_000
+MAX_FPS = 50  # browsers slow anything faster down to 10
 _DRAWN = 2048  # a picture with more colours than that is a photograph or a rendered scene
 _LAST_MILLISECONDS = 700  # the last picture rests a moment before the GIF starts again
 
@@ -86,13 +88,24 @@ def _first_on_host(leaf: jax.Array) -> Any:
     return leaf[0] if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf)[0]
 
 
+def pace(step_seconds: float | None, steps: int) -> tuple[int, float]:
+    """(every how many-th picture to show, how many a second) for an episode to play as fast as it happened.
+
+    Not slower than 5 a second; where a step has no time of its own, by what is good to look at.
+    """
+    if step_seconds is None:
+        return 1, 30 if steps > 100 else 10
+    stride = max(1, math.ceil(1 / (step_seconds * MAX_FPS) - 1e-6))
+    return stride, min(max(1 / (step_seconds * stride), 5.0), MAX_FPS)
+
+
 def rollout_gif(frames: Sequence[np.ndarray], path: str | Path, fps: float = 30, max_bytes: int = MAX_BYTES) -> Path:
     """Write pictures (uint8 [H, W, 3], all of one size) as a GIF that plays for ever, and return its path.
 
     At most 600 pictures are kept, evenly spaced, and every second one is dropped while the file is larger than
     `max_bytes`; the others are shown longer, so the speed stays. GIF counts in hundredths of a second: 30 becomes 33.
     """
-    check_float("fps", fps, 0, 50, open_low=True)  # browsers slow anything faster down to 10
+    check_float("fps", fps, 0, MAX_FPS, open_low=True)
     frames = [np.asarray(frame) for frame in frames]
     shapes = {(f.shape, f.dtype.name) for f in frames}
     if len(shapes) != 1 or next(iter(shapes))[1] != "uint8" or frames[0].ndim != 3 or frames[0].shape[2] != 3:

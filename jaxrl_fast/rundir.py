@@ -147,7 +147,8 @@ class RunDir:
             if page is not None:
                 (self.path / "rollout.html").write_text(page)
             if frames:
-                record.rollout_gif(frames, self.path / "rollout.gif", fps=30 if len(frames) > 100 else 10)
+                stride, fps = record.pace(env.step_seconds, len(frames))
+                record.rollout_gif(frames[::stride], self.path / "rollout.gif", fps)
         except Exception as error:
             warnings.warn(f"the pictures of {self.path} could not be drawn: {error!r}", stacklevel=2)
 

@@ -47,6 +47,12 @@ class ActorCritics(Replay, Normalizing):
     activation: str = setting("relu", "of both")
     layer_norm: bool = setting(False, "before every activation of the critics")
 
+    def __post_init__(self):
+        super().__post_init__()
+        check_below_one("noise_correlation", self.noise_correlation)  # 1: the first noise for ever, that explores nothing
+        if is_number(self.reward_scale) and self.reward_scale == 0:
+            raise ConfigError("reward_scale", self.reward_scale, "not zero: there would be nothing to learn")
+
     def bind(self, spec):
         check_bounded(spec, "environment", spec.name, f"{self.name} needs bounded actions")
         if self.normalize_observations and spec.stack > 1:
@@ -107,15 +113,15 @@ class ActorCritics(Replay, Normalizing):
     # Actions ---------------------------------------------------------------------------------------------------------
 
     def init_carry(self, num_envs):
-        """The last noise of each environment."""
+        """The last noise of each environment; 0 where there is none, which no draw is."""
         return jnp.zeros((num_envs, self.action_size))
 
     def draw(self, key, num_steps, num_envs):
         return random.normal(key, (num_steps, num_envs, self.action_size))
 
     def act(self, agent, carry, obs, noise, clock, mode):
-        rho = self.noise_correlation  # the variance stays 1
-        noise = rho * carry + jnp.sqrt(1.0 - jnp.square(rho)) * noise
+        rho = self.noise_correlation  # the variance is 1, of the first noise too: it has nothing to be correlated with
+        noise = jnp.where(carry == 0.0, noise, rho * carry + jnp.sqrt(1.0 - jnp.square(rho)) * noise)
         if mode == "random":
             return noise, distributions.random_action(noise, self.spec.action), ()
         action = self.choose(agent.params["actor"], self.view(agent.moments, obs), noise, mode == "greedy")
@@ -167,3 +173,13 @@ class ActorCritics(Replay, Normalizing):
         """Outputs [num_critics, b, outputs], targets [b, outputs] -> losses and absolute errors [num_critics, b]."""
         error = (z - target)[..., 0]
         return 0.5 * jnp.square(error), jnp.abs(error)
+
+
+def is_number(value: Any) -> bool:
+    """Whether it can be judged: what is traced, or a batch of a sweep, cannot."""
+    return isinstance(value, (int, float))
+
+
+def check_below_one(name: str, value: Any) -> None:
+    if is_number(value) and value >= 1.0:
+        raise ConfigError(name, value, "below 1")

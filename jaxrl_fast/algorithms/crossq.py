@@ -8,7 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import optim, tree
+from jaxrl_fast.algorithms.control import check_below_one, is_number
 from jaxrl_fast.algorithms.sac import SAC
+from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import MLP, BatchNormMLP, Dense
 
@@ -25,6 +27,15 @@ class CrossQ(SAC):
     critic_hidden: tuple[int, ...] = setting((1024, 1024), "widths of the dense layers of each critic")
     norm_momentum: float = setting(0.99, "of the running statistics", low=0, high=1, static=True)
     norm_warmup: int = setting(100_000, "updates before the renormalisation corrects", low=0)
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_below_one("adam_beta", self.adam_beta)
+        check_below_one("norm_momentum", self.norm_momentum)  # statistics that never move
+        if is_number(self.target_tau) and self.target_tau != SAC.target_tau:
+            raise ConfigError("target_tau", self.target_tau, f"left at {SAC.target_tau}: crossq has no target networks")
+        if self.layer_norm:
+            raise ConfigError("layer_norm", True, "False: the critics of crossq have batch normalisation instead")
 
     @property
     def optimizer(self):

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import optim, random, returns, tree
-from jaxrl_fast.algorithms.control import ActorCritics
+from jaxrl_fast.algorithms.control import ActorCritics, is_number
 from jaxrl_fast.distributions import TanhNormal
+from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.types import Mean
 
@@ -32,6 +33,12 @@ class SAC(ActorCritics):
     target_entropy: float = setting(-1.0, "wanted entropy of the policy, times the number of action dimensions")
     log_std_min: float = setting(-10.0, "least log standard deviation before the tanh")
     log_std_max: float = setting(2.0, "and the greatest")
+
+    def __post_init__(self):
+        super().__post_init__()
+        low, high = self.log_std_min, self.log_std_max
+        if is_number(low) and is_number(high) and low > high:
+            raise ConfigError("log_std_min", low, f"at most log_std_max = {high}")
 
     @property
     def actor_outputs(self) -> int:

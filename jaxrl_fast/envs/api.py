@@ -9,12 +9,13 @@ An environment implements four functions about transitions and resets, without a
 
 and inherits the three that `collect` calls:
 
-    init(key, num_envs)                -> (state, obs)
+    init(key, num_envs, t)             -> (state, obs)
     draw(key, T, B, t)                 -> noise [T]                everything random of T steps, drawn before the scan
     step(noise, state, action)         -> (state, obs, Outcome)    transition, then a fresh reset where it ended
 
-`t` is the iteration, for curricula. Where resets are dear, `draw_resets` may draw fewer than T * B: what all steps share,
-such as a pool of them, goes into `types.Shared`, which has no time axis (`envs.physics` does so).
+`t` is the iteration, for curricula; who starts episodes outside of training gives None. A curriculum of starts overrides
+`draw_start` too. Where resets are dear, `draw_resets` may draw fewer than T * B: what all steps share, such as a pool of
+them, goes into `types.Shared`, which has no time axis (`envs.physics` does so).
 
 `Outcome.next_obs` is the successor before the reset; `obs` is what the agent sees next. Float fields of an environment
 are leaves (traced, sweepable), everything else is static: decorate with `@settings`. To write one environment at a
@@ -29,6 +30,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import random, tree
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.spaces import Dict, Space
 from jaxrl_fast.types import EnvSpec, Outcome, PyTree, Shared
 
 
@@ -54,6 +57,10 @@ class Env:
         """Randomness for resets, leading axes `shape`. One key each, unless an environment knows better."""
         return random.split(key, shape)
 
+    def draw_start(self, key: jax.Array, num_envs: int, t: jax.Array | None) -> PyTree:
+        """What `reset` is given where all environments begin [B]; t: the iteration, None in an evaluation."""
+        return self.draw_reset(key, (num_envs,))
+
     def draw_resets(self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> PyTree:
         """What `reset` is given at each of `num_steps` steps, leading axes [T, B] but for what is `Shared`."""
         return self.draw_reset(key, (num_steps, num_envs))
@@ -70,9 +77,10 @@ class Env:
         """One step of every environment, no reset. action [B, ...] -> (state [B], Outcome [B])."""
         raise NotImplementedError
 
-    def init(self, key: jax.Array, num_envs: int) -> tuple[PyTree, PyTree]:
-        """Fresh episodes in `num_envs` environments."""
-        state, obs = self.reset(self.draw_reset(key, (num_envs,)))
+    def init(self, key: jax.Array, num_envs: int, t: jax.Array | None = None) -> tuple[PyTree, PyTree]:
+        """Fresh episodes in `num_envs` environments; t: the iteration of training, None elsewhere."""
+        state, obs = self.reset(self.draw_start(key, num_envs, t))
+        check_observation(self.spec, "reset", obs, num_envs)
         return tree.strong((state, obs))
 
     def draw(self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> PyTree:
@@ -97,9 +105,9 @@ class Env:
         return self.draw_step(random.split(key)[0], num_steps, num_envs, t), again
 
     def step(self, noise: PyTree, state: PyTree, action: PyTree) -> tuple[PyTree, PyTree, Outcome]:
-        """`transition`, then a fresh reset of the environments whose episode ended."""
+        """`transition`, then a fresh reset of the environments whose episode ended. ConfigError as `played`."""
         step_noise, resets = noise
-        state, outcome = self.transition(step_noise, state, action)
+        state, outcome = played(self, step_noise, state, action)
         fresh_state, fresh_obs = resets.starts.value if isinstance(resets, Again) else self.reset(resets)
         done = outcome.terminated | outcome.truncated
         state = tree.where(done, fresh_state, state)
@@ -110,6 +118,60 @@ class Env:
         """One state (no batch axis), on the host -> an RGB image, uint8 [H, W, 3] NumPy; None if it can't be drawn."""
         return None
 
-    def render_html(self, states: list[Any]) -> str | None:
-        """An episode's states (as for `render`) -> a page that shows it moving; None if there is none."""
+    @property
+    def step_seconds(self) -> float | None:
+        """What a step lasts in the world that it is of, for pictures at their true speed; None where that means nothing."""
         return None
+
+    def render_html(self, states: list[Any], step_seconds: float | None = None) -> str | None:
+        """An episode's states (as for `render`) -> a page that shows it moving; None if there is none.
+
+        step_seconds: between two of the states, where wrappers have changed it.
+        """
+        return None
+
+
+# All below looks at shapes alone: it is done while tracing, and nothing of it is in the program.
+
+
+def played(env: Env, noise: PyTree, state: PyTree, action: PyTree) -> tuple[PyTree, Outcome]:
+    """`env.transition`; a ConfigError names what of the action or the outcome is of another shape than `env.spec` says.
+
+    Nothing else would: a reward [B, 1] is broadcast against [B] somewhere, and learned from.
+    """
+    spec, leaves = env.spec, jax.tree.leaves(action)
+    num_envs = jnp.shape(leaves[0])[0] if leaves and jnp.shape(leaves[0]) else 1
+    _check_space(f"{spec.name}: action", spec.action, action, num_envs, dtypes=False)
+    state, outcome = env.transition(noise, state, action)
+    _check(f"{spec.name}: reward", outcome.reward, (num_envs,), None)
+    _check(f"{spec.name}: terminated", outcome.terminated, (num_envs,), jnp.dtype(bool))
+    _check(f"{spec.name}: truncated", outcome.truncated, (num_envs,), jnp.dtype(bool))
+    check_observation(spec, "next_obs", outcome.next_obs, num_envs)
+    return state, outcome
+
+
+def check_observation(spec: EnvSpec, field: str, obs: PyTree, num_envs: int) -> None:
+    """ConfigError where an observation [B, ...] is not what the spec says."""
+    _check_space(f"{spec.name}: {field}", spec.observation, obs, num_envs, dtypes=True)
+
+
+def _check_space(field: str, space: Space, value: Any, num_envs: int, dtypes: bool) -> None:
+    if not isinstance(space, Dict):
+        _check(field, value, (num_envs, *space.shape), space.dtype if dtypes else None)
+        return
+    names = [name for name, _ in space.items]
+    if not isinstance(value, dict) or sorted(value) != sorted(names):
+        seen = sorted(value) if isinstance(value, dict) else type(value).__name__
+        raise ConfigError(field, seen, f"a dict of {', '.join(names)}, as its space says")
+    for name, child in space.items:
+        _check_space(f"{field}[{name!r}]", child, value[name], num_envs, dtypes)
+
+
+def _check(field: str, value: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    try:
+        seen, kind = jnp.shape(value), jnp.result_type(value)
+    except (TypeError, ValueError):  # no array: a tuple, a dict where the space is none
+        raise ConfigError(field, type(value).__name__, f"an array of shape {list(shape)}") from None
+    if seen != shape or (dtype is not None and kind != dtype):
+        wanted = f"{dtype or kind}{list(shape)}, {shape[0]} being the environments that are stepped together"
+        raise ConfigError(field, f"{kind}{list(seen)}", wanted)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import inspect
+import itertools
 import sys
 import types
 from typing import Any
@@ -46,10 +47,11 @@ class BraxEnv(physics.PhysicsEnv):
         mocap = (state.mocap_pos, state.mocap_quat) if hasattr(state, "mocap_pos") else None
         return mujoco_tools.picture(model, state.q, state.qd, mocap)
 
-    def render_html(self, states):
+    def render_html(self, states, step_seconds=None):
         with mujoco_tools.quiet():
             html = mujoco_tools.import_quietly("brax.io.html")
-            sys = self.env.sys.tree_replace({"opt.timestep": float(self.env.dt)})  # the viewer's time between states
+            # the viewer's time between states
+            sys = self.env.sys.tree_replace({"opt.timestep": step_seconds or self.step_seconds})
             return html.render(sys, [state.physics for state in states])
 
 
@@ -115,7 +117,9 @@ def _checked(argument: str, value: Any, default: Any) -> Any:
         check_float(argument, value)
     elif isinstance(default, tuple):
         numbers = value if isinstance(value, (tuple, list)) else ()
-        if len(numbers) != len(default) or not all(isinstance(x, (int, float)) for x in numbers):
+        if len(numbers) != len(default) or any(isinstance(x, bool) or not isinstance(x, (int, float)) for x in numbers):
             raise ConfigError(argument, value, f"{len(default)} numbers")
+        if not all(a < b for a, b in itertools.pairwise(numbers)):  # NaN neither; an end may be infinite (hopper's height)
+            raise ConfigError(argument, value, f"{len(default)} numbers, the lower first: all of them are ranges")
         return tuple(numbers)
     return value

@@ -13,6 +13,8 @@ from jaxrl_fast.envs.tracing import depends_on_inputs
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.types import stepwise
 
+# Of brax's, mjx alone has none: its solver is a while loop.
+_BACKENDS = "--env.backend spring (or positional, generalized) has one"
 _TRY = "try an algorithm that needs no gradient of the environment (ppo, ars, es)"
 
 
@@ -54,7 +56,8 @@ def _missing(env: Env) -> str | None:
         jaxpr = jax.make_jaxpr(pull_back)(jnp.float32(1.0), *jax.eval_shape(start)).jaxpr
     except (ValueError, NotImplementedError) as error:  # a while loop, a callback, an operation without a derivative
         reason = str(error).strip().split("\n")[0].split(". ")[0]
-        return f"one with a gradient; this cannot be differentiated ({reason})"
+        other = f"; {_BACKENDS}" if env.spec.name.startswith("brax/") else ""
+        return f"one with a gradient; this cannot be differentiated ({reason}){other}"
     # the result depends on the cotangent, except where the gradient is zero whatever the numbers are
     (reached,) = depends_on_inputs(jaxpr, first=1)
     return None if reached else "one whose reward depends smoothly on the action"

@@ -33,6 +33,9 @@ NAMES = (
     "SimpleBandit-bsuite", "FourRooms-misc", "MetaMaze-misc", "PointRobot-misc", "BernoulliBandit-misc",
     "GaussianBandit-misc", "Reacher-misc", "Swimmer-misc", "Pong-misc", "FrozenLake-misc",
 )  # fmt: skip
+# gymnax moves Reacher and Swimmer by whatever it is given, however far outside of its own box: they are given the nearest
+# action within. Not these, which clip the push by themselves and let the agent pay for what it asked for, as Gymnasium does.
+COST_OF_THE_RAW_ACTION = ("MountainCarContinuous-v0",)
 LEFT_OUT = {"MNISTBandit-bsuite": "left out, because it downloads its data set when it is built"}
 
 
@@ -148,6 +151,8 @@ class GymnaxEnv(Env):
             new = jax.tree.map(lambda x, like: jnp.asarray(x).astype(like.dtype), new, state)
             return new, obs, jnp.asarray(reward), jnp.asarray(terminated), truncated
 
+        if isinstance(self.spec.action, Box) and self.spec.name not in COST_OF_THE_RAW_ACTION:
+            action = jnp.clip(action, *self.spec.action.bounds())
         state, obs, reward, terminated, truncated = jax.vmap(one)(noise, state, action)
         terminated = terminated.astype(bool)
         truncated = truncated.astype(bool) & ~terminated

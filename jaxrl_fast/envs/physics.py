@@ -6,7 +6,8 @@ environment: resets are fresh, `Outcome.next_obs` is the true successor, `done` 
 
 A reset costs as much as several steps, so one for every environment at every step would be waste. With
 `resets="pool"` an iteration draws `reset_pool` of them, once, before its rollout, and environments whose episodes end
-share them out. They are renewed every iteration; within one, two episodes may have the same start by chance.
+share them out. They are renewed every iteration; within one, two episodes may have the same start by chance. There are
+at least as many as environments: those that end together must not begin together, for they would stay in lockstep.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from jaxrl_fast.types import EnvSpec, Outcome, Shared
 SETTINGS: dict[str, Any] = {
     "episode_length": 1000,
     "resets": "pool",
-    "reset_pool": 0,  # 0: one for every 64 steps of an environment
+    "reset_pool": 0,  # 0: one for every 64 steps of an environment, and one an environment at least
     "randomize": "",
     "randomize_warmup": 0,
 }
@@ -49,10 +50,17 @@ class PhysicsState(NamedTuple):
 
 
 class Fresh(NamedTuple):
-    """Noise of a reset: a key an environment, and the iteration; None where a run or an evaluation starts."""
+    """Noise of a reset: a key an environment, and the iteration."""
 
     key: jax.Array  # [B]
-    t: Shared | None
+    t: Shared
+
+
+class Start(NamedTuple):
+    """The same where all environments begin: once, so it is compiled for little and not for speed."""
+
+    key: jax.Array  # [B]
+    t: Shared
 
 
 class Pooled(NamedTuple):
@@ -88,14 +96,22 @@ class PhysicsEnv(Env):
     def spec(self):
         return self._spec
 
+    @property
+    def step_seconds(self):
+        return float(self.env.dt) if hasattr(self.env, "dt") else None
+
     def draw_reset(self, key, shape):
-        return Fresh(random.split(key, shape), None)
+        return Start(random.split(key, shape), Shared(jnp.int32(LAST)))
+
+    def draw_start(self, key, num_envs, t):
+        t = LAST if t is None else t
+        return Start(random.split(key, num_envs), Shared(jnp.asarray(t, jnp.int32)))
 
     def draw_resets(self, key, num_steps, num_envs, t):
         if self.resets == "every_step":
             return Fresh(random.split(key, (num_steps, num_envs)), Shared(jnp.asarray(t, jnp.int32)))
         turns = num_steps * num_envs
-        size = min(self.reset_pool or math.ceil(turns / STEPS_A_RESET), turns)
+        size = min(self.reset_pool or max(math.ceil(turns / STEPS_A_RESET), num_envs), turns)
         pool_key, offset_key = random.split(key)
         pool = self._reset_few(random.split(pool_key, size), jnp.asarray(t, jnp.int32))
         # Those that end together take entries next to each other, from a place drawn for each step. (Turns that simply
@@ -106,8 +122,8 @@ class PhysicsEnv(Env):
     def reset(self, noise):
         if isinstance(noise, Pooled):
             return tree.take(noise.pool.value, noise.index)
-        if noise.t is None:
-            return self._reset_few(noise.key, jnp.int32(LAST))
+        if isinstance(noise, Start):
+            return self._reset_few(noise.key, noise.t.value)
         return jax.vmap(lambda key: self._reset_one(key, noise.t.value))(noise.key)
 
     def _reset_few(self, keys: jax.Array, t: jax.Array) -> tuple[PhysicsState, Any]:

@@ -80,8 +80,16 @@ def parse(value: Any, warmup: int, model: Any) -> Callable[[jax.Array, Any, jax.
             raise ConfigError("env.randomize", value, f"each leaf once; {path} comes twice")
         if path not in known:
             raise ConfigError("env.randomize", path, _unknown(path, known))
+        if low < 0 and _is_never_negative(path):
+            raise ConfigError("env.randomize", value, f"factors from 0 for {path}: nothing has less than none of it")
         ranges[path] = low, high
     return Factors(tuple(ranges), *zip(*ranges.values(), strict=True), int(warmup))
+
+
+def _is_never_negative(path: str) -> bool:
+    """Whether physics have no meaning (and the solver no solution) where the leaf changes its sign."""
+    last = path.rpartition(".")[2]
+    return path.endswith("inertia.i") or any(word in last for word in ("mass", "inertia", "damping", "friction"))
 
 
 def _unknown(path: str, known: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.api import Env, played
 from jaxrl_fast.errors import ConfigError, check_float, check_int
 from jaxrl_fast.spaces import Box, zeros
 from jaxrl_fast.types import EnvSpec, stepwise
@@ -86,6 +86,9 @@ class Wrapper(Env):
     def draw_reset(self, key, shape):
         return self.env.draw_reset(key, shape)
 
+    def draw_start(self, key, num_envs, t):
+        return self.env.draw_start(key, num_envs, t)
+
     def draw_resets(self, key, num_steps, num_envs, t):
         return self.env.draw_resets(key, num_steps, num_envs, t)
 
@@ -96,7 +99,7 @@ class Wrapper(Env):
         return self.env.draw_step(key, num_steps, num_envs, t)
 
     def transition(self, noise, state, action):
-        return self.env.transition(noise, state, action)
+        return played(self.env, noise, state, action)
 
     def unwrap_state(self, state: Any) -> Any:
         """The wrapped environment's part of this wrapper's state."""
@@ -105,8 +108,14 @@ class Wrapper(Env):
     def render(self, state):
         return self.env.render(self.unwrap_state(state))
 
-    def render_html(self, states):
-        return self.env.render_html([self.unwrap_state(state) for state in states])
+    @property
+    def step_seconds(self):
+        return self.env.step_seconds
+
+    def render_html(self, states, step_seconds=None):
+        states = [self.unwrap_state(state) for state in states]
+        seconds = step_seconds or self.step_seconds
+        return self.env.render_html(states, seconds) if seconds else self.env.render_html(states)
 
 
 @tree.settings
@@ -122,6 +131,11 @@ class ActionRepeat(Wrapper):
         limit = spec.max_episode_steps
         return dataclasses.replace(spec, max_episode_steps=None if limit is None else math.ceil(limit / self.repeat))
 
+    @property
+    def step_seconds(self):
+        seconds = self.env.step_seconds
+        return None if seconds is None else seconds * self.repeat
+
     def draw_step(self, key, num_steps, num_envs, t):
         stepped, join = stepwise(self.env.draw_step(key, num_steps * self.repeat, num_envs, t))
         return join([x.reshape(num_steps, self.repeat, *x.shape[1:]) for x in stepped])
@@ -132,12 +146,12 @@ class ActionRepeat(Wrapper):
         def again(carry, stepped):
             state, outcome = carry
             over = outcome.terminated | outcome.truncated
-            next_state, new = self.env.transition(join(stepped), state, action)
+            next_state, new = played(self.env, join(stepped), state, action)
             new = new._replace(reward=outcome.reward + new.reward)
             return tree.where(over, (state, outcome), tree.strong((next_state, new))), None
 
         # tree.strong on both sides: the carry of a scan must keep its types.
-        carry = tree.strong(self.env.transition(join(tree.take(stepped, 0)), state, action))
+        carry = tree.strong(played(self.env, join(tree.take(stepped, 0)), state, action))
         return jax.lax.scan(again, carry, [x[1:] for x in stepped], length=self.repeat - 1)[0]
 
 
@@ -167,7 +181,7 @@ class StickyActions(Wrapper):
         state, last, started = state
         action = jax.tree.map(lambda a, like: a.astype(like.dtype), action, last)
         action = tree.where(started & (uniform < self.probability), last, action)
-        state, outcome = self.env.transition(noise, state, action)
+        state, outcome = played(self.env, noise, state, action)
         return (state, action, jnp.ones_like(started)), outcome
 
     def unwrap_state(self, state):
@@ -182,7 +196,7 @@ class RewardScale(Wrapper):
     scale: float = 1.0
 
     def transition(self, noise, state, action):
-        state, outcome = self.env.transition(noise, state, action)
+        state, outcome = played(self.env, noise, state, action)
         return state, outcome._replace(reward=outcome.reward * self.scale)
 
 
@@ -194,7 +208,7 @@ class RewardClip(Wrapper):
     bound: float = 1.0
 
     def transition(self, noise, state, action):
-        state, outcome = self.env.transition(noise, state, action)
+        state, outcome = played(self.env, noise, state, action)
         return state, outcome._replace(reward=jnp.clip(outcome.reward, -self.bound, self.bound))
 
 
@@ -217,7 +231,7 @@ class TimeLimit(Wrapper):
 
     def transition(self, noise, state, action):
         state, time = state
-        state, outcome = self.env.transition(noise, state, action)
+        state, outcome = played(self.env, noise, state, action)
         time = time + 1
         truncated = (outcome.truncated | (time >= self.max_steps)) & ~outcome.terminated
         return (state, time), outcome._replace(truncated=truncated)

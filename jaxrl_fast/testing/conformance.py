@@ -17,6 +17,7 @@ from jax.extend import core
 
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.host import HostEnv
+from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.testing import host, rollout
 from jaxrl_fast.types import EnvSpec, Outcome, stepwise
 
@@ -111,9 +112,17 @@ def require_strong(what: str, value: Any) -> None:
         assert not wide, f"dtype: {where} is {x.dtype}; states are 32 bits or fewer"
 
 
+def _shapes(f: Any, *args: Any) -> Any:
+    """What f(*args) returns, as shapes."""
+    try:
+        return jax.eval_shape(f, *args)
+    except ConfigError as error:  # what `Env.init` and `Env.step` check by themselves
+        raise AssertionError(f"shapes: {error}") from None
+
+
 def _check_types(env: Env, spec: EnvSpec, num_envs: int) -> None:
     key = jax.random.key(0)
-    state, obs = jax.eval_shape(lambda k: env.init(k, num_envs), key)
+    state, obs = _shapes(lambda k: env.init(k, num_envs), key)
     want = rollout.expected_leaves(spec.observation, num_envs)
     require_equal("observation of init", obs, want)
     noise = jax.eval_shape(lambda k: env.draw(k, 3, num_envs, jnp.int32(0)), key)
@@ -126,7 +135,7 @@ def _check_types(env: Env, spec: EnvSpec, num_envs: int) -> None:
         stepped, join = stepwise(env.draw(key, 1, num_envs, jnp.int32(0)))
         return env.step(join([x[0] for x in stepped]), state, action)
 
-    result = jax.eval_shape(step, key, state, obs)
+    result = _shapes(step, key, state, obs)
     assert isinstance(result, tuple) and len(result) == 3 and isinstance(result[2], Outcome), (
         f"step: returns {jax.tree.structure(result)}, expected (state, obs, Outcome)"
     )

@@ -142,12 +142,21 @@ def test_it_learns(learn):
         (lambda: Line(action=jf.Box(-np.inf, np.inf, (1,))), "needs bounded actions"),
         (lambda: Line(reward="steps"), "reward depends smoothly on the action"),
         (lambda: Line(reward="constant"), "reward depends smoothly on the action"),
-        (lambda: Line(reward="loop"), r"cannot be differentiated \(Reverse-mode .*ppo, ars, es"),
+        (lambda: Line(reward="loop"), r"cannot be differentiated \(Reverse-mode [^;]*\); try .*ppo, ars, es"),
+        (lambda: OnMJX(reward="loop"), r"cannot be differentiated .*; --env.backend spring .*; try .*ppo, ars, es"),
     ],
 )
 def test_what_it_refuses(env, says):
     with pytest.raises(ConfigError, match=says):
         jf.make_train(jf.APG(), env(), 1000)
+
+
+class OnMJX(Line):
+    """As brax's on mjx: a loop, and backends beside it that have none."""
+
+    @property
+    def spec(self):
+        return dataclasses.replace(super().spec, name="brax/line")
 
 
 def test_a_linear_reward_has_a_gradient():

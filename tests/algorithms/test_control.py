@@ -25,16 +25,18 @@ LOW, HIGH = np.float32([-1.0, 0.5]), np.float32([3.0, 4.5])  # not symmetric
 SPEC = EnvSpec("x", Box(-9, 9, (OBS,)), Box(tuple(LOW.tolist()), tuple(HIGH.tolist()), (ACTIONS,)))
 # a large epsilon, or Adam's first steps would be signs, and rounding of a gradient near zero a whole step
 TINY = {
-    "hidden": (8,), "critic_hidden": (7,), "learning_rate": 0.03, "discount": 0.9, "n_step": N, "target_tau": 0.3,
-    "adam_epsilon": 1e-2, "reward_scale": 0.7, "num_steps": 1, "num_envs": 4,
+    "hidden": (8,), "critic_hidden": (7,), "learning_rate": 0.03, "discount": 0.9, "n_step": N, "adam_epsilon": 1e-2,
+    "reward_scale": 0.7, "num_steps": 1, "num_envs": 4,
 }  # fmt: skip
+QUICK_TARGETS = TINY | {"target_tau": 0.3}  # crossq has none
 CLIPPED = {"log_std_min": -0.8, "log_std_max": 0.3}  # so that both ends of the range are met
 VARIANTS = {
-    "sac": jf.SAC(**TINY, **CLIPPED, initial_temperature=0.4, target_entropy=-0.5, normalize_observations=True),
-    "sac, period 2, three critics": jf.SAC(**TINY, policy_period=2, num_critics=3, initial_temperature=0.2, autotune=False),
-    "td3": jf.TD3(**TINY, target_noise=0.6, target_noise_clip=0.4),
-    "ddpg": jf.TD3(**TINY, num_critics=1, policy_period=1, target_noise=0.0),
-    "tqc": jf.TQC(**TINY, **CLIPPED, num_quantiles=5, drop_quantiles=2, kappa=0.6, initial_temperature=0.3),
+    "sac": jf.SAC(**QUICK_TARGETS, **CLIPPED, initial_temperature=0.4, target_entropy=-0.5, normalize_observations=True),
+    "sac, period 2, three critics": jf.SAC(
+        **QUICK_TARGETS, policy_period=2, num_critics=3, initial_temperature=0.2, autotune=False),
+    "td3": jf.TD3(**QUICK_TARGETS, target_noise=0.6, target_noise_clip=0.4),
+    "ddpg": jf.TD3(**QUICK_TARGETS, num_critics=1, policy_period=1, target_noise=0.0),
+    "tqc": jf.TQC(**QUICK_TARGETS, **CLIPPED, num_quantiles=5, drop_quantiles=2, kappa=0.6, initial_temperature=0.3),
     "crossq": jf.CrossQ(**TINY, policy_period=2, norm_momentum=0.7, norm_warmup=2, adam_beta=0.3, initial_temperature=0.3),
 }  # fmt: skip
 
@@ -504,21 +506,25 @@ def test_settings_that_do_not_fit_are_refused():
         jf.SAC(normalize_observations=True).bind(dataclasses.replace(SPEC, stack=2))
     with pytest.raises(ConfigError, match=r"drop_quantiles = 4 .* below num_quantiles = 4"):
         jf.TQC(num_quantiles=4, drop_quantiles=4)
+    jf.SAC(log_std_min=-1.0, log_std_max=-1.0)  # one width for all is a policy
+    jf.CrossQ(target_tau=0.005)
+    jax.vmap(lambda x: jf.CrossQ(adam_beta=x, norm_momentum=0.0, noise_correlation=x).adam_beta)(jnp.ones(2))  # a sweep
 
 
 @pytest.mark.parametrize("mode", ["random", "sample"])
 def test_exploration_is_correlated_as_far_as_asked(mode):
-    """An Ornstein-Uhlenbeck process: unit variance, and a lag-one correlation of `noise_correlation`."""
+    """An Ornstein-Uhlenbeck process: unit variance from the first step on, a lag-one correlation of `noise_correlation`."""
     algo = jf.TD3(hidden=(4,), critic_hidden=(4,), noise_correlation=0.8, exploration_noise=0.2).bind(SPEC)
     agent = algo.init(jax.random.key(0))
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0))
 
     def step(carry, noise):
-        return algo.act(agent, carry, jnp.zeros((16, OBS)), noise, clock, mode)[:2]
+        return algo.act(agent, carry, jnp.zeros((500, OBS)), noise, clock, mode)[:2]
 
-    _, actions = jax.lax.scan(step, algo.init_carry(16), algo.draw(jax.random.key(1), 1000, 16))
-    x = np.asarray(algo.spec.action.to_unit(actions))[50:]  # [T, 16, 2], the start forgotten
+    _, actions = jax.lax.scan(step, algo.init_carry(500), algo.draw(jax.random.key(1), 40, 500))
+    x = np.asarray(algo.spec.action.to_unit(actions))  # [T, 500, 2]
     x = x - x.mean((0, 1))
     assert np.mean(x[1:] * x[:-1]) / np.var(x) == pytest.approx(0.8, abs=0.05)
     expected = 0.2 if mode == "sample" else 1 / np.sqrt(3)  # a uniform variable's, on [-1, 1]
-    assert np.std(x) == pytest.approx(expected, rel=0.07)
+    for first in (x[0], x[1], x):
+        assert np.std(first) == pytest.approx(expected, rel=0.07)

@@ -13,14 +13,15 @@ from jaxrl_fast.envs.probes import Known
 
 COMMON = {
     "num_envs": 10, "updates_per_iteration": 1, "batch_size": 64, "buffer_size": 4096, "learning_starts": 512,
-    "learning_rate": 5e-3, "discount": 0.8, "hidden": (16,), "critic_hidden": (32,), "target_tau": 0.05,
+    "learning_rate": 5e-3, "discount": 0.8, "hidden": (16,), "critic_hidden": (32,),
 }  # fmt: skip
+TARGETS = {"target_tau": 0.05}
 SURE = {"target_entropy": -3.0, "initial_temperature": 0.1}  # so that soft values are nearly values
 CASES = [
-    (jf.SAC, SURE),
+    (jf.SAC, SURE | TARGETS),
     (jf.TD3, {"n_step": 2, "prioritized": True, "normalize_observations": True,
-              "target_noise": 0.05, "exploration_noise": 0.05}),
-    pytest.param(jf.TQC, SURE | {"num_quantiles": 7, "drop_quantiles": 1}, marks=pytest.mark.slow),
+              "target_noise": 0.05, "exploration_noise": 0.05} | TARGETS),
+    pytest.param(jf.TQC, SURE | TARGETS | {"num_quantiles": 7, "drop_quantiles": 1}, marks=pytest.mark.slow),
     (jf.CrossQ, SURE | {"learning_rate": 2e-3, "policy_period": 2, "norm_momentum": 0.95, "norm_warmup": 200}),
 ]
 

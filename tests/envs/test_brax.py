@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 
 import jaxrl_fast as jf
-from jaxrl_fast import iterate, tree
+from jaxrl_fast import iterate, record, tree
 from jaxrl_fast.envs import brax_adapter, mujoco_tools, registry
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.grid import RunConfig
+from jaxrl_fast.rundir import RunDir
 from jaxrl_fast.testing import check_env
 
 pytestmark = pytest.mark.filterwarnings("error:Brax System")  # the adapter keeps it quiet
@@ -64,6 +69,10 @@ def test_settings_and_specs():
         ("brax/ant", {"ctrl_cost_weight": "x"}, "env.ctrl_cost_weight = 'x'"),
         ("brax/ant", {"ctrl_cost_weight": float("nan")}, "env.ctrl_cost_weight = nan"),
         ("brax/ant", {"healthy_z_range": (1.0,)}, r"env.healthy_z_range = \(1.0,\).*2 numbers"),
+        ("brax/ant", {"healthy_z_range": (float("nan"), 1.0)}, r"env.healthy_z_range = \(nan, 1.0\).*the lower first"),
+        ("brax/ant", {"healthy_z_range": (1.0, 0.2)}, r"env.healthy_z_range = \(1.0, 0.2\).*the lower first"),
+        ("brax/ant", {"healthy_z_range": (False, 1.0)}, r"env.healthy_z_range = \(False, 1.0\).*2 numbers"),
+        ("brax/ant", {"randomize": "link.inertia.mass=-1:1"}, "factors from 0 for link.inertia.mass"),
         ("brax/ant", {"terminate_when_unhealthy": 1}, "env.terminate_when_unhealthy = 1"),
         ("brax/ant", {"use_contact_forces": True}, "use_contact_forces not implemented"),
         ("brax/ant", {"episode_length": 2.5}, "env.episode_length = 2.5"),
@@ -118,10 +127,31 @@ def test_it_is_brax_and_it_is_drawn():
     assert "<html" in env.render_html([one, one]) and "system" in env.render_html([one])
     wrapped = jf.make(PENDULUM, time_limit=5)
     assert wrapped.render_html([(one, np.int32(0))]) == env.render_html([one])
+    slower = jf.make(PENDULUM, time_limit=5, action_repeat=3, sticky_actions=0.1)  # three times as long between two states
+    held = ((one, np.zeros(1), np.bool_(False)), np.int32(0))
+    assert slower.step_seconds == pytest.approx(3 * env.env.dt) and slower.env.step_seconds == slower.step_seconds
+    assert slower.render_html([held]) == env.render_html([one], 3 * env.step_seconds) != env.render_html([one])
     picture = env.render(one)
     if picture is None:
         pytest.skip("OpenGL does not work here")
     assert picture.shape == (180, 240, 3) and picture.dtype == np.uint8 and picture.std() > 5
+
+
+def test_pictures_play_as_fast_as_it_happened(tmp_path):
+    assert record.pace(None, 500) == (1, 30) and record.pace(None, 50) == (1, 10)
+    assert record.pace(0.05, 500) == (1, pytest.approx(20)) and record.pace(0.02, 9) == (1, pytest.approx(50))
+    assert record.pace(0.0025, 500) == (8, pytest.approx(50)) and record.pace(0.015, 9) == (2, pytest.approx(100 / 3))
+    assert record.pace(3.0, 500) == (1, 5.0)
+    env = jf.make(PENDULUM, action_repeat=2)
+    frames = [np.full((8, 8, 3), 40 * i, np.uint8) for i in range(6)]
+    session = SimpleNamespace(
+        sinks=[], algo=jf.PPO(), env=env, config=RunConfig(), setup=lambda member: (jf.PPO(), env)
+    )  # fmt: skip
+    (tmp_path / "metrics.jsonl").touch()
+    shown = mock.patch.object(record, "record_all", lambda *args: (frames, None))
+    with shown, mock.patch("jaxrl_fast.plots.learning_curve"):
+        RunDir(tmp_path).draw(session, 0, None)
+    assert Image.open(tmp_path / "rollout.gif").info["duration"] == pytest.approx(2000 * env.env.env.dt, abs=5)
 
 
 def test_no_picture_without_opengl(monkeypatch):

@@ -31,6 +31,18 @@ def to_gymnax(name, theirs, state):
     return filled.replace(time=time, **{f: physics[..., i] for i, f in enumerate(FIELDS[name])})
 
 
+def test_actions_outside_of_the_box_of_gymnax():
+    """Its Reacher would be pushed fifty times as hard; the reward of its hill is that of what was asked for."""
+    for name, changes in (("Reacher-misc", False), ("gymnax:MountainCarContinuous-v0", True)):
+        env = registry.make(name)
+        state, _ = env.init(jax.random.key(0), 3)
+        most = jnp.broadcast_to(env.spec.action.bounds()[1], (3, *env.spec.action.shape))
+        play = jax.jit(lambda action, env=env, state=state: env.transition(jax.random.split(jax.random.key(1), 3), state, action))
+        (within, a), (beyond, b) = play(most), play(50 * most)
+        jax.tree.map(np.testing.assert_array_equal, (within, a.next_obs), (beyond, b.next_obs))
+        np.testing.assert_allclose(b.reward - a.reward, -0.1 * (50**2 - 1) if changes else 0.0, rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", FIELDS)
 def test_native_equals_gymnax_step_by_step(name):
     ours, theirs = registry.make(name), registry.make(f"gymnax:{name}")

@@ -81,7 +81,8 @@ def pool(env, key, num_steps=8, num_envs=16, t=0):
 
 def test_the_pool_is_fresh_every_iteration_and_shared_out():
     noise, starts = pool(toy(), 0)
-    assert len(starts) == 2 == len(np.unique(starts))  # 8 * 16 steps, one for 64 of them
+    assert len(starts) == 16 == len(np.unique(starts))  # 8 * 16 steps: one for 64 of them would be 2
+    assert len(pool(toy(), 0, num_steps=256)[1]) == 64  # and here it is one for 64
     noise, starts = pool(toy(reset_pool=40), 0)
     index = np.asarray(noise.index)
     assert len(np.unique(starts)) == 40 and index.shape == (8, 16)
@@ -107,6 +108,12 @@ def test_starts_are_not_those_before(settings):
         again += sum(x == y for x, y in itertools.pairwise(starts))
         total += len(starts) - 1
     assert total >= 200 and again <= (0 if "resets" in settings else 2.5 * total / settings["reset_pool"])
+
+
+def test_those_that_end_together_begin_apart_with_the_default_pool():
+    """Off-policy rollouts are a step long: eight environments that have ended together would stay together for ever."""
+    state, obs, outcome, _ = play(toy(randomized=MASS, episode_length=1), jnp.zeros((1, 8, 1)))
+    assert outcome.truncated.all() and len(np.unique(obs)) == len(np.unique(masses(state))) == 8
 
 
 def masses(state):
@@ -153,6 +160,23 @@ def test_a_curriculum_opens_the_range():
     np.testing.assert_array_equal(ranges(1000), ranges(10))
     wind, _ = env.init(jax.random.key(0), 100)[0].varied  # without an iteration: the whole range, as evaluations see it
     assert wind.min() >= 0.0299 and wind.max() > 0.045
+    wind, _ = wrappers.wrap(env, stack=2, time_limit=9).init(jax.random.key(0), 100, jnp.int32(0))[0][0].varied
+    np.testing.assert_allclose(wind, 0.01, rtol=1e-6)
+
+
+@pytest.mark.parametrize("algo", [jf.PPO(num_envs=4, num_steps=2, num_minibatches=1), jf.OpenES(directions=2, num_steps=2)])
+def test_a_run_begins_where_its_curriculum_does(algo):
+    """With the first episodes at t = 0; where every iteration has new ones, at its own. Evaluations see the whole range."""
+    env = toy(randomized=MASS, randomize_warmup=10, episode_length=50)
+    algo = algo.bind(env.spec)
+    run = tree.as_float32(iterate.Run(env, algo, 20.0))
+    np.testing.assert_allclose(masses(iterate.init(run, jax.random.key(0)).env), 1.0, rtol=1e-6)
+    if algo.fresh_start:  # two steps on, in the episodes that the iteration began
+        at = lambda t: masses(iterate.iterations(run, iterate.init(run, jax.random.key(0)), jnp.int32(t), 1, True)[0].env)
+        np.testing.assert_allclose(at(0), 1.0, rtol=1e-6)
+        assert len(np.unique(at(5))) == 4 and at(5).min() >= 0.75 and at(5).max() <= 1.5
+    shown = masses(collect.init(env, algo, jax.random.key(0), 100).env)
+    assert shown.min() < 0.55 and shown.max() > 1.9
 
 
 def test_the_state_is_made_of_arrays():
@@ -175,6 +199,8 @@ def test_keys_of_another_implementation():
         ({"randomized": "part.mass=a:b"}, "text like"),
         ({"randomized": "part.mass=2:1"}, "the lower of two"),
         ({"randomized": "part.mass=1:inf"}, "finite"),
+        ({"randomized": "part.mass=nan:1"}, "finite"),
+        ({"randomized": "wind=-1:1, part.mass=-0.1:1"}, "factors from 0 for part.mass"),
         ({"randomized": "part.mass=1:2, part.mass=1:2"}, "comes twice"),
         ({"randomized": "mass=1:2"}, r"env.randomize = 'mass' .*there are part.mass"),
         ({"randomized": "part.mas=1:2"}, r"there are part.mass"),
