@@ -47,17 +47,19 @@ class Stopped(Exception):
 class Group:
     """Some of the environments: a vector, what the agent sees of it, and the games that go on."""
 
-    def __init__(self, env: HostEnv, run: Run, num_envs: int, seed: int, index: int, first: int):
+    def __init__(self, env: HostEnv, run: Run, watch: Watch, num_envs: int, seed: int, index: int, first: int):
         self.run, self.index, self.num_envs = run, index, num_envs
-        self.vector = env.open(num_envs, seed)
+        self.vector = watch.open(env, num_envs, seed)
         try:
-            obs = self.vector.reset()
+            with watch.asked():
+                obs = self.vector.reset()
             host_play.check(env.spec, num_envs, obs)
         except BaseException:
             self.close()
             raise
         self.actor = host_play.begin(run.algo, obs, first, run.algo.num_envs)
         self.score, self.length = np.zeros(num_envs), np.zeros(num_envs, np.int64)
+        self.action: Any = None  # on the device, until it is sent
 
     def begin(self, root: jax.Array, t: int) -> None:
         """A new rollout."""
@@ -65,10 +67,17 @@ class Group:
         self.first, self.seen, self.steps = self.actor, None, None
 
     def act(self, agent: Any, i: int, mode: str) -> None:
-        self.actor, self.steps, action = host_play.step(
+        self.actor, self.steps, self.action = host_play.step(
             self.run.algo, agent, self.actor, self.steps, self.seen, self.noise, self.clock, np.int32(i), mode
         )
-        self.vector.send(np.asarray(action))
+        if self.vector.steps_apart:
+            self.send()
+
+    def send(self) -> None:
+        """Wait for the actions. Environments that step only in `receive` get them there, after another group's have stepped."""
+        if self.action is not None:
+            action, self.action = np.asarray(self.action), None
+            self.vector.send(action)
 
     def receive(self, returns: list[float], lengths: list[int]) -> None:
         found = self.vector.receive()
@@ -111,9 +120,12 @@ def play(run: Run, root: jax.Array, groups: list[Group], agent: Any, t: int, war
 
     def receive(group: Group) -> None:
         start = time.perf_counter()
+        group.send()
+        sent = time.perf_counter()
         with watch.asked():
             group.receive(returns, lengths)
-        seconds["environments"] += time.perf_counter() - start
+        seconds["inference"] += sent - start
+        seconds["environments"] += time.perf_counter() - sent
 
     for group in groups:
         group.begin(root, t)
@@ -187,7 +199,7 @@ class Actors:
                 if self.failures > self.restarts:
                     raise
                 warnings.warn(f"{error}; begun anew, {self.failures} of {self.restarts} times", stacklevel=1)
-                self._abandon()
+                self._abandon(1.0)
                 self._begin(t)
 
     def _next(self) -> Any:
@@ -197,18 +209,22 @@ class Actors:
             except queue.Empty:
                 self._watch.check()
 
-    def _abandon(self) -> None:
+    def _abandon(self, patience: float) -> None:
         with self._ready:
             self._watch.stopped = True
             self._ready.notify_all()
+        self._watch.end(self._thread, patience)
 
     def stop(self) -> None:
-        """Let the thread close its environments; one that hangs in them is left behind."""
-        self._abandon()
-        self._thread.join(timeout=10.0)
+        """Close the environments; a thread that hangs in one that cannot be killed is left behind."""
+        self._abandon(10.0)
+
+    def whose(self, t: int) -> int:
+        """The iteration before which the agent was made that collects rollout t."""
+        return max(t - self.ahead, self.first)
 
     def _agent(self, t: int, watch: Watch) -> Any:
-        when = max(t - self.ahead, self.first)
+        when = self.whose(t)
         with self._ready:
             while when not in self._agents and not watch.stopped:
                 self._ready.wait()
@@ -239,6 +255,5 @@ class Actors:
 
     def _open(self, groups: list[Group], t: int, failures: int, watch: Watch) -> None:
         for i, size in enumerate(self.sizes):
-            with watch.asked():
-                seed = seed_of_group(self.root, t, failures * len(self.sizes) + i)
-                groups.append(Group(self.env, self.run, size, seed, i, sum(self.sizes[:i])))
+            seed = seed_of_group(self.root, t, failures * len(self.sizes) + i)
+            groups.append(Group(self.env, self.run, watch, size, seed, i, sum(self.sizes[:i])))

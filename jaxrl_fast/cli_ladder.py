@@ -11,7 +11,7 @@ from jaxrl_fast import ladder as ladders
 from jaxrl_fast import runtime
 from jaxrl_fast.cli_args import PROG, Option, parse, positionals
 from jaxrl_fast.config import write_json
-from jaxrl_fast.errors import ConfigError, UserError, check_choice
+from jaxrl_fast.errors import ConfigError, MissingExtraError, UserError, check_choice
 from jaxrl_fast.ladder import FRAMES, GAMES, SOLVED, Climb, check, choose, climb
 from jaxrl_fast.plots import PALETTE, figure, save, style
 
@@ -37,6 +37,8 @@ def ladder(argv: list[str]) -> None:
     if (out / "ladder.json").exists() or out.is_file():
         raise ConfigError("--out", str(out), "a folder without a ladder of before")
     rungs = choose(given.get("rungs", ()))
+    if not rungs:
+        raise MissingExtraError("the ladder", "atari")
     for rung in ladders.RUNGS if not given.get("rungs") else ():
         if rung not in rungs:
             print(f"left out: {rung.name}, which needs pip install 'jaxrl_fast[{ladders.needs(rung)}]'")

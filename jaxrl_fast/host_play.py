@@ -114,6 +114,14 @@ class Watch:
     def __init__(self, name: str, patience: float):
         self.name, self.patience, self.stopped = name, patience, False
         self.since: float | None = None
+        self.vectors: list[Vector] = []
+
+    def open(self, env: HostEnv, *args: Any, **settings: Any) -> Vector:
+        """A vector of `env`, which `end` knows of from here on."""
+        with self.asked():
+            vector = env.open(*args, **settings)
+        self.vectors.append(vector)
+        return vector
 
     @contextmanager
     def asked(self) -> Iterator[None]:
@@ -129,9 +137,18 @@ class Watch:
             self.stopped = True
             raise HostError(f"{self.name} has not answered for {self.patience:g} s (host_timeout)")
 
+    def end(self, thread: threading.Thread, patience: float = 1.0) -> None:
+        """Let `thread` close its environments. Where it hangs in them, what they run in is killed; else it is left behind."""
+        self.stopped = True
+        thread.join(patience)
+        if thread.is_alive():
+            for vector in self.vectors:
+                vector.kill()
+            thread.join(patience)
+
 
 def watched(watch: Watch, f: Callable[[], Any]) -> Any:
-    """f() in a thread that is left behind where environments do not answer."""
+    """f() in a thread; HostError where environments do not answer."""
     found: list[tuple[Any, BaseException | None]] = []
 
     def run():
@@ -142,9 +159,13 @@ def watched(watch: Watch, f: Callable[[], Any]) -> Any:
 
     thread = threading.Thread(target=run, name="evaluation", daemon=True)
     thread.start()
-    while thread.is_alive():
-        thread.join(timeout=0.5)
-        watch.check()
+    try:
+        while thread.is_alive():
+            thread.join(timeout=0.5)
+            watch.check()
+    except BaseException:
+        watch.end(thread)
+        raise
     value, error = found[0]
     if error is not None:
         raise error
@@ -244,9 +265,7 @@ def _evaluate(env, algo, agent, key, episodes, mode, max_steps, watch):
     limit = max_steps or env.spec.max_episode_steps or STEP_LIMIT
     score, length = np.zeros(num_envs), np.zeros(num_envs, np.int64)
     games: list[tuple[float, int, bool]] = []
-    with watch.asked():
-        vector = env.open(num_envs, seed_of(key), training=False)
-    with closing(vector):
+    with closing(watch.open(env, num_envs, seed_of(key), training=False)) as vector:
         for step in play(algo, agent, vector, key, mode, watch):
             real = np.ones(num_envs, bool) if step.real is None else step.real
             score, length = score + step.score * real, length + real
@@ -261,12 +280,20 @@ def _evaluate(env, algo, agent, key, episodes, mode, max_steps, watch):
     return np.array(ret, np.float32), np.array(lengths, np.int32), np.array(finished)
 
 
-def frames(env: HostEnv, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int) -> list[np.ndarray] | None:
+def frames(
+    env: HostEnv, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int, patience: float = 120.0
+) -> list[np.ndarray] | None:
     """One game as pictures, uint8 [H, W, 3] each; None where it cannot be drawn."""
+    watch = Watch(env.spec.name, patience)
+    return watched(watch, lambda: _frames(env, algo, agent, key, max_steps, watch))
+
+
+def _frames(env, algo, agent, key, max_steps, watch):
     found: list[np.ndarray] = []
-    with closing(env.open(1, seed_of(key), training=False, render=True)) as vector:
-        for step in play(algo, agent, vector, key, "greedy", Watch(env.spec.name, 120.0)):
-            picture = vector.render()
+    with closing(watch.open(env, 1, seed_of(key), training=False, render=True)) as vector:
+        for step in play(algo, agent, vector, key, "greedy", watch):
+            with watch.asked():
+                picture = vector.render()
             if picture is None:
                 return None
             found.append(picture)

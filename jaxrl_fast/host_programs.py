@@ -119,6 +119,7 @@ class HostPrograms(Programs):
         returns: list[float] = []
         lengths: list[int] = []
         seconds = {"learner_waits": 0.0, "learner_updates": 0.0}
+        lag, warmup, updates = 0, self.grid.warmup, self.first.algo.updates
         for t in range(t0, t0 + count):
             start = time.perf_counter()
             found = actors.take(t)
@@ -142,10 +143,12 @@ class HostPrograms(Programs):
             returns += found.returns
             self.games.extend(found.returns)
             lengths += found.lengths
+            lag += updates * (max(t, warmup) - max(actors.whose(t), warmup))  # nothing is learned before
         wall, self._mark = time.perf_counter() - self._mark, time.perf_counter()
         metrics = dict(jax.device_get(totals))
         metrics["episode_return"] = Mean(np.float32(sum(returns)), np.float32(len(returns)))
         metrics["episode_length"] = Mean(np.float32(sum(lengths)), np.float32(len(lengths)))
+        metrics["policy_lag"] = Mean(np.float32(lag), np.float32(count))
         metrics |= {f"time_{name}": Mean(np.float32(value), np.float32(wall)) for name, value in seconds.items()}
         return state._replace(agent=agent, memory=mem), metrics
 

@@ -79,8 +79,9 @@ class Agent:
         check_int("episodes", episodes, 1, 1_000_000)
         check_choice("mode", mode or "greedy", ("greedy", "sample"))
         if isinstance(self.env, HostEnv):
-            mode = mode or self.config.eval_mode
-            return Evaluation(*host_play.evaluate(self.env, self.algo, self.state, jax.random.key(seed), episodes, mode, None))
+            mode, patience = mode or self.config.eval_mode, self.config.host_timeout
+            args = self.env, self.algo, self.state, jax.random.key(seed), episodes, mode
+            return Evaluation(*host_play.evaluate(*args, patience=patience))
         play = jax.jit(evaluate, static_argnames=("episodes", "mode"))
         found = play(self.env, self.algo, self.state, jax.random.key(seed), episodes=episodes,
                      mode=mode or self.config.eval_mode)  # fmt: skip

@@ -93,10 +93,20 @@ def check_host(env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
         raise ConfigError("distributed", True, "one process: the environments of this run are on the host")
     if algo.improves or algo.fresh_start:
         raise ConfigError("environment", env.spec.name, f"one on the device: {algo.name} needs whole rollouts in its program")
+    if config.ahead and not getattr(algo, "corrects", True):
+        raise ConfigError("ahead", config.ahead, f"0: {algo.name} learns from its own rollouts; impala corrects for older ones")
     if config.actors_on == "ray" and importlib.util.find_spec("ray") is None:
         raise MissingExtraError("actors_on = 'ray'", "ray")
     if config.actors > algo.num_envs:
         raise ConfigError("actors", config.actors, f"at most num_envs = {algo.num_envs}")
+
+
+def check_device(env: Env, config: RunConfig) -> None:
+    """ConfigError for settings that only environments on the host have."""
+    for name in ("actors", "actors_on", "ahead", "host_timeout", "restarts"):
+        usual = RunConfig.__dataclass_fields__[name].default
+        if getattr(config, name) != usual:
+            raise ConfigError(name, getattr(config, name), f"{usual!r}: {env.spec.name} is on the device, not on the host")
 
 
 def program_of(run: Run) -> tuple:
@@ -117,7 +127,9 @@ def gather(algo: Algorithm, env: Env, config: RunConfig, always: Sequence[str] =
     always: settings of the algorithm that get the member axis although all members begin with the same value.
     Raises ConfigError for a setting that needs a program of its own.
     """
-    if isinstance(env, HostEnv) and config.members > 1:
+    if not isinstance(env, HostEnv):
+        check_device(env, config)
+    elif config.members > 1:
         one = "1: the environments of this run are on the host, which trains one member; a sweep trains one after another"
         raise ConfigError("seeds", config.members, one)
     runs = []

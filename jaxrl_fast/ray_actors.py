@@ -21,12 +21,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import config as configs
-from jaxrl_fast import host_play
+from jaxrl_fast import host_play, spaces, tree
 from jaxrl_fast.actors import Group, Rollout, play, seed_of_group, sizes_of
 from jaxrl_fast.envs.host import HostEnv, HostError
+from jaxrl_fast.envs.tracing import used_inputs
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.iterate import Run
 
@@ -36,17 +38,24 @@ START = 300.0  # seconds in which a new process must have imported everything an
 class Actor:
     """Lives in a process of Ray's: some of the environments, and whatever agent it is handed."""
 
-    def __init__(self, modules: Sequence[str], env: HostEnv, run: Run, root: tuple[Any, str], warmup: int, place: tuple):
+    def __init__(
+        self, modules: Sequence[str], env: HostEnv, run: Run, like: Any, root: tuple[Any, str], warmup: int, place: tuple
+    ):
         for module in modules:
             configs.import_user_module(module)
         data, kind = root
         self.run, self.root, self.warmup = run, jax.random.wrap_key_data(data, impl=kind), warmup
+        self.agent = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
         self.watch = host_play.Watch(env.spec.name, 0.0)
-        self.group = Group(env, run, *place)
+        self.group = Group(env, run, self.watch, *place)
         self.free = time.perf_counter()
 
-    def rollout(self, t: int, agent: Any) -> Rollout:
+    def rollout(self, t: int, read: list[Any]) -> Rollout:
+        """read: the leaves of the agent that acting looks at, None for the others."""
         began = time.perf_counter()
+        leaves, structure = jax.tree.flatten(self.agent)
+        leaves = [kept if new is None else jax.device_put(new) for kept, new in zip(leaves, read, strict=True)]
+        agent = jax.tree.unflatten(structure, leaves)
         played = play(self.run, self.root, [self.group], agent, t, self.warmup, self.watch)
         played.seconds["waiting"] = began - self.free
         parts = jax.tree.map(np.asarray, played.parts)
@@ -90,6 +99,7 @@ class RayActors:
         self.first, self.asked, self.agents, self.fresh = t, t, {}, True
         self.answered = [False] * len(self.sizes)
         self.parts: list[dict[int, Any]] = [{} for _ in self.sizes]
+        self.like, self.read = jax.eval_shape(lambda: agent), read_in_acting(self.run, agent)
         for i in range(len(self.sizes)):
             self.actors.append(self._create(i, t))
         self.give(t, agent)
@@ -103,20 +113,21 @@ class RayActors:
         kind = ray.remote(num_cpus=1, max_restarts=0, concurrency_groups={"watch": 1}, runtime_env={"env_vars": variables})
         root = np.asarray(jax.random.key_data(self.root)), str(jax.random.key_impl(self.root))
         place = self.sizes[i], seed, i, sum(self.sizes[:i])
-        return kind(Actor).remote(tuple(configs.imported), self.env, self.run, root, self.warmup, place)
+        return kind(Actor).remote(tuple(configs.imported), self.env, self.run, self.like, root, self.warmup, place)
 
     def give(self, t: int, agent: Any) -> None:
         """The agent as it is before iteration t learns: the rollouts that are to be its own are asked for."""
         import ray
 
-        ref = ray.put(jax.tree.map(np.asarray, agent))
+        ref = ray.put([np.asarray(x) if read else None for x, read in zip(jax.tree.leaves(agent), self.read, strict=True)])
         self.agents = {when: kept for when, kept in self.agents.items() if when >= t - self.ahead - 1} | {t: ref}
         while self.asked - self.ahead <= max(t, self.first):
             for i, actor in enumerate(self.actors):
-                self.parts[i][self.asked] = actor.rollout.remote(self.asked, self.agents[self._whose(self.asked)])
+                self.parts[i][self.asked] = actor.rollout.remote(self.asked, self.agents[self.whose(self.asked)])
             self.asked += 1
 
-    def _whose(self, t: int) -> int:
+    def whose(self, t: int) -> int:
+        """As of `Actors`."""
         return max(t - self.ahead, self.first)
 
     def take(self, t: int) -> Rollout:
@@ -168,7 +179,7 @@ class RayActors:
             ray.kill(self.actors[i])
         self.actors[i], self.fresh = self._create(i, t), True
         asked = range(t, self.asked)
-        self.parts[i] = {when: self.actors[i].rollout.remote(when, self.agents[self._whose(when)]) for when in asked}
+        self.parts[i] = {when: self.actors[i].rollout.remote(when, self.agents[self.whose(when)]) for when in asked}
 
     def stop(self) -> None:
         """Close the environments; what hangs in them is killed."""
@@ -185,6 +196,20 @@ class RayActors:
         if self.own:
             self.own = False
             ray.shutdown()
+
+
+def read_in_acting(run: Run, agent: Any) -> list[bool]:
+    """For each leaf of the agent, whether acting looks at it. The optimizer's state, most of an agent, need not travel."""
+    algo = run.algo
+
+    def act(agent):
+        actor = host_play.begin(algo, spaces.zeros(algo.spec.observation, (algo.num_envs,)))
+        noise = tree.take(algo.draw(jax.random.key(0), 1, algo.num_envs), 0)
+        acting = algo.acting(agent)
+        clock = host_play.start_clock()
+        return [algo.act(acting, actor.carry, actor.obs, noise, clock, mode) for mode in ("random", "sample")]
+
+    return used_inputs(jax.make_jaxpr(act)(agent).jaxpr)
 
 
 def _begin_cluster(actors: int) -> None:

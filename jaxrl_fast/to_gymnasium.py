@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.envs.wrappers import Wrapper
 from jaxrl_fast.errors import ConfigError, MissingExtraError, check_choice, check_int
 from jaxrl_fast.spaces import Dict
@@ -50,6 +51,9 @@ def to_gymnasium(
     """
     if not isinstance(env, Env):
         raise ConfigError("env", env, "an environment of this library, such as jf.make('CartPole-v1')")
+    if isinstance(env, HostEnv):
+        raise ConfigError("env", env.spec.name, "an environment on the device: this one steps on the host; gymnasium.make_vec "
+                          "or its own package makes it")  # fmt: skip
     mode = autoreset_mode.name.lower() if isinstance(autoreset_mode, AutoresetMode) else autoreset_mode
     check_choice("autoreset_mode", mode, MODES)
     if render_mode not in (None, "rgb_array") or (render_mode and not _drawable(env)):

@@ -193,9 +193,12 @@ def _loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: 
     def log(rows: list[Row], finite: Any, score: bool):
         """Check rows, evaluate and select where it is time, then log them; what is not finite is in the log, and ends the run."""
         nonlocal mark, first
-        bad = not_finite(s, rows, finite)
+        bad, failed = not_finite(s, rows, finite), None
         if score and bad is None:
-            rows[-1].metrics["eval_return"] = evaluate(s)
+            try:
+                rows[-1].metrics["eval_return"] = evaluate(s)
+            except HostError as error:  # what was learned is as good as before
+                failed = error
             mark = time.perf_counter()
         if s.rows in boundaries and bad is None:
             programs = s.programs
@@ -208,6 +211,8 @@ def _loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: 
                 s.eval_return = np.full(s.config.members, np.nan)
                 hosts.on_first(lambda: s.out.write_result(s))
             raise NonFiniteError(message)
+        if failed:
+            give_up(failed)
 
     def absorb(score: bool):
         """Wait for the pending chunk, check it, log it."""
@@ -236,6 +241,11 @@ def _loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: 
         if checkpoints:
             save(s, checkpoints)
         saved, saved_rows = time.monotonic(), s.rows
+
+    def give_up(error: HostError):
+        """An evaluation failed: what is learned is kept."""
+        checkpoint()
+        raise HostError(f"{error}{rescue(s, checkpoints)}") from error
 
     def since_checkpoint() -> float:
         """Seconds; on several hosts by the pace that they share, not by their clocks."""
@@ -275,7 +285,11 @@ def _loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: 
         absorb(False)
     if not signals.caught:  # else whoever resumes evaluates
         evaluated = s.history and "eval_return" in s.history[-1].metrics
-        s.eval_return = s.history[-1].metrics["eval_return"] if evaluated else evaluate(s)
+        try:
+            s.eval_return = s.history[-1].metrics["eval_return"] if evaluated else evaluate(s)
+        except HostError as error:
+            s.wall_seconds = wall()
+            give_up(error)
     s.wall_seconds = wall()
     checkpoint()
     leave(signals.caught)

@@ -20,7 +20,7 @@ import numpy as np
 
 from jaxrl_fast.envs.gymnasium_spaces import channels_last, decoder, encoder, last_channels, space_of
 from jaxrl_fast.envs.host import HostEnv, HostStep, Lives, Vector, at, guarded, picture, put
-from jaxrl_fast.errors import ConfigError, check_int, nearest
+from jaxrl_fast.errors import ConfigError, check_float, check_int, nearest
 from jaxrl_fast.types import EnvSpec
 
 PREFIX = "envpool:"
@@ -74,10 +74,25 @@ def defaults(name: str) -> dict[str, Any]:
 def make(name: str, num_threads: int = 0, episodic_life: bool = False, **own: Any) -> EnvPoolEnv:
     check_int("env.num_threads", num_threads, 0)
     usual = defaults(name)
+    for key, value in own.items():
+        _check_like(f"env.{key}", value, usual[key])
     changed = {k: v for k, v in own.items() if v != usual[k]}
     return EnvPoolEnv(
         id=name.removeprefix(PREFIX), num_threads=num_threads, episodic_life=episodic_life, own=tuple(sorted(changed.items()))
     )
+
+
+def _check_like(name: str, value: Any, usual: Any) -> None:
+    """Refuse another type than that of the default: EnvPool's own error is a page of C++."""
+    if isinstance(usual, bool):
+        if not isinstance(value, bool):
+            raise ConfigError(name, value, "True or False")
+    elif isinstance(usual, int):
+        check_int(name, value, -(2**31))
+    elif isinstance(usual, float):
+        check_float(name, value)
+    elif not isinstance(value, str):
+        raise ConfigError(name, value, f"a string such as {usual!r}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,10 +110,14 @@ class EnvPoolEnv(HostEnv):
 
     @guarded
     def _spec(self):
-        spec = _envpool().make_spec(self.id, **self._arguments())
-        space = space_of(spec.gymnasium_observation_space)
+        try:
+            spec = _envpool().make_spec(self.id, **self._arguments())
+            observation, action = spec.gymnasium_observation_space, spec.gymnasium_action_space
+        except Exception as error:
+            first = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ConfigError("env", dict(self.own), f"settings that EnvPool takes for {self.id} ({first})") from error
         limit = dict(self.own).get("max_episode_steps", _config(self.id).get("max_episode_steps"))
-        return EnvSpec(self.id, last_channels(space), space_of(spec.gymnasium_action_space), limit)
+        return EnvSpec(self.id, last_channels(space_of(observation)), space_of(action), limit)
 
     @guarded
     def _open(self, num_envs, seed, training, render):

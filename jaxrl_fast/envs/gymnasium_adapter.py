@@ -13,19 +13,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import importlib
 import importlib.util
 import inspect
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxrl_fast.envs import wrappers
-from jaxrl_fast.envs.gymnasium_spaces import decoder, encoder, space_of, stack
+from jaxrl_fast.envs.gymnasium_spaces import decoder, picture_encoder, picture_space, space_of, stack
 from jaxrl_fast.envs.host import HostEnv, HostStep, Vector, at, guarded, put
 from jaxrl_fast.errors import ConfigError, check_choice, check_int, nearest
 from jaxrl_fast.types import EnvSpec
@@ -45,28 +48,53 @@ def _spec_of(name: str) -> Any:
     """Gymnasium's own spec; a ConfigError that names the nearest where there is none."""
     import gymnasium
 
+    module, _, id = name.removeprefix(PREFIX).rpartition(":")
+    if module:
+        if "" not in sys.path and os.getcwd() not in sys.path:  # as with --import
+            sys.path.insert(0, os.getcwd())
+        try:
+            importlib.import_module(module)  # which registers it
+        except Exception as error:
+            raise ConfigError("environment", name, f"one of a module that can be imported ({error!r})") from error
     try:
-        return gymnasium.spec(name.removeprefix(PREFIX))
-    except Exception as error:  # a module that cannot be imported, a version that was never registered
-        ids = [PREFIX + known for known in gymnasium.registry]
-        raise ConfigError("environment", name, f"an id that Gymnasium knows{nearest(name, ids)} ({error})") from None
+        return gymnasium.spec(id)
+    except Exception as error:  # a version that was never registered
+        known = [PREFIX + other for other in gymnasium.registry]
+        raise ConfigError("environment", name, f"an id that Gymnasium knows{nearest(name, known)} ({error})") from None
 
 
 @functools.cache
 def defaults(name: str) -> dict[str, Any]:
-    """Ours, then the parameters of the environment's constructor."""
-    spec = _spec_of(name)
-    try:
-        from gymnasium.envs.registration import load_env_creator
+    """Ours, then the parameters of the environment's constructor, and those that its native vector alone has."""
+    ours = {"vectorization": "sync", "max_episode_steps": _spec_of(name).max_episode_steps}
+    return ours | _own(name, True) | _own(name, False)
 
-        create = spec.entry_point if callable(spec.entry_point) else load_env_creator(spec.entry_point)
-        parameters = inspect.signature(create).parameters.values()
-    except Exception:  # its package is missing: making it says so
-        parameters = ()
+
+@functools.cache
+def _own(name: str, native: bool) -> dict[str, Any]:
+    """The settings of one environment with their defaults, or those of its native vector, where it has one."""
+    spec = _spec_of(name)
+    parameters = _parameters(spec.vector_entry_point if native else spec.entry_point)
     own = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty} | dict(spec.kwargs)
-    taken = {"render_mode", *wrappers.COMMON}  # what `make` means by these names goes before what the environment does
-    simple = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items() if _is_simple(v) and k not in taken}
-    return {"vectorization": "sync", "max_episode_steps": spec.max_episode_steps} | simple
+    simple = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items() if _is_simple(v) and k not in _TAKEN}
+    passed_on = native and any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+    return _own(name, False) | simple if passed_on else simple
+
+
+# What `make` means by these names, and what a run decides, goes before what the environment does.
+_TAKEN = {"render_mode", "max_episode_steps", "num_envs", "batch_size", "vectorization", *wrappers.COMMON}
+
+
+def _parameters(entry_point: Any) -> list[inspect.Parameter]:
+    from gymnasium.envs.registration import load_env_creator
+
+    if entry_point is None:
+        return []
+    try:
+        create = entry_point if callable(entry_point) else load_env_creator(entry_point)
+        return list(inspect.signature(create).parameters.values())
+    except Exception:  # its package is missing: making it says so
+        return []
 
 
 def _is_simple(value: Any) -> bool:
@@ -77,16 +105,26 @@ def _is_simple(value: Any) -> bool:
 
 def make(name: str, vectorization: str = "sync", max_episode_steps: int | None = None, **own: Any) -> GymnasiumEnv:
     check_choice("env.vectorization", vectorization, ("sync", "async", "native"))
+    spec, native = _spec_of(name), vectorization == "native"
+    if native and spec.vector_entry_point is None:
+        raise ConfigError("env.vectorization", vectorization, f"'sync' or 'async': {name} has no vector version of its own")
     if max_episode_steps is not None:
         check_int("env.max_episode_steps", max_episode_steps)
-    usual = defaults(name)
-    changed = {k: v for k, v in own.items() if v != usual.get(k)}
-    if vectorization == "native" and _spec_of(name).vector_entry_point is None:
-        raise ConfigError("env.vectorization", vectorization, f"'sync' or 'async': {name} has no vector version of its own")
-    limit = max_episode_steps if max_episode_steps != usual["max_episode_steps"] else None
+    usual = _own(name, native)
+    for key, value in own.items():
+        if key not in usual:
+            raise ConfigError(f"env.{key}", value, f"left out with vectorization {vectorization!r}, which has {', '.join(usual)}")
+    changed = {k: v for k, v in own.items() if v != usual[k]}
+    limit = max_episode_steps if max_episode_steps != spec.max_episode_steps else None
+    if native and limit is not None and not _takes(spec.vector_entry_point, "max_episode_steps"):
+        raise ConfigError("env.max_episode_steps", limit, f"{spec.max_episode_steps}: {name}'s own vector has no such limit")
     return GymnasiumEnv(
         id=name.removeprefix(PREFIX), vectorization=vectorization, max_episode_steps=limit, own=tuple(sorted(changed.items()))
     )
+
+
+def _takes(entry_point: Any, name: str) -> bool:
+    return any(p.name == name or p.kind is inspect.Parameter.VAR_KEYWORD for p in _parameters(entry_point))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,30 +148,39 @@ class GymnasiumEnv(HostEnv):
     def _spec(self):
         import gymnasium
 
-        env = gymnasium.make(self.id, **self._arguments())
+        if self.vectorization == "native":  # which need not be copies of the single environment
+            env, limit = self._make(1, {}), self.max_episode_steps or _spec_of(self.id).max_episode_steps
+            spaces = env.single_observation_space, env.single_action_space
+        else:
+            env = gymnasium.make(self.id, **self._arguments())
+            spaces, limit = (env.observation_space, env.action_space), env.spec.max_episode_steps
         try:
-            limit = env.spec.max_episode_steps
-            return EnvSpec(self.id, space_of(env.observation_space), space_of(env.action_space), limit)
+            observation, action = picture_space(spaces[0]), space_of(spaces[1])
+            return EnvSpec(self.id, observation, action, limit)
         finally:
             env.close()
 
-    @guarded
-    def _open(self, num_envs, seed, training, render):
+    def _make(self, num_envs: int, more: dict[str, Any]) -> Any:
+        """Gymnasium's vector of them."""
         import gymnasium
         from gymnasium.vector import AutoresetMode
 
-        arguments = self._arguments() | ({"render_mode": "rgb_array"} if render else {})
+        arguments = self._arguments() | more
+        if self.vectorization == "native":
+            return gymnasium.make_vec(self.id, num_envs, "vector_entry_point", **arguments)
+        kwargs = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        if self.vectorization == "async":  # a process that was forked off JAX's threads may never wake up
+            kwargs |= {"context": "spawn"}
+        with _uninterrupted():
+            return gymnasium.make_vec(self.id, num_envs, self.vectorization, vector_kwargs=kwargs, **arguments)
+
+    @guarded
+    def _open(self, num_envs, seed, training, render):
         for driver in ("SDL_AUDIODRIVER", "SDL_VIDEODRIVER"):  # pygame looks for loudspeakers, and says when there are none
             os.environ.setdefault(driver, "dummy")
-        if self.vectorization == "native":
-            vector = gymnasium.make_vec(self.id, num_envs, "vector_entry_point", **arguments)
-        else:
-            more = {"autoreset_mode": AutoresetMode.SAME_STEP}
-            if self.vectorization == "async":  # a process that was forked off JAX's threads may never wake up
-                more |= {"context": "spawn"}
-            with _uninterrupted():
-                vector = gymnasium.make_vec(self.id, num_envs, self.vectorization, vector_kwargs=more, **arguments)
-        return GymnasiumVector(vector, seed)
+        native = self.vectorization == "native"
+        drawn = render and (not native or _takes(_spec_of(self.id).vector_entry_point, "render_mode"))
+        return GymnasiumVector(self._make(num_envs, {"render_mode": "rgb_array"} if drawn else {}), seed)
 
 
 @contextlib.contextmanager
@@ -154,13 +201,19 @@ class GymnasiumVector(Vector):
     """A `gymnasium.vector.VectorEnv` of any auto-reset mode."""
 
     def __init__(self, vector: Any, seed: int):
+        from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+
         self.vector, self.seed, self.num_envs = vector, seed, vector.num_envs
         self.mode = getattr(vector.metadata.get("autoreset_mode"), "name", "NEXT_STEP")
-        self.encode = encoder(vector.single_observation_space)
+        self.encode = picture_encoder(vector.single_observation_space)
+        if not isinstance(vector, (AsyncVectorEnv, SyncVectorEnv)):  # a native one may write there again
+            encode = self.encode
+            self.encode = lambda obs: jax.tree.map(np.array, encode(obs))
         self.decode = decoder(vector.single_action_space)
         self.resetting = np.zeros(self.num_envs, bool)  # by the next step, whatever it is given
         self.obs: Any = None
         self.pending: Any = None
+        self.steps_apart = isinstance(vector, AsyncVectorEnv)  # processes
 
     @guarded
     def reset(self):
@@ -172,7 +225,7 @@ class GymnasiumVector(Vector):
     @guarded
     def send(self, action):
         action = self.decode(action)
-        if hasattr(self.vector, "step_async"):  # processes
+        if self.steps_apart:
             self.vector.step_async(action)
         else:
             self.pending = action
@@ -185,7 +238,7 @@ class GymnasiumVector(Vector):
             found, self.pending = self.vector.step(self.pending), None
         obs, reward, terminated, truncated, info = found
         before, obs = self.obs, self.encode(obs)
-        reward, terminated, truncated = np.float32(reward), terminated.astype(bool), truncated & ~terminated
+        reward, terminated, truncated = np.array(reward, np.float32), terminated.astype(bool), truncated & ~terminated
         ended, successors = terminated | truncated, obs
         if self.mode == "SAME_STEP" and ended.any():
             successors = put(obs, ended, self.encode(stack([info["final_obs"][i] for i in np.flatnonzero(ended)])))
@@ -201,12 +254,28 @@ class GymnasiumVector(Vector):
         self.obs = obs
         return HostStep(obs, successors, reward, terminated, truncated, reward, over, real)
 
+    def kill(self):
+        if not self.steps_apart:
+            return
+        for process in self.vector.processes:
+            process.terminate()
+        deadline = time.monotonic() + 1.0
+        for process in self.vector.processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+            process.kill()  # one that does not hear of it
+            process.join()
+
     def close(self):
-        if hasattr(self.vector, "step_async"):  # one that hangs, or was killed, would be waited for
-            self.vector.close(terminate=True)
-        else:
-            self.vector.close()
+        if not self.steps_apart:
+            return self.vector.close()
+        self.kill()  # Gymnasium would first wait for the step of processes that are no more
+        for pipe in self.vector.parent_pipes:
+            if pipe is not None:
+                pipe.close()
+        self.vector.closed = True
 
     def render(self):
+        if getattr(self.vector, "render_mode", None) is None:
+            return None
         found = self.vector.render()
         return None if found is None else np.asarray(found[0] if isinstance(found, (tuple, list)) else found)

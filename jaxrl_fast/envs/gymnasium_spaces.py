@@ -103,3 +103,20 @@ def channels_last(obs: Any) -> Any:
         return obs
     batch, channels, height, width = obs.shape
     return obs.reshape(batch, height, width, 1) if channels == 1 else np.ascontiguousarray(np.moveaxis(obs, 1, -1))
+
+
+def _has_channels_first(space: Any) -> bool:
+    """Whether it is pictures [C, H, W]: none is as low as it has channels."""
+    pictures = type(space).__name__ == "Box" and space.dtype == np.uint8 and len(space.shape) == 3
+    return pictures and space.shape[0] <= 4 < space.shape[2]
+
+
+def picture_space(space: Any) -> Space:
+    """`space_of`, where pictures may have their channels first or last."""
+    return last_channels(space_of(space)) if _has_channels_first(space) else space_of(space)
+
+
+def picture_encoder(space: Any) -> Callable[[Any], Any]:
+    """`encoder` to `picture_space`."""
+    encode = encoder(space)
+    return (lambda obs: channels_last(encode(obs))) if _has_channels_first(space) else encode

@@ -8,7 +8,7 @@ A `HostEnv` says what such an environment is and opens vectors of it; a `Vector`
     Vector.reset()                          -> obs [B]        fresh episodes in all of them
     Vector.send(action [B])                                   begin a step
     Vector.receive()                        -> HostStep       its outcome, and fresh episodes where one ended
-    Vector.close()
+    Vector.close()                                            kill() where they hang
 
 Whatever a package calls its auto-reset, `receive` returns what `Env.step` of a device environment does: the true
 successor (`next_obs`), both kinds of end apart, and what the agent sees next (`obs`). Everything is NumPy.
@@ -88,6 +88,7 @@ class Vector:
     """`num_envs` environments on the host; see the module's text."""
 
     num_envs: int
+    steps_apart: bool = True  # whether the step goes on between `send` and `receive`, beside whoever waits
 
     def reset(self) -> Any:
         raise NotImplementedError
@@ -97,6 +98,9 @@ class Vector:
 
     def receive(self) -> HostStep:
         raise NotImplementedError
+
+    def kill(self) -> None:
+        """End the processes that a step may hang in, at once: whoever waits for it gets an error. From any thread."""
 
     def close(self) -> None:
         pass
@@ -181,7 +185,7 @@ class Wrapped(Vector):
     """Everything as in `vector`."""
 
     def __init__(self, vector: Vector):
-        self.vector, self.num_envs = vector, vector.num_envs
+        self.vector, self.num_envs, self.steps_apart = vector, vector.num_envs, vector.steps_apart
 
     def reset(self):
         return self.vector.reset()
@@ -191,6 +195,9 @@ class Wrapped(Vector):
 
     def receive(self):
         return self.vector.receive()
+
+    def kill(self):
+        self.vector.kill()
 
     def close(self):
         self.vector.close()

@@ -87,11 +87,11 @@ class Conv(nn.Module):
 def convolve(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
     """x [n, H, W, C], kernel [k, k, C, F] -> [n, (H - k) // stride + 1, ..., F].
 
-    On a CPU a product of patches: XLA's own convolution is no matrix product there, and the gradient of its kernel
-    takes up to a hundred times as long as its arithmetic.
+    On a CPU a matrix product: XLA's own convolution is none there, and the gradient of its kernel takes up to a hundred
+    times as long as its arithmetic.
     """
     return jax.lax.platform_dependent(
-        x, kernel, cpu=lambda x, w: convolve_patches(x, w, stride), default=lambda x, w: convolve_xla(x, w, stride)
+        x, kernel, cpu=lambda x, w: convolve_products(x, w, stride), default=lambda x, w: convolve_xla(x, w, stride)
     )
 
 
@@ -100,7 +100,7 @@ def convolve_xla(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
     return jax.lax.conv_general_dilated(x, kernel, (stride, stride), "VALID", dimension_numbers=layout)
 
 
-def convolve_patches(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
+def convolve_products(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
     k, _, channels, features = kernel.shape
     high, wide = ((n - k) // stride + 1 for n in x.shape[1:3])
     if stride > 1 and k % stride == 0:  # each stride x stride block of pixels as one pixel: fewer and longer slices
@@ -111,6 +111,10 @@ def convolve_patches(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
         kernel = kernel.reshape(k, stride, k, stride, channels, features).swapaxes(1, 2)
         stride = 1
     reach = lambda i, n: slice(i, i + (n - 1) * stride + 1, stride)
+    if stride == 1 and features < x.shape[-1]:  # every pixel's product with the whole kernel is less to move than patches
+        kernel = kernel.reshape(k, k, -1, features).transpose(2, 0, 1, 3)
+        y = (x @ kernel.reshape(x.shape[-1], -1)).reshape(*x.shape[:3], k, k, features)
+        return sum(y[:, reach(i, high), reach(j, wide), i, j] for i in range(k) for j in range(k))
     patches = [x[:, reach(i, high), reach(j, wide)] for i in range(k) for j in range(k)]
     return jnp.concatenate(patches, axis=-1) @ kernel.reshape(-1, features)
 

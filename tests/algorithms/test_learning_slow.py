@@ -13,6 +13,9 @@ SCORES = [
     ("dqn", "CartPole-v1", 475, 2, {}),
     ("sac", "Pendulum-v1", -200, 3, {}),
     ("td3", "Pendulum-v1", -200, 3, {}),
+    ("pqn", "CartPole-v1", 475, 3, {}),
+    ("c51", "Acrobot-v1", -95, 2, {}),
+    ("rainbow", "Acrobot-v1", -110, 2, {}),
     ("ppo", "brax/inverted_pendulum", 500, 1, {"total_steps": 300_000}),
 ]
 

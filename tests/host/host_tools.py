@@ -45,17 +45,19 @@ class Counter(gymnasium.Env):
 
 
 class Counters(VectorEnv):
-    """The same as a vector of its own; `mode` is the name of its auto-reset mode."""
+    """The same as a vector of its own, which hands out its one buffer again and again; `mode` is that of its auto-reset."""
 
     def __init__(self, num_envs: int = 1, mode: str = "NEXT_STEP", **own):
         self.envs = [Counter(**own) for _ in range(num_envs)]
         self.num_envs, self.metadata = num_envs, {"autoreset_mode": AutoresetMode[mode]}
         self.single_observation_space, self.single_action_space = Counter.observation_space, Counter.action_space
         self.ended = np.zeros(num_envs, bool)
+        self.obs, self.reward = np.zeros((num_envs, 2), np.float32), np.zeros(num_envs, np.float32)
 
     def reset(self, *, seed=None, options=None):
         chosen = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
-        return np.stack([e.reset()[0] if c else e._obs() for e, c in zip(self.envs, chosen, strict=True)]), {}
+        self.obs[:] = [e.reset()[0] if c else e._obs() for e, c in zip(self.envs, chosen, strict=True)]
+        return self.obs, {}
 
     def step(self, action):
         next_step = self.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
@@ -68,7 +70,8 @@ class Counters(VectorEnv):
         if self.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP and self.ended.any():
             info = {"final_obs": obs.copy(), "_final_obs": self.ended}
             obs[self.ended] = [self.envs[i].reset()[0] for i in np.flatnonzero(self.ended)]
-        return obs, reward, terminated, truncated, info
+        self.obs[:], self.reward[:] = obs, reward
+        return self.obs, self.reward, terminated, truncated, info
 
 
 def register() -> None:

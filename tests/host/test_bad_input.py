@@ -16,17 +16,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import flax.linen as nn
+import jax
+import jax.numpy as jnp
 import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import cli
 from jaxrl_fast.envs import brax_adapter, envpool_adapter, mujoco_tools, playground_adapter
-from jaxrl_fast.envs.probes_spaces import Continuous
+from jaxrl_fast.envs.probes_spaces import Continuous, DictObservation
 from jaxrl_fast.errors import UserError
 
 TINY = "--algo.num-envs 4 --algo.num-steps 16 --algo.hidden 8 --eval-episodes 4 --no-tensorboard"
 PPO, DQN = "train ppo CartPole-v1", "train dqn CartPole-v1"
 SAC, TD3, TQC = "train sac Pendulum-v1", "train td3 Pendulum-v1", "train tqc Pendulum-v1"
+CROSSQ = "train crossq Pendulum-v1"
 
 
 @dataclasses.dataclass
@@ -199,6 +202,15 @@ TABLE = [
     row("gym, more actors than environments", "train ppo gym:CartPole-v1 --actors 99", "actors = 99", "num_envs"),
     row("gym, a mesh", "train ppo gym:CartPole-v1 --mesh env=2", "mesh", "on the host"),
     row("gym, action repeat", "train ppo gym:CartPole-v1 --env.action-repeat 2", "env.action_repeat = 2", "own settings"),
+    row("gym, no such module", "train ppo gym:nowhere:Env-v0", "environment = 'gym:nowhere:Env-v0'", "module"),
+    row("gym, a2c ahead", "train a2c gym:CartPole-v1 --ahead 1", "ahead = 1", "0: a2c learns from its own", "impala"),
+    *(row(f"{flag} on the device", f"train dqn CartPole-v1 --{flag} {value}", f"{flag.replace('-', '_')} = ", "is on the device")
+      for flag, value in (("actors", 4), ("actors-on", "ray"), ("ahead", 0), ("host-timeout", 5), ("restarts", 4))),
+    *(row(f"envpool {setting} {value}", f"train ppo envpool:Pong-v5 --env.{setting} {value}", *says)
+      for setting, value, *says in (
+          ("img-height", -3, "env = {'img_height': -3}", "settings that EnvPool takes for Pong-v5 (negative"),
+          ("noop-max", "x", "noop-max"), ("noop-max", 2.5, "env.noop_max = 2.5", "an integer"),
+      ) if HAS_ENVPOOL),
     row("unroll", "train ppo CartPole-v1 --unroll 0", "unroll = 0", "from 1 to"),
     row("MNISTBandit", "train ppo MNISTBandit-bsuite", "environment = 'MNISTBandit-bsuite'", "download"),
     row("extra gymnax", "train ppo Catch-bsuite", "Catch-bsuite", "pip install", patch=no_gymnax),
@@ -223,7 +235,7 @@ TABLE = [
     row("window as long as the buffer", f"{DQN} --algo.n-step 8 --algo.buffer-size 8 --algo.num-envs 1 --algo.batch-size 4",
         "buffer_size = 8", "at least 9", "n_step"),
     row("batch above the buffer", f"{DQN} --algo.batch-size 65 --algo.buffer-size 64", "batch_size = 65",
-        "at most buffer_size = 64"),
+        "at most 64", "whole blocks"),
     row("one atom", "train c51 CartPole-v1 --algo.num-atoms 1", "num_atoms = 1", "from 2"),
     row("one atom of rainbow", "train rainbow CartPole-v1 --algo.num-atoms 1", "num_atoms = 1", "from 2"),
     row("no quantiles", "train qr_dqn CartPole-v1 --algo.num-quantiles 0", "num_quantiles = 0", "from 1"),
@@ -233,7 +245,7 @@ TABLE = [
     row("no critics", f"{SAC} --algo.num-critics 0", "num_critics = 0", "from 1"),
     row("no policy period", f"{SAC} --algo.policy-period 0", "policy_period = 0", "from 1"),
     row("batch of sac above the buffer", f"{SAC} --algo.batch-size 257 --algo.buffer-size 256", "batch_size = 257",
-        "at most buffer_size = 256"),
+        "at most 256", "whole blocks"),
     row("pqn minibatches do not divide", "train pqn CartPole-v1 --algo.num-minibatches 7", "num_minibatches = 7",
         "num_envs * num_steps"),
     row("no steps", f"{PPO} --total-steps 0", "total_steps = 0", "from 1"),
@@ -308,6 +320,17 @@ TABLE = [
     row("reward clip", f"{PPO} --env.reward-clip -1", "env.reward_clip = -1", "(0, inf)"),
     row("time limit is text", f"{PPO} --env.time-limit long", "env.time_limit = 'long'", "an integer"),
     row("gymnax setting", "train ppo Catch-bsuite --env.rows 0", "env.rows = 0", "from 1"),
+    row("standard deviations upside down", f"{SAC} --algo.log-std-min 3 --algo.log-std-max -1", "log_std_min = 3",
+        "log_std_max = -1"),
+    row("noise that never changes", f"{TD3} --algo.noise-correlation 1", "noise_correlation = 1", "below 1"),
+    row("no reward", f"{SAC} --algo.reward-scale 0", "reward_scale = 0", "not zero"),
+    row("momentum 1", f"{CROSSQ} --algo.norm-momentum 1", "norm_momentum = 1", "below 1"),
+    row("beta 1", f"{CROSSQ} --algo.adam-beta 1", "adam_beta = 1", "below 1"),
+    row("targets of crossq", f"{CROSSQ} --algo.target-tau 0.05", "target_tau = 0.05", "no target networks"),
+    row("layer norm of crossq", f"{CROSSQ} --algo.layer-norm", "layer_norm = True", "batch normalisation"),
+    row("negative mass", "train ppo brax/ant --env.randomize link.inertia.mass=-1:1", "env.randomize = ", "from 0"),
+    row("range that is none", "train ppo brax/ant --env.healthy-z-range 1.0 0.2", "env.healthy_z_range = (1, 0.2)", "lower"),
+    row("range with NaN", "train ppo brax/ant --env.healthy-z-range nan 1", "env.healthy_z_range = (nan, 1)", "lower"),
     # the run directory
     row("out holds a run", f"{PPO} --out {{run}}", "out = ", "run", "new or empty", "--resume"),
     row("out is a file", f"{PPO} --out {{file}}", "out = ", "new or empty"),
@@ -473,6 +496,30 @@ def unbounded():
     return Unbounded()
 
 
+def misshapen(base=Continuous, **changes):
+    """A probe with fields of its outcome changed by functions: what people write by mistake."""
+
+    @jf.settings
+    class Misshapen(base):
+        def transition(self, noise, state, action):
+            state, outcome = super().transition(noise, state, action)
+            return state, outcome._replace(**{name: f(getattr(outcome, name)) for name, f in changes.items()})
+
+    return Misshapen()
+
+
+def learn(env):
+    algo = jf.SAC(num_envs=4, batch_size=4, hidden=(4,), critic_hidden=(4,), learning_starts=8)
+    return jax.eval_shape(jf.make_train(algo, env, 64), jax.random.key(0))
+
+
+def one_step(env, action):
+    key = jax.random.key(0)
+    noise = jax.tree.map(lambda x: x[0], env.draw(key, 1, 4, 0))
+    return env.step(noise, env.init(key, 4)[0], action)
+
+
+FOUR = "environments that are stepped together"
 CARTPOLE = lambda: jf.make("CartPole-v1")
 CALLS = [
     ("unknown setting of train", lambda: jf.train(jf.PPO(), CARTPOLE(), 100, sede=1), ("sede = 1", "seeds")),
@@ -506,8 +553,42 @@ CALLS = [
         lambda: jf.train(local(), CARTPOLE(), 100, out="run"),
         ("algorithm = 'local.<locals>.Local'", "a class of a module"),
     ),
+    *(
+        (f"{name} of another shape", lambda env=env: learn(env), (f"probe/continuous: {says[0]}", *says[1:]))
+        for name, env, says in (
+            ("column of rewards", misshapen(reward=lambda x: x[:, None]), ("reward = 'float32[4, 1]'", "float32[4]", FOUR)),
+            ("sum of rewards", misshapen(reward=lambda x: x.sum()), ("reward = 'float32[]'", "float32[4]")),
+            ("successor", misshapen(next_obs=lambda x: x[:, 0]), ("next_obs = 'float32[4]'", "float32[4, 1]")),
+            ("kind", misshapen(next_obs=lambda x: x.astype(int)), ("next_obs = 'int32[4, 1]'", "float32[4, 1]")),
+            ("names", misshapen(next_obs=lambda x: {"x": x}), ("next_obs = 'dict'", "an array of shape [4, 1]")),
+            ("termination", misshapen(terminated=lambda x: 1.0 * x), ("terminated = 'float32[4]'", "bool[4]")),
+            ("truncation", misshapen(truncated=lambda x: False), ("truncated = 'bool[]'", "bool[4]")),
+            ("reward within wrappers", jf.envs.ActionRepeat(misshapen(reward=lambda x: x[:, None]), 2),
+             ("reward = 'float32[4, 1]'",)),
+        )
+    ),
+    (
+        "entry of a dict of another shape",
+        lambda: one_step(misshapen(DictObservation, next_obs=lambda x: x | {"row": x["column"]}), jnp.zeros(4, int)),
+        ("probe/dict: next_obs['row'] = 'float32[4, 3]'", "float32[4, 2]"),
+    ),
+    (
+        "dict without an entry",
+        lambda: one_step(misshapen(DictObservation, next_obs=lambda x: {"row": x["row"]}), jnp.zeros(4, int)),
+        ("probe/dict: next_obs = ['row']", "a dict of column, row"),
+    ),
+    (
+        "action of another shape",
+        lambda: one_step(jf.make("probe/continuous"), jnp.zeros(4)),
+        ("probe/continuous: action = 'float32[4]'", "float32[4, 1]"),
+    ),
     ("load nothing", lambda: jf.load("nowhere"), ("run = 'nowhere'",)),
     ("to_gymnasium of a name", lambda: jf.to_gymnasium("CartPole-v1"), ("env = 'CartPole-v1'", "jf.make")),
+    (
+        "to_gymnasium of the host",
+        lambda: jf.to_gymnasium(jf.make("gym:CartPole-v1"), 2),
+        ("env = 'CartPole-v1'", "gymnasium.make_vec"),
+    ),
     ("to_gymnasium of none", lambda: jf.to_gymnasium(CARTPOLE(), 0), ("num_envs = 0", "an integer from 1")),
     (
         "autoreset mode of to_gymnasium",

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import sys
+
 import gymnasium
 import host_tools as tools
 import jax
@@ -14,6 +19,8 @@ from jaxrl_fast import spaces
 from jaxrl_fast.envs import gymnasium_adapter, host
 from jaxrl_fast.envs.gymnasium_spaces import channels_last, decoder, encoder, last_channels, space_of
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.grid import RunConfig
+from jaxrl_fast.presets import find_preset
 from jaxrl_fast.testing import check_env
 
 tools.register()
@@ -112,6 +119,40 @@ def test_settings_are_the_constructor_s():
     assert [bool(s.truncated.all()) for _, _, s in played(_small(vector), 6)] == [False, False, True] * 2
 
 
+def test_a_module_in_the_name(tmp_path, monkeypatch):
+    """It is imported, the working directory included, and registers its environment."""
+    text = "import gymnasium\ngymnasium.register('Temporary-v0', entry_point='host_tools:Counter')"
+    (tmp_path / "temporary_envs.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    env = jf.make("gym:temporary_envs:Temporary-v0", at=7)
+    vector = env.open(2, 0)
+    assert env.spec.action == spaces.Discrete(3) and vector.reset().tolist() == [[0, 0]] * 2
+    assert jf.make("gym:ale_py:ALE/Pong-v5", frameskip=2).spec.observation.shape == (210, 160, 3)
+    (tmp_path / "broken_envs.py").write_text("1 / 0")
+    for name, message in (
+        ("gym:temporary_envs:Temporay-v0", "did you mean 'gym:Temporary-v0'"),
+        ("gym:no_such_module:Env-v0", "No module named 'no_such_module'"),
+        ("gym:broken_envs:Env-v0", "a module that can be imported.*ZeroDivisionError"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            jf.make(name)
+
+
+def test_a_native_vector_that_is_not_the_single_environment():
+    """ale-py's: its spaces, its settings, and pictures whose channels come first."""
+    name = "gym:ale_py:ALE/Pong-v5"
+    env = jf.make(name, vectorization="native", stack_num=1, noop_max=0, max_num_frames_per_episode=80, stack=2)
+    assert env.spec.observation.shape == (84, 84, 1) and env.spec.stack == 2
+    rows = played(env.open(2, 0), 25)
+    assert rows[0][0].shape == (2, 84, 84, 1) and sum(step.over.all() for _, _, step in rows) == 1
+    with pytest.raises(ConfigError, match=r"env\.noop_max = 0.*vectorization 'sync'"):
+        jf.make(name, noop_max=0)
+    with pytest.raises(ConfigError, match=r"env\.max_episode_steps = 9"):
+        jf.make(name, vectorization="native", max_episode_steps=9)
+    assert jf.make("gym:CartPole-v1", vectorization="native", max_episode_steps=9).spec.max_episode_steps == 9
+
+
 def _small(vector):
     """Two actions instead of three."""
     send = vector.send
@@ -135,6 +176,24 @@ def test_processes_and_seeds():
     assert any(step.over.any() for _, _, step in found)
     other = jf.make("gym:CartPole-v1").open(2, 4).reset()
     assert not np.array_equal(other, same[0][0])
+
+
+@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGSTOP], ids=lambda way: way.name)
+def test_no_process_outlives_its_vector(way):
+    """Whether one was killed in the middle of a step, or hangs in it."""
+    vector = jf.make("gym:CartPole-v1", vectorization="async").open(2, 0)
+    vector.reset()
+    assert len(multiprocessing.active_children()) == 2
+    pid = vector.vector.processes[0].pid
+    os.kill(pid, signal.SIGSTOP)
+    vector.send(np.zeros(2, int))
+    assert vector.vector.parent_pipes[1].poll(30)  # the other one has made its step
+    os.kill(pid, way)
+    if way == signal.SIGKILL:
+        with pytest.raises(host.HostError, match="failed in receive"):
+            vector.receive()
+    vector.close()
+    assert not multiprocessing.active_children()
 
 
 SPACES = [
@@ -249,11 +308,15 @@ class Broken(host.Wrapped):
         step = self.vector.receive()
         ended = step.terminated | step.truncated
         if self.fault == "successor":
-            return step._replace(next_obs=step.next_obs + 1)
+            return step._replace(next_obs=step.next_obs[::-1])  # the other environment's
         if self.fault == "both ends":
             return step._replace(terminated=ended, truncated=ended)
         if self.fault == "reward":
             return step._replace(reward=step.reward.astype(np.float64))
+        if self.fault == "no terminal observation":
+            return step._replace(next_obs=step.obs)
+        if self.fault == "failures truncated":
+            return step._replace(terminated=np.zeros_like(ended), truncated=ended)
         if self.fault == "not an end":
             return step._replace(over=np.ones_like(ended))
         return step._replace(obs=step.obs[:, :1], next_obs=step.next_obs[:, :1])
@@ -261,15 +324,16 @@ class Broken(host.Wrapped):
 
 @pytest.mark.parametrize(("fault", "message"), [
     ("successor", "continuity"), ("both ends", "both set"), ("reward", "float64"), ("not an end", "over in a step"),
-    ("shape", r"float32\[2, 1\], not float32\[2, 2\]"),
+    ("shape", r"float32\[2, 1\], not float32\[2, 4\]"), ("no terminal observation", "successor: where an episode ends"),
+    ("failures truncated", r"time limit: an episode of \d+ steps is truncated"),
 ])  # fmt: skip
 def test_the_kit_finds(fault, message, monkeypatch):
-    env = jf.make(f"gym:{tools.ID}")
+    env = jf.make("gym:CartPole-v1")
     whole = type(env)._open
     monkeypatch.setattr(type(env), "_open", lambda *args: Broken(whole(*args)))
     monkeypatch.setattr(Broken, "fault", fault)
     with pytest.raises(AssertionError, match=message):
-        check_env(env, num_envs=2, num_steps=20)
+        check_env(env, num_envs=2, num_steps=60)
 
 
 def test_not_inside_programs():
@@ -284,6 +348,15 @@ def test_not_inside_programs():
         jf.train(algo, env, 64, actors=3)
     with pytest.raises(ConfigError, match="on the device: ars needs whole rollouts"):
         jf.train(jf.ARS(directions=2, num_steps=8), env, 256)
+
+
+def test_atari_is_evaluated_by_few_games_with_some_exploration():
+    """A greedy policy of one value a picture may wait for ever; of Ape-X's actors the first ones explore too much for it."""
+    for algorithm in ("dqn", "rainbow", "pqn", "apex", "ppo", "impala"):
+        run = find_preset(algorithm, "ale:Breakout").run
+        assert run == find_preset(algorithm, "envpool:Breakout-v5").run and run["eval_episodes"] == 30
+        assert ("eval_mode" in run) == (algorithm in ("dqn", "rainbow", "pqn"))
+        RunConfig(**run)
 
 
 def test_an_extra_that_is_missing(monkeypatch):

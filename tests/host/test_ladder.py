@@ -84,6 +84,12 @@ def test_rungs_are_chosen_by_name(monkeypatch):
         there.add(package)
 
 
+def test_a_ladder_without_rungs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(ladder, "needs", lambda rung: "atari")
+    assert cli.main(["ladder", "pong", "--out", str(tmp_path / "l")]) == 2
+    assert "the ladder needs the extra [atari]" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
 def accepted(rung):
     """Settings, environment and run of a rung fit together."""
     ladder.register()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
+import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -15,12 +18,15 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import host_play, tree
-from jaxrl_fast.actors import Actors
-from jaxrl_fast.envs.host import HostError
+from jaxrl_fast.actors import Actors, Group
+from jaxrl_fast.algorithms import algorithm_class
+from jaxrl_fast.envs.gymnasium_adapter import GymnasiumEnv
+from jaxrl_fast.envs.host import HostError, Wrapped
 from jaxrl_fast.errors import NonFiniteError
 from jaxrl_fast.grid import RunConfig
 from jaxrl_fast.members import build_run
 from jaxrl_fast.memory import Row
+from jaxrl_fast.ray_actors import read_in_acting
 from jaxrl_fast.sweep import split
 from jaxrl_fast.types import Clock
 
@@ -93,6 +99,53 @@ def test_who_collects_what_is_fixed(ppo, monkeypatch):
     assert [a is zero for a in seen[:4]] == [False, False, True, False]
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_one_group_steps_while_the_device_acts_for_another(ppo, apart, monkeypatch):
+    """Actions go at once to environments that step by themselves; the others step when the device has more to do."""
+    env, run, agent = ppo
+    events = []
+
+    class Noted(Wrapped):
+        def send(self, action):
+            events.append(f"step {self.vector.num_envs}")
+            super().send(action)
+
+    def opened(*args):
+        vector = Noted(whole(*args))
+        vector.steps_apart = apart
+        return vector
+
+    whole, act = type(env)._open, Group.act
+    monkeypatch.setattr(type(env), "_open", opened)
+    monkeypatch.setattr(Group, "act", lambda self, *args: (events.append(f"act {self.num_envs}"), act(self, *args)))
+    actors = Actors(run, env, jax.random.key(0), warmup=0, groups=2)
+    actors.sizes = [3, 1]
+    actors.start(0, agent)
+    actors.take(0)
+    actors.stop()
+    one, other = ["act 3", "step 3", "act 1", "step 1"] * 2, ["act 3", "act 1", "step 3", "act 3", "step 1", "act 1", "step 3"]
+    assert len(events) == 32 and events[:7] == (one if apart else other)[:7]
+
+
+@pytest.mark.parametrize("learner", ["ppo", "dqn"])
+def test_what_acting_does_not_read_need_not_travel(learner, ppo):
+    """Leaves of the agent that are not sent to processes of Ray's can be anything: the rollouts are the same."""
+    algo, env = jf.PPO(**PPO) if learner == "ppo" else jf.DQN(**DQN), jf.make(NAME, stack=2)
+    run = run_of(algo, env)
+    agent = jax.jit(run.algo.init)(jax.random.key(1))
+    leaves, structure = jax.tree.flatten(agent)
+    read = read_in_acting(run, agent)
+    assert 0 < sum(read) <= len(jax.tree.leaves(agent.params)) < len(leaves)
+    other = jax.tree.unflatten(structure, [x if used else x * 0 + 7 for x, used in zip(leaves, read, strict=True)])
+    found = []
+    for one in (agent, other):
+        actors = Actors(run, env, jax.random.key(0), warmup=0)
+        actors.start(0, one)
+        found.append(actors.take(0))
+        actors.stop()
+    tools.assert_same(found[0].parts, found[1].parts)
+
+
 def train(algo, out=None, env=None, **settings):
     return tools.train(algo, out, env or jf.make(NAME), **dict(total_steps=256, eval_every=0) | settings)
 
@@ -101,16 +154,29 @@ def train(algo, out=None, env=None, **settings):
     (jf.PPO(**PPO), {}),
     (jf.PPO(**PPO), {"actors": 2}),
     (jf.DQN(**DQN), {"ahead": 1}),
-], ids=["lock-step", "two actors", "ahead"])  # fmt: skip
+    (jf.IMPALA(num_envs=4, num_steps=8, hidden=(4,)), {}),
+], ids=["lock-step", "two actors", "ahead", "corrected"])  # fmt: skip
 def test_the_same_run_twice_is_the_same(algo, settings, tmp_path):
     first, second = (train(algo, tmp_path / name, **settings) for name in "ab")
     tools.assert_same(first.state, second.state)
     rows = [TIMES(tools.logged(tmp_path / name)) for name in "ab"]
     assert rows[0] == rows[1] and rows[0][-1]["episode_return"][0] > 30
+    assert rows[0][-1]["policy_lag"] == [0.0 if isinstance(algo, jf.PPO) else algo.updates]
     assert first.eval_return == second.eval_return and 30 < first.eval_return[0] < 200
     times = {k for k in tools.logged(tmp_path / "a")[-1] if k.startswith("time_")}
     assert times == {f"time_{x}" for x in ("learner_waits", "learner_updates", "actors_environments", "actors_inference",
                                            "actors_waiting")}  # fmt: skip
+
+
+@pytest.mark.parametrize(("algo", "name"), [
+    ("rainbow", "CartPole-v1"), ("pqn", "CartPole-v1"), ("a2c", "CartPole-v1"), ("sac", "Pendulum-v1"), ("td3", "Pendulum-v1"),
+])  # fmt: skip
+def test_every_kind_of_learner_is_repeatable(algo, name):
+    """On real environments, by the actors' default `ahead`."""
+    settings = {"a2c": dict(num_envs=4, num_steps=8, hidden=(4,)), "td3": tools.SETTINGS["sac"]}.get(algo) or tools.SETTINGS[algo]
+    runs = [train(algorithm_class(algo)(**settings), None, jf.make(f"gym:{name}"), eval_episodes=2) for _ in range(2)]
+    tools.assert_same(runs[0].state, runs[1].state)
+    assert runs[0].eval_return == runs[1].eval_return
 
 
 def test_a_resumed_run_has_a_seam(tmp_path):
@@ -175,6 +241,94 @@ def test_environments_that_hang_can_be_begun_anew(tmp_path):
     assert session.env_steps == 128 and len(tools.logged(tmp_path / "run")) == 2
 
 
+@pytest.fixture
+def cartpoles():
+    """Two processes with an environment each, and an agent for them."""
+    env = jf.make("gym:CartPole-v1", vectorization="async")
+    run = run_of(jf.PPO(**PPO | {"num_envs": 2}), env)
+    yield env, run, jax.jit(run.algo.init)(jax.random.key(1))
+    for process in multiprocessing.active_children():
+        process.kill()
+
+
+def test_processes_that_hang_are_ended(cartpoles):
+    """Those of before when they are begun anew, all of them at the end."""
+    env, run, agent = cartpoles
+    actors = Actors(run, env, jax.random.key(0), warmup=0, patience=20.0, restarts=1)
+    actors.start(0, agent)
+    actors.take(0)
+    before = multiprocessing.active_children()
+    os.kill(before[0].pid, signal.SIGSTOP)
+    actors._watch.patience = 0.5
+    actors.give(1, agent)
+    with pytest.warns(UserWarning, match="has not answered for 0.5 s.*begun anew"):
+        assert actors.take(1).fresh
+    now = multiprocessing.active_children()
+    assert len(before) == len(now) == 2 and not set(before) & set(now)
+    os.kill(now[1].pid, signal.SIGSTOP)
+    actors.give(2, agent)
+    began = time.monotonic()
+    actors.stop()
+    assert not multiprocessing.active_children() and time.monotonic() - began < 15
+
+
+def test_processes_of_an_evaluation_that_hangs_are_ended(cartpoles, monkeypatch):
+    env, run, agent = cartpoles
+    watch, whole = host_play.Watch("CartPole-v1", 60.0), type(env)._open
+
+    def stopped(*args):
+        vector = whole(*args)
+        os.kill(vector.vector.processes[0].pid, signal.SIGSTOP)
+        watch.patience = 0.5
+        return vector
+
+    monkeypatch.setattr(type(env), "_open", stopped)
+    monkeypatch.setattr(host_play, "Watch", lambda name, patience: watch)
+    with pytest.raises(HostError, match=r"has not answered for 0.5 s \(host_timeout\)"):
+        host_play.evaluate(env, run.algo, agent, jax.random.key(0), 2, "greedy")
+    assert not multiprocessing.active_children()
+
+
+class Failing(Wrapped):
+    def receive(self):
+        raise HostError("the referee left")
+
+
+def failing(monkeypatch, times):
+    """The next so many evaluations fail."""
+    left, whole = [times], GymnasiumEnv._open
+
+    def opened(env, num_envs, seed, training, render):
+        vector = whole(env, num_envs, seed, training, render)
+        left[0] -= not training
+        return vector if training or left[0] < 0 else Failing(vector)
+
+    monkeypatch.setattr(GymnasiumEnv, "_open", opened)
+
+
+@pytest.mark.parametrize("eval_every", [0, 64])
+def test_an_evaluation_that_fails_costs_no_training(eval_every, tmp_path, monkeypatch):
+    """What was learned until then is logged and saved, and the run goes on from there."""
+    failing(monkeypatch, 1)
+    with pytest.raises(HostError, match=r"the referee left; the last good checkpoint is in .*train --resume"):
+        train(jf.PPO(**PPO), tmp_path / "run", total_steps=128, eval_every=eval_every)
+    rows = tools.logged(tmp_path / "run")
+    assert rows[-1]["env_steps"] == (eval_every or 128) and rows[-1].get("eval_return") is None
+    session = tools.resume(tmp_path / "run")
+    assert tools.logged(tmp_path / "run")[: len(rows)] == rows and session.env_steps == 128
+    assert 30 < session.eval_return[0] < 200
+
+
+def test_an_evaluation_that_fails_is_repeated(monkeypatch):
+    failing(monkeypatch, 2)
+    with pytest.warns(UserWarning, match="the referee left; evaluated once more") as caught:
+        session = train(jf.PPO(**PPO), total_steps=64, restarts=2)
+    assert 30 < session.eval_return[0] < 200 and sum("evaluated once more" in str(w.message) for w in caught) == 2
+    failing(monkeypatch, 2)
+    with pytest.raises(HostError, match="the referee left"):
+        train(jf.PPO(**PPO), total_steps=64, restarts=1)
+
+
 def test_a_failed_run_says_how_to_go_on(tmp_path):
     env = jf.make(NAME, fault="raises", at=50)
     with pytest.raises(HostError, match=r"the motor burnt out; the last good checkpoint is in .*train --resume"):
@@ -224,6 +378,12 @@ def test_a_trained_agent_plays_on_the_host(tmp_path):
     assert found.ret.shape == (6,) and found.finished.all() and (found.length >= 2).all() and (found.length <= 4).all()
     np.testing.assert_array_equal(found.ret, agent.evaluate(episodes=6).ret)
     assert agent.act(np.zeros(2, np.float32)).shape == () and session.eval_return.shape == (1,)
+    agent.env, agent.config = jf.make(NAME, fault="hangs", at=1), dataclasses.replace(agent.config, host_timeout=0.5)
+    with pytest.raises(HostError, match=r"has not answered for 0.5 s"):
+        agent.evaluate(episodes=6)
+    with pytest.raises(HostError, match=r"has not answered for 0.5 s"):  # nor pictures
+        host_play.frames(agent.env, agent.algo, agent.state, jax.random.key(0), 5, patience=0.5)
+    agent.env = jf.make(NAME)
     cut = agent.env.on_device().spec.max_episode_steps is None
     ret, length, finished = host_play.evaluate(agent.env, agent.algo, agent.state, jax.random.key(0), 6, "greedy", max_steps=1)
     assert cut and (length == 1).all() and len(ret) == 6 and not finished.any()
