@@ -38,12 +38,15 @@ def record(env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int
 
 
 def record_all(
-    env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int = 500
+    env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int = 500, patience: float = 120.0
 ) -> tuple[list[np.ndarray] | None, str | None]:
-    """(pictures of one episode as `record` plays it, the page that `Env.render_html` makes of it); None for either."""
+    """(pictures of one episode as `record` plays it, the page that `Env.render_html` makes of it); None for either.
+
+    patience: seconds that an environment on the host may take for an answer; HostError where it takes longer.
+    """
     check_int("max_steps", max_steps)
     if isinstance(env, HostEnv):
-        return host_play.frames(env, tree.as_float32(algo), agent, key, max_steps), None
+        return host_play.frames(env, tree.as_float32(algo), agent, key, max_steps, patience), None
     states, frames = [], []
     for state in _episode(env, algo, agent, key, max_steps):
         frame = env.render(state)

@@ -143,7 +143,7 @@ class RunDir:
             if time_plot.has_times(rows):
                 time_plot.time_use(rows, self.path / "time.png")
             algo, env = s.setup(member)
-            frames, page = record.record_all(env, algo, agent, jax.random.key(s.config.seed), 500)
+            frames, page = record.record_all(env, algo, agent, jax.random.key(s.config.seed), 500, s.config.host_timeout)
             if page is not None:
                 (self.path / "rollout.html").write_text(page)
             if frames:

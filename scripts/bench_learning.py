@@ -28,7 +28,7 @@ import bench_common as bench
 import bench_ours as ours
 
 ALGORITHMS = ("dqn", "rainbow", "qr_dqn", "pqn", "ppo")
-GAMES = ("Breakout-MinAtar", "Asterix-MinAtar", "Freeway-MinAtar", "SpaceInvaders-MinAtar")
+GAMES = ("Breakout-MinAtar", "Asterix-MinAtar", "Freeway-MinAtar", "SpaceInvaders-MinAtar", "Seaquest-MinAtar")
 ABLATION = {  # of Rainbow; "distributional" is the class, not a setting
     "rainbow": {},
     "rainbow-double": {"double": False},
