@@ -21,6 +21,7 @@ from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import MissingExtraError, check_choice, check_float, check_int
 from jaxrl_fast.jsonl import number
+from jaxrl_fast.presets import PRESETS
 from jaxrl_fast.train import train
 
 FRAMES = 4  # raw frames of the game that one step of the agent takes
@@ -33,6 +34,7 @@ _BOOK = dict(num_envs=1, batch_size=32, buffer_size=100_000, learning_starts=10_
              target_period=1_000, epsilon_end=0.02, epsilon_fraction=0.1, hidden=(512,))  # fmt: skip
 _WRAPPED = dict(environment=f"gym:{WRAPPED}", env=dict(stack=4))
 _THREE = _BOOK | dict(num_envs=3, batch_size=96, target_period=333)
+_SMALL = dict(img_height=42, img_width=42)
 _VECTOR = _BOOK | dict(num_envs=16, num_steps=2, updates_per_iteration=8, double=True, n_step=3, target_period=250)
 
 
@@ -69,20 +71,18 @@ RUNGS = (
         "envpool", "the same by EnvPool", environment="envpool:Pong-v5", settings=_VECTOR, run=dict(ahead=1, actors=2),
     ),
     Rung(
-        "small", "the same from pictures of 42 x 42", settings=_VECTOR,
-        env=dict(img_height=42, img_width=42), run=dict(ahead=1, actors=2),
+        "small", "the same from pictures of 42 x 42, each standardized", settings=_VECTOR | dict(standardize_images=True),
+        env=_SMALL, run=dict(ahead=1, actors=2),
     ),
     Rung(
         "pqn", "PQN, no replay, 42 x 42", algorithm="pqn",
         settings=dict(num_envs=32, num_steps=32, num_epochs=2, num_minibatches=16, learning_rate=5e-4, epsilon_end=0.02,
-                      epsilon_fraction=0.1, return_lambda=0.65, hidden=(256,)),
-        env=dict(img_height=42, img_width=42), run=dict(actors=2),
+                      epsilon_fraction=0.1, return_lambda=0.65, hidden=(256,), standardize_images=True),
+        env=_SMALL, run=dict(actors=2),
     ),
     Rung(
-        "ppo", "PPO, 42 x 42", algorithm="ppo",
-        settings=dict(num_envs=32, num_steps=64, num_epochs=3, num_minibatches=8, learning_rate=1e-3, shared_torso=True,
-                      activation="relu", hidden=(256,), gae_lambda=0.9, entropy_coefficient=0.01),
-        env=dict(img_height=42, img_width=42), run=dict(actors=2),
+        "ppo", "PPO, 42 x 42", algorithm="ppo", settings=PRESETS["ppo", "ale:Pong"].algo, env=PRESETS["ppo", "ale:Pong"].env,
+        run=dict(actors=2, horizon=PRESETS["ppo", "ale:Pong"].run["total_steps"]),
     ),
 )  # fmt: skip
 
@@ -170,8 +170,8 @@ def _climb(rung, minutes, seed, say) -> Climb:
     algo = algorithm_class(rung.algorithm)(**_shortened(rung.settings, minutes))
     env = registry.make(rung.environment, **rung.env)
     every = max(96, algo.steps_per_iteration)  # slow rungs make some dozen steps a second
-    train(algo, env, LIMIT, seed=seed, eval_every=0, eval_episodes=1, log_every=every, horizon=HORIZON, chunk_seconds=0.1,
-          hooks=[hook], tensorboard=False, progress=False, **rung.run)  # fmt: skip
+    train(algo, env, LIMIT, seed=seed, eval_every=0, eval_episodes=1, log_every=every, chunk_seconds=0.1, hooks=[hook],
+          tensorboard=False, progress=False, **{"horizon": HORIZON} | rung.run)  # fmt: skip
     return found
 
 

@@ -71,6 +71,13 @@ PRESETS: dict[tuple[str, str], Preset] = {
              epsilon_fraction=0.2, hidden=(256, 256)),
         dict(total_steps=300_000),
     ),  # fmt: skip
+    ("ppo", "ale:Pong"): Preset(  # on two CPU cores; `ladder pong` climbs it
+        "ppo/ale:Pong",
+        dict(num_envs=32, num_steps=64, num_epochs=3, num_minibatches=8, learning_rate=8e-4, entropy_coefficient=0.005,
+             shared_torso=True, activation="relu", hidden=(256,), standardize_images=True),
+        _ATARI_RUN | dict(total_steps=1_400_000),
+        dict(img_height=42, img_width=42),
+    ),  # fmt: skip
     ("ppo", "ale:*"): Preset(  # Schulman et al. 2017, as in CleanRL
         "ppo/ale:*",
         dict(num_envs=8, num_steps=128, num_epochs=4, num_minibatches=4, learning_rate=2.5e-4, anneal_learning_rate=True,

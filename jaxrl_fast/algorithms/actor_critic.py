@@ -34,15 +34,19 @@ class ActorCritic(Normalizing):
     value_hidden: tuple[int, ...] = setting((), "widths of the value's torso; none: those of the policy's")
     activation: str = setting("tanh", "of the torso")
     shared_torso: bool = setting(False, "one torso for policy and value")
+    standardize_images: bool = setting(False, "each picture to mean 0 and variance 1: what moves in it is a small part")
 
     @property
     def torso(self) -> nn.Module:
-        return make_torso(self.network, self.spec.observation, self.hidden, self.activation)
+        return self._make_torso(self.hidden)
 
     @property
     def value_torso(self) -> nn.Module:
-        hidden = self.value_hidden or self.hidden
-        return make_torso(self.network, self.spec.observation, hidden, self.activation)
+        return self._make_torso(self.value_hidden or self.hidden)
+
+    def _make_torso(self, hidden: tuple[int, ...]) -> nn.Module:
+        pictures = self.standardize_images
+        return make_torso(self.network, self.spec.observation, hidden, self.activation, standardize=pictures)
 
     @property
     def heads(self) -> dict[str, nn.Module]:

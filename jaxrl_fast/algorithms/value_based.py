@@ -38,6 +38,7 @@ class ValueBased(Algorithm):
     hidden: tuple[int, ...] = setting((128, 128), "widths of the torso's dense layers")
     activation: str = setting("relu", "of the torso")
     layer_norm: bool = setting(False, "before every activation of the torso")
+    standardize_images: bool = setting(False, "each picture to mean 0 and variance 1: what moves in it is a small part")
 
     @property
     def outputs(self) -> int:
@@ -51,8 +52,9 @@ class ValueBased(Algorithm):
     @property
     def torso(self) -> nn.Module:
         return make_torso(
-            self.network, self.spec.observation, self.hidden, self.activation, self.layer_norm, self.noisy
-        )
+            self.network, self.spec.observation, self.hidden, self.activation, self.layer_norm, self.noisy,
+            self.standardize_images,
+        )  # fmt: skip
 
     @property
     def heads(self) -> dict[str, nn.Module]:

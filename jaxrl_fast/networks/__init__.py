@@ -7,6 +7,7 @@ from jaxrl_fast.networks.torsos import (
     MINATAR_FILTERS,
     MLP,
     NATURE_FILTERS,
+    SMALL_FILTERS,
     WithAction,
     apply_parts,
     example_features,
@@ -16,6 +17,6 @@ from jaxrl_fast.networks.torsos import (
 )
 
 __all__ = [
-    "BatchNormMLP", "CNN", "MINATAR_FILTERS", "MLP", "NATURE_FILTERS", "Dense", "NoisyDense", "WithAction", "apply_parts",
-    "draw_noise", "example_features", "initialize", "initialize_parts", "make_torso",
+    "BatchNormMLP", "CNN", "MINATAR_FILTERS", "MLP", "NATURE_FILTERS", "SMALL_FILTERS", "Dense", "NoisyDense", "WithAction",
+    "apply_parts", "draw_noise", "example_features", "initialize", "initialize_parts", "make_torso",
 ]  # fmt: skip

@@ -183,7 +183,8 @@ def categorical(algo, params, target, batch):
         ret = sum(algo.discount**i * batch.reward[i, j] for i in range(batch.steps[j]))
         m = np.zeros(algo.num_atoms)
         for atom, mass in zip(atoms, p[j], strict=True):
-            at = (np.clip(ret + algo.discount ** int(batch.steps[j]) * batch.boot[j] * atom, algo.v_min, algo.v_max) - algo.v_min) / wide
+            moved = ret + algo.discount ** int(batch.steps[j]) * batch.boot[j] * atom
+            at = (np.clip(moved, algo.v_min, algo.v_max) - algo.v_min) / wide
             low = min(int(at), algo.num_atoms - 2)
             m[low] += mass * (low + 1 - at)
             m[low + 1] += mass * (at - low)
@@ -265,7 +266,8 @@ def test_targets_of_pqn_equal_numpy(stack, rng):
             after = value  # beyond the rollout the value alone
         rest = np.where(ends[t] == 1, 0.0, np.where(ends[t] == 2, value, (1 - mix) * value + mix * after))
         expected[t] = after = reward[t] + gamma * rest
-    step = Timestep(*map(jnp.asarray, (frame[:-1], rng.integers(0, ACTIONS, (steps, envs)), successor, reward, ends == 1, ends == 2)))
+    action = rng.integers(0, ACTIONS, (steps, envs))
+    step = Timestep(*map(jnp.asarray, (frame[:-1], action, successor, reward, ends == 1, ends == 2)))
     rows = jax.jit(algo.prepare)(agent, Trajectory(step, (), jnp.asarray(first), jnp.asarray(seen[-1])))
     np.testing.assert_allclose(rows.target, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(rows.obs, np.stack(seen[:-1]), rtol=1e-6)

@@ -16,6 +16,7 @@ from jaxrl_fast.networks import (
     MINATAR_FILTERS,
     MLP,
     NATURE_FILTERS,
+    SMALL_FILTERS,
     Dense,
     NoisyDense,
     draw_noise,
@@ -23,6 +24,7 @@ from jaxrl_fast.networks import (
     make_torso,
 )
 from jaxrl_fast.networks.layers import embed, orthogonal
+from jaxrl_fast.networks.torsos import standardized
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete
 
 CHOICE = [
@@ -33,11 +35,38 @@ CHOICE = [
     (Dict.of(a=Box(0, 1, (84, 84, 3))), MLP),
     (Box(0, 1, (10, 10, 4), jnp.bool_), MINATAR_FILTERS),
     (Box(0, 255, (84, 84, 1), jnp.uint8), NATURE_FILTERS),
-    (Box(0, 255, (36, 36, 1), jnp.uint8), NATURE_FILTERS),
+    (Box(0, 255, (64, 84, 1), jnp.uint8), NATURE_FILTERS),
+    (Box(0, 255, (63, 84, 1), jnp.uint8), SMALL_FILTERS),
+    (Box(0, 255, (36, 36, 1), jnp.uint8), SMALL_FILTERS),
     (Box(0, 255, (35, 84, 1), jnp.uint8), MINATAR_FILTERS),
     (Box(0, 1, (3, 3, 2)), MINATAR_FILTERS),
     (Box(0, 1, (2, 8, 2)), MLP),  # too small for a 3x3 filter
 ]
+
+
+def test_standardized_pictures_have_mean_0_and_variance_1(rng):
+    """Each by itself, all frames of its stack together; a blank one is nothing, not NaN."""
+    space = Box(0, 255, (36, 40, 1), jnp.uint8)
+    obs = jnp.asarray(rng.integers(80, 100, (3, 36, 40, 4)), jnp.uint8).at[2].set(87)
+    seen = standardized(embed(obs, space, rank=3))
+    np.testing.assert_allclose(seen.mean((1, 2, 3)), 0, atol=1e-4)
+    np.testing.assert_allclose(jnp.square(seen[:2]).mean((1, 2, 3)), 1, rtol=2e-3)
+    assert not seen[2].any()
+    torsos = [make_torso("auto", space, (8,), "relu", standardize=on) for on in (False, True)]
+    params = torsos[0].init(jax.random.key(0), obs)
+    brighter = jnp.asarray(2 * (obs.astype(int) - 60), jnp.uint8)
+    plain, stable = ([t.apply(params, x) for x in (obs, brighter)] for t in torsos)
+    np.testing.assert_allclose(*stable, atol=5e-3)
+    assert np.abs(plain[0] - plain[1]).max() > 0.05
+
+
+FLAT = Box(0, 1, (4,))
+
+
+@pytest.mark.parametrize(("network", "space"), [("mlp", Box(0, 1, (10, 10, 1))), ("auto", FLAT), (MLP(FLAT), FLAT)])
+def test_only_a_cnn_of_ours_standardizes(network, space):
+    with pytest.raises(ConfigError, match="standardize_images = True is not valid: False"):
+        make_torso(network, space, (8,), "relu", standardize=True)
 
 
 @pytest.mark.parametrize(("space", "expected"), CHOICE)

@@ -107,6 +107,10 @@ def as_floats(right, self, mem, x):
     return window._replace(obs=jax.tree.map(lambda o: o.astype(jnp.float32), window.obs)), handle
 
 
+def deaf(right, self, mem, handle, priority):
+    return mem
+
+
 def unweighed(right, self, mem, x):
     window, handle = right(mem, x)
     return window._replace(weight=(window.weight > 0).astype(jnp.float32)), handle
@@ -141,7 +145,7 @@ BROKEN = {
     "times": (break_(plan=even_rows), "coverage: .* those in between never come out"),
     "newest": (break_(plan=only_old), "coverage: .* the newest row that comes out is of time 3"),
     "feedback": (break_(PrioritizedMemory, feedback=forgets_the_tree), "feedback: the store must stay what `add` made it"),
-    "priorities": (break_(PrioritizedMemory, feedback=lambda right, self, mem, handle, p: mem), r"priorities: .* of what is drawn"),
+    "priorities": (break_(PrioritizedMemory, feedback=deaf), r"priorities: .* of what is drawn"),
     "weight": (break_(PrioritizedMemory, fetch=unweighed), "weight: rows that are drawn more often"),
     "retain": (break_(RolloutMemory, (2, 3, 1), retain=lambda right, self, mem: mem), "retain: what outlives an iteration"),
     "watch": (break_(PrioritizedMemory, watch=poisoned), "watch: not finite after block 0"),
