@@ -121,6 +121,10 @@ class Watch:
         with self.asked():
             vector = env.open(*args, **settings)
         self.vectors.append(vector)
+        if self.stopped:  # `end` has been here already
+            vector.kill()
+            vector.close()
+            raise HostError(f"{self.name} was given up while it opened")
         return vector
 
     @contextmanager

@@ -1,6 +1,6 @@
 """One iteration, for every algorithm; a chunk of them; and `make_train`, a whole run as one pure function.
 
-All of it is written for ONE run: a population is a `vmap` or a `lax.map` outside, with the iteration number unbatched,
+All of it is written for ONE run: a population is a `vmap` or a loop outside, with the iteration number unbatched,
 so that `cond(t % k)` stays a branch and ring-buffer writes stay slices.
 """
 

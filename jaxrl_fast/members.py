@@ -93,7 +93,7 @@ def check_host(env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
         raise ConfigError("distributed", True, "one process: the environments of this run are on the host")
     if algo.improves or algo.fresh_start:
         raise ConfigError("environment", env.spec.name, f"one on the device: {algo.name} needs whole rollouts in its program")
-    if config.ahead and not getattr(algo, "corrects", True):
+    if config.ahead and not algo.takes_older_rollouts:
         raise ConfigError("ahead", config.ahead, f"0: {algo.name} learns from its own rollouts; impala corrects for older ones")
     if config.actors_on == "ray" and importlib.util.find_spec("ray") is None:
         raise MissingExtraError("actors_on = 'ray'", "ray")
@@ -105,8 +105,9 @@ def check_device(env: Env, config: RunConfig) -> None:
     """ConfigError for settings that only environments on the host have."""
     for name in ("actors", "actors_on", "ahead", "host_timeout", "restarts"):
         usual = RunConfig.__dataclass_fields__[name].default
-        if getattr(config, name) != usual:
-            raise ConfigError(name, getattr(config, name), f"{usual!r}: {env.spec.name} is on the device, not on the host")
+        value = getattr(config, name)
+        if value != usual and (name, value) != ("ahead", 0):  # as it is there anyway
+            raise ConfigError(name, value, f"{usual!r}: {env.spec.name} is on the device, not on the host")
 
 
 def program_of(run: Run) -> tuple:

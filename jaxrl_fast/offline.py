@@ -108,13 +108,13 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
 
 def experience(run: Any, member: int = 0) -> Filled:
     """What the replay of a run holds (the Session that `jf.train` returns), of one member; for `save_memory`."""
-    memory, w = run.algo.memory(), run.grid.warmup + run.rows * run.grid.row
+    check_int("member", member, 0, run.config.members - 1)
+    memory, w = run.setup(member)[0].memory(), run.grid.warmup + run.rows * run.grid.row
     memory = memory.online if isinstance(memory, MixedMemory) else memory
     if isinstance(memory, StartFrom):
         memory, w = memory.memory, w + memory.start.w
     if not isinstance(memory, Ring):
         raise ConfigError("run", run.algo.name, "a run of an algorithm that learns from replay, such as dqn")
-    check_int("member", member, 0, run.config.members - 1)
     store = run.population.member(run.state.memory, member)
     return Filled(memory, merged(memory, store) if run.config.sampling_groups > 1 else store, w)
 

@@ -1,4 +1,4 @@
-"""From a function of one run to one of a population: an axis by `vmap` or `lax.map`, laid over the devices.
+"""From a function of one run to one of a population: an axis by `vmap` or a loop over members, laid over the devices.
 
 Mesh axes ("population", "env"). No member ever talks to another, so along the population axis the compiled program holds
 no collective: that axis is `shard_map`'s. Along the env axis one member's environments, rollout and replay are divided
@@ -151,24 +151,26 @@ def _in_turns(fn: Callable, own: Any, xs: Any) -> Any:
     """`jax.lax.map(fn, (own, xs))`, whose loop carries `xs` where what `fn(own, x) -> (new, *rest)` makes of x is its like.
 
     So each new state is written over the old one, and one member's is in flight; `map` has all the old beside all the new.
+    Leaves are compared, not trees: MuJoCo's states hold arrays in their structure, which are others after a reset.
     """
-    kind = lambda tree: jax.tree.map(lambda x: (jnp.shape(x), jnp.result_type(x)), tree)
+    kind = lambda tree: [(jnp.shape(x), jnp.result_type(x)) for x in jax.tree.leaves(tree)]
+    leaves, structure = jax.tree.flatten(xs)
     replaces = False
 
-    def one(xs, turn):
+    def one(leaves, turn):
         nonlocal replaces
         i, own = turn
-        x = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False), xs)
+        x = jax.tree.unflatten(structure, [jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False) for leaf in leaves])
         result = fn(own, x)
         replaces = type(result) is tuple and kind(result[0]) == kind(x)
         if not replaces:
-            return xs, result
-        put = lambda leaf, new: jax.lax.dynamic_update_index_in_dim(leaf, new, i, 0)
-        return jax.tree.map(put, xs, result[0]), result[1:]
+            return leaves, result
+        new = jax.tree.leaves(result[0])
+        put = [jax.lax.dynamic_update_index_in_dim(leaf, x, i, 0) for leaf, x in zip(leaves, new, strict=True)]
+        return put, result[1:]
 
-    count = jax.tree.leaves(xs)[0].shape[0]
-    xs, rest = jax.lax.scan(one, xs, (jnp.arange(count, dtype=jnp.int32), own))
-    return (xs, *rest) if replaces else rest
+    leaves, rest = jax.lax.scan(one, leaves, (jnp.arange(leaves[0].shape[0], dtype=jnp.int32), own))
+    return (jax.tree.unflatten(structure, leaves), *rest) if replaces else rest
 
 
 class Members(NamedTuple):

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import random, stacking, tree
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.api import Env, played
 from jaxrl_fast.envs.physics import LAST
 from jaxrl_fast.types import stepwise
 
@@ -77,7 +77,7 @@ def _build(env: Env, num_envs: int, mode: str) -> Programs:
         rows, join = stepwise(noise)
         row = join([jax.lax.dynamic_index_in_dim(x, carry.at, 0, keepdims=False) for x in rows])
         if bare:
-            state, outcome = tree.strong(env.transition(row, carry.state, action))
+            state, outcome = tree.strong(played(env, row, carry.state, action))
             frame = outcome.next_obs
         else:
             state, frame, outcome = env.step(row, carry.state, action)

@@ -15,7 +15,7 @@ class A2C(PolicyGradient):
     """One gradient step over each short rollout, by n-step returns or GAE."""
 
     name: ClassVar[str] = "a2c"
-    corrects: ClassVar[bool] = False  # for rollouts of an older policy
+    takes_older_rollouts: ClassVar[bool] = False
 
     num_steps: int = setting(5, "steps of each environment in one rollout")
     learning_rate: float = setting(7e-4, "the optimizer's step size", low=0)

@@ -48,6 +48,7 @@ class Algorithm:
 
     name: ClassVar[str] = "algorithm"
     action_spaces: ClassVar[tuple[type, ...]] = ()  # what `bind` accepts
+    takes_older_rollouts: ClassVar[bool] = True  # `ahead` on the host: its loss has a meaning for actions of an older policy
     fresh_start: ClassVar[bool] = False  # every rollout begins with new episodes in all environments
     rematerialize: ClassVar[bool] = False  # a gradient through a rollout computes each step again, it keeps its carry
 

@@ -19,6 +19,7 @@ class C51(DQN):
     """The return's distribution over `num_atoms` fixed values; an output is the logit of an atom."""
 
     name: ClassVar[str] = "c51"
+    has_huber: ClassVar[bool] = False
 
     num_atoms: int = setting(51, "atoms of the support", low=2)
     v_min: float = setting(-10.0, "lowest atom: the least discounted return")

@@ -29,6 +29,7 @@ class DQN(Replay, ValueBased):
     """Q-learning from replay with a target network."""
 
     name: ClassVar[str] = "dqn"
+    has_huber: ClassVar[bool] = True  # whether its loss asks for `huber`
 
     target_period: int = setting(50, "updates between two moves of the target network")
     target_tau: float = setting(
@@ -46,7 +47,7 @@ class DQN(Replay, ValueBased):
         super().__post_init__()
         if self.munchausen and self.n_step > 1:
             raise ConfigError("n_step", self.n_step, "1 with munchausen: its bonus belongs to each single step")
-        if self.huber and type(self).regression is not DQN.regression:
+        if self.huber and not self.has_huber:
             raise ConfigError("huber", True, f"False: the loss of {self.name} is another")
 
     def init(self, key: jax.Array) -> Agent:

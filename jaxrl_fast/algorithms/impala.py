@@ -29,7 +29,7 @@ class IMPALA(A2C):
     """A minibatch is whole environments over the rollout's time; targets are made anew in each update."""
 
     name: ClassVar[str] = "impala"
-    corrects: ClassVar[bool] = True
+    takes_older_rollouts: ClassVar[bool] = True
 
     num_envs: int = setting(32, "environments stepped together")
     num_steps: int = setting(20, "steps of each environment in one rollout")

@@ -20,6 +20,7 @@ class IQN(DQN):
     """Z(s, a, tau) = head(features(s) * phi(tau)); updates draw fractions at random, actions use even ones."""
 
     name: ClassVar[str] = "iqn"
+    has_huber: ClassVar[bool] = False
 
     num_fractions: int = setting(32, "fractions drawn for an update, online and target (N = N')")
     num_act_fractions: int = setting(32, "even fractions whose mean is the value of an action (K)")

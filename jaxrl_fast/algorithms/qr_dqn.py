@@ -22,6 +22,7 @@ class QRDQN(DQN):
     """An output is the return's quantile at (i + 1/2) / num_quantiles; their mean is the value."""
 
     name: ClassVar[str] = "qr_dqn"
+    has_huber: ClassVar[bool] = False
 
     num_quantiles: int = setting(51, "quantiles an action")
     kappa: float = setting(1.0, "where the quantile Huber loss turns linear", low=0, open_low=True)

@@ -106,9 +106,9 @@ def channels_last(obs: Any) -> Any:
 
 
 def _has_channels_first(space: Any) -> bool:
-    """Whether it is pictures [C, H, W]: none is as low as it has channels."""
+    """Whether it is pictures [C, H, W]: at most 4 channels, and more pixels either way than any grid of them."""
     pictures = type(space).__name__ == "Box" and space.dtype == np.uint8 and len(space.shape) == 3
-    return pictures and space.shape[0] <= 4 < space.shape[2]
+    return pictures and space.shape[0] <= 4 and min(space.shape[1:]) >= 16
 
 
 def picture_space(space: Any) -> Space:

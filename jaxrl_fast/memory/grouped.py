@@ -75,8 +75,10 @@ class Grouped(Memory):
 def merged(memory: Ring, mem: Any) -> Any:
     """The state of `Grouped` as that of `memory`, which holds all environments: groups side by side again."""
     join = lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], x.shape[0] * x.shape[2], *x.shape[3:])
-    if not isinstance(memory, PrioritizedMemory):
+    if not hasattr(mem, "tree"):
         return jax.tree.map(join, mem)
+    if not isinstance(memory, PrioritizedMemory):
+        raise ConfigError("groups", mem.top.shape[0], f"1: the groups of a {type(memory).__name__} are not put together")
     groups = mem.tree[0].shape[0]
     shape = (groups, memory.length, memory.num_envs // groups)
     leaves = join(mem.tree[0].reshape(groups, -1)[:, : shape[1] * shape[2]].reshape(shape)).ravel()

@@ -67,12 +67,14 @@ def priorities(memory: Any, error: jax.Array) -> jax.Array:
 
 def converted(old: Any, new: Any, mem: Prioritized) -> Prioritized:
     """Priorities of the errors that made those of memory `old`, as memory `new` makes them; all alike where alpha was 0."""
-    if (old.alpha, old.epsilon) == (new.alpha, new.epsilon):
+    same = (new.alpha == old.alpha) & (new.epsilon == old.epsilon)  # of a run they may be traced; `old`'s never are
+    if same is True:
         return mem
 
     def again(priority):
         error = priority ** (1.0 / old.alpha) - old.epsilon if old.alpha else jnp.ones_like(priority)
-        return jnp.where(priority > 0, priorities(new, jnp.maximum(error, 0.0)), 0.0)
+        other = jnp.where(priority == 0, 0.0, priorities(new, jnp.maximum(error, 0.0)))  # NaN stays what it is
+        return jnp.where(same, priority, other)
 
     return Prioritized(mem.rows, sum_tree.build(again(mem.tree[0].ravel())), again(mem.top))
 

@@ -125,6 +125,11 @@ def _check_types(env: Env, spec: EnvSpec, num_envs: int) -> None:
     state, obs = _shapes(lambda k: env.init(k, num_envs), key)
     want = rollout.expected_leaves(spec.observation, num_envs)
     require_equal("observation of init", obs, want)
+    try:
+        begun = jax.eval_shape(lambda k: env.init(k, num_envs, jnp.int32(0)), key)
+    except TypeError as error:
+        raise AssertionError(f"init: a run calls it with the iteration as well, init(key, num_envs, t) ({error})") from None
+    require_equal("init must give the same where it is told the iteration", begun, (state, obs))
     noise = jax.eval_shape(lambda k: env.draw(k, 3, num_envs, jnp.int32(0)), key)
     stepped, _ = stepwise(noise)
     for x in stepped:

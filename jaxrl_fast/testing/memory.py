@@ -47,7 +47,7 @@ def check_memory(
     blocks         blocks of rows to write: more than the memory holds (default: twice its `num_blocks`, or 4)
     ready          blocks after which every batch must be real (default: its `dead_blocks` + 1, or 1)
     deterministic  set it for a memory that draws nothing at random
-    prioritized    whether the errors that are fed back decide what is drawn, and weights undo it (default: it has an `alpha`)
+    prioritized    whether the errors that are fed back decide what is drawn, and weights undo it (default: an `alpha` above 0)
 
     Two programs are compiled: three lives as a population with an unbatched `w`, and one of them alone; and one more
     for priorities.
@@ -80,7 +80,7 @@ def check_memory(
     seen = numbered.judge(rows, plain.batch, moved.batch, ready)
     numbered.check_coverage(seen, ready, num_steps, num_envs, memory)
     _check_alone(memory, rows, inputs[2], lanes, fetches, ready)
-    if hasattr(memory, "alpha") if prioritized is None else prioritized:
+    if getattr(memory, "alpha", 0) > 0 if prioritized is None else prioritized:
         _check_priorities(memory, rows, inputs[0][0], fetches)
     return MemoryReport(blocks, ready, (blocks - ready + 1) * fetches, len(np.unique(seen.everything[1])))
 
@@ -226,8 +226,10 @@ def _check_priorities(memory: Memory, rows: Any, data: Any, fetches: int) -> Non
 
     options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     even, weight = map(np.asarray, jax.jit(program).lower(data).compile(compiler_options=options)(data))
+    assert weight.any(), "weight: all are 0, so nothing is learned from"
     even, weight = even[weight > 0], weight[weight > 0]
-    assert even.mean() > 0.7, (
+    chance = 100.0 ** getattr(memory, "alpha", 1.0)
+    assert even.mean() - 0.5 > 0.5 * (chance / (1 + chance) - 0.5), (
         f"priorities: rows with a hundred times the error of the others are {even.mean():.0%} of what is drawn. `feedback` must "
         "return the store with the priorities of `handle` set"
     )

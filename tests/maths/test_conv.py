@@ -1,4 +1,4 @@
-"""Convolution by patches against XLA's own, and the packed optimizer against optax on the bare tree."""
+"""Convolution by matrix products against XLA's own, and the packed optimizer against optax on the bare tree."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from jaxrl_fast.networks import layers
     ("pixels", "channels", "size", "stride"),
     [((10, 10), 4, 3, 1), ((21, 16), 3, 8, 4), ((9, 12), 2, 4, 2), ((13, 11), 3, 4, 3), ((3, 3), 1, 3, 1)],
 )
-def test_patches_are_the_convolution(pixels, channels, size, stride):
+def test_products_are_the_convolution(pixels, channels, size, stride):
     keys = jax.random.split(jax.random.key(0), 2)
     x = jax.random.normal(keys[0], (2, *pixels, channels))
     w = jax.random.normal(keys[1], (size, size, channels, 5))

@@ -27,6 +27,8 @@ GOOD = {
     "uniform windows of stacks": UniformMemory(24, 1, 3, 16, n_step=3, stack=2),
     "prioritized": PrioritizedMemory(24, 2, 3, 16),
     "prioritized windows of stacks": PrioritizedMemory(32, 2, 2, 16, n_step=2, stack=3),
+    "prioritized, a little": PrioritizedMemory(24, 2, 3, 16, alpha=0.1),
+    "prioritized, not at all": PrioritizedMemory(24, 2, 3, 16, alpha=0.0),
     "sequences": SequenceMemory(40, 4, 2, 8, **SEQUENCE),
     "sequences of stacks": SequenceMemory(60, 4, 2, 8, n_step=2, stack=4, **SEQUENCE),
     "prioritized sequences": PrioritizedSequenceMemory(48, 2, 2, 8, n_step=3, **SEQUENCE),

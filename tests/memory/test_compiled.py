@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
 import re
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from jaxrl_fast import iterate, tree
@@ -146,6 +149,36 @@ def test_members_in_turns_keep_their_replay_in_place(prioritized):
     compiled = jax.jit(fn, donate_argnums=1).lower(run, state, jax.ShapeDtypeStruct((), jnp.int32)).compile()
     assert_little_is_beside(compiled, state.memory)
     assert copies(compiled.as_text(), f"[{POPULATION},2000,3") == []
+
+
+class Shape:
+    """What a state may have in its structure: an array, of which `==` is no truth value; each made anew."""
+
+    def __init__(self):
+        self.value = np.zeros(3)
+
+    def __eq__(self, other):
+        return self.value == other.value
+
+    def __hash__(self):
+        return 0
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["count"], meta_fields=["shape"])
+@dataclasses.dataclass(frozen=True)
+class Odd:
+    count: jax.Array
+    shape: Shape
+
+
+def test_turns_do_not_look_at_a_states_structure():
+    step = lambda run, s, n: (Odd(s.count + n, Shape()), {"before": s.count})
+    state = Odd(jnp.arange(3.0), Shape())
+    after, metrics = Population(3, "map", (jax.devices()[0],)).lift(step)(0.0, state, 10.0)
+    np.testing.assert_array_equal(after.count, [10, 11, 12])
+    np.testing.assert_array_equal(metrics["before"], [0, 1, 2])
+    once = Population(3, "map", (jax.devices()[0],)).lift(lambda run, s, n: s.count * n)(0.0, state, 10.0)
+    np.testing.assert_array_equal(once, [0, 10, 20])
 
 
 @pytest.mark.parametrize("population", [0, POPULATION])

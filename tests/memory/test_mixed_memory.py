@@ -117,6 +117,24 @@ def test_experience_of_a_run_in_groups_is_one_memory():
     assert kept.store.top == state.top.max() and rows_of(kept).reward.shape == (25, 4)
 
 
+def test_a_prioritized_run_starts_from_data_of_another_exponent():
+    """In a run, where the exponents are traced, each member's own; and what comes back out of it knows them."""
+    env = jf.make("probe/constant-reward")
+    settings = {f.name: getattr(DQN, f.name) for f in dataclasses.fields(jf.DQN)}
+    settings |= dict(num_envs=4, n_step=1, learning_starts=16, buffer_size=400, prioritized=True, priority_exponent=0.5)
+    algo = MixedDQN(**settings)
+    data = fill(algo.bind(env.spec).memory(), episodes_to_rows(random_episodes(env, 16), env.spec, num_envs=4))
+    places = np.flatnonzero(np.asarray(data.store.tree[0]).ravel()).astype(np.int32)[:5]
+    data = dataclasses.replace(data, store=data.memory.feedback(data.store, places, np.full(5, 4.0, np.float32)))
+    exponents = [0.5, 1.0]
+    run = jf.train(dataclasses.replace(algo, start=data), env, 32, eval_every=0, eval_episodes=1,
+                   population={"algo.priority_exponent": exponents})  # fmt: skip
+    assert [jf.experience(run, member).memory.alpha for member in (0, 1)] == exponents
+    start = lambda alpha: StartFrom(dataclasses.replace(data.memory, alpha=alpha), data).init(data.rows).tree[0].ravel()[places]
+    for alpha, found in zip(exponents, jax.jit(jax.vmap(start))(jnp.array(exponents)), strict=True):
+        np.testing.assert_allclose(found, 4.0**alpha, rtol=1e-4)
+
+
 def test_online_runs_mix_and_start_from_a_run():
     """The data's rewards are ten times the environment's, so the values tell who was learned from."""
     env = jf.make("probe/constant-reward")
