@@ -325,7 +325,7 @@ class Broken(host.Wrapped):
 @pytest.mark.parametrize(("fault", "message"), [
     ("successor", "continuity"), ("both ends", "both set"), ("reward", "float64"), ("not an end", "over in a step"),
     ("shape", r"float32\[2, 1\], not float32\[2, 4\]"), ("no terminal observation", "successor: where an episode ends"),
-    ("failures truncated", r"time limit: an episode of \d+ steps is truncated"),
+    ("failures truncated", r"time limit: \d+ episodes are truncated before"),
 ])  # fmt: skip
 def test_the_kit_finds(fault, message, monkeypatch):
     env = jf.make("gym:CartPole-v1")
