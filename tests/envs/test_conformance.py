@@ -129,8 +129,8 @@ def broken(cls):
 
 @broken
 class CachedReset(Broken):
-    def init(self, key, num_envs):
-        state, obs = super().init(key, num_envs)
+    def init(self, key, num_envs, t=None):
+        state, obs = super().init(key, num_envs, t)
         return (state, state, obs), obs
 
     def step(self, noise, state, action):
@@ -143,8 +143,8 @@ class CachedReset(Broken):
 
 @broken
 class SameStartEverywhere(Broken):
-    def init(self, key, num_envs):
-        state, obs = super().init(key, num_envs)
+    def init(self, key, num_envs, t=None):
+        state, obs = super().init(key, num_envs, t)
         return jax.tree.map(lambda x: jnp.broadcast_to(x[:1], x.shape), (state, obs))
 
 
@@ -226,8 +226,8 @@ class Discontinuous(Broken):
 
 @broken
 class WeakState(Broken):
-    def init(self, key, num_envs):
-        (x, _), obs = super().init(key, num_envs)
+    def init(self, key, num_envs, t=None):
+        (x, _), obs = super().init(key, num_envs, t)
         return (x, jnp.broadcast_to(jnp.asarray(0), (num_envs,))), obs
 
 
