@@ -205,7 +205,7 @@ TABLE = [
     row("gym, no such module", "train ppo gym:nowhere:Env-v0", "environment = 'gym:nowhere:Env-v0'", "module"),
     row("gym, a2c ahead", "train a2c gym:CartPole-v1 --ahead 1", "ahead = 1", "0: a2c learns from its own", "impala"),
     *(row(f"{flag} on the device", f"train dqn CartPole-v1 --{flag} {value}", f"{flag.replace('-', '_')} = ", "is on the device")
-      for flag, value in (("actors", 4), ("actors-on", "ray"), ("ahead", 0), ("host-timeout", 5), ("restarts", 4))),
+      for flag, value in (("actors", 4), ("actors-on", "ray"), ("ahead", 1), ("host-timeout", 5), ("restarts", 4))),
     *(row(f"envpool {setting} {value}", f"train ppo envpool:Pong-v5 --env.{setting} {value}", *says)
       for setting, value, *says in (
           ("img-height", -3, "env = {'img_height': -3}", "settings that EnvPool takes for Pong-v5 (negative"),
