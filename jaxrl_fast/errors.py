@@ -67,21 +67,28 @@ def check_int(argument: str, value: Any, low: int = 1, high: int = 2**31 - 1) ->
         raise ConfigError(argument, value, f"an integer from {low} to {high}")
 
 
+def is_number(value: Any) -> bool:
+    """Whether it can be judged: what is traced, or a batch of a sweep, cannot."""
+    import numpy as np
+
+    return isinstance(value, (int, float, np.floating, np.integer))
+
+
 def check_float(
-    argument: str, value: Any, low: float = -math.inf, high: float = math.inf, open_low: bool = False
-) -> None:
-    """Accept a finite number in [low, high] ((low, high] with `open_low`).
+    argument: str, value: Any, low: float = -math.inf, high: float = math.inf, open_low: bool = False,
+    open_high: bool = False,
+) -> None:  # fmt: skip
+    """Accept a finite number in [low, high]; `open_low` and `open_high` leave that end out.
 
     Only Python and NumPy scalars are looked at: a traced or batched leaf of a sweep passes.
     """
-    import numpy as np
-
     if isinstance(value, (bool, str)) or value is None:
         raise ConfigError(argument, value, "a number")
-    if not isinstance(value, (int, float, np.floating, np.integer)):
+    if not is_number(value):
         return
-    inside = math.isfinite(value) and (low < value if open_low else low <= value) and value <= high
+    above = low < value if open_low else low <= value
+    inside = math.isfinite(value) and above and (value < high if open_high else value <= high)
     if not inside:
         left = "(" if open_low or low == -math.inf else "["
-        right = ")" if high == math.inf else "]"
+        right = ")" if open_high or high == math.inf else "]"
         raise ConfigError(argument, value, f"a finite number in {left}{low:g}, {high:g}{right}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int
+from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int, is_number
 
 
 def setting(
@@ -18,14 +18,16 @@ def setting(
     low: float | None = None,
     high: float | None = None,
     open_low: bool = False,
+    open_high: bool = False,
     choices: tuple | None = None,
     static: bool | None = None,
 ) -> Any:
-    """A field with its range: `low <= value <= high` (`low < value` with `open_low`), or one of `choices`.
+    """A field with its range: `low <= value <= high` (`<` with `open_low`, `open_high`), or one of `choices`.
 
     An int whose default is positive, without `low`, is a size: at least 1. A plain dataclass field has no bound.
     """
-    metadata: dict[str, Any] = {"help": help, "low": low, "high": high, "open_low": open_low, "choices": choices}
+    metadata: dict[str, Any] = {"help": help, "low": low, "high": high, "choices": choices}
+    metadata |= {"open_low": open_low, "open_high": open_high}
     if static is not None:
         metadata["static"] = static
     return dataclasses.field(default=default, metadata=metadata)
@@ -57,13 +59,9 @@ def check_settings(obj: Any, prefix: str = "") -> None:
         if meta.get("choices") is not None:
             check_choice(name, value, meta["choices"])
         elif kind == "float":
-            if isinstance(value, (str, bool)) or value is None:
-                raise ConfigError(name, value, "a number")
-            if isinstance(value, (int, float, np.integer, np.floating)):
-                check_float(
-                    name, value, -math.inf if low is None else low, math.inf if high is None else high,
-                    meta.get("open_low", False),
-                )  # fmt: skip
+            bounds = -math.inf if low is None else low, math.inf if high is None else high
+            check_float(name, value, *bounds, meta.get("open_low", False), meta.get("open_high", False))
+            if is_number(value):
                 object.__setattr__(obj, f.name, float(value))
         elif kind == "int":
             if low is None:

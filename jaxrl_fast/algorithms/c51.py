@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxrl_fast import losses, tree
 from jaxrl_fast.algorithms.dqn import DQN
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, is_number
 from jaxrl_fast.fields import setting
 
 
@@ -27,10 +27,10 @@ class C51(DQN):
 
     def __post_init__(self):
         super().__post_init__()
-        numbers = isinstance(self.v_min, (float, np.floating)) and isinstance(self.v_max, (float, np.floating))
+        numbers = is_number(self.v_min) and is_number(self.v_max)
         if numbers and self.v_min >= self.v_max:
             raise ConfigError("v_min", self.v_min, f"a number below v_max = {self.v_max}")
-        if numbers and float(self.v_max) - float(self.v_min) > float(np.finfo(np.float32).max):
+        if numbers and self.v_max - self.v_min > float(np.finfo(np.float32).max):
             raise ConfigError("v_max", self.v_max, "such that v_max - v_min is finite in float32")
         if self.munchausen:
             raise ConfigError("munchausen", True, f"False: {self.name} has no soft values; use dqn, qr_dqn or iqn")

@@ -13,7 +13,7 @@ from jaxrl_fast import distributions, optim, random, stacking, tree
 from jaxrl_fast.algorithms.base import check_bounded
 from jaxrl_fast.algorithms.normalize import Normalizing
 from jaxrl_fast.algorithms.replay import Replay
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, is_number
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import MLP, Dense, WithAction, apply_parts, initialize_parts, make_torso
 from jaxrl_fast.spaces import Box, Dict
@@ -37,7 +37,9 @@ class ActorCritics(Replay, Normalizing):
     discount: float = setting(0.99, "gamma", low=0, high=1)
     target_tau: float = setting(0.005, "how far the targets move an update (Polyak)", low=0, high=1, open_low=True)
     reward_scale: float = setting(1.0, "of the reward as the critics see it; logs keep the environment's")
-    noise_correlation: float = setting(0.0, "of exploration from step to step, Ornstein-Uhlenbeck's", low=0, high=1)
+    noise_correlation: float = setting(
+        0.0, "of exploration from step to step, Ornstein-Uhlenbeck's", low=0, high=1, open_high=True
+    )
     num_critics: int = setting(2, "critics; the least of their values counts")
     policy_period: int = setting(1, "updates of the critics for one of the actor")
     adam_epsilon: float = setting(1e-8, "Adam's epsilon", low=0, open_low=True)
@@ -49,7 +51,6 @@ class ActorCritics(Replay, Normalizing):
 
     def __post_init__(self):
         super().__post_init__()
-        check_below_one("noise_correlation", self.noise_correlation)  # 1: the first noise for ever, that explores nothing
         if is_number(self.reward_scale) and self.reward_scale == 0:
             raise ConfigError("reward_scale", self.reward_scale, "not zero: there would be nothing to learn")
 
@@ -173,13 +174,3 @@ class ActorCritics(Replay, Normalizing):
         """Outputs [num_critics, b, outputs], targets [b, outputs] -> losses and absolute errors [num_critics, b]."""
         error = (z - target)[..., 0]
         return 0.5 * jnp.square(error), jnp.abs(error)
-
-
-def is_number(value: Any) -> bool:
-    """Whether it can be judged: what is traced, or a batch of a sweep, cannot."""
-    return isinstance(value, (int, float))
-
-
-def check_below_one(name: str, value: Any) -> None:
-    if is_number(value) and value >= 1.0:
-        raise ConfigError(name, value, "below 1")

@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import optim, tree
-from jaxrl_fast.algorithms.control import check_below_one, is_number
 from jaxrl_fast.algorithms.sac import SAC
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, is_number
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import MLP, BatchNormMLP, Dense
 
@@ -22,16 +21,14 @@ class CrossQ(SAC):
     name: ClassVar[str] = "crossq"
 
     learning_rate: float = setting(1e-3, "Adam's step size", low=0)
-    adam_beta: float = setting(0.5, "Adam's beta1", low=0, high=1)
+    adam_beta: float = setting(0.5, "Adam's beta1", low=0, high=1, open_high=True)
     policy_period: int = setting(3, "updates of the critics for one of the actor")
     critic_hidden: tuple[int, ...] = setting((1024, 1024), "widths of the dense layers of each critic")
-    norm_momentum: float = setting(0.99, "of the running statistics", low=0, high=1, static=True)
+    norm_momentum: float = setting(0.99, "of the running statistics", low=0, high=1, open_high=True, static=True)
     norm_warmup: int = setting(100_000, "updates before the renormalisation corrects", low=0)
 
     def __post_init__(self):
         super().__post_init__()
-        check_below_one("adam_beta", self.adam_beta)
-        check_below_one("norm_momentum", self.norm_momentum)  # statistics that never move
         if is_number(self.target_tau) and self.target_tau != SAC.target_tau:
             raise ConfigError("target_tau", self.target_tau, f"left at {SAC.target_tau}: crossq has no target networks")
         if self.layer_norm:

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import optim, random, returns, tree
-from jaxrl_fast.algorithms.control import ActorCritics, is_number
+from jaxrl_fast.algorithms.control import ActorCritics
 from jaxrl_fast.distributions import TanhNormal
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, is_number
 from jaxrl_fast.fields import setting
 from jaxrl_fast.types import Mean
 

@@ -42,13 +42,11 @@ def wrap(
 ) -> Env:
     """`env` inside the wrappers whose settings differ from their defaults; `env` itself where none does."""
     check_int("env.action_repeat", action_repeat)
-    check_float("env.sticky_actions", sticky_actions, 0.0, 1.0)
+    check_float("env.sticky_actions", sticky_actions, 0.0, 1.0, open_high=True)
     check_int("env.stack", stack)
     check_float("env.reward_scale", reward_scale)
-    if _is_default(sticky_actions, 1.0) or _is_default(reward_scale, 0.0):
-        name = "sticky_actions" if _is_default(sticky_actions, 1.0) else "reward_scale"
-        value = sticky_actions if name == "sticky_actions" else reward_scale
-        raise ConfigError(f"env.{name}", value, "below 1" if name == "sticky_actions" else "not zero")
+    if _is_default(reward_scale, 0.0):
+        raise ConfigError("env.reward_scale", reward_scale, "not zero")
     if reward_clip is not None:
         check_float("env.reward_clip", reward_clip, 0.0, open_low=True)
     if time_limit is not None:
