@@ -25,9 +25,10 @@ import numpy as np
 
 from jaxrl_fast import host_play, iterate, random
 from jaxrl_fast.envs.host import HostEnv, HostError
-from jaxrl_fast.host_play import Seen, Watch
+from jaxrl_fast.host_play import Seen
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.types import Trajectory
+from jaxrl_fast.watch import Watch
 
 
 class Rollout(NamedTuple):
@@ -108,6 +109,11 @@ def _prelude(run: Run, root: jax.Array, t: jax.Array, group: int, num_envs: int)
     key = random.keys_at(root, t, 4)[1]
     key = random.fold_in(key, group) if group else key
     return run.algo.draw(key, run.algo.num_steps, num_envs), iterate.clock_at(run, t)
+
+
+def whose(actors: Any, t: int) -> int:
+    """The iteration before which the agent was made that collects rollout t, of `Actors` here or on Ray."""
+    return max(t - actors.ahead, actors.first)
 
 
 def play(run: Run, root: jax.Array, groups: list[Group], agent: Any, t: int, warmup: int, watch: Watch) -> Rollout:
@@ -219,12 +225,8 @@ class Actors:
         """Close the environments; a thread that hangs in one that cannot be killed is left behind."""
         self._abandon(10.0)
 
-    def whose(self, t: int) -> int:
-        """The iteration before which the agent was made that collects rollout t."""
-        return max(t - self.ahead, self.first)
-
     def _agent(self, t: int, watch: Watch) -> Any:
-        when = self.whose(t)
+        when = whose(self, t)
         with self._ready:
             while when not in self._agents and not watch.stopped:
                 self._ready.wait()

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import host_play, iterate, random, tree
-from jaxrl_fast.actors import Actors, Rollout
+from jaxrl_fast.actors import Actors, Rollout, whose
 from jaxrl_fast.envs.host import HostEnv, HostError
 from jaxrl_fast.grid import Grid, RunConfig
 from jaxrl_fast.iterate import Run
@@ -143,7 +143,7 @@ class HostPrograms(Programs):
             returns += found.returns
             self.games.extend(found.returns)
             lengths += found.lengths
-            lag += updates * (max(t, warmup) - max(actors.whose(t), warmup))  # nothing is learned before
+            lag += updates * (max(t, warmup) - max(whose(actors, t), warmup))  # nothing is learned before
         wall, self._mark = time.perf_counter() - self._mark, time.perf_counter()
         metrics = dict(jax.device_get(totals))
         metrics["episode_return"] = Mean(np.float32(sum(returns)), np.float32(len(returns)))

@@ -26,11 +26,12 @@ import numpy as np
 
 from jaxrl_fast import config as configs
 from jaxrl_fast import host_play, spaces, tree
-from jaxrl_fast.actors import Group, Rollout, play, seed_of_group, sizes_of
+from jaxrl_fast.actors import Group, Rollout, play, seed_of_group, sizes_of, whose
 from jaxrl_fast.envs.host import HostEnv, HostError
 from jaxrl_fast.envs.tracing import used_inputs
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.iterate import Run
+from jaxrl_fast.watch import Watch
 
 START = 300.0  # seconds in which a new process must have imported everything and opened its environments, at least
 
@@ -46,7 +47,7 @@ class Actor:
         data, kind = root
         self.run, self.root, self.warmup = run, jax.random.wrap_key_data(data, impl=kind), warmup
         self.agent = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
-        self.watch = host_play.Watch(env.spec.name, 0.0)
+        self.watch = Watch(env.spec.name, 0.0)
         self.group = Group(env, run, self.watch, *place)
         self.free = time.perf_counter()
 
@@ -123,12 +124,8 @@ class RayActors:
         self.agents = {when: kept for when, kept in self.agents.items() if when >= t - self.ahead - 1} | {t: ref}
         while self.asked - self.ahead <= max(t, self.first):
             for i, actor in enumerate(self.actors):
-                self.parts[i][self.asked] = actor.rollout.remote(self.asked, self.agents[self.whose(self.asked)])
+                self.parts[i][self.asked] = actor.rollout.remote(self.asked, self.agents[whose(self, self.asked)])
             self.asked += 1
-
-    def whose(self, t: int) -> int:
-        """As of `Actors`."""
-        return max(t - self.ahead, self.first)
 
     def take(self, t: int) -> Rollout:
         """The rollout of iteration t, all actors' parts; HostError where one failed once too often."""
@@ -179,7 +176,7 @@ class RayActors:
             ray.kill(self.actors[i])
         self.actors[i], self.fresh = self._create(i, t), True
         asked = range(t, self.asked)
-        self.parts[i] = {when: self.actors[i].rollout.remote(when, self.agents[self.whose(when)]) for when in asked}
+        self.parts[i] = {when: self.actors[i].rollout.remote(when, self.agents[whose(self, when)]) for when in asked}
 
     def stop(self) -> None:
         """Close the environments; what hangs in them is killed."""

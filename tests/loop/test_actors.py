@@ -29,6 +29,7 @@ from jaxrl_fast.memory import Row
 from jaxrl_fast.ray_actors import read_in_acting
 from jaxrl_fast.sweep import split
 from jaxrl_fast.types import Clock
+from jaxrl_fast.watch import Watch
 
 sys.path.append(str(Path(__file__).parents[1] / "host"))
 import host_tools
@@ -274,7 +275,7 @@ def test_processes_that_hang_are_ended(cartpoles):
 
 def test_processes_of_an_evaluation_that_hangs_are_ended(cartpoles, monkeypatch):
     env, run, agent = cartpoles
-    watch, whole = host_play.Watch("CartPole-v1", 60.0), type(env)._open
+    watch, whole = Watch("CartPole-v1", 60.0), type(env)._open
 
     def stopped(*args):
         vector = whole(*args)
