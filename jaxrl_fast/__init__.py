@@ -53,7 +53,7 @@ _NAMES = {
     "make_train": "iterate",
     "make_offline_train": "offline",
     "offline_memory": "offline",
-    "experience": "offline",
+    "experience": "load",
     "evaluate": "evaluate",
     "train": "train",
     "sweep": "sweep",
@@ -111,8 +111,8 @@ if TYPE_CHECKING:
     from jaxrl_fast.evaluate import evaluate
     from jaxrl_fast.fields import setting
     from jaxrl_fast.iterate import make_train
-    from jaxrl_fast.load import Agent, load, resume
-    from jaxrl_fast.offline import experience, make_offline_train, offline_memory
+    from jaxrl_fast.load import Agent, experience, load, resume
+    from jaxrl_fast.offline import make_offline_train, offline_memory
     from jaxrl_fast.plan import plan
     from jaxrl_fast.presets import preset
     from jaxrl_fast.selection import PBT, Halving

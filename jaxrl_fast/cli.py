@@ -31,6 +31,7 @@ Reinforcement learning where the whole training run is one XLA program.
   compare RUN RUN [RUN ...]        final scores of runs side by side
   plan ALGO ENV [flags]            what such a run takes of the device's memory
   eval RUN [flags]                 play episodes with a trained agent
+  experience SOURCE FOLDER         keep the replay of a run, or a dataset, for others to learn from
   plot RUN [RUN ...] [flags]       draw the learning curves of runs into one picture
   list                             algorithms, environments, presets
   ladder pong [flags]              one game, learned faster rung by rung, and how fast each rung is here
@@ -102,7 +103,7 @@ def _plain_warnings() -> Iterator[None]:
 def _dispatch(argv: list[str]) -> None:
     commands: dict[str, Callable[[list[str]], None]] = {
         "train": _train, "sweep": _sweep, "compare": _on_runs("compare"), "plan": _plan, "eval": _on_runs("evaluate"),
-        "plot": _on_runs("plot"), "list": _list, "ladder": _ladder,
+        "plot": _on_runs("plot"), "experience": _experience, "list": _list, "ladder": _ladder,
     }  # fmt: skip
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(HELP, end="")
@@ -179,6 +180,12 @@ def _on_runs(name: str) -> Callable[[list[str]], None]:
         getattr(cli_runs, name)(argv)
 
     return command
+
+
+def _experience(argv: list[str]) -> None:
+    from jaxrl_fast.cli_experience import keep
+
+    keep(argv)
 
 
 def _ladder(argv: list[str]) -> None:

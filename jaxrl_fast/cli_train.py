@@ -41,13 +41,16 @@ _RUN_HELP = {
     "actors_on": ("str", "where those are: taking turns in this process, or each in one of Ray's", ""),
     "ahead": ("int", "environments on the host: rollouts that actors may be ahead of the learner",
               "default: 1 where old experience is learned from, else 0"),
+    "experience": ("str", "folder of old experience to learn from too; `jaxrl-fast experience` writes one", "default: none"),
+    "experience_fraction": ("float", "part of every batch that is from it; 0: the replay starts with it; 1: all, without a "
+                            "step of an environment, and steps are updates", ""),
     "host_timeout": ("float", "seconds in which an environment on the host must answer", ""),
     "restarts": ("int", "how often environments on the host that fail are begun anew", ""),
     "on_nan": ("str", "a member that is no longer finite: stop the run, or mark it and go on", ""),
 }
 _METAVARS = {
     "eval_mode": "{greedy,sample}", "batching": "{auto,vmap,map}", "on_nan": "{stop,mark}", "actors_on": "{threads,ray}",
-    "devices": "N|all",
+    "devices": "N|all", "experience": "FOLDER",
 }  # fmt: skip
 _ENV_HELP = {
     "action_repeat": "steps that every action is played for",
@@ -291,7 +294,8 @@ def print_end(session: Any) -> None:
         print(f"member {member} ({s.config.label(member)}) was lost at {where['env_steps']:,} steps: {where['reason']}")
     if s.config.target_return is not None and all(s.reached[i] for i in s.live):
         print(f"every member has reached {s.config.target_return:g}")
-    print(f"{s.env_steps:,} steps a member in {s.wall_seconds:.1f} s, {s.steps_per_second:,.0f} steps/s")
+    what = "updates" if s.config.offline else "steps"
+    print(f"{s.env_steps:,} {what} a member in {s.wall_seconds:.1f} s, {s.steps_per_second:,.0f} {what}/s")
     print("what comes next:")
     run = shlex.quote(str(run))
     # past its horizon a learning rate that is annealed is 0

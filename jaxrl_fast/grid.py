@@ -39,6 +39,8 @@ class RunConfig:
     ahead: int | None = None  # rollouts that actors may be ahead of the learner; None: 1 where old ones are learned from
     host_timeout: float = 120.0  # seconds in which an environment on the host must answer
     restarts: int = 0  # how often environments on the host that fail are begun anew
+    experience: str | None = None  # a folder of old experience, that is learned from too
+    experience_fraction: float = 0.5  # of a batch, drawn from it; 0: the replay starts with it; 1: nothing else is learned from
     selection: Mapping[str, Any] | None = None  # jf.PBT or jf.Halving, as config.json holds it
 
     def __post_init__(self):
@@ -76,6 +78,9 @@ class RunConfig:
             check_int("ahead", self.ahead, 0, 8)
         check_float("host_timeout", self.host_timeout, 0, open_low=True)
         check_int("restarts", self.restarts, 0)
+        if self.experience is not None and not isinstance(self.experience, str):
+            raise ConfigError("experience", self.experience, "the name of a folder, or None")
+        check_float("experience_fraction", self.experience_fraction, 0, 1)
         check_float("checkpoint_minutes", self.checkpoint_minutes, 0, open_low=True)
         check_float("chunk_seconds", self.chunk_seconds, 0, open_low=True)
 
@@ -87,6 +92,11 @@ class RunConfig:
     @property
     def sampling_groups(self) -> int:
         return self.env_devices if self.groups is None else self.groups
+
+    @property
+    def offline(self) -> bool:
+        """Whether no environment is stepped but for evaluations; steps are updates then."""
+        return self.experience is not None and self.experience_fraction == 1
 
     @property
     def configurations(self) -> int:
@@ -155,7 +165,7 @@ class Grid:
     Row 0 is the warm-up, if there is one; row r covers `row` iterations from warmup + r * row.
     """
 
-    steps: int  # environment steps of an iteration
+    steps: int  # environment steps of an iteration; offline its updates
     warmup: int  # iterations
     row: int  # iterations of a log row
     rows: int  # log rows, the warm-up's not counted
@@ -173,7 +183,7 @@ class Grid:
 
 def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
     """Whole rows that cover `total_steps`: the run is rounded up to them, by at most one row."""
-    steps, warmup = algo.steps_per_iteration, algo.warmup_iterations
+    steps, warmup = (algo.updates, 0) if config.offline else (algo.steps_per_iteration, algo.warmup_iterations)
     total = -(-config.total_steps // steps)
     if warmup >= total:
         raise ConfigError(

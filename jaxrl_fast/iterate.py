@@ -21,7 +21,7 @@ from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.evaluate import evaluate
 from jaxrl_fast.grid import RunConfig, plan_grid
-from jaxrl_fast.memory import Memory, grouped
+from jaxrl_fast.memory import Filled, Memory, grouped, with_experience
 from jaxrl_fast.types import Clock, Episodes, Mean, RunState, Trajectory
 
 Metrics = dict[str, Mean]
@@ -35,6 +35,7 @@ class Run:
     of another length uses the same compiled program.
     groups: parts of the environments whose rows are sampled by themselves (`memory.grouped`); divides `num_envs`.
     unroll: steps of a rollout that are compiled in a row; the same numbers, another program.
+    experience, fraction: see `memory.with_experience`. At 1 nothing is collected.
     """
 
     env: Env
@@ -42,12 +43,19 @@ class Run:
     horizon: Any
     groups: int = 1
     unroll: int = 1
+    experience: Filled | None = None
+    fraction: float = 0.5
+
+    @property
+    def offline(self) -> bool:
+        return self.experience is not None and self.fraction == 1
 
     def memory(self) -> Memory:
-        return grouped(self.algo.memory(), self.groups)
+        own = self.algo.memory()
+        return grouped(own if self.experience is None else with_experience(own, self.experience, self.fraction), self.groups)
 
 
-jax.tree_util.register_dataclass(Run, ["env", "algo", "horizon"], ["groups", "unroll"])
+jax.tree_util.register_dataclass(Run, ["env", "algo", "horizon", "experience"], ["groups", "unroll", "fraction"])
 
 
 def check_types(algo: Any, env: Any) -> None:
@@ -61,7 +69,7 @@ def check_types(algo: Any, env: Any) -> None:
 class Draws(NamedTuple):
     """Everything random of one iteration."""
 
-    rollout: rollout.Noise
+    rollout: rollout.Noise | tuple[()]  # () where nothing is collected
     start: Any  # the key of new episodes in every environment, () where the old ones go on
     plan: Any  # [updates]
     keys: jax.Array  # [updates]
@@ -94,7 +102,7 @@ def draw(run: Run, root: jax.Array, t: jax.Array) -> Draws:
     env, algo = run.env, run.algo
     keys = random.keys_at(root, t, 5 if algo.fresh_start else 4)
     return Draws(
-        rollout.draw(env, algo, keys[:2], algo.num_steps, algo.num_envs, t),
+        () if run.offline else rollout.draw(env, algo, keys[:2], algo.num_steps, algo.num_envs, t),
         keys[4] if algo.fresh_start else (),
         run.memory().plan(keys[2], algo.updates, t + 1, clock_at(run, t)),
         random.split(keys[3], algo.updates),
@@ -114,6 +122,10 @@ def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool
     """
     env, algo = run.env, run.algo
     agent, episodes = state.agent, state.episodes
+    if run.offline:
+        agent, mem, metrics = learn_from(run, agent, state.memory, None, draws, t, learn)
+        none = Mean(jnp.float32(0), jnp.float32(0))
+        return state._replace(agent=agent, memory=mem), metrics | {"episode_return": none, "episode_length": none}
     start = rollout.Actor(state.env, state.obs, state.carry)
     if algo.fresh_start:
         start = rollout.init(env, algo, draws.start, algo.num_envs, t)
@@ -133,11 +145,12 @@ def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool
     return state, metrics | updated | learned
 
 
-def learn_from(run: Run, agent: Any, mem: Any, trajectory: Trajectory, draws: Draws, t: jax.Array, learn: bool):
+def learn_from(run: Run, agent: Any, mem: Any, trajectory: Trajectory | None, draws: Draws, t: jax.Array, learn: bool):
     """prepare -> memory.add -> updates x (fetch -> update -> feedback) -> finish: (agent, memory, metrics)."""
-    algo, memory = run.algo, run.memory()
-    rows = algo.prepare(agent, trajectory)
-    mem = memory.add(mem, rows, t)
+    algo, memory, rows = run.algo, run.memory(), None
+    if trajectory is not None:
+        rows = algo.prepare(agent, trajectory)
+        mem = memory.add(mem, rows, t)
 
     def one(carry, x):
         agent, mem = carry
@@ -153,7 +166,7 @@ def learn_from(run: Run, agent: Any, mem: Any, trajectory: Trajectory, draws: Dr
             (agent, mem), metrics = one((agent, mem), tree.take(xs, 0))
         else:
             (agent, mem), metrics = scan_sum(one, (agent, mem), xs)
-    agent = algo.finish(agent, rows)  # of warm-up too: the first batches are drawn from it
+    agent = agent if rows is None else algo.finish(agent, rows)  # of warm-up too: the first batches are drawn from it
     return agent, memory.retain(mem), metrics
 
 

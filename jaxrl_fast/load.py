@@ -22,10 +22,13 @@ from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.errors import ConfigError, check_choice, check_int
 from jaxrl_fast.evaluate import Evaluation, evaluate
 from jaxrl_fast.grid import RunConfig, plan_grid
+from jaxrl_fast.iterate import Run
 from jaxrl_fast.members import build_run, configure
+from jaxrl_fast.memory import Filled
+from jaxrl_fast.offline import replay_after
 from jaxrl_fast.population import elsewhere, spread
 from jaxrl_fast.rundir import RunDir
-from jaxrl_fast.types import Clock
+from jaxrl_fast.types import Clock, RunState
 
 
 @dataclasses.dataclass
@@ -95,13 +98,35 @@ def load(path: str | Path, which: str = "auto", member: int | None = None, modul
     "last" the one that scored best at the end (the first, without a result).
     """
     check_choice("which", which, ("auto", "best", "last"))
-    path = Path(path)
+    run, env, config, agent, row = _read(Path(path), ("best", "last") if which == "auto" else (which,), member, modules)
+    agent = agent.agent if isinstance(agent, RunState) else agent
+    return Agent(tree.as_float32(run.algo), tree.as_float32(env), config, agent, row, registry.name_of(env))
+
+
+def experience(run: Any, member: int = 0, modules: Sequence[str] = ()) -> Filled:
+    """What the replay of a run holds, of one member; for `save_memory`, and from there for `train(experience=...)`.
+
+    run: the Session that `train` returns, or a run directory, whose last checkpoint is read.
+    """
+    if isinstance(run, (str, Path)):
+        run, _, config, state, rows = _read(Path(run), ("last",), member, modules)
+        grid = plan_grid(run.algo, config)
+        return replay_after(run, state.memory, grid.warmup + rows * grid.row)
+    check_int("member", member, 0, run.config.members - 1)
+    if member not in run.lanes:
+        raise ConfigError("member", member, f"one that is still there: {', '.join(map(str, run.lanes))}")
+    first = dataclasses.replace(run.members.first, algo=run.setup(member)[0])
+    store = run.population.member(run.state.memory, list(run.lanes).index(member))
+    return replay_after(first, store, run.grid.warmup + run.rows * run.grid.row)
+
+
+def _read(path: Path, order: Sequence[str], member: int | None, modules: Sequence[str]) -> tuple:
+    """(run, environment, config, state, rows) of one member; of the best its agent alone. Numbers of `run.algo` are Python's."""
     if not path.is_dir():
         raise ConfigError("run", str(path), "an existing run directory")
     algo, env, config, _ = configs.load(path, tuple(modules))
     checkpoints = Checkpoints(RunDir(path).checkpoints, read_only=True)
     try:
-        order = ("best", "last") if which == "auto" else (which,)
         found = next(((w, checkpoints.latest(w)) for w in order if checkpoints.latest(w) is not None), None)
         if found is None:
             raise ConfigError("run", str(path), f"a run with a checkpoint ({' or '.join(order)}); this has none")
@@ -114,19 +139,20 @@ def load(path: str | Path, which: str = "auto", member: int | None = None, modul
             raise ConfigError("member", member, f"one that this checkpoint holds: {', '.join(map(str, meta['lanes']))}")
         chosen = {name: values[member] for name, values in meta["settings"].items()}
         algo, env = configure(algo, env, config.settings_of(member) | chosen)
-        run, lanes = build_run(algo, env, config), len(meta["lanes"])
-        algo = algo.bind(env.spec)
-        state = jax.eval_shape(lambda: iterate.init(run, jax.random.key(0)))
-        like = state.agent if found[0] == "best" else state
+        best, lanes, bound = found[0] == "best", len(meta["lanes"]), algo.bind(env.spec)
+        if best:  # the agent alone: the experience that it has learned from may be gone
+            run, like = Run(env, bound, 1.0), jax.eval_shape(lambda: bound.init(jax.random.key(0)))
+        else:
+            run = build_run(algo, env, config)
+            like = jax.eval_shape(lambda: iterate.init(run, jax.random.key(0)))
         if lanes > 1:
             like = jax.tree.map(lambda x: jax.ShapeDtypeStruct((lanes, *x.shape), x.dtype), like)
         here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         state = checkpoints.restore(*found, abstract(like, here))
     finally:
         checkpoints.close()
-    agent, row = (state, meta["best_rows"]) if found[0] == "best" else (state.agent, meta["rows"])
-    agent = tree.take(agent, meta["lanes"].index(member)) if lanes > 1 else agent
-    return Agent(tree.as_float32(algo), tree.as_float32(env), config, agent, row, registry.name_of(env))
+    state = tree.take(state, meta["lanes"].index(member)) if lanes > 1 else state
+    return dataclasses.replace(run, algo=bound), env, config, state, meta["best_rows"] if best else meta["rows"]
 
 
 def resume(

@@ -24,6 +24,8 @@ from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.errors import ConfigError, MissingExtraError, nearest
 from jaxrl_fast.grid import RunConfig, plan_grid
 from jaxrl_fast.iterate import Run, check_types
+from jaxrl_fast.memory import Filled, load_experience
+from jaxrl_fast.offline import check_data, replay_of
 from jaxrl_fast.population import Members
 
 
@@ -72,7 +74,9 @@ def build_run(algo: Algorithm, env: Env, config: RunConfig) -> Run:
     algo.check_env(env)
     if isinstance(env, HostEnv):
         check_host(env, algo, config)
-    run = Run(env.on_device(), algo, float(plan_grid(algo, config).horizon), config.sampling_groups, config.unroll)
+    data = load_data(algo, config) if config.experience is not None else None
+    horizon, fraction = float(plan_grid(algo, config).horizon), config.experience_fraction
+    run = Run(env.on_device(), algo, horizon, config.sampling_groups, config.unroll, data, fraction)
     run = tree.as_float32(run, np.asarray)
     try:
         run.memory()  # refuses groups that something cannot be divided into
@@ -81,6 +85,15 @@ def build_run(algo: Algorithm, env: Env, config: RunConfig) -> Run:
             raise
         raise ConfigError("mesh env", config.env_devices, error.valid) from None
     return run
+
+
+def load_data(algo: Algorithm, config: RunConfig) -> Filled:
+    """The experience of a run, checked: `algo` is bound."""
+    if config.sampling_groups > 1:
+        raise ConfigError("experience", config.experience, "None with groups or a mesh along env")
+    data = load_experience(config.experience, replay_of(algo), config.experience_fraction)
+    check_data("experience", data, algo.spec)
+    return data
 
 
 def check_host(env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
@@ -93,6 +106,8 @@ def check_host(env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
         raise ConfigError("distributed", True, "one process: the environments of this run are on the host")
     if algo.improves or algo.fresh_start:
         raise ConfigError("environment", env.spec.name, f"one on the device: {algo.name} needs whole rollouts in its program")
+    if config.offline:
+        raise ConfigError("experience_fraction", 1, "below 1: environments on the host are there to be stepped")
     if config.ahead and not algo.takes_older_rollouts:
         raise ConfigError("ahead", config.ahead, f"0: {algo.name} learns from its own rollouts; impala corrects for older ones")
     if config.actors_on == "ray" and importlib.util.find_spec("ray") is None:

@@ -13,9 +13,9 @@ from jaxrl_fast import random, runtime, spaces, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int
-from jaxrl_fast.iterate import DRAW_AHEAD_ITERATIONS, scan_sum
+from jaxrl_fast.iterate import DRAW_AHEAD_ITERATIONS, Run, scan_sum
 from jaxrl_fast.memory.filled import Filled, check_windows, hold
-from jaxrl_fast.memory.grouped import merged
+from jaxrl_fast.memory.grouped import Grouped, merged
 from jaxrl_fast.memory.mixed import MixedMemory, StartFrom
 from jaxrl_fast.memory.prioritized import PrioritizedMemory, converted
 from jaxrl_fast.memory.ring import Ring, Row
@@ -26,10 +26,10 @@ from jaxrl_fast.types import Clock, EnvSpec
 
 def offline_memory(algo: Algorithm, env: Env | EnvSpec, rows: Row | Transition) -> Filled:
     """`rows` in a memory such as `algo` uses in this environment, of the size that they need."""
-    return hold(_replay(algo.bind(getattr(env, "spec", env))), rows)
+    return hold(replay_of(algo.bind(getattr(env, "spec", env))), rows)
 
 
-def _replay(algo: Algorithm) -> Ring:
+def replay_of(algo: Algorithm) -> Ring:
     memory = algo.memory()
     if not isinstance(memory, Ring):
         raise ConfigError("algo", algo.name, "an algorithm that learns from replay, such as dqn")
@@ -48,7 +48,7 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
     runtime.enable_compile_cache()  # as `make_train` does
     spec = getattr(env, "spec", env)
     algo = algo.bind(spec)
-    own = _replay(algo)
+    own = replay_of(algo)
     if own.n_step != data.memory.n_step:
         raise ConfigError("n_step", own.n_step, f"{data.memory.n_step}, as the memory of the data has it")
     if isinstance(own, PrioritizedMemory) != isinstance(data.memory, PrioritizedMemory):
@@ -60,7 +60,7 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
     check_int("updates", updates)
     if log_every is not None:
         check_int("log_every", log_every)
-    _check_data(data, spec)
+    check_data("data", data, spec)
     per_row = min(log_every or max(1, updates // 100), updates)
     rows = -(-updates // per_row)
     check_int("updates", rows * per_row)
@@ -106,20 +106,21 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
     return train
 
 
-def experience(run: Any, member: int = 0) -> Filled:
-    """What the replay of a run holds (the Session that `jf.train` returns), of one member; for `save_memory`."""
-    check_int("member", member, 0, run.config.members - 1)
-    memory, w = run.setup(member)[0].memory(), run.grid.warmup + run.rows * run.grid.row
+def replay_after(run: Run, store: Any, iterations: int) -> Filled:
+    """The replay whose state after so many iterations is `store`."""
+    memory, w = run.memory(), iterations
+    if isinstance(memory, Grouped):
+        memory = run.algo.memory()
+        store = merged(memory, store)
     memory = memory.online if isinstance(memory, MixedMemory) else memory
     if isinstance(memory, StartFrom):
         memory, w = memory.memory, w + memory.start.w
     if not isinstance(memory, Ring):
-        raise ConfigError("run", run.algo.name, "a run of an algorithm that learns from replay, such as dqn")
-    store = run.population.member(run.state.memory, member)
-    return Filled(memory, merged(memory, store) if run.config.sampling_groups > 1 else store, w)
+        raise ConfigError("run", run.algo.name, "a run that fills a replay, of an algorithm such as dqn")
+    return Filled(memory, store, w)
 
 
-def _check_data(data: Filled, spec: EnvSpec) -> None:
+def check_data(argument: str, data: Filled, spec: EnvSpec) -> None:
     """The rows are such as the environment would have given; of shuffled transitions, whole stacks are kept."""
     stack = 1 if data.memory.stack == spec.stack else spec.stack
     seen = start(spaces.zeros(spec.observation, (1,)), stack)
@@ -128,5 +129,5 @@ def _check_data(data: Filled, spec: EnvSpec) -> None:
     ):  # fmt: skip
         kind = lambda x, axes: jax.tree.map(lambda a: f"{np.dtype(a.dtype)}{list(a.shape[axes:])}", x)
         if kind(found, 2) != kind(wanted, 1):
-            raise ConfigError(f"data.{name}", kind(found, 2), f"{kind(wanted, 1)}, as {spec.name} has it")
-    check_windows("data", data)
+            raise ConfigError(f"{argument}.{name}", kind(found, 2), f"{kind(wanted, 1)}, as {spec.name} has it")
+    check_windows(argument, data)

@@ -282,11 +282,13 @@ def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
     state = iterate.init(run, key)
     draws = iterate.draw(run, key, zero)
     actor = collect.Actor(state.env, state.obs, state.carry)
-    _, trajectory = collect.collect(env, algo, state.agent, actor, draws.rollout, clock, "sample")
-    rows = algo.prepare(state.agent, trajectory)
-    batch = ()
+    trajectory, rows, batch, mem = (), (), (), state.memory
+    if not run.offline:
+        _, trajectory = collect.collect(env, algo, state.agent, actor, draws.rollout, clock, "sample")
+        rows = algo.prepare(state.agent, trajectory)
+        mem = memory.add(mem, rows, zero)
     if algo.updates:
-        batch, _ = memory.fetch(memory.add(state.memory, rows, zero), tree.take(draws.plan, 0))
+        batch, _ = memory.fetch(mem, tree.take(draws.plan, 0))
     once = {id(x): x for x in jax.tree.leaves((trajectory, rows))}  # what `prepare` passes on is there once
     means = iterate.iterations(run, state, zero, row, True)[1] if row else ()
     players = collect.init(env, algo, key, episodes)

@@ -1,11 +1,12 @@
 """Memories: what experience is kept, and how batches are drawn from it."""
 
+from jaxrl_fast.memory.adapted import load_experience, with_experience
 from jaxrl_fast.memory.api import Memory, NoMemory
 from jaxrl_fast.memory.dataset import episodes_to_rows, transitions_to_rows
-from jaxrl_fast.memory.files import load_memory, save_memory
+from jaxrl_fast.memory.files import load_memory, open_memory, save_memory
 from jaxrl_fast.memory.filled import Filled, fill, hold, rows_of
 from jaxrl_fast.memory.grouped import Grouped, grouped
-from jaxrl_fast.memory.mixed import MixedMemory, StartFrom, mix
+from jaxrl_fast.memory.mixed import MixedMemory, OfflineMemory, StartFrom, mix, offline
 from jaxrl_fast.memory.prioritized import PrioritizedMemory
 from jaxrl_fast.memory.ring import Ring, Row
 from jaxrl_fast.memory.rollout import RolloutMemory
@@ -14,8 +15,8 @@ from jaxrl_fast.memory.transitions import Transition, TransitionMemory
 from jaxrl_fast.memory.uniform import UniformMemory
 
 __all__ = [
-    "Filled", "Grouped", "Memory", "MixedMemory", "NoMemory", "PrioritizedMemory", "PrioritizedSequenceMemory",
+    "Filled", "Grouped", "Memory", "MixedMemory", "NoMemory", "OfflineMemory", "PrioritizedMemory", "PrioritizedSequenceMemory",
     "Recurrent", "Ring", "RolloutMemory", "Row", "SequenceMemory", "StartFrom", "Transition", "TransitionMemory",
-    "UniformMemory", "episodes_to_rows", "fill", "grouped", "hold", "load_memory", "mix", "rows_of", "save_memory",
-    "transitions_to_rows",
+    "UniformMemory", "episodes_to_rows", "fill", "grouped", "hold", "load_experience", "load_memory", "mix", "offline",
+    "open_memory", "rows_of", "save_memory", "transitions_to_rows", "with_experience",
 ]  # fmt: skip

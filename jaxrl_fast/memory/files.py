@@ -15,11 +15,13 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory.filled import Filled, layout, row_shapes
 from jaxrl_fast.memory.prioritized import PrioritizedMemory, converted
 from jaxrl_fast.memory.ring import Ring, Row, without_extras
-from jaxrl_fast.memory.transitions import Transition
+from jaxrl_fast.memory.transitions import Transition, TransitionMemory
+from jaxrl_fast.memory.uniform import UniformMemory
 
 FORMAT = 1
 ROWS = {"Row": Row, "Transition": Transition}
 EXPONENTS = ("alpha", "epsilon")  # what priorities were made with
+MEMORIES = {cls.__name__: cls for cls in (UniformMemory, PrioritizedMemory, TransitionMemory)}
 SIZES = ("capacity", "num_steps", "num_envs")
 
 
@@ -56,8 +58,6 @@ def load_memory(path: str | Path, memory: Ring, resize: bool = False) -> Filled:
     Priorities made with another exponent become such as `memory` makes.
     Raises ConfigError, naming both, where the layouts differ. To change the layout: `fill(other, rows_of(loaded))`.
     """
-    import orbax.checkpoint as ocp
-
     path = Path(path).absolute()
     about = _read(path)
     if resize:
@@ -65,6 +65,27 @@ def load_memory(path: str | Path, memory: Ring, resize: bool = False) -> Filled:
     if layout(memory) != about["layout"]:
         hint = "; resize=True takes the sizes from the file" if not resize else ""
         raise ConfigError("memory", _line(layout(memory)), f"{_line(about['layout'])}, as {path} was written{hint}")
+    store = _restore(path, memory, about)
+    if isinstance(memory, PrioritizedMemory):
+        store = converted(dataclasses.replace(memory, **about["priorities"]), memory, store)
+    return Filled(memory, store, about["written"])
+
+
+def open_memory(path: str | Path) -> Filled:
+    """What `save_memory` wrote, in the layout in which it was written; batches of 1."""
+    path = Path(path).absolute()
+    about = _read(path)
+    sizes = {name: value for name, value in about["layout"].items() if name != "class"}
+    try:
+        memory = MEMORIES[about["layout"]["class"]](**sizes, batch_size=1, **about["priorities"])
+    except (KeyError, TypeError) as error:
+        raise _damaged(path, error) from error
+    return Filled(memory, _restore(path, memory, about), about["written"])
+
+
+def _restore(path: Path, memory: Ring, about: dict[str, Any]) -> Any:
+    import orbax.checkpoint as ocp
+
     here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     shapes = jax.eval_shape(memory.init, about["rows"])
     like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), shapes)
@@ -76,9 +97,7 @@ def load_memory(path: str | Path, memory: Ring, resize: bool = False) -> Filled:
             raise ValueError("its shapes are not those of layout.json")
     except (ValueError, KeyError, TypeError, OSError, RuntimeError) as error:
         raise _damaged(path, error) from error
-    if isinstance(memory, PrioritizedMemory):
-        store = converted(dataclasses.replace(memory, **about["priorities"]), memory, store)
-    return Filled(memory, store, about["written"])
+    return store
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Experience from elsewhere in an online run: batches that are partly a dataset's, and a replay that starts full.
+"""Experience from elsewhere in a run: batches that are partly or wholly a dataset's, and a replay that starts full.
 
-Both wrap the memory that an algorithm would use, so an algorithm takes part by what its `memory()` returns.
+All wrap the memory that an algorithm would use, so an algorithm takes part by what its `memory()` returns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jaxrl_fast import random, tree
 from jaxrl_fast.errors import ConfigError, check_float
 from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.memory.filled import Filled, check_rows, check_windows, layout
-from jaxrl_fast.memory.prioritized import converted
+from jaxrl_fast.memory.prioritized import PrioritizedMemory, converted
 from jaxrl_fast.memory.ring import Ring, Row, seal, without_extras
 from jaxrl_fast.memory.transitions import Transition
 from jaxrl_fast.types import Window
@@ -32,7 +32,9 @@ class MixedMemory(Memory):
     offline: Filled
 
     def init(self, rows):
-        check_rows("offline", without_extras(self.offline.rows), without_extras(rows))
+        data = self.offline.rows
+        if isinstance(data, Row) and self.offline.memory.stack == self.online.stack:  # else whole stacks, or successors too
+            check_rows("offline", without_extras(data), without_extras(rows))
         return self.online.init(rows)
 
     def add(self, mem, rows, w):
@@ -77,10 +79,55 @@ def mix(memory: Ring, data: Filled, fraction: float = 0.5) -> MixedMemory:
     if memory.n_step != data.memory.n_step:
         raise ConfigError("n_step", memory.n_step, f"{data.memory.n_step}, as the memory of the data has it")
     check_windows("data", data)
-    resize = lambda memory, size: dataclasses.replace(memory, batch_size=size)
-    return MixedMemory(
-        resize(memory, memory.batch_size - count), dataclasses.replace(data, memory=resize(data.memory, count))
-    )
+    online = dataclasses.replace(memory, batch_size=memory.batch_size - count)
+    return MixedMemory(online, _drawn_as(memory, data, count))
+
+
+def _drawn_as(memory: Ring, data: Filled, batch_size: int) -> Filled:
+    """`data`, whose batches have this size and are corrected for their priorities as those of `memory` are."""
+    own = {"beta": memory.beta} if hasattr(memory, "beta") and hasattr(data.memory, "beta") else {}
+    return dataclasses.replace(data, memory=dataclasses.replace(data.memory, batch_size=batch_size, **own))
+
+
+@dataclasses.dataclass(frozen=True)
+class OfflineMemory(Memory):
+    """A constant dataset and nothing else: nothing is added. The state is its priorities, where it has any, and else ().
+
+    As of `MixedMemory`, the members of a population share the rows, and a checkpoint does not hold them.
+    """
+
+    data: Filled
+
+    def _with_rows(self, mem):
+        return self.data.store if mem == () else mem._replace(rows=self.data.rows)
+
+    def init(self, rows):
+        store = self.data.store
+        return () if self.data.rows is store else tree.copy(store._replace(rows=()))
+
+    def add(self, mem, rows, w):
+        return mem
+
+    def plan(self, key, n, w, clock):
+        return self.data.memory.plan(key, n, jnp.int32(self.data.w), clock)
+
+    def fetch(self, mem, x):
+        return self.data.memory.fetch(self._with_rows(mem), x)
+
+    def feedback(self, mem, handle, priority):
+        return self.data.memory.feedback(mem, handle, priority)
+
+    def watch(self, mem):
+        return () if mem == () else self.data.memory.watch(mem)
+
+
+def offline(memory: Ring, data: Filled) -> OfflineMemory:
+    """Batches such as `memory` gives, all of them from `data`."""
+    found = _drawn_as(memory, data, memory.batch_size)
+    if isinstance(memory, PrioritizedMemory) and isinstance(data.memory, PrioritizedMemory):
+        new = dataclasses.replace(found.memory, alpha=memory.alpha, epsilon=memory.epsilon)
+        found = dataclasses.replace(found, memory=new, store=converted(data.memory, new, data.store))
+    return OfflineMemory(found)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,104 @@
+"""`jaxrl-fast experience`: the replay of a run, or a dataset, as a folder that `train --experience` learns from."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast import config as configs
+from jaxrl_fast import runtime
+from jaxrl_fast.cli_args import IMPORT, PROG, Option, parse, positionals
+from jaxrl_fast.errors import ConfigError, MissingExtraError, UserError
+
+ORDERED = ("observations", "actions", "rewards", "terminations", "truncations")
+SHUFFLED = ("observations", "actions", "rewards", "next_observations", "terminations")
+MINARI = "minari:"
+HELP = f"""Keep experience in a new folder, for `{PROG} train ALGO ENV --experience FOLDER`.
+
+SOURCE is one of
+
+  a run directory   what the replay holds in its last checkpoint
+  FILE.npz          arrays [N, ...] in the order of time: {", ".join(ORDERED)};
+                    or transitions in any order: {", ".join(SHUFFLED)}
+  {MINARI}NAME       a dataset of Minari's that is installed here (pip install minari)"""
+
+
+def keep(argv: list[str]) -> None:
+    """Write the folder, and say what is in it."""
+    names, flags = positionals(argv, 2)
+    options = [
+        Option("environment", "str", help="whose spaces a dataset is checked against", metavar="ENV", hint="datasets need it"),
+        Option("member", "int", 0, "member of a population"),
+        IMPORT,
+    ]
+    given = parse(f"{PROG} experience SOURCE FOLDER", HELP, options, flags)
+    if len(names) != 2:
+        raise UserError(f"experience needs a source and a new folder: {PROG} experience runs/dqn-CartPole-v1-s0-1 replay")
+    source, folder = names[0], Path(names[1])
+    if folder.exists():
+        raise ConfigError("FOLDER", str(folder), "a folder that does not exist yet")
+    runtime.enable_compile_cache()
+    from jaxrl_fast.memory import save_memory
+
+    if source.startswith(MINARI) or source.endswith(".npz"):
+        if "member" in given:
+            raise ConfigError("--member", given["member"], "left out: a dataset has none")
+        found = _dataset(source, given)
+    else:
+        if "environment" in given:
+            raise ConfigError("--environment", given["environment"], "left out: the run has its own")
+        from jaxrl_fast.load import experience
+
+        found = experience(source, given.get("member", 0), tuple(given.get("import", ())))
+    save_memory(folder, found)
+    rows = min(found.w, found.memory.num_blocks) * found.memory.num_steps * found.memory.num_envs
+    print(f"{folder}: {rows:,} rows")
+    print(f"what comes next:\n  {PROG} train dqn ENV --experience {folder}")
+
+
+def _dataset(source: str, given: dict[str, Any]) -> Any:
+    from jaxrl_fast.envs import registry
+    from jaxrl_fast.memory import UniformMemory, episodes_to_rows, hold, transitions_to_rows
+
+    if "environment" not in given:
+        raise ConfigError("--environment", None, "the environment that the dataset is of, such as CartPole-v1")
+    for module in given.get("import", ()):
+        configs.import_user_module(module)
+    spec = registry.make(given["environment"]).spec
+    if source.startswith(MINARI):
+        rows = episodes_to_rows(_minari(source.removeprefix(MINARI)), spec)
+    else:
+        arrays = _arrays(source)
+        shuffled = "next_observations" in arrays
+        wanted = SHUFFLED if shuffled else ORDERED
+        missing = [name for name in wanted if name not in arrays]
+        if missing:
+            raise ConfigError("SOURCE", source, f"a file with {', '.join(wanted)}; it has no {', '.join(missing)}")
+        parts = {name: arrays[name] for name in wanted}
+        rows = transitions_to_rows(**parts, spec=spec) if shuffled else episodes_to_rows([parts], spec)
+    return hold(UniformMemory(2 * (1 + spec.stack), 1, 1, 1, 1, spec.stack), rows)
+
+
+def _arrays(source: str) -> dict[str, Any]:
+    try:
+        with np.load(source, allow_pickle=False) as file:
+            return dict(file)
+    except FileNotFoundError:
+        raise ConfigError("SOURCE", source, "an existing .npz file") from None
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise ConfigError("SOURCE", source, f"a whole .npz file of plain arrays; reading it failed: {error}") from error
+
+
+def _minari(name: str) -> Any:
+    try:
+        import minari
+    except ImportError:
+        raise MissingExtraError(f"the dataset {name}", "minari") from None
+    try:
+        return minari.load_dataset(name).iterate_episodes()
+    except Exception as error:  # what it raises depends on its version
+        valid = f"a dataset that `minari list local` shows; {type(error).__name__}: {error}"
+        raise ConfigError("SOURCE", MINARI + name, valid) from error

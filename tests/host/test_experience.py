@@ -1,0 +1,170 @@
+"""Old experience in new runs, from the command line: kept, mixed in, started from, and learned from alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import types
+
+import numpy as np
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast import cli, tree
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.memory import open_memory, rows_of
+
+ENV = "probe/constant-reward"  # every step ends an episode and gives 1
+TINY = ["--algo.num-envs", "4", "--algo.hidden", "8", "--algo.learning-starts", "64", "--algo.buffer-size", "2_000",
+        "--algo.learning-rate", "1e-2", "--algo.discount", "0.9", "--eval-episodes", "2", "--no-tensorboard"]  # fmt: skip
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture
+def run_cli(capsys):
+    def call(*argv: str) -> tuple[int, str, str]:
+        code = cli.main(list(argv))
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A folder with a run of DQN in it and its replay, and `tens.npz`: steps that gave 10."""
+    here = tmp_path_factory.mktemp("experience")
+    assert cli.main(["train", "dqn", ENV, "--total-steps", "400", "--out", str(here / "run"), *TINY]) == 0
+    assert cli.main(["experience", str(here / "run"), str(here / "replay")]) == 0
+    steps, env = 200, jf.make(ENV).spec
+    obs = np.ones((steps, *env.observation.shape), env.observation.dtype)
+    flags = {"terminations": np.ones(steps, bool), "truncations": np.zeros(steps, bool)}
+    np.savez(here / "tens.npz", observations=obs, actions=np.arange(steps) % 2, rewards=np.full(steps, 10.0), **flags)
+    shuffled = {"observations": obs, "next_observations": obs, "actions": np.arange(steps) % 2, "rewards": np.full(steps, 10.0)}
+    np.savez(here / "shuffled.npz", terminations=np.ones(steps, bool), **shuffled)
+    for name in ("tens", "shuffled"):
+        assert cli.main(["experience", str(here / f"{name}.npz"), str(here / name), "--environment", ENV]) == 0
+    return here
+
+
+def test_a_replay_is_kept(kept, run_cli, tmp_path):
+    found = open_memory(kept / "replay")
+    rows = rows_of(found)
+    assert found.w == 100 and rows.reward.shape == (100, 4) and (rows.reward == 1).all()
+    code, out, _ = run_cli("experience", str(kept / "run"), str(tmp_path / "again"))
+    assert code == 0 and "400 rows" in out and "--experience" in out
+    same = jf.experience(kept / "run")
+    np.testing.assert_array_equal(rows_of(same).obs, rows.obs)
+
+
+def value(run) -> float:
+    return float(np.mean(np.asarray(run.algo.action_values(run.agent().params, np.ones((1, 1), np.float32)))))
+
+
+@pytest.mark.parametrize(("fraction", "expected"), [(1.0, (9.0, 10.5)), (0.5, (4.5, 6.5)), (0.0, (1.2, 6.0))])
+@pytest.mark.parametrize("data", ["tens", "shuffled"])
+def test_what_is_learned_is_the_mixture(kept, data, fraction, expected):
+    """The data's steps gave ten times what the environment does."""
+    algo = jf.DQN(num_envs=4, hidden=(16,), learning_starts=64, buffer_size=2_000, learning_rate=1e-2, discount=0.9,
+                  target_period=10, batch_size=64, anneal_learning_rate=True)  # fmt: skip
+    steps = 400 if fraction == 1 else 1_600
+    run = jf.train(algo, jf.make(ENV), steps, eval_every=0, eval_episodes=4, experience=str(kept / data),
+                   experience_fraction=fraction)  # fmt: skip
+    low, high = expected
+    assert low < value(run) < high
+    if fraction == 1:
+        assert run.env_steps == 400 and np.isnan(run.history[-1].metrics["episode_return"]).all()  # updates, and none played
+
+
+@pytest.mark.parametrize("switch", ["--algo.prioritized", "--algo.n-step=2"])
+def test_offline_from_the_command_line(kept, run_cli, tmp_path, switch):
+    """Stopped and gone on with it is the run that never stopped, and its agent plays where the data is gone."""
+    data = tmp_path / "data"
+    shutil.copytree(kept / "replay", data)
+    flags = ["--experience", str(data), "--experience-fraction", "1", switch, "--seeds", "2", "--log-every", "40", *TINY]
+    whole = ["train", "dqn", ENV, "--total-steps", "200", "--horizon", "200", "--out", str(tmp_path / "a"), *flags]
+    code, out, err = run_cli(*whole)
+    assert code == 0, err
+    assert "200 updates a member" in out
+    half = ["train", "dqn", ENV, "--total-steps", "80", "--horizon", "200", "--out", str(tmp_path / "b"), *flags]
+    assert run_cli(*half)[0] == 0
+    assert run_cli("train", "--resume", str(tmp_path / "b"), "--total-steps", "200", "--no-tensorboard")[0] == 0
+    rows = [[json.loads(x)["loss"] for x in (tmp_path / name / "metrics.jsonl").read_text().splitlines()] for name in "ab"]
+    assert rows[0] == rows[1] and len(rows[0]) >= 5
+    shutil.rmtree(data)
+    assert run_cli("eval", str(tmp_path / "a"), "--episodes", "2")[0] == 0
+    code, _, err = run_cli("train", "--resume", str(tmp_path / "a"), "--total-steps", "400")
+    assert code == 2 and "layout.json" in err
+    code, _, err = run_cli("experience", str(tmp_path / "a"), str(tmp_path / "c"))
+    assert code == 2
+
+
+def test_members_of_a_population_share_it(kept):
+    algo = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000, prioritized=True)
+    run = jf.train(algo, jf.make(ENV), 200, eval_every=0, eval_episodes=2, experience=str(kept / "replay"),
+                   population={"algo.priority_exponent": [0.3, 0.9]})  # fmt: skip
+    assert np.isfinite(run.eval_return).all() and len(jf.experience(run, 1).store.tree) > 1
+
+
+def test_the_plan_counts_it(kept):
+    plan = lambda **more: jf.plan(jf.DQN(num_envs=4, learning_starts=64, buffer_size=2_000), jf.make(ENV), 500, **more)
+    with_it, without = plan(experience=str(kept / "replay")), plan()
+    size = tree.nbytes(open_memory(kept / "replay").store)
+    assert with_it.settings - without.settings == size
+    assert plan(experience=str(kept / "replay"), experience_fraction=1.0).state.get("replay", 0) == 0
+
+
+def test_minari_episodes(kept, run_cli, tmp_path, monkeypatch):
+    steps = 6
+    episode = types.SimpleNamespace(
+        observations=np.ones((steps + 1, 1)), actions=np.zeros(steps, np.int64), rewards=np.ones(steps),
+        terminations=np.arange(steps) == steps - 1, truncations=np.zeros(steps, bool),
+    )  # fmt: skip
+
+    def load_dataset(name):
+        if name != "mine-v0":
+            raise FileNotFoundError("no such dataset")
+        return types.SimpleNamespace(iterate_episodes=lambda: iter([episode] * 3))
+
+    monkeypatch.setitem(sys.modules, "minari", types.SimpleNamespace(load_dataset=load_dataset))
+    code, _, err = run_cli("experience", "minari:mine-v0", str(tmp_path / "m"), "--environment", ENV)
+    assert code == 0, err
+    assert rows_of(open_memory(tmp_path / "m")).reward.sum() == 3 * steps
+    code, _, err = run_cli("experience", "minari:other-v0", str(tmp_path / "n"), "--environment", ENV)
+    assert code == 2 and "minari list local" in err
+    monkeypatch.setitem(sys.modules, "minari", None)
+    code, _, err = run_cli("experience", "minari:mine-v0", str(tmp_path / "n"), "--environment", ENV)
+    assert code == 2 and "[minari]" in err
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        ("experience", "needs a source and a new folder"),
+        ("experience {here}/run {here}/replay", "does not exist yet"),
+        ("experience {here}/none {tmp}/x", "an existing run directory"),
+        ("experience {here}/run {tmp}/x --member 3", "member = 3"),
+        ("experience {here}/run {tmp}/x --environment CartPole-v1", "the run has its own"),
+        ("experience {here}/tens.npz {tmp}/x", "--environment"),
+        ("experience {here}/tens.npz {tmp}/x --environment CartPole-v1", "observations"),
+        ("experience {here}/none.npz {tmp}/x --environment CartPole-v1", "an existing .npz file"),
+        ("experience {here}/run/config.json {tmp}/x", "an existing run directory"),
+        ("train dqn probe/constant-reward --experience {here}/none", "layout.json"),
+        ("train dqn CartPole-v1 --experience {here}/replay", "as CartPole-v1 has it"),
+        ("train ppo CartPole-v1 --experience {here}/replay", "an algorithm that learns from replay"),
+        ("train dqn probe/constant-reward --experience {here}/replay --experience-fraction 1.5", "[0, 1]"),
+        ("train dqn probe/constant-reward --experience {here}/replay --experience-fraction 0.001", "both parts"),
+        ("train dqn probe/constant-reward --experience {here}/replay --groups 2", "groups"),
+        ("train dqn gym:CartPole-v1 --experience {here}/replay --experience-fraction 1", "experience_fraction = 1"),
+    ],
+)  # fmt: skip
+def test_bad_experience(kept, run_cli, tmp_path, argv, expected):
+    code, _, err = run_cli(*argv.format(here=kept, tmp=tmp_path).split())
+    assert code == 2 and expected in err, err
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_folder_is_named():
+    with pytest.raises(ConfigError, match="experience = 3"):
+        jf.train(jf.DQN(), jf.make(ENV), 500, experience=3)
