@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxrl_fast import host_play, iterate, random
+from jaxrl_fast import host_play, iterate, random, tree
 from jaxrl_fast.envs.host import HostEnv, HostError
 from jaxrl_fast.host_play import Seen
 from jaxrl_fast.iterate import Run
@@ -38,7 +38,10 @@ class Rollout(NamedTuple):
     returns: list[float]  # of the games that ended, by their own reward
     lengths: list[int]
     fresh: bool  # whether the environments began anew: no window may cross to the rows before
-    seconds: dict[str, float]  # of the actors' time: "environments", "inference", "waiting"
+    seconds: dict[str, float]  # of the actors' time: "environments", "transfer", "inference", "waiting"
+
+
+LARGE = 2**16  # bytes of observations from which sending them is a step of its own; fewer go with the launch of the program
 
 
 class Stopped(Exception):
@@ -58,6 +61,7 @@ class Group:
         except BaseException:
             self.close()
             raise
+        self.large = tree.nbytes(obs) >= LARGE
         self.actor = host_play.begin(run.algo, obs, first, run.algo.num_envs)
         self.score, self.length = np.zeros(num_envs), np.zeros(num_envs, np.int64)
         self.action: Any = None  # on the device, until it is sent
@@ -91,6 +95,11 @@ class Group:
             self.score[found.over], self.length[found.over] = 0.0, 0
         self.seen = Seen.of(found)
 
+    def transfer(self) -> None:
+        """What was seen, to the device: a copy, because the environments may write to theirs."""
+        if self.large:
+            self.seen = jax.block_until_ready(jax.device_put(self.seen, may_alias=False))
+
     def close(self) -> None:
         try:
             self.vector.close()
@@ -121,7 +130,7 @@ def play(run: Run, root: jax.Array, groups: list[Group], agent: Any, t: int, war
     mode = "random" if t < warmup else "sample"
     returns: list[float] = []
     lengths: list[int] = []
-    seconds = {"environments": 0.0, "inference": 0.0}
+    seconds = {"environments": 0.0, "transfer": 0.0, "inference": 0.0}
     agent = host_play.acting(run.algo, agent)
 
     def receive(group: Group) -> None:
@@ -130,8 +139,11 @@ def play(run: Run, root: jax.Array, groups: list[Group], agent: Any, t: int, war
         sent = time.perf_counter()
         with watch.asked():
             group.receive(returns, lengths)
+        received = time.perf_counter()
+        group.transfer()
         seconds["inference"] += sent - start
-        seconds["environments"] += time.perf_counter() - sent
+        seconds["environments"] += received - sent
+        seconds["transfer"] += time.perf_counter() - received
 
     for group in groups:
         group.begin(root, t)

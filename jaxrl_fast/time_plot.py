@@ -12,7 +12,8 @@ from jaxrl_fast.plots import PALETTE, Rows, figure, save
 # Of each of the two, the shares of a row's time that are logged, in the order in which they are drawn.
 PARTS = {
     "actors": {
-        "environments": "time_actors_environments", "inference": "time_actors_inference", "waiting": "time_actors_waiting",
+        "environments": "time_actors_environments", "transfer": "time_actors_transfer", "inference": "time_actors_inference",
+        "waiting": "time_actors_waiting",
     },
     "learner": {"learning": "time_learner_updates", "waiting": "time_learner_waits"},
 }  # fmt: skip
@@ -26,7 +27,7 @@ def time_use(rows: Rows, path: str | Path) -> Path:
     """Shares of the wall clock over environment steps: what the actors did above, what the learner did below.
 
     Actors are one thread: its shares add up to at most one, and what is missing was spent on neither (handing over,
-    Python). Transfers to the device are part of inference, which sends what it looks at.
+    Python). Small observations are sent with the launch of what looks at them, and are part of inference.
     """
     rows = [row for row in rows if "time_learner_updates" in row]
     canvas, first = figure()

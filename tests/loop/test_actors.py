@@ -18,7 +18,7 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import host_play, tree
-from jaxrl_fast.actors import Actors, Group
+from jaxrl_fast.actors import LARGE, Actors, Group
 from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.envs.gymnasium_adapter import GymnasiumEnv
 from jaxrl_fast.envs.host import HostError, Wrapped
@@ -165,8 +165,19 @@ def test_the_same_run_twice_is_the_same(algo, settings, tmp_path):
     assert rows[0][-1]["policy_lag"] == [0.0 if isinstance(algo, jf.PPO) else algo.updates]
     assert first.eval_return == second.eval_return and 30 < first.eval_return[0] < 200
     times = {k for k in tools.logged(tmp_path / "a")[-1] if k.startswith("time_")}
-    assert times == {f"time_{x}" for x in ("learner_waits", "learner_updates", "actors_environments", "actors_inference",
-                                           "actors_waiting")}  # fmt: skip
+    assert times == {f"time_{x}" for x in ("learner_waits", "learner_updates", "actors_environments", "actors_transfer",
+                                           "actors_inference", "actors_waiting")}  # fmt: skip
+
+
+def test_observations_that_are_sent_by_themselves_are_the_same(tmp_path, monkeypatch):
+    """As large ones are; of an environment that writes to its own buffers."""
+    runs = []
+    for name in "ab":
+        monkeypatch.setattr("jaxrl_fast.actors.LARGE", 0 if name == "b" else LARGE)
+        runs.append(train(jf.PPO(**PPO), tmp_path / name, actors=2))
+    tools.assert_same(runs[0].state, runs[1].state)
+    with_the_launch, alone = ([row["time_actors_transfer"][0] for row in tools.logged(tmp_path / name)] for name in "ab")
+    assert max(with_the_launch) < min(alone) < 1
 
 
 @pytest.mark.parametrize(("algo", "name"), [
