@@ -190,6 +190,9 @@ PRESETS: dict[tuple[str, str], Preset] = {
         _PPO_MINATAR | dict(hidden=(256,), shared_torso=True, gae_lambda=0.65),
         dict(total_steps=1_000_000),
     ),
+    ("ppo", "Ant-v5"): Preset(  # EnvPool's or Gymnasium's
+        "ppo/Ant-v5", _PPO_BRAX | dict(num_envs=64, num_steps=64), dict(total_steps=1_500_000, eval_episodes=32, actors=2)
+    ),
     ("ppo", "brax/*"): Preset("ppo/brax/*", _PPO_BRAX, dict(total_steps=3_000_000)),
     ("sac", "Pendulum-v1"): Preset("sac/Pendulum-v1", _PENDULUM, dict(total_steps=10_000)),
     ("td3", "Pendulum-v1"): Preset("td3/Pendulum-v1", _PENDULUM, dict(total_steps=20_000)),

@@ -11,6 +11,7 @@ The cluster is the one that RAY_ADDRESS names; without it one is started on this
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 import signal
@@ -82,6 +83,7 @@ class RayActors:
         self, run: Run, env: HostEnv, root: jax.Array, warmup: int, groups: int = 1, ahead: int = 0,
         patience: float = 120.0, restarts: int = 0,
     ):  # fmt: skip
+        run = dataclasses.replace(run, experience=None)  # the learner's
         self.run, self.env, self.root, self.warmup = jax.tree.map(np.asarray, run), env, root, warmup
         self.ahead, self.patience, self.restarts, self.failures = ahead, patience, restarts, 0
         self.sizes = sizes_of(run.algo.num_envs, groups)
@@ -110,7 +112,7 @@ class RayActors:
 
         self.answered[i] = False
         seed = seed_of_group(self.root, t, self.failures * len(self.sizes) + i)
-        variables = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": os.environ.get("XLA_FLAGS", "")}
+        variables = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""), "NPROC": "1"}  # one CPU, one thread
         kind = ray.remote(num_cpus=1, max_restarts=0, concurrency_groups={"watch": 1}, runtime_env={"env_vars": variables})
         root = np.asarray(jax.random.key_data(self.root)), str(jax.random.key_impl(self.root))
         place = self.sizes[i], seed, i, sum(self.sizes[:i])

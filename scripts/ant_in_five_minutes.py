@@ -1,6 +1,7 @@
-"""brax's ant learns to run within five minutes of wall clock, from the start of the process to the end of it.
+"""An ant learns to run within five minutes of wall clock, from the start of the process to the end of it.
 
 python scripts/ant_in_five_minutes.py [--minutes 5] [--seed 0] [--num-envs 128] [--num-steps 32] [--out runs/ant]
+python scripts/ant_in_five_minutes.py --environment envpool:Ant-v5    # MuJoCo's, stepped on the host
 """
 
 import time
@@ -15,12 +16,15 @@ import jaxrl_fast as jf  # noqa: E402
 
 REST = 45  # seconds for the evaluation, the picture and the files at the end
 # environments, steps of each in a rollout, horizon: what a CPU does in the time, and an accelerator, which wants width
-CPU, ACCELERATOR = (128, 32, 2_000_000), (4096, 8, 50_000_000)
+CPU, ACCELERATOR, HOST = (128, 32, 2_000_000), (4096, 8, 50_000_000), (64, 64, 1_500_000)
 
 
 def arguments():
-    envs, steps, total = CPU if jax.default_backend() == "cpu" else ACCELERATOR
     parser = argparse.ArgumentParser()
+    parser.add_argument("--environment", default="brax/ant", help="whose ant; spring is the backend of brax's")
+    environment = parser.parse_known_args()[0].environment
+    on_device = CPU if jax.default_backend() == "cpu" else ACCELERATOR
+    envs, steps, total = on_device if environment.startswith("brax/") else HOST
     parser.add_argument("--minutes", type=float, default=5.0, help="of wall clock in all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--num-envs", type=int, default=envs, help="ants")
@@ -55,10 +59,12 @@ def clock(minutes):
 
 if __name__ == "__main__":
     args = arguments()
+    brax = args.environment.startswith("brax/")
     session = jf.train(
-        jf.preset("ppo", "brax/ant", num_envs=args.num_envs, num_steps=args.num_steps),
-        jf.make("brax/ant", backend="spring"), args.total_steps, seed=args.seed,
+        jf.preset("ppo", args.environment, num_envs=args.num_envs, num_steps=args.num_steps),
+        jf.make(args.environment, **({"backend": "spring"} if brax else {})), args.total_steps, seed=args.seed,
         eval_every=0, eval_episodes=32, checkpoint_minutes=60.0, out=args.out, hooks=[clock(args.minutes)],
+        **({} if brax else {"actors": 2}),
     )  # fmt: skip
     seconds = time.perf_counter() - BEGAN
     print(f"evaluation {session.eval_return.mean():.0f} after {session.env_steps:,} steps and {seconds:.0f} s in all")

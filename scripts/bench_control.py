@@ -9,13 +9,14 @@ its settings; `sac_pendulum` is rejax's SAC at its settings; `sac_sbx` counts up
 batches of 256 on Pendulum-v1; `first_step` compiles PPO on ant and takes one iteration. brax's trainers are loops on
 the host: its numbers are those that it reports itself (`training/sps`), compile left out. Runs on any device.
 
-`learn_NAME` trains PPO on brax's NAME (spring): our preset, brax's trainer at the same settings, and at those of its notebook,
-`--seeds` times `--total-steps` each, and compares their last evaluations. These rows take hours on a CPU (give them
-`--timeout`), and run only when they are named.
+`learn_NAME` trains PPO on brax's NAME (spring): our preset, brax's trainer at its numbers and widths, and at those of
+brax's notebook, `--seeds` times `--total-steps` each, and compares their last evaluations. These rows take hours on a CPU
+(give them `--timeout`), and run only when they are named.
 """
 
 from __future__ import annotations
 
+import functools
 import statistics
 import subprocess
 import sys
@@ -186,8 +187,18 @@ LEARN = ("inverted_pendulum", "reacher", "hopper", "halfcheetah", "walker2d", "a
 
 
 def in_its_names(algo):
-    """Our settings for brax's trainer: a training step of it is an iteration of ours."""
+    """Our settings and sizes of networks for brax's trainer: a training step of it is an iteration of ours.
+
+    What stays brax's own: a learning rate that is not annealed, its tanh Gaussian, its initial weights.
+    """
+    import jax
+    from brax.training.agents.ppo import networks
+
     return dict(
+        network_factory=functools.partial(
+            networks.make_ppo_networks, policy_hidden_layer_sizes=algo.hidden,
+            value_hidden_layer_sizes=algo.value_hidden or algo.hidden, activation=getattr(jax.nn, algo.activation),
+        ),
         num_envs=algo.num_envs, unroll_length=algo.num_steps, batch_size=algo.num_envs // algo.num_minibatches,
         num_minibatches=algo.num_minibatches, num_updates_per_batch=algo.num_epochs, learning_rate=algo.learning_rate,
         discounting=algo.discount, gae_lambda=algo.gae_lambda, entropy_cost=algo.entropy_coefficient,
@@ -214,7 +225,7 @@ def learn(args, name):
     run = jf.train(algo, jf.make(f"brax/{name}", backend="spring"), steps, seeds=args.seeds, eval_every=0)
     scores = {"jaxrl_fast, its preset": [float(x) for x in run.eval_return]}
     bench.say(f"    {scores}")
-    rivals = {"brax, the same settings": in_its_names(algo)}
+    rivals = {"brax, our settings and sizes of networks": in_its_names(algo)}
     if steps >= 10 * iteration_steps(PENDULUM):  # of its notebook's large batches, ten at least
         rivals["brax, its notebook's settings"] = ANT if name == "ant" else PENDULUM
     for who, config in rivals.items():

@@ -1,4 +1,4 @@
-"""MuJoCo Playground's dm_control suite; all of it is `slow` but for what needs no Playground."""
+"""MuJoCo Playground's dm_control suite, which is not in [dev]."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxrl_fast.envs import playground_adapter, registry
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.testing import check_env
 
-needs_playground = pytest.mark.skipif(not playground_adapter.installed(), reason="Playground is not installed")
+needs_playground = pytest.mark.playground
 
 
 def test_a_missing_playground_says_what_to_install(monkeypatch):

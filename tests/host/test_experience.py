@@ -13,7 +13,7 @@ import pytest
 import jaxrl_fast as jf
 from jaxrl_fast import cli, tree
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.memory import open_memory, rows_of
+from jaxrl_fast.memory import open_memory, rows_of, save_memory
 
 ENV = "probe/constant-reward"  # every step ends an episode and gives 1
 TINY = ["--algo.num-envs", "4", "--algo.hidden", "8", "--algo.learning-starts", "64", "--algo.buffer-size", "2_000",
@@ -105,6 +105,16 @@ def test_members_of_a_population_share_it(kept):
     run = jf.train(algo, jf.make(ENV), 200, eval_every=0, eval_episodes=2, experience=str(kept / "replay"),
                    population={"algo.priority_exponent": [0.3, 0.9]})  # fmt: skip
     assert np.isfinite(run.eval_return).all() and len(jf.experience(run, 1).store.tree) > 1
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.5])
+def test_environments_on_the_host_take_part(tmp_path, fraction):
+    algo = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000, prioritized=True)
+    settings = dict(eval_every=0, eval_episodes=2)
+    save_memory(tmp_path / "kept", jf.experience(jf.train(algo, jf.make("CartPole-v1"), 400, **settings)))
+    more = dict(experience=str(tmp_path / "kept"), experience_fraction=fraction)
+    run = jf.train(algo, jf.make("gym:CartPole-v1"), 400, **settings, **more)
+    assert np.isfinite(run.eval_return).all() and jf.experience(run).w == (100 if fraction else 200)
 
 
 def test_the_plan_counts_it(kept):

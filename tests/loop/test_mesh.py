@@ -27,17 +27,20 @@ CASES = {
     "dqn": (dict(total_steps=136, log_every=8), dict(mesh={"env": 2}), dict(devices=1, groups=2)),
     "prioritized": (dict(total_steps=136, log_every=8), dict(mesh={"env": 2}), dict(devices=1, groups=2)),
     "sac": (dict(total_steps=72, log_every=8), dict(mesh={"env": 2}), dict(devices=1, groups=2)),
+    # with starts from a pool, masses of their own, and statistics of observations that all devices share
+    "physics": (dict(total_steps=72, log_every=8), dict(mesh={"env": 2}), dict(devices=1, groups=2)),
     "both": (dict(total_steps=32, log_every=32, seeds=3), dict(mesh={"population": 2, "env": 2}),
              dict(devices=1, groups=2, batching="map")),
 }
 def unclipped(name):
-    return {} if name == "sac" else {"max_grad_norm": 1e9}
+    return {} if name in ("sac", "td3") else {"max_grad_norm": 1e9}
 
 for case in sys.argv[2:]:
     run, mesh, alone = CASES[case]
-    name = {"prioritized": "dqn", "both": "ppo"}.get(case, case)
+    name = {"prioritized": "dqn", "both": "ppo", "physics": "td3"}.get(case, case)
+    more = {"prioritized": dict(prioritized=True), "physics": dict(normalize_observations=True)}.get(case, {})
     # clipping by the norm would hide from Adam's moments a gradient that is counted twice
-    algo = tools.algorithm(name, **dict(prioritized=True) if case == "prioritized" else {}, **unclipped(name))
+    algo = tools.algorithm(name, **more, **unclipped(name))
     several = tools.train(algo, env=tools.environment(name), **BASE | run | mesh)
     one = tools.train(algo, env=tools.environment(name), **BASE | run | alone)
     devices = int(np.prod(list(mesh["mesh"].values())))
@@ -61,7 +64,7 @@ for case in sys.argv[2:]:
 
 
 @pytest.mark.parametrize(
-    "cases", [("ppo", "prioritized", "both"), pytest.param(("dqn", "sac"), marks=pytest.mark.slow)], ids="-".join
+    "cases", [("ppo", "prioritized", "both"), ("physics",), pytest.param(("dqn", "sac"), marks=pytest.mark.slow)], ids="-".join
 )
 def test_devices_along_the_environments(cases, tmp_path):
     """The state after the run, optimizer included (a gradient counted twice would show in Adam's moments), and its logs."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 
 import jax
 import loop_tools as tools
@@ -22,11 +25,45 @@ NAME = "gym:CartPole-v1"
 DQN = dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(4,), n_step=2)
 
 
+FAULTY = """
+import os, time
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+
+class Faulty(CartPoleEnv):
+    def __init__(self, folder="", **settings):
+        self.folder = folder
+        if os.path.exists(folder + "/refuse"):
+            raise RuntimeError("no licence for this simulator")
+        super().__init__(**settings)
+
+    def step(self, action):
+        if os.path.exists(self.folder + "/hang"):
+            time.sleep(600)
+        return super().step(action)
+
+
+gymnasium.register("Faulty-v0", Faulty, max_episode_steps=500)
+"""
+
+
 @pytest.fixture(scope="module")
-def cluster():
+def folder(tmp_path_factory):
+    """On the path of every process; holds `faulty.py`, whose environments look here for what to do wrong."""
+    here = tmp_path_factory.mktemp("faulty")
+    (here / "faulty.py").write_text(FAULTY)
+    sys.path.insert(0, str(here))
+    yield here
+    sys.path.remove(str(here))
+
+
+@pytest.fixture(scope="module")
+def cluster(folder):
     import ray
 
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": path}})
     yield ray
     ray.shutdown()
 
@@ -56,7 +93,7 @@ def test_rollouts_are_those_of_threads(cluster, ahead):
         assert len(b.parts) == 3 and a.fresh == b.fresh
         assert sorted(a.returns) == sorted(b.returns) and sorted(a.lengths) == sorted(b.lengths)
         tools.assert_same(a.parts, b.parts)
-        assert set(b.seconds) == {"environments", "inference", "waiting"}
+        assert set(b.seconds) == {"environments", "transfer", "inference", "waiting"}
 
 
 def test_a_run_is_repeatable_and_learns_from_all(cluster, tmp_path):
@@ -96,3 +133,71 @@ def test_an_actor_that_is_killed(cluster, restarts):
     assert [r.fresh for r in found].count(True) == 1 and actors.failures == 1
     assert all(np.isfinite(np.asarray(part.steps.obs)).all() for r in found for part in r.parts)
     actors.stop()
+
+
+def faulty(folder, **settings):
+    from jaxrl_fast.ray_actors import RayActors
+
+    env = jf.make("gym:faulty:Faulty-v0", folder=str(folder))
+    run = tree.as_float32(build_run(jf.DQN(**DQN), env, RunConfig(total_steps=1024)))
+    return RayActors(run, env, jax.random.key(3), 0, 2, 1, **settings), jax.jit(run.algo.init)(jax.random.key(0))
+
+
+def test_environments_that_cannot_be_made_are_not_tried_again(cluster, folder):
+    actors, agent = faulty(folder, restarts=5)
+    (folder / "refuse").touch()
+    try:
+        actors.start(0, agent)
+        with pytest.raises(HostError, match="no licence for this simulator"):
+            actors.take(0)
+        assert actors.failures == 1
+    finally:
+        (folder / "refuse").unlink()
+        actors.stop()
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_environments_that_hang(cluster, folder, restarts):
+    actors, agent = faulty(folder, patience=3.0, restarts=restarts)
+    actors.start(0, agent)
+    actors.take(0)
+    began = time.monotonic()
+    (folder / "hang").touch()
+    try:
+        actors.give(1, agent)
+        if not restarts:
+            with pytest.raises(HostError, match=r"has not answered actor \d for 3 s \(host_timeout\)"):
+                for t in (1, 2, 3):  # what was asked for before may be there
+                    actors.take(t)
+                    actors.give(t + 1, agent)
+            assert time.monotonic() - began < 60
+            return
+        again = pytest.raises(HostError, match="host_timeout")  # it hangs again
+        with pytest.warns(UserWarning, match="begun anew, 1 of 1"), again:
+            for t in (1, 2, 3):
+                actors.take(t)
+                actors.give(t + 1, agent)
+    finally:
+        (folder / "hang").unlink()
+        actors.stop()
+
+
+def test_sigterm_saves_and_the_run_goes_on(tmp_path):
+    """In a cluster of its own, that ends with the run."""
+    line = [sys.executable, "-m", "jaxrl_fast", "train"]
+    flags = ["dqn", NAME, "--actors-on", "ray", "--actors", "2", "--algo.num-envs", "4", "--algo.learning-starts", "64"]
+    flags += ["--algo.hidden", "4", "--log-every", "64", "--eval-every", "0", "--eval-episodes", "2", "--no-tensorboard"]
+    out = tmp_path / "run"
+    line_of_run = [*line, *flags, "--total-steps", "1_000_000", "--out", str(out)]
+    process = subprocess.Popen(line_of_run, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 200
+    while time.monotonic() < deadline and (not (out / "metrics.jsonl").exists() or len(tools.logged(out)) < 4):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143, err
+    done = tools.logged(out)[-1]["env_steps"]
+    again = [*line, "--resume", str(out), "--total-steps", str(done + 640), "--no-tensorboard"]
+    assert subprocess.run(again, timeout=200, capture_output=True).returncode == 0
+    assert tools.logged(out)[-1]["env_steps"] >= done + 640
