@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def keep(argv: list[str]) -> None:
     if folder.exists():
         raise ConfigError("FOLDER", str(folder), "a folder that does not exist yet")
     runtime.enable_compile_cache()
-    from jaxrl_fast.memory import save_memory
+    from jaxrl_fast.memory import rows_of, save_memory
 
     if source.startswith(MINARI) or source.endswith(".npz"):
         if "member" in given:
@@ -54,9 +55,10 @@ def keep(argv: list[str]) -> None:
 
         found = experience(source, given.get("member", 0), tuple(given.get("import", ())))
     save_memory(folder, found)
-    rows = min(found.w, found.memory.num_blocks) * found.memory.num_steps * found.memory.num_envs
-    print(f"{folder}: {rows:,} rows")
-    print(f"what comes next:\n  {PROG} train dqn ENV --experience {folder}")
+    rows = rows_of(found)
+    steps = int((~rows.truncated).sum()) if hasattr(rows, "truncated") else rows.reward.size
+    print(f"{folder}: {steps:,} steps")
+    print(f"what comes next:\n  {PROG} train ALGO ENV --experience {folder}")
 
 
 def _dataset(source: str, given: dict[str, Any]) -> Any:
@@ -88,7 +90,7 @@ def _arrays(source: str) -> dict[str, Any]:
             return dict(file)
     except FileNotFoundError:
         raise ConfigError("SOURCE", source, "an existing .npz file") from None
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ConfigError("SOURCE", source, f"a whole .npz file of plain arrays; reading it failed: {error}") from error
 
 

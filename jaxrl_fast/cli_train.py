@@ -198,6 +198,8 @@ def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfi
         env = registry.make(plan.environment, **plan.env | picked["env"])
     names = {f.name for f in dataclasses.fields(RunConfig)}
     run = plan.run | {k: v for k, v in given.items() if k in names}
+    if "experience" in given:
+        run["experience_id"] = None  # that of a config.json was another's
     config = RunConfig(**run | {"mesh": parse_mesh(run.get("mesh")), "devices": parse_devices(run.get("devices"))})
     build_run(algo, env, config)
     if config.devices or config.mesh:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from jaxrl_fast.algorithms.base import Algorithm
@@ -39,7 +41,8 @@ class RunConfig:
     ahead: int | None = None  # rollouts that actors may be ahead of the learner; None: 1 where old ones are learned from
     host_timeout: float = 120.0  # seconds in which an environment on the host must answer
     restarts: int = 0  # how often environments on the host that fail are begun anew
-    experience: str | None = None  # a folder of old experience, that is learned from too
+    experience: str | None = None  # a folder of old experience, that is learned from too; kept as an absolute path
+    experience_id: str | None = None  # which it was at the start; `train` fills it in
     experience_fraction: float = 0.5  # of a batch, drawn from it; 0: the replay starts with it; 1: nothing else is learned from
     selection: Mapping[str, Any] | None = None  # jf.PBT or jf.Halving, as config.json holds it
 
@@ -78,9 +81,13 @@ class RunConfig:
             check_int("ahead", self.ahead, 0, 8)
         check_float("host_timeout", self.host_timeout, 0, open_low=True)
         check_int("restarts", self.restarts, 0)
-        if self.experience is not None and not isinstance(self.experience, str):
-            raise ConfigError("experience", self.experience, "the name of a folder, or None")
         check_float("experience_fraction", self.experience_fraction, 0, 1)
+        if self.experience is not None:
+            if not isinstance(self.experience, (str, Path)):
+                raise ConfigError("experience", self.experience, "the name of a folder, or None")
+            object.__setattr__(self, "experience", os.path.abspath(self.experience))
+        elif self.experience_fraction != RunConfig.experience_fraction:
+            raise ConfigError("experience_fraction", self.experience_fraction, "left out without experience")
         check_float("checkpoint_minutes", self.checkpoint_minutes, 0, open_low=True)
         check_float("chunk_seconds", self.chunk_seconds, 0, open_low=True)
 

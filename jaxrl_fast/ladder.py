@@ -21,7 +21,7 @@ from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import MissingExtraError, check_choice, check_float, check_int
 from jaxrl_fast.jsonl import number
-from jaxrl_fast.presets import PRESETS
+from jaxrl_fast.presets import PONG_IMAGES, PRESETS
 from jaxrl_fast.train import train
 
 FRAMES = 4  # raw frames of the game that one step of the agent takes
@@ -71,13 +71,13 @@ RUNGS = (
         "envpool", "the same by EnvPool", environment="envpool:Pong-v5", settings=_VECTOR, run=dict(ahead=1, actors=2),
     ),
     Rung(
-        "small", "the same from pictures of 42 x 42, each standardized", settings=_VECTOR | dict(standardize_images=True),
+        "small", "the same from pictures of 42 x 42, about their mean", settings=_VECTOR | PONG_IMAGES,
         env=_SMALL, run=dict(ahead=1, actors=2),
     ),
     Rung(
         "pqn", "PQN, no replay, 42 x 42", algorithm="pqn",
         settings=dict(num_envs=32, num_steps=32, num_epochs=2, num_minibatches=16, learning_rate=5e-4, epsilon_end=0.02,
-                      epsilon_fraction=0.1, return_lambda=0.65, hidden=(256,), standardize_images=True),
+                      epsilon_fraction=0.1, return_lambda=0.65, hidden=(256,)) | PONG_IMAGES,
         env=_SMALL, run=dict(actors=2),
     ),
     Rung(

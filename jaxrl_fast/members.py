@@ -24,7 +24,7 @@ from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.errors import ConfigError, MissingExtraError, nearest
 from jaxrl_fast.grid import RunConfig, plan_grid
 from jaxrl_fast.iterate import Run, check_types
-from jaxrl_fast.memory import Filled, load_experience
+from jaxrl_fast.memory import Filled, identity, load_experience
 from jaxrl_fast.offline import check_data, replay_of
 from jaxrl_fast.population import Members
 
@@ -91,6 +91,10 @@ def load_data(algo: Algorithm, config: RunConfig) -> Filled:
     """The experience of a run, checked: `algo` is bound."""
     if config.sampling_groups > 1:
         raise ConfigError("experience", config.experience, "None with groups or a mesh along env")
+    if hosts.several():
+        raise ConfigError("experience", config.experience, "None with several hosts")
+    if config.experience_id not in (None, identity(config.experience)):
+        raise ConfigError("experience", config.experience, "the folder as it was when the run began; it was written anew")
     data = load_experience(config.experience, replay_of(algo), config.experience_fraction)
     check_data("experience", data, algo.spec)
     return data

@@ -131,3 +131,9 @@ def check_data(argument: str, data: Filled, spec: EnvSpec) -> None:
         if kind(found, 2) != kind(wanted, 1):
             raise ConfigError(f"{argument}.{name}", kind(found, 2), f"{kind(wanted, 1)}, as {spec.name} has it")
     check_windows(argument, data)
+    sizes = getattr(spec.action, "n", getattr(spec.action, "nvec", None))
+    if sizes is not None:
+        low, high = jnp.min(data.rows.action), jnp.max(data.rows.action - jnp.asarray(sizes, data.rows.action.dtype))
+        if low < 0 or high >= 0:
+            found = f"{low} to {jnp.max(data.rows.action)}"
+            raise ConfigError(f"{argument}.action", found, f"actions that {spec.name} has: {spec.action}")

@@ -27,18 +27,18 @@ def fitness_since_last(selection: Any, s: Any, rows: Sequence[Any]) -> np.ndarra
     A member without a value in them, in which no episode ended, is neither good nor bad for that: its last value
     counts, and where it never had one the median of the others.  Raises ConfigError for a metric that no row has.
     """
-    history, lanes = [*s.history, *rows], np.arange(s.config.members)
-    later = selection.metric == "eval_return" and s.grid.eval_rows  # its first evaluation may be still to come
-    if not later and not any(selection.metric in r.metrics for r in history):
+    history, lanes, metric = [*s.history, *rows], np.arange(s.config.members), metric_of(selection, s.config)
+    later = metric == "eval_return" and s.grid.eval_rows  # its first evaluation may be still to come
+    if not later and not any(metric in r.metrics for r in history):
         known = sorted({name for r in history for name in r.metrics})
-        raise ConfigError("selection.metric", selection.metric, f"one of the log's until then: {', '.join(known)}")
+        raise ConfigError("selection.metric", metric, f"one of the log's until then: {', '.join(known)}")
     since = max((r for r in selection.boundaries(s.grid) if r < s.rows), default=0)
     start = s.grid.env_steps(since)
-    scores = fitness([r for r in history if r.env_steps > start], selection.metric, s.config.members)
+    scores = fitness([r for r in history if r.env_steps > start], metric, s.config.members)
     same = np.full(len(lanes), True)  # whether the agent of then is that of now
     for row in reversed(history):
         same &= np.asarray(row.metrics.get("parent", lanes)) == lanes
-        values = np.asarray(row.metrics.get(selection.metric, np.full(len(lanes), np.nan)), np.float32)
+        values = np.asarray(row.metrics.get(metric, np.full(len(lanes), np.nan)), np.float32)
         scores = np.where(np.isfinite(scores) | ~same | ~np.isfinite(values), scores, values)
     gone = ~np.isin(lanes, s.lanes)
     gone[list(s.lost)] = True  # they had values before
@@ -46,6 +46,16 @@ def fitness_since_last(selection: Any, s: Any, rows: Sequence[Any]) -> np.ndarra
     # a hair below, so that a member of which something is known comes before one of which nothing is
     middle = np.nextafter(np.float32(np.median(known)), -np.inf) if known.size else np.nan
     return np.where(gone, np.nan, np.where(np.isfinite(scores), scores, middle)).astype(np.float32)
+
+
+def metric_of(selection: Any, config: Any) -> str:
+    """What members are compared by: offline no episode of training ends, so the evaluations take its place."""
+    return "eval_return" if config.offline and selection.metric == "episode_return" else selection.metric
+
+
+def check_metric(selection: Any, config: Any) -> None:
+    if config.offline and metric_of(selection, config) == "eval_return" and config.eval_every == 0:
+        raise ConfigError("eval_every", 0, "above 0: offline, members are compared by their evaluations")
 
 
 def fitness(history: Sequence[Any], metric: str, members: int) -> np.ndarray:
@@ -102,6 +112,7 @@ class PBT:
     def check(self, config: Any) -> None:
         if config.members < 2:
             raise ConfigError("members", config.members, "at least 2 for PBT, which compares them")
+        check_metric(self, config)
 
     def boundaries(self, grid: Grid) -> set[int]:
         """Rows after which is selected, by the horizon, so that a run in parts selects as a whole one; never after its last."""
@@ -167,6 +178,7 @@ class Halving:
     def check(self, config: Any) -> None:
         if config.configurations < 2:
             raise ConfigError("configurations", config.configurations, "at least 2 for successive halving")
+        check_metric(self, config)
         last = config.configurations
         for _ in range(self.rungs):
             last = max(1, int(last / self.eta))

@@ -26,6 +26,7 @@ from jaxrl_fast.envs.host import HostEnv, HostError
 from jaxrl_fast.errors import NonFiniteError
 from jaxrl_fast.grid import Grid, RunConfig, plan_grid, run_config
 from jaxrl_fast.members import gather, leaf_names
+from jaxrl_fast.memory import forget_experience, identity
 from jaxrl_fast.population import Members, Population, population_of, spread
 from jaxrl_fast.programs import ROWS, Programs
 from jaxrl_fast.rundir import RunDir, check_free, describe
@@ -59,7 +60,7 @@ def train(
     """
     progress = is_watched(sys.stderr) if progress is None else progress
     settings = settings | {"selection": encode_selection(settings.get("selection"))}
-    config = with_horizon(run_config(total_steps, settings))
+    config = at_start(run_config(total_steps, settings))
     spread(config)
     check_members(algo, env, config)  # refuse before anything is written
     create = None
@@ -70,13 +71,16 @@ def train(
     return run_session(algo, env, config, create, hooks, sinks, tensorboard, progress)
 
 
-def with_horizon(config: RunConfig) -> RunConfig:
+def at_start(config: RunConfig) -> RunConfig:
+    """With what is fixed from the start on: the horizon, and which experience it is."""
+    if config.experience and not config.experience_id:
+        config = dataclasses.replace(config, experience_id=identity(config.experience))
     return config if config.horizon else dataclasses.replace(config, horizon=config.total_steps)
 
 
 def check_out(out: Path, algo: Algorithm, env: Env, config: RunConfig) -> None:
     """ConfigError where the run cannot be written there, or config.json cannot hold it; before anything is compiled."""
-    describe(algo, env, with_horizon(config))
+    describe(algo, env, at_start(config))
     hosts.on_first(lambda: check_free(out))
 
 
@@ -104,6 +108,7 @@ def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=
     population = population_of(config, len(lanes))
     try:
         with contextlib.ExitStack() as stack:
+            stack.callback(forget_experience)
             for sink in sinks:
                 stack.callback(_close, sink)
             own = []

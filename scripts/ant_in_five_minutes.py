@@ -20,9 +20,10 @@ CPU, ACCELERATOR, HOST = (128, 32, 2_000_000), (4096, 8, 50_000_000), (64, 64, 1
 
 
 def arguments():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--environment", default="brax/ant", help="whose ant; spring is the backend of brax's")
-    environment = parser.parse_known_args()[0].environment
+    first = argparse.ArgumentParser(add_help=False)
+    first.add_argument("--environment", default="brax/ant", help="whose ant; spring is the backend of brax's")
+    environment = first.parse_known_args()[0].environment
+    parser = argparse.ArgumentParser(parents=[first])
     on_device = CPU if jax.default_backend() == "cpu" else ACCELERATOR
     envs, steps, total = on_device if environment.startswith("brax/") else HOST
     parser.add_argument("--minutes", type=float, default=5.0, help="of wall clock in all")

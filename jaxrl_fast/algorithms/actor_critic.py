@@ -34,7 +34,8 @@ class ActorCritic(Normalizing):
     value_hidden: tuple[int, ...] = setting((), "widths of the value's torso; none: those of the policy's")
     activation: str = setting("tanh", "of the torso")
     shared_torso: bool = setting(False, "one torso for policy and value")
-    standardize_images: bool = setting(False, "each picture to mean 0 and variance 1: what moves in it is a small part")
+    image_mean: float = setting(0.0, "of pixels, which a CNN sees as (pixel - image_mean) / image_scale", static=True)
+    image_scale: float = setting(0.0, "what they are divided by; 0: their range, to [0, 1]", low=0, static=True)
 
     @property
     def torso(self) -> nn.Module:
@@ -45,8 +46,8 @@ class ActorCritic(Normalizing):
         return self._make_torso(self.value_hidden or self.hidden)
 
     def _make_torso(self, hidden: tuple[int, ...]) -> nn.Module:
-        pictures = self.standardize_images
-        return make_torso(self.network, self.spec.observation, hidden, self.activation, standardize=pictures)
+        image = self.image_mean, self.image_scale
+        return make_torso(self.network, self.spec.observation, hidden, self.activation, image=image)
 
     @property
     def heads(self) -> dict[str, nn.Module]:

@@ -38,7 +38,8 @@ class ValueBased(Algorithm):
     hidden: tuple[int, ...] = setting((128, 128), "widths of the torso's dense layers")
     activation: str = setting("relu", "of the torso")
     layer_norm: bool = setting(False, "before every activation of the torso")
-    standardize_images: bool = setting(False, "each picture to mean 0 and variance 1: what moves in it is a small part")
+    image_mean: float = setting(0.0, "of pixels, which a CNN sees as (pixel - image_mean) / image_scale", static=True)
+    image_scale: float = setting(0.0, "what they are divided by; 0: their range, to [0, 1]", low=0, static=True)
 
     @property
     def outputs(self) -> int:
@@ -53,7 +54,7 @@ class ValueBased(Algorithm):
     def torso(self) -> nn.Module:
         return make_torso(
             self.network, self.spec.observation, self.hidden, self.activation, self.layer_norm, self.noisy,
-            self.standardize_images,
+            (self.image_mean, self.image_scale),
         )  # fmt: skip
 
     @property

@@ -1,9 +1,9 @@
 """Memories: what experience is kept, and how batches are drawn from it."""
 
-from jaxrl_fast.memory.adapted import load_experience, with_experience
+from jaxrl_fast.memory.adapted import forget_experience, load_experience, with_experience
 from jaxrl_fast.memory.api import Memory, NoMemory
 from jaxrl_fast.memory.dataset import episodes_to_rows, transitions_to_rows
-from jaxrl_fast.memory.files import load_memory, open_memory, save_memory
+from jaxrl_fast.memory.files import identity, load_memory, open_memory, save_memory
 from jaxrl_fast.memory.filled import Filled, fill, hold, rows_of
 from jaxrl_fast.memory.grouped import Grouped, grouped
 from jaxrl_fast.memory.mixed import MixedMemory, OfflineMemory, StartFrom, mix, offline
@@ -15,8 +15,9 @@ from jaxrl_fast.memory.transitions import Transition, TransitionMemory
 from jaxrl_fast.memory.uniform import UniformMemory
 
 __all__ = [
-    "Filled", "Grouped", "Memory", "MixedMemory", "NoMemory", "OfflineMemory", "PrioritizedMemory", "PrioritizedSequenceMemory",
-    "Recurrent", "Ring", "RolloutMemory", "Row", "SequenceMemory", "StartFrom", "Transition", "TransitionMemory",
-    "UniformMemory", "episodes_to_rows", "fill", "grouped", "hold", "load_experience", "load_memory", "mix", "offline",
-    "open_memory", "rows_of", "save_memory", "transitions_to_rows", "with_experience",
+    "Filled", "Grouped", "Memory", "MixedMemory", "NoMemory", "OfflineMemory", "PrioritizedMemory",
+    "PrioritizedSequenceMemory", "Recurrent", "Ring", "RolloutMemory", "Row", "SequenceMemory", "StartFrom",
+    "Transition", "TransitionMemory", "UniformMemory", "episodes_to_rows", "fill", "forget_experience", "grouped",
+    "hold", "identity", "load_experience", "load_memory", "mix", "offline", "open_memory", "rows_of", "save_memory",
+    "transitions_to_rows", "with_experience",
 ]  # fmt: skip

@@ -56,6 +56,11 @@ def _load(path: Path, written: int, memory: Ring, fraction: float) -> Filled:
     return data if alike else hold(memory, rows_of(data))
 
 
+def forget_experience() -> None:
+    """Nobody but who has it needs what was loaded last: it may be large."""
+    _load.cache_clear()
+
+
 def _as_rows(memory: Ring, rows: Row | Transition) -> Row:
     if isinstance(rows, Row):
         return rows
@@ -69,9 +74,21 @@ def _as_rows(memory: Ring, rows: Row | Transition) -> Row:
 
 def _newest(memory: Ring, rows: Row | Transition) -> Row:
     """Rows [T, B] in the columns of `memory`, the oldest left out where they do not all fit."""
-    rows = in_columns(_as_rows(memory, rows), memory.num_envs)
+    rows = _as_rows(memory, rows)
+    steps = int((~rows.truncated).sum())
+    rows = in_columns(rows, memory.num_envs)
+    left = int((~rows.truncated).sum())
+    if not left:
+        what = f"fewer: nothing is left of {steps:,} steps of experience that are divided among so many"
+        raise ConfigError("num_envs", memory.num_envs, what)
+    if left < 0.9 * steps:
+        text = f"experience: {left:,} of {steps:,} steps are left, divided among {memory.num_envs} environments"
+        warnings.warn(text, stacklevel=2)
     most = memory.length - memory.n_step - memory.stack - memory.num_steps  # `fill` adds rows at both ends
     time = len(rows.reward)
+    if most < 1:
+        valid = f"more: {memory.length} rows of each environment hold a block, n_step and stack and no experience"
+        raise ConfigError("buffer_size", memory.capacity, valid)
     if time > most:
         kept, of = most * memory.num_envs, time * memory.num_envs
         warnings.warn(f"experience: the newest {kept:,} of {of:,} rows fit the replay (buffer_size)", stacklevel=2)

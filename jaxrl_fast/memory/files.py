@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import logging
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,7 @@ def save_memory(path: str | Path, filled: Filled) -> None:
     rows = jax.tree.map(lambda x: [str(x.dtype), *x.shape], row_shapes(stored))._asdict()
     rows.pop("extras", None)
     about = {"format": FORMAT, "layout": layout(filled.memory), "written": int(filled.w), "kind": kind, "rows": rows}
+    about["id"] = uuid.uuid4().hex
     if isinstance(filled.memory, PrioritizedMemory):
         about["priorities"] = {name: float(getattr(filled.memory, name)) for name in EXPONENTS}
     path.mkdir(parents=True)
@@ -69,6 +72,13 @@ def load_memory(path: str | Path, memory: Ring, resize: bool = False) -> Filled:
     if isinstance(memory, PrioritizedMemory):
         store = converted(dataclasses.replace(memory, **about["priorities"]), memory, store)
     return Filled(memory, store, about["written"])
+
+
+def identity(path: str | Path) -> str:
+    """Which memory it is that `save_memory` wrote there: another one at each call of it."""
+    path = Path(path).absolute()
+    _read(path)
+    return hashlib.sha256((path / "layout.json").read_bytes()).hexdigest()[:16]
 
 
 def open_memory(path: str | Path) -> Filled:

@@ -123,6 +123,8 @@ class OfflineMemory(Memory):
 
 def offline(memory: Ring, data: Filled) -> OfflineMemory:
     """Batches such as `memory` gives, all of them from `data`."""
+    if memory.n_step != data.memory.n_step:
+        raise ConfigError("n_step", memory.n_step, f"{data.memory.n_step}, as the memory of the data has it")
     found = _drawn_as(memory, data, memory.batch_size)
     if isinstance(memory, PrioritizedMemory) and isinstance(data.memory, PrioritizedMemory):
         new = dataclasses.replace(found.memory, alpha=memory.alpha, epsilon=memory.epsilon)

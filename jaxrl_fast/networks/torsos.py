@@ -36,7 +36,7 @@ class MLP(nn.Module):
 class CNN(nn.Module):
     """Convolutions `filters` (number, size, stride), then dense layers as in `MLP`.
 
-    standardize: each picture, its frames together, to mean 0 and variance 1 first.
+    image_mean, image_scale: pixels are seen as (pixel - mean) / scale; scale 0: integer ones in [0, 1], others as they are.
     """
 
     space: Space
@@ -45,12 +45,15 @@ class CNN(nn.Module):
     activation: str = "relu"
     layer_norm: bool = False
     noisy: bool = False
-    standardize: bool = False
+    image_mean: float = 0.0
+    image_scale: float = 0.0
 
     @nn.compact
     def __call__(self, obs) -> jax.Array:
-        x = embed(obs, self.space, rank=3)
-        x = standardized(x) if self.standardize else x
+        if self.image_scale:
+            x = (obs.astype(jnp.float32) - self.image_mean) / self.image_scale
+        else:
+            x = embed(obs, self.space, rank=3)
         batch = x.shape[:-3]
         x = x.reshape((-1, *x.shape[-3:]))
         for features, size, stride in self.filters:
@@ -77,12 +80,6 @@ class WithAction(nn.Module):
 MINATAR_FILTERS = ((16, 3, 1),)  # Young & Tian 2019
 SMALL_FILTERS = ((16, 8, 4), (32, 4, 2))  # Mnih et al. 2013, from which the next leaves one number of frames of half the size
 NATURE_FILTERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # Mnih et al. 2015, for 84x84 frames
-
-
-def standardized(x: jax.Array) -> jax.Array:
-    """Pictures [..., H, W, C], each to mean 0 and variance 1."""
-    x = x - x.mean((-3, -2, -1), keepdims=True)
-    return x * jax.lax.rsqrt(jnp.square(x).mean((-3, -2, -1), keepdims=True) + 1e-6)
 
 
 def dense_layers(module: MLP | CNN | WithAction, x: jax.Array) -> jax.Array:
@@ -153,25 +150,27 @@ def apply_parts(modules: dict[str, nn.Module], params: Any, x: Any) -> jax.Array
 
 
 def make_torso(network: str | nn.Module, space: Space, hidden: tuple[int, ...], activation: str,
-               layer_norm: bool = False, noisy: bool = False, standardize: bool = False) -> nn.Module:  # fmt: skip
+               layer_norm: bool = False, noisy: bool = False, image: tuple[float, float] = (0.0, 0.0)) -> nn.Module:  # fmt: skip
     """The user's own module as it is, or a torso by name: "mlp", "cnn", or "auto" (a CNN for images, else an MLP).
 
-    layer_norm: before every activation.  noisy: dense layers are `NoisyDense`.  standardize: pictures, as `CNN` does it.
+    layer_norm: before every activation.  noisy: dense layers are `NoisyDense`.  image: (mean, scale) of pixels, see `CNN`.
     """
+    if image[0] and not image[1]:
+        raise ConfigError("image_mean", image[0], "0 without image_scale, which says what pixels are divided by")
     if isinstance(network, nn.Module):
-        if standardize:
-            raise ConfigError("standardize_images", True, "False with a network of your own, which does that itself")
+        if image[1]:
+            raise ConfigError("image_scale", image[1], "0 with a network of your own, which does that itself")
         return network
     check_choice("network", network, ("auto", "mlp", "cnn"))
     check_choice("activation", activation, ACTIVATIONS)
-    image = isinstance(space, Box) and len(space.shape) == 3 and min(space.shape[:2]) >= 3  # the smallest filter
-    if network == "cnn" and not image:
+    is_image = isinstance(space, Box) and len(space.shape) == 3 and min(space.shape[:2]) >= 3  # the smallest filter
+    if network == "cnn" and not is_image:
         valid = f"a CNN needs observations [H, W, C] of 3x3 or more; these are {space}; use 'mlp'"
         raise ConfigError("network", network, valid)
-    if network == "mlp" or not image:
-        if standardize:
-            raise ConfigError("standardize_images", True, f"False: a CNN alone does that, and this is an MLP for {space}")
+    if network == "mlp" or not is_image:
+        if image[1]:
+            raise ConfigError("image_scale", image[1], f"0: it is for a CNN, and this is an MLP for {space}")
         return MLP(space, hidden, activation, layer_norm, noisy)
     pixels = min(space.shape[:2])  # the strides of the last two need 20 and 36
     filters = MINATAR_FILTERS if pixels < 36 else SMALL_FILTERS if pixels < 64 else NATURE_FILTERS
-    return CNN(space, filters, hidden, activation, layer_norm, noisy, standardize)
+    return CNN(space, filters, hidden, activation, layer_norm, noisy, *image)

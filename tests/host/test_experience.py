@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import sys
@@ -13,7 +14,7 @@ import pytest
 import jaxrl_fast as jf
 from jaxrl_fast import cli, tree
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.memory import open_memory, rows_of, save_memory
+from jaxrl_fast.memory import UniformMemory, episodes_to_rows, hold, open_memory, rows_of, save_memory
 
 ENV = "probe/constant-reward"  # every step ends an episode and gives 1
 TINY = ["--algo.num-envs", "4", "--algo.hidden", "8", "--algo.learning-starts", "64", "--algo.buffer-size", "2_000",
@@ -43,6 +44,9 @@ def kept(tmp_path_factory):
     np.savez(here / "tens.npz", observations=obs, actions=np.arange(steps) % 2, rewards=np.full(steps, 10.0), **flags)
     shuffled = {"observations": obs, "next_observations": obs, "actions": np.arange(steps) % 2, "rewards": np.full(steps, 10.0)}
     np.savez(here / "shuffled.npz", terminations=np.ones(steps, bool), **shuffled)
+    (here / "empty.npz").touch()
+    with open(here / "array.npz", "wb") as file:
+        np.save(file, obs)
     for name in ("tens", "shuffled"):
         assert cli.main(["experience", str(here / f"{name}.npz"), str(here / name), "--environment", ENV]) == 0
     return here
@@ -53,7 +57,7 @@ def test_a_replay_is_kept(kept, run_cli, tmp_path):
     rows = rows_of(found)
     assert found.w == 100 and rows.reward.shape == (100, 4) and (rows.reward == 1).all()
     code, out, _ = run_cli("experience", str(kept / "run"), str(tmp_path / "again"))
-    assert code == 0 and "400 rows" in out and "--experience" in out
+    assert code == 0 and "400 steps" in out and "--experience" in out
     same = jf.experience(kept / "run")
     np.testing.assert_array_equal(rows_of(same).obs, rows.obs)
 
@@ -92,12 +96,30 @@ def test_offline_from_the_command_line(kept, run_cli, tmp_path, switch):
     assert run_cli("train", "--resume", str(tmp_path / "b"), "--total-steps", "200", "--no-tensorboard")[0] == 0
     rows = [[json.loads(x)["loss"] for x in (tmp_path / name / "metrics.jsonl").read_text().splitlines()] for name in "ab"]
     assert rows[0] == rows[1] and len(rows[0]) >= 5
+    code, _, err = run_cli("experience", str(tmp_path / "a"), str(tmp_path / "c"))
+    assert code == 2 and "a run that fills a replay" in err
     shutil.rmtree(data)
     assert run_cli("eval", str(tmp_path / "a"), "--episodes", "2")[0] == 0
     code, _, err = run_cli("train", "--resume", str(tmp_path / "a"), "--total-steps", "400")
     assert code == 2 and "layout.json" in err
-    code, _, err = run_cli("experience", str(tmp_path / "a"), str(tmp_path / "c"))
-    assert code == 2
+    shutil.copytree(kept / "tens", data)  # another experience under the same name
+    code, _, err = run_cli("train", "--resume", str(tmp_path / "a"), "--total-steps", "400")
+    assert code == 2 and "written anew" in err
+
+
+@pytest.mark.parametrize("selection", [jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=40), jf.Halving(2)])
+def test_offline_members_are_selected_by_their_evaluations(kept, selection):
+    algo = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000)
+    rates = {"algo.learning_rate": [1e-4, 1e-3, 1e-2, 1e-1]}
+    more = dict(population=rates) if isinstance(selection, jf.Halving) else dict(seeds=4)
+    settings = dict(log_every=20, eval_every=20, eval_episodes=2, selection=selection, experience=str(kept / "replay"),
+                    experience_fraction=1.0) | more  # fmt: skip
+    run = jf.train(algo, jf.make(ENV), 200, **settings)
+    name = "kept" if isinstance(selection, jf.Halving) else "parent"
+    assert any(name in row.metrics for row in run.history)
+    assert len(run.lanes) == (1 if isinstance(selection, jf.Halving) else 4)
+    with pytest.raises(ConfigError, match="eval_every = 0 .*offline"):
+        jf.train(algo, jf.make(ENV), 200, **settings | {"eval_every": 0})
 
 
 def test_members_of_a_population_share_it(kept):
@@ -166,6 +188,11 @@ def test_minari_episodes(kept, run_cli, tmp_path, monkeypatch):
         ("train dqn probe/constant-reward --experience {here}/replay --experience-fraction 1.5", "[0, 1]"),
         ("train dqn probe/constant-reward --experience {here}/replay --experience-fraction 0.001", "both parts"),
         ("train dqn probe/constant-reward --experience {here}/replay --groups 2", "groups"),
+        ("train dqn probe/constant-reward --experience-fraction 1", "experience_fraction = 1"),
+        ("train dqn probe/constant-reward --experience {here}/tens --experience-fraction 0 --algo.buffer-size 16 "
+         "--algo.batch-size 4", "buffer_size"),
+        ("experience {here}/empty.npz {tmp}/x --environment CartPole-v1", "a whole .npz file"),
+        ("experience {here}/array.npz {tmp}/x --environment CartPole-v1", "a whole .npz file"),
         ("train dqn gym:CartPole-v1 --experience {here}/replay --experience-fraction 1", "experience_fraction = 1"),
     ],
 )  # fmt: skip
@@ -173,6 +200,17 @@ def test_bad_experience(kept, run_cli, tmp_path, argv, expected):
     code, _, err = run_cli(*argv.format(here=kept, tmp=tmp_path).split())
     assert code == 2 and expected in err, err
     assert not (tmp_path / "x").exists()
+
+
+def test_actions_that_do_not_exist(tmp_path):
+    env, other = jf.make("Acrobot-v1"), jf.make("CartPole-v1")
+    flags = np.zeros(20, bool)
+    episode = dict(observations=np.zeros((20, 4)), actions=np.arange(20) % 3, rewards=flags)
+    episode |= dict(terminations=flags, truncations=flags)
+    three = dataclasses.replace(other.spec, action=env.spec.action)
+    save_memory(tmp_path / "x", hold(UniformMemory(8, 1, 1, 1), episodes_to_rows([episode], three)))
+    with pytest.raises(ConfigError, match="experience.action = '0 to 2'"):
+        jf.train(jf.DQN(), other, 500, experience=tmp_path / "x", experience_fraction=1.0)
 
 
 def test_a_folder_is_named():

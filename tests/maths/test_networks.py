@@ -24,7 +24,6 @@ from jaxrl_fast.networks import (
     make_torso,
 )
 from jaxrl_fast.networks.layers import embed, orthogonal
-from jaxrl_fast.networks.torsos import standardized
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete
 
 CHOICE = [
@@ -44,29 +43,25 @@ CHOICE = [
 ]
 
 
-def test_standardized_pictures_have_mean_0_and_variance_1(rng):
-    """Each by itself, all frames of its stack together; a blank one is nothing, not NaN."""
+def test_pixels_are_seen_about_their_mean(rng):
     space = Box(0, 255, (36, 40, 1), jnp.uint8)
-    obs = jnp.asarray(rng.integers(80, 100, (3, 36, 40, 4)), jnp.uint8).at[2].set(87)
-    seen = standardized(embed(obs, space, rank=3))
-    np.testing.assert_allclose(seen.mean((1, 2, 3)), 0, atol=1e-4)
-    np.testing.assert_allclose(jnp.square(seen[:2]).mean((1, 2, 3)), 1, rtol=2e-3)
-    assert not seen[2].any()
-    torsos = [make_torso("auto", space, (8,), "relu", standardize=on) for on in (False, True)]
-    params = torsos[0].init(jax.random.key(0), obs)
-    brighter = jnp.asarray(2 * (obs.astype(int) - 60), jnp.uint8)
-    plain, stable = ([t.apply(params, x) for x in (obs, brighter)] for t in torsos)
-    np.testing.assert_allclose(*stable, atol=5e-3)
-    assert np.abs(plain[0] - plain[1]).max() > 0.05
+    obs = jnp.asarray(rng.integers(80, 100, (3, 36, 40, 4)), jnp.uint8)
+    plain, scaled = (make_torso("auto", space, (8,), "relu", image=image) for image in ((0.0, 0.0), (87.0, 64.0)))
+    params = plain.init(jax.random.key(0), obs)
+    same = make_torso("auto", Box(-9, 9, (36, 40, 1)), (8,), "relu").apply(params, (obs.astype(jnp.float32) - 87) / 64)
+    np.testing.assert_allclose(scaled.apply(params, obs), same, atol=1e-6)
+    assert np.abs(same - plain.apply(params, obs)).max() > 0.05
 
 
 FLAT = Box(0, 1, (4,))
 
 
 @pytest.mark.parametrize(("network", "space"), [("mlp", Box(0, 1, (10, 10, 1))), ("auto", FLAT), (MLP(FLAT), FLAT)])
-def test_only_a_cnn_of_ours_standardizes(network, space):
-    with pytest.raises(ConfigError, match="standardize_images = True is not valid: False"):
-        make_torso(network, space, (8,), "relu", standardize=True)
+def test_only_a_cnn_of_ours_scales_pixels(network, space):
+    with pytest.raises(ConfigError, match="image_scale = 64.0 is not valid: 0"):
+        make_torso(network, space, (8,), "relu", image=(87.0, 64.0))
+    with pytest.raises(ConfigError, match="image_mean = 87.0 is not valid: 0 without"):
+        make_torso(network, space, (8,), "relu", image=(87.0, 0.0))
 
 
 @pytest.mark.parametrize(("space", "expected"), CHOICE)

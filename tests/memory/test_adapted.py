@@ -158,6 +158,17 @@ def test_the_newest_rows_are_kept(tmp_path):
     assert action.min() >= 200 and action.max() >= 290
 
 
+def test_what_is_left_of_it_is_said(tmp_path):
+    """80 steps of one environment, in 27 columns of three that each lose their last."""
+    save_memory(tmp_path / "x", fill(UniformMemory(400, 1, 1, 8), numbered(0, 80, 1)))
+    with pytest.warns(UserWarning, match="53 of 79 steps are left, divided among 40"):
+        load_experience(tmp_path / "x", UniformMemory(4000, 1, 40, 8), 0.0)
+    with pytest.raises(ConfigError, match="num_envs = 128 .*nothing is left of 79 steps"):
+        load_experience(tmp_path / "x", UniformMemory(4000, 1, 128, 8), 0.0)
+    with pytest.raises(ConfigError, match="buffer_size = 6 "):
+        load_experience(tmp_path / "x", UniformMemory(6, 1, 2, 8, n_step=1), 0.0)
+
+
 @pytest.mark.parametrize("columns", [1, 3, 4, 7])
 def test_columns(columns):
     rows = numbered(0, 10, 2)  # ten rows of two environments
