@@ -264,7 +264,7 @@ def test_a_member_that_breaks_late_is_no_parent_and_is_not_kept():
     taken = []
     session = SimpleNamespace(
         grid=grid, rows=4, history=[], lost={0: {}}, lanes=np.arange(4), settings=settings,
-        config=SimpleNamespace(members=4, seeds=1, seed=0),
+        config=SimpleNamespace(members=4, seeds=1, seed=0, offline=False),
         exploit=lambda parent, settings: taken.append(parent), shrink=lambda kept: taken.append(kept),
     )  # fmt: skip
     jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, fraction=0.25).select(session, rows)
@@ -279,7 +279,7 @@ def selecting(rows, **more):
     taken = []
     found = types.SimpleNamespace(
         grid=grid, rows=4, history=rows[:-1], lost={}, lanes=np.arange(4), settings={"algo.learning_rate": np.full(4, 1e-2)},
-        config=types.SimpleNamespace(members=4, seeds=1, seed=0), taken=taken,
+        config=types.SimpleNamespace(members=4, seeds=1, seed=0, offline=False), taken=taken,
         exploit=lambda parent, settings: taken.append(parent.tolist()), shrink=lambda kept: taken.append(kept),
     )  # fmt: skip
     vars(found).update(more)
@@ -315,7 +315,7 @@ def test_a_member_without_an_ended_episode_is_neither_good_nor_bad():
 
 def test_a_lost_seed_counts_as_the_worst():
     now = row_of(256, 5.0, 9.0, 6.0, 6.0)  # two configurations of two seeds, of which the second was lost
-    s = selecting([now], lost={1: {}}, config=types.SimpleNamespace(members=4, seeds=2, seed=0))
+    s = selecting([now], lost={1: {}}, config=types.SimpleNamespace(members=4, seeds=2, seed=0, offline=False))
     jf.Halving(1).select(s, [now])
     assert s.taken == [[2, 3]]
 
