@@ -7,6 +7,7 @@ JAXRL_FAST_DEBUG=1 shows the traceback of whatever ended the command.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import math
 import os
 import sys
@@ -102,8 +103,9 @@ def _plain_warnings() -> Iterator[None]:
 
 def _dispatch(argv: list[str]) -> None:
     commands: dict[str, Callable[[list[str]], None]] = {
-        "train": _train, "sweep": _sweep, "compare": _on_runs("compare"), "plan": _plan, "eval": _on_runs("evaluate"),
-        "plot": _on_runs("plot"), "experience": _experience, "list": _list, "ladder": _ladder,
+        "train": _train, "sweep": _sweep, "plan": _plan, "list": _list, "compare": _of("cli_runs", "compare"),
+        "eval": _of("cli_runs", "evaluate"), "plot": _of("cli_runs", "plot"), "experience": _of("cli_experience", "keep"),
+        "ladder": _of("cli_ladder", "ladder"),
     }  # fmt: skip
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(HELP, end="")
@@ -171,27 +173,9 @@ def _plan(argv: list[str]) -> None:
     print_plan(*_describe(argv, "plan", ("--compile", "--preset"), (COMPILE,), leave=("out", "resume")))
 
 
-def _on_runs(name: str) -> Callable[[list[str]], None]:
-    """A command on runs that are there, imported when it is called."""
-
-    def command(argv: list[str]) -> None:
-        from jaxrl_fast import cli_runs
-
-        getattr(cli_runs, name)(argv)
-
-    return command
-
-
-def _experience(argv: list[str]) -> None:
-    from jaxrl_fast.cli_experience import keep
-
-    keep(argv)
-
-
-def _ladder(argv: list[str]) -> None:
-    from jaxrl_fast.cli_ladder import ladder
-
-    ladder(argv)
+def _of(module: str, name: str) -> Callable[[list[str]], None]:
+    """A command of another file, imported when it is called."""
+    return lambda argv: getattr(importlib.import_module(f"jaxrl_fast.{module}"), name)(argv)
 
 
 def _describe(

@@ -156,22 +156,6 @@ def check_members(algo: Algorithm, env: Env, config: RunConfig) -> Members:
     return gather(algo, env, config, selection.traced if selection else ())
 
 
-class Pace:
-    """Seconds a row. On several hosts those of the first one, measured once: all must run chunks of the same length."""
-
-    def __init__(self):
-        self.told: float | None = None
-        self.measured = 0
-
-    def __call__(self, seconds: float) -> float:
-        if not hosts.several():
-            return seconds
-        self.measured += 1
-        if self.measured <= 2:  # the first chunk loads the program
-            self.told = hosts.tell(seconds)
-        return self.told
-
-
 def _close(sink: Sink) -> None:
     """A sink that cannot be closed (a full disk) must not hide what ended the run."""
     try:
@@ -190,7 +174,7 @@ def _loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: 
     wall = lambda: earlier + time.perf_counter() - began
     saved, saved_rows = time.monotonic(), s.rows
     row_seconds, mark, first = None, time.perf_counter(), True
-    pace = Pace()
+    pace = hosts.Pace()
     pending = None  # (rows before it, rows in it, metrics, finite, time of dispatch)
 
     boundaries = s.selection.boundaries(s.grid) if s.selection else set()

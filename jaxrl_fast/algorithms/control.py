@@ -37,9 +37,7 @@ class ActorCritics(Replay, Normalizing):
     discount: float = setting(0.99, "gamma", low=0, high=1)
     target_tau: float = setting(0.005, "how far the targets move an update (Polyak)", low=0, high=1, open_low=True)
     reward_scale: float = setting(1.0, "of the reward as the critics see it; logs keep the environment's")
-    noise_correlation: float = setting(
-        0.0, "of exploration from step to step, Ornstein-Uhlenbeck's", low=0, high=1, open_high=True
-    )
+    noise_correlation: float = setting(0.0, "of exploration (Ornstein-Uhlenbeck)", low=0, high=1, open_high=True)
     num_critics: int = setting(2, "critics; the least of their values counts")
     policy_period: int = setting(1, "updates of the critics for one of the actor")
     adam_epsilon: float = setting(1e-8, "Adam's epsilon", low=0, open_low=True)

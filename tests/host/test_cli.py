@@ -40,16 +40,6 @@ def _forget_what_is_registered(monkeypatch):
     monkeypatch.setattr(algorithms, "_REGISTRY", dict(algorithms._REGISTRY))
 
 
-@pytest.fixture
-def run_cli(capsys):
-    def call(*argv: str) -> tuple[int, str, str]:
-        code = cli.main(list(argv))
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return call
-
-
 @pytest.fixture(scope="module")
 def first(tmp_path_factory):
     """(code, stdout, run directory) of `jaxrl-fast train ppo CartPole-v1` tiny, in a folder of its own."""

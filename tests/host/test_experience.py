@@ -22,16 +22,6 @@ TINY = ["--algo.num-envs", "4", "--algo.hidden", "8", "--algo.learning-starts", 
 pytestmark = pytest.mark.timeout(180)
 
 
-@pytest.fixture
-def run_cli(capsys):
-    def call(*argv: str) -> tuple[int, str, str]:
-        code = cli.main(list(argv))
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return call
-
-
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     """A folder with a run of DQN in it and its replay, and `tens.npz`: steps that gave 10."""
