@@ -17,7 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl_fast import runtime
-from jaxrl_fast.cli_args import IMPORT, PROG, Option, convert, parse, peek, positionals
+from jaxrl_fast.cli_args import (
+    IMPORT,
+    PROG,
+    Option,
+    convert,
+    parse,
+    parse_devices,
+    parse_mesh,
+    parse_place,
+    peek,
+    positionals,
+)
 from jaxrl_fast.errors import ConfigError, UserError, nearest
 
 HELP = """usage: jaxrl-fast COMMAND ...
@@ -154,7 +165,6 @@ def _train(argv: list[str]) -> None:
 
 def _sweep(argv: list[str]) -> None:
     from jaxrl_fast import cli_sweep
-    from jaxrl_fast.cli_train import parse_place
 
     _join(argv)
     cores = runtime.cpu_count()  # a sweep has members enough for them
@@ -197,7 +207,7 @@ def _describe(
 
 def _resume(argv: list[str]) -> None:
     from jaxrl_fast import config as configs
-    from jaxrl_fast.cli_train import parse_place, print_end, wandb_sink
+    from jaxrl_fast.cli_train import print_end, wandb_sink
     from jaxrl_fast.load import resume
 
     options = [
@@ -227,8 +237,6 @@ def _resume(argv: list[str]) -> None:
 def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None = None) -> None:
     """CPU devices for a population, asked for before JAX's backend starts: as many as --mesh or --devices say, else one a
     core, at most one a member. No effect on accelerators."""
-    from jaxrl_fast.cli_train import parse_devices, parse_mesh
-
     if "--distributed" in argv:
         return  # `_join` has started the backend
     with contextlib.suppress(UserError, AttributeError, TypeError, ValueError, OverflowError):  # refused later, with a message

@@ -248,3 +248,30 @@ def kind_of_value(value: Any) -> str:
     if isinstance(value, tuple) and value and all(type(v) in (int, float) for v in value):
         return "numbers"
     return "any"
+
+
+def parse_mesh(text: Any) -> Any:
+    """population=4,env=2 -> {"population": 4, "env": 2}; what is no text is passed on."""
+    if not isinstance(text, str):
+        return text
+    found = {}
+    for part in text.split(","):
+        name, equals, size = part.strip().partition("=")
+        if not equals or name not in ("population", "env") or name in found or not size.isdigit():
+            raise ConfigError("--mesh", text, "axes population and env with their sizes, such as population=4,env=2")
+        found[name] = int(size)
+    return found
+
+
+def parse_devices(value: Any) -> Any:
+    if isinstance(value, str):
+        if not value.isdigit() and value.lower() != "all":
+            raise ConfigError("--devices", value, "a number of devices, or all")
+        return int(value) if value.isdigit() else None
+    return value
+
+
+def parse_place(given: dict[str, Any]) -> dict[str, Any]:
+    """Where a run goes on, as `--devices` and `--mesh` say; None: as before."""
+    devices = given.get("devices")
+    return {"devices": devices if devices is None else parse_devices(devices) or "all", "mesh": parse_mesh(given.get("mesh"))}

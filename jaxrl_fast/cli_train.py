@@ -11,7 +11,7 @@ from jaxrl_fast import config as configs
 from jaxrl_fast import hosts, presets
 from jaxrl_fast.algorithms import algorithm_class, list_algorithms
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.cli_args import Option, kind_of_field, kind_of_value, show
+from jaxrl_fast.cli_args import Option, kind_of_field, kind_of_value, parse_devices, parse_mesh, show
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError, UserError
 from jaxrl_fast.fields import type_name
@@ -205,33 +205,6 @@ def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfi
     if config.devices or config.mesh:
         population_of(config)
     return algo, env, config
-
-
-def parse_mesh(text: Any) -> Any:
-    """population=4,env=2 -> {"population": 4, "env": 2}; what is no text is passed on."""
-    if not isinstance(text, str):
-        return text
-    found = {}
-    for part in text.split(","):
-        name, equals, size = part.strip().partition("=")
-        if not equals or name not in ("population", "env") or name in found or not size.isdigit():
-            raise ConfigError("--mesh", text, "axes population and env with their sizes, such as population=4,env=2")
-        found[name] = int(size)
-    return found
-
-
-def parse_devices(value: Any) -> Any:
-    if isinstance(value, str):
-        if not value.isdigit() and value.lower() != "all":
-            raise ConfigError("--devices", value, "a number of devices, or all")
-        return int(value) if value.isdigit() else None
-    return value
-
-
-def parse_place(given: dict[str, Any]) -> dict[str, Any]:
-    """Where a run goes on, as `--devices` and `--mesh` say; None: as before."""
-    devices = given.get("devices")
-    return {"devices": devices if devices is None else parse_devices(devices) or "all", "mesh": parse_mesh(given.get("mesh"))}
 
 
 def new_run(plan: Plan, given: dict[str, Any]) -> None:
