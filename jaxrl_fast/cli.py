@@ -114,9 +114,9 @@ def _plain_warnings() -> Iterator[None]:
 
 def _dispatch(argv: list[str]) -> None:
     commands: dict[str, Callable[[list[str]], None]] = {
-        "train": _train, "sweep": _sweep, "plan": _plan, "list": _list, "compare": _of("cli_runs", "compare"),
+        "train": _train, "sweep": _sweep, "compare": _of("cli_runs", "compare"), "plan": _plan,
         "eval": _of("cli_runs", "evaluate"), "plot": _of("cli_runs", "plot"), "experience": _of("cli_experience", "keep"),
-        "ladder": _of("cli_ladder", "ladder"),
+        "list": _list, "ladder": _of("cli_ladder", "ladder"),
     }  # fmt: skip
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(HELP, end="")
