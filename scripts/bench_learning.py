@@ -7,8 +7,8 @@
 
 Each pair is one run of `jf.train` with the presets and all seeds in one program (vmapped on an accelerator, mapped over
 the cores of a CPU), 2e6 steps a seed on a CPU and 1e7 elsewhere. Its run directory stays under --out: a run that was cut
-off goes on, one that has ended is not repeated, and `jaxrl-fast plot` draws them. --json gets everything, and a table
-of the same name ending in .md the means with their 95% intervals.
+off goes on, one that has ended is not repeated. --json gets everything; beside it, under the same name, are a table of the
+means with their 95% intervals (.md) and a picture of each environment with the curves of its runs (-ENVIRONMENT.png).
 """
 
 from __future__ import annotations
@@ -38,7 +38,15 @@ ABLATION = {  # of Rainbow; "distributional" is the class, not a setting
     "rainbow-noisy": {"noisy": False, "epsilon_start": 1.0, "epsilon_end": 0.05, "epsilon_fraction": 0.1},
     "rainbow-distributional": {},
 }
-COLUMNS = ("algorithm", "environment", "steps", "seeds", "mean", "95% interval", "by seed", "in training", "steps/s")
+COLUMNS = ("algorithm", "environment", "steps", "seeds", "mean", "95% interval", "by seed", "in training", "steps/s", "published")
+PUBLISHED = {  # (family, game): a score, its steps and source
+    (family, f"{game}-MinAtar"): f"{score} {source}"
+    for family, source, scores in (
+        ("ppo", "at 1e7 (gymnax)", {"Asterix": 15, "Breakout": 28, "Freeway": 58, "SpaceInvaders": 131}),
+        ("dqn", "at 5e6 (MinAtar)", {"Asterix": 17, "Breakout": 10, "Freeway": 50, "SpaceInvaders": 43}),
+    )
+    for game, score in scores.items()
+}
 
 
 # The sweep -----------------------------------------------------------------------------------------------------------
@@ -125,6 +133,7 @@ def table_row(x):
         x["algorithm"], x["environment"], f"{x['steps']:.0e}".replace("e+0", "e"), f"{x['seeds'][0]}-{x['seeds'][-1]}",
         f"{x['mean']:.2f}", f"± {x['interval']:.2f}", " ".join(f"{s:.2f}" for s in x["scores"]),
         f"{statistics.fmean(x['training']):.2f}", f"{x['steps_per_second'] or math.nan:,.0f}",
+        PUBLISHED.get((x["algorithm"], x["environment"]), ""),
     )  # fmt: skip
     return "| " + " | ".join(cells) + " |"
 
@@ -134,6 +143,18 @@ def table(collected):
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     lines += [table_row(row["learned"]) for row in collected.values() if "learned" in row]
     return "\n".join(lines) + "\n"
+
+
+def draw(collected, path):
+    """One picture an environment: the curves of all that was trained on it."""
+    bench.prepare()
+    from jaxrl_fast import plots
+    from jaxrl_fast.jsonl import read_jsonl
+
+    learned = [row["learned"] for row in collected.values() if "learned" in row]
+    for game in dict.fromkeys(x["environment"] for x in learned):
+        rows = {x["algorithm"]: read_jsonl(Path(x["run"]) / "metrics.jsonl") for x in learned if x["environment"] == game}
+        print(plots.learning_curve(rows, path.with_name(f"{path.stem}-{game}.png"), smooth=5, title=game))
 
 
 # Beside PureJaxRL ----------------------------------------------------------------------------------------------------
@@ -193,9 +214,10 @@ def main(argv):
     args = parser.parse_args(argv)
     code = bench.main(args, rows, argv)
     if not args.row and not args.peers:
-        text = table(json.loads(Path(args.json).read_text()))
-        Path(args.json).with_suffix(".md").write_text(text)
-        print(text)
+        collected = json.loads(Path(args.json).read_text())
+        Path(args.json).with_suffix(".md").write_text(table(collected))
+        print(table(collected))
+        draw(collected, Path(args.json))
     return code
 
 
