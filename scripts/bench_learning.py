@@ -38,6 +38,12 @@ ABLATION = {  # of Rainbow; "distributional" is the class, not a setting
     "rainbow-noisy": {"noisy": False, "epsilon_start": 1.0, "epsilon_end": 0.05, "epsilon_fraction": 0.1},
     "rainbow-distributional": {},
 }
+VARIANTS = ABLATION | {  # what else --algorithms takes: a preset with settings of its own
+    "dqn-munchausen": {"munchausen": True},
+    "dqn-layer_norm": {"layer_norm": True},
+    "dqn-resets": {"reset_period": 8_000},
+    "dqn-twice": {"updates_per_iteration": 4},  # updates a step, against the classic presets' 2
+}
 COLUMNS = ("algorithm", "environment", "steps", "seeds", "mean", "95% interval", "by seed", "in training", "steps/s", "published")
 PUBLISHED = {  # (family, game): a score, its steps and source
     (family, f"{game}-MinAtar"): f"{score} {source}"
@@ -53,8 +59,8 @@ PUBLISHED = {  # (family, game): a score, its steps and source
 
 
 def algorithm(jf, variant, game):
-    """The preset of an algorithm, or Rainbow's with one switch off."""
-    algo = jf.preset(variant.partition("-")[0], game, **ABLATION.get(variant, {}))
+    """The preset of an algorithm, or of one of its variants."""
+    algo = jf.preset(variant.partition("-")[0], game, **VARIANTS.get(variant, {}))
     if variant != "rainbow-distributional":
         return algo
     fields = [f.name for f in dataclasses.fields(jf.DQN) if f.name != "spec"]
