@@ -41,7 +41,7 @@ ABLATION = {  # of Rainbow; "distributional" is the class, not a setting
 VARIANTS = ABLATION | {  # what else --algorithms takes: a preset with settings of its own
     "dqn-munchausen": {"munchausen": True},
     "dqn-layer_norm": {"layer_norm": True},
-    "dqn-resets": {"reset_period": 8_000},
+    "dqn-resets": {"reset_period": 9_000, "anneal_learning_rate": False},
     "dqn-twice": {"updates_per_iteration": 4},  # updates a step, against the classic presets' 2
 }
 COLUMNS = ("algorithm", "environment", "steps", "seeds", "mean", "95% interval", "by seed", "in training", "steps/s", "published")
