@@ -7,6 +7,8 @@ from typing import Any
 
 from jaxrl_fast.cli_args import Option
 from jaxrl_fast.cli_train import Plan, resolve
+from jaxrl_fast.envs.host import HostEnv
+from jaxrl_fast.errors import UserError
 
 COMPILE = Option("compile", "bool", False, "compile the programs too, and show XLA's own sizes beside the forecast")
 
@@ -16,6 +18,8 @@ def print_plan(plan: Plan, given: dict[str, Any]) -> None:
     from jaxrl_fast.plan import plan as forecast_of
 
     algo, env, config = resolve(plan, given)
+    if given.get("compile") and isinstance(env, HostEnv):
+        raise UserError("--compile shows the one program of a run; with environments on the host there is none")
     settings = dataclasses.asdict(config)
     forecast = forecast_of(algo, env, **settings)
     if not given.get("compile"):

@@ -111,9 +111,10 @@ class MemoryPlan:
     @property
     def need(self) -> int:
         """Bytes in the memory of one device. Training and evaluation take turns, so the larger one counts."""
-        if self.temporaries is not None:
-            return _total(self.resident()) + self.temporaries * self.places
-        return _total(self.resident()) + max(_total(self.training()), _total(self.evaluating()))
+        if self.temporaries is None:
+            return _total(self.resident()) + max(_total(self.training()), _total(self.evaluating()))
+        known = self.temporaries * self.places  # the evaluation's may not be among them yet
+        return _total(self.resident()) + max(known, _total(self.evaluating()))
 
     @property
     def fits(self) -> bool:

@@ -200,6 +200,7 @@ TABLE = [
     row("ale", "train dqn ale:pnog", "environment = 'ale:pnog'", "did you mean 'ale:Pong'"),
     row("gym, a population", "train ppo gym:CartPole-v1 --seeds 3", "seeds = 3", "on the host"),
     row("gym, more actors than environments", "train ppo gym:CartPole-v1 --actors 99", "actors = 99", "num_envs"),
+    row("gym, compiled plan", "plan ppo gym:CartPole-v1 --compile", "--compile", "on the host"),
     row("gym, a mesh", "train ppo gym:CartPole-v1 --mesh env=2", "mesh", "on the host"),
     row("gym, action repeat", "train ppo gym:CartPole-v1 --env.action-repeat 2", "env.action_repeat = 2", "own settings"),
     row("gym, no such module", "train ppo gym:nowhere:Env-v0", "environment = 'gym:nowhere:Env-v0'", "module"),

@@ -80,6 +80,9 @@ def test_temporaries_count_once_they_are_known():
     plan = planned("dqn")
     known = dataclasses.replace(plan, temporaries=10 * MIB)
     assert known.need == 10 * MIB + sum(size for _, size in rows(plan)) > plan.need
+    evaluation = sum(size * count for _, size, count in plan.evaluating())  # its program may not be compiled yet
+    unknown = dataclasses.replace(plan, temporaries=0)
+    assert unknown.need == evaluation + sum(size for _, size in rows(plan)) > sum(size for _, size in rows(plan))
 
 
 @pytest.fixture
