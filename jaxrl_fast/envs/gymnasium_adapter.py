@@ -168,11 +168,15 @@ class GymnasiumEnv(HostEnv):
         arguments = self._arguments() | more
         if self.vectorization == "native":
             return gymnasium.make_vec(self.id, num_envs, "vector_entry_point", **arguments)
+        from jaxrl_fast.envs.gymnasium_worker import Checked
+
         kwargs = {"autoreset_mode": AutoresetMode.SAME_STEP}
         if self.vectorization == "async":  # a process that was forked off JAX's threads may never wake up
             kwargs |= {"context": "spawn"}
         with _uninterrupted():
-            return gymnasium.make_vec(self.id, num_envs, self.vectorization, vector_kwargs=kwargs, **arguments)
+            return gymnasium.make_vec(
+                self.id, num_envs, self.vectorization, vector_kwargs=kwargs, wrappers=[Checked], **arguments
+            )
 
     @guarded
     def _open(self, num_envs, seed, training, render):

@@ -44,6 +44,25 @@ class Counter(gymnasium.Env):
         return obs, reward, over and self.episode % 2 == 0, over and self.episode % 2 == 1, {}
 
 
+class Buffer(gymnasium.Env):
+    """obs = the step, in the same array again and again; episodes of 3 steps. `wrong`: once in another shape."""
+
+    observation_space = spaces.Dict(a=spaces.Box(0, 9, (2, 3), np.float32))
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, wrong: bool = False):
+        self.wrong, self.obs = wrong, np.zeros((2, 3), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        self.obs[:] = 0
+        return {"a": self.obs}, {}
+
+    def step(self, action):
+        self.obs += 1
+        obs = self.obs.T if self.wrong and self.obs[0, 0] == 2 else self.obs
+        return {"a": obs}, 1.0, bool(self.obs[0, 0] == 3), False, {}
+
+
 class Counters(VectorEnv):
     """The same as a vector of its own, which hands out its one buffer again and again; `mode` is that of its auto-reset."""
 

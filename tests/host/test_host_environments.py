@@ -196,6 +196,28 @@ def test_no_process_outlives_its_vector(way):
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+def test_environments_that_write_to_their_own_buffers(vectorization):
+    """The terminal observation is not that of the reset; and another shape is an error, not what a flat copy makes of it."""
+    gymnasium.register("Buffer-v0", "host_tools:Buffer")
+    try:
+        env = jf.make("gym:host_tools:Buffer-v0", vectorization=vectorization)
+        vector, found = env.open(2, 0), []
+        vector.reset()
+        for _ in range(4):
+            vector.send(np.zeros(2, int))
+            found.append(vector.receive())
+        vector.close()
+        assert [step.next_obs["a"][0, 0, 0] for step in found] == [1, 2, 3, 1]
+        assert [step.obs["a"][1, 1, 1] for step in found] == [1, 2, 0, 1]
+        vector = jf.make("gym:host_tools:Buffer-v0", vectorization=vectorization, wrong=True).open(2, 0)
+        with pytest.raises(host.HostError, match=r"observations\['a'\] of shape \[3, 2\], where their space has \[2, 3\]"):
+            played(vector, 3)
+        vector.close()
+    finally:
+        del gymnasium.registry["Buffer-v0"]
+
+
 SPACES = [
     (theirs.Discrete(4, start=-1), spaces.Discrete(4)),
     (theirs.MultiDiscrete([2, 3]), spaces.MultiDiscrete((2, 3))),
