@@ -64,7 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return 0
     except SystemExit as end:  # tyro, after it printed a help text
-        return end.code if isinstance(end.code, int) else 0
+        if isinstance(end.code, str):  # whoever else ends a program does it so
+            print(f"{PROG}: error: {end.code}", file=sys.stderr)
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
     except BrokenPipeError:  # `jaxrl-fast list | head`
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

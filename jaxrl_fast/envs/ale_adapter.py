@@ -109,17 +109,17 @@ class AleEnv(HostEnv):
 
     @guarded
     def _open(self, num_envs, seed, training, render):
-        vector = AleVector(self._vector(num_envs), seed, self.spec.observation.shape)
+        vector = AleVector(self._vector(num_envs), seed, self.spec.observation.shape, self.name)
         return Lives(vector) if training and self.episodic_life else vector
 
 
 class AleVector(Vector):
     """`lives` [B] are those of the last step."""
 
-    def __init__(self, vector: Any, seed: int, shape: tuple[int, int, int]):
+    def __init__(self, vector: Any, seed: int, shape: tuple[int, int, int], name: str):
         self.encode = lambda obs: np.array(obs).reshape(-1, *shape)  # stacks of one, whose axis comes first
         self.vector, self.seed, self.num_envs, self.lives = vector, seed % 2**31, vector.num_envs, None
-        self.decode = decoder(vector.single_action_space)
+        self.decode, self.name = decoder(vector.single_action_space), name
         self.obs: Any = None
 
     @guarded

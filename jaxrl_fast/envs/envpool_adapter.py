@@ -125,15 +125,15 @@ class EnvPoolEnv(HostEnv):
             self.id, num_envs=num_envs, num_threads=min(self.num_threads, num_envs), seed=seed % 2**31,
             **self._arguments(),
         )  # fmt: skip
-        vector = EnvPoolVector(pool, num_envs)
+        vector = EnvPoolVector(pool, num_envs, self.id)
         return Lives(vector) if training and self.episodic_life else vector
 
 
 class EnvPoolVector(Vector):
     """A synchronous pool; `lives` [B] are those of the last step, None where the game counts none."""
 
-    def __init__(self, pool: Any, num_envs: int):
-        self.pool, self.num_envs, self.lives = pool, num_envs, None
+    def __init__(self, pool: Any, num_envs: int, name: str):
+        self.pool, self.num_envs, self.name, self.lives = pool, num_envs, name, None
         encode = encoder(pool.observation_space)
         self.encode = lambda obs: channels_last(encode(obs))
         self.decode = decoder(pool.action_space)

@@ -17,11 +17,7 @@ import importlib
 import importlib.util
 import inspect
 import os
-import signal
 import sys
-import time
-from collections.abc import Iterator
-from multiprocessing import resource_tracker
 from typing import Any
 
 import jax
@@ -168,15 +164,22 @@ class GymnasiumEnv(HostEnv):
         arguments = self._arguments() | more
         if self.vectorization == "native":
             return gymnasium.make_vec(self.id, num_envs, "vector_entry_point", **arguments)
-        from jaxrl_fast.envs.gymnasium_worker import Checked
+        from jaxrl_fast.envs import gymnasium_worker as side
 
-        kwargs = {"autoreset_mode": AutoresetMode.SAME_STEP}
-        if self.vectorization == "async":  # a process that was forked off JAX's threads may never wake up
-            kwargs |= {"context": "spawn"}
-        with _uninterrupted():
-            return gymnasium.make_vec(
-                self.id, num_envs, self.vectorization, vector_kwargs=kwargs, wrappers=[Checked], **arguments
+        apart, kwargs = self.vectorization == "async", {"autoreset_mode": AutoresetMode.SAME_STEP}
+        if apart:  # a process that was forked off JAX's threads may never wake up
+            kwargs |= {"context": "spawn", "worker": side.worker}
+        with side.uninterrupted() if apart else contextlib.nullcontext():
+            vector = gymnasium.make_vec(
+                self.id, num_envs, self.vectorization, vector_kwargs=kwargs, wrappers=[side.Checked], **arguments
             )
+        side.guard(vector.processes if apart else [])
+        return vector
+
+    def failed(self, error):
+        if self.vectorization != "async" or not isinstance(error, (EOFError, ConnectionError)):
+            return ""
+        return 'the process of one of its environments died (a script needs `if __name__ == "__main__":`)'
 
     @guarded
     def _open(self, num_envs, seed, training, render):
@@ -184,30 +187,16 @@ class GymnasiumEnv(HostEnv):
             os.environ.setdefault(driver, "dummy")
         native = self.vectorization == "native"
         drawn = render and (not native or _takes(_spec_of(self.id).vector_entry_point, "render_mode"))
-        return GymnasiumVector(self._make(num_envs, {"render_mode": "rgb_array"} if drawn else {}), seed)
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Processes that are started meanwhile do not see a Ctrl-C, which a terminal sends to all: the run finishes its chunk."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    resource_tracker.ensure_running()  # which would unblock the signal when it starts
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return GymnasiumVector(self._make(num_envs, {"render_mode": "rgb_array"} if drawn else {}), seed, self.id)
 
 
 class GymnasiumVector(Vector):
     """A `gymnasium.vector.VectorEnv` of any auto-reset mode."""
 
-    def __init__(self, vector: Any, seed: int):
+    def __init__(self, vector: Any, seed: int, name: str = Vector.name):
         from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-        self.vector, self.seed, self.num_envs = vector, seed, vector.num_envs
+        self.vector, self.seed, self.num_envs, self.name = vector, seed, vector.num_envs, name
         self.mode = getattr(vector.metadata.get("autoreset_mode"), "name", "NEXT_STEP")
         self.encode = picture_encoder(vector.single_observation_space)
         if not isinstance(vector, (AsyncVectorEnv, SyncVectorEnv)):  # a native one may write there again
@@ -258,16 +247,18 @@ class GymnasiumVector(Vector):
         self.obs = obs
         return HostStep(obs, successors, reward, terminated, truncated, reward, over, real)
 
+    def failed(self, error):
+        if not self.steps_apart or not isinstance(error, (EOFError, OSError)):
+            return ""
+        from jaxrl_fast.envs.gymnasium_worker import died
+
+        return died(self.vector)
+
     def kill(self):
-        if not self.steps_apart:
-            return
-        for process in self.vector.processes:
-            process.terminate()
-        deadline = time.monotonic() + 1.0
-        for process in self.vector.processes:
-            process.join(max(0.0, deadline - time.monotonic()))
-            process.kill()  # one that does not hear of it
-            process.join()
+        if self.steps_apart:
+            from jaxrl_fast.envs.gymnasium_worker import kill
+
+            kill(self.vector.processes)
 
     def close(self):
         if not self.steps_apart:
@@ -278,6 +269,7 @@ class GymnasiumVector(Vector):
                 pipe.close()
         self.vector.closed = True
 
+    @guarded
     def render(self):
         if getattr(self.vector, "render_mode", None) is None:
             return None

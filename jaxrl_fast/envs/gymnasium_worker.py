@@ -2,15 +2,27 @@
 
 Gymnasium hands on whatever array an environment returns: one that it writes to again would change under the terminal
 observation, and one of another shape is flattened into the memory that processes share.
+
+A Ctrl-C, or a SIGTERM to all that belongs to a run, is for the process that saves it: those of the environments go on
+until that one ends them, by SIGKILL, or is no more.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import signal
+import time
+from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import async_vector_env
+
+ASKED_TO_STOP = (signal.SIGINT, signal.SIGTERM)
 
 
 class Checked(gymnasium.ObservationWrapper):
@@ -29,3 +41,57 @@ def _copied(space: Any, observation: Any, where: str) -> Any:
     if found.shape != space.shape:
         raise ValueError(f"observations{where} of shape {list(found.shape)}, where their space has {list(space.shape)}")
     return found
+
+
+def worker(*args: Any) -> None:
+    """Gymnasium's own, deaf to what asks a run to stop: by a handler, for programs that it starts would inherit a mask."""
+    for number in ASKED_TO_STOP:
+        signal.signal(number, lambda *_: None)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKED_TO_STOP)
+    async_vector_env._async_worker(*args)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Processes that are started meanwhile are deaf from their first moment, not only from `worker` on."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # which would unblock the signals when it starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ASKED_TO_STOP)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def guard(processes: list[Any]) -> None:
+    """At the end of this process multiprocessing would ask them to end, and wait for them: they are killed before."""
+    for process in processes:
+        atexit.register(process.kill)
+
+
+def kill(processes: list[Any], patience: float = 1.0) -> None:
+    """End them at once. One that not even this reaches (it waits for a disk) is left behind."""
+    for process in processes:
+        process.kill()
+        atexit.unregister(process.kill)
+    deadline = time.monotonic() + patience
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+
+
+def died(vector: Any, patience: float = 5.0) -> str:
+    """Which process of a vector has ended without a word, if one has: Gymnasium only knows that its pipe is closed."""
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:  # its pipe closes some time before it is gone
+        for process, pipe in zip(vector.processes, vector.parent_pipes, strict=True):
+            code = process.exitcode
+            if pipe is not None and code is not None:  # one that reported what was raised has no pipe
+                how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+                return f"the process of one of its environments died ({process.pid}, {how})"
+        if any(process.exitcode is not None for process in vector.processes):
+            break
+        time.sleep(0.02)
+    return ""

@@ -54,7 +54,7 @@ class HostStep(NamedTuple):
 
 
 def guarded(f: Callable[..., Any]) -> Callable[..., Any]:
-    """`f` of an environment that is not ours: whatever it raises becomes a HostError that says so."""
+    """`f` of an environment that is not ours: whatever it raises, an exit too, becomes a HostError that says so."""
 
     @functools.wraps(f)
     def call(self, *args):
@@ -62,8 +62,10 @@ def guarded(f: Callable[..., Any]) -> Callable[..., Any]:
             return f(self, *args)
         except UserError:
             raise
-        except Exception as error:
-            raise HostError(f"the environment failed in {f.__name__.strip('_')}: {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:
+            name = getattr(self, "id", None) or self.name
+            what = self.failed(error) or f"{type(error).__name__}: {error}"
+            raise HostError(f"{name} failed in {f.__name__.strip('_')}: {what}") from error
 
     return call
 
@@ -88,6 +90,7 @@ class Vector:
     """`num_envs` environments on the host; see the module's text."""
 
     num_envs: int
+    name: str = "the environment"
     steps_apart: bool = True  # whether the step goes on between `send` and `receive`, beside whoever waits
 
     def reset(self) -> Any:
@@ -98,6 +101,10 @@ class Vector:
 
     def receive(self) -> HostStep:
         raise NotImplementedError
+
+    def failed(self, error: BaseException) -> str:
+        """What an error of one of its functions means, where that is known here: processes that are no more."""
+        return ""
 
     def kill(self) -> None:
         """End the processes that a step may hang in, at once: whoever waits for it gets an error. From any thread."""
@@ -133,6 +140,10 @@ class HostEnv(Env):
 
     def _open(self, num_envs: int, seed: int, training: bool, render: bool) -> Vector:
         raise NotImplementedError
+
+    def failed(self, error: BaseException) -> str:
+        """What an error of one of its functions means, where that is known here."""
+        return ""
 
     @property
     def spec(self) -> EnvSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import gymnasium
@@ -36,6 +37,8 @@ class Counter(gymnasium.Env):
         if self.total == self.at:
             if self.fault == "raises":
                 raise ValueError("the motor burnt out")
+            if self.fault == "quits":
+                sys.exit("licence lost")
             if self.fault == "hangs":
                 time.sleep(1.2)  # each of them
             obs = obs * np.nan if self.fault == "nan" else obs

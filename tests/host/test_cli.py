@@ -401,3 +401,10 @@ def test_positionals_stand_anywhere_before_the_groups():
     assert split(["--seed=3", "ppo", "E", "x"], 2) == (["ppo", "E"], ["--seed=3", "x"])
     assert split(["--seed", "-1", "ppo", "E"], 2) == (["ppo", "E"], ["--seed", "-1"])
     assert split(["ppo", "--algo.hidden", "64", "E"], 2) == (["ppo"], ["--algo.hidden", "64", "E"])
+
+
+@pytest.mark.parametrize(("code", "expected"), [("licence lost", 1), (None, 0), (7, 7)])
+def test_whoever_ends_the_program_is_heard(code, expected, run_cli, monkeypatch):
+    """As Python does it: a text is printed, and is a failure."""
+    monkeypatch.setattr(cli, "_dispatch", lambda argv: sys.exit(code))
+    assert run_cli("train") == (expected, "", f"jaxrl-fast: error: {code}\n" if expected == 1 else "")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
+import time
 
 import gymnasium
 import host_tools as tools
@@ -153,6 +155,19 @@ def test_a_native_vector_that_is_not_the_single_environment():
     assert jf.make("gym:CartPole-v1", vectorization="native", max_episode_steps=9).spec.max_episode_steps == 9
 
 
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+def test_an_environment_that_ends_the_program(vectorization):
+    gymnasium.register("Quits-v0", "host_tools:Counter", kwargs={"fault": "quits", "at": 2})
+    try:
+        vector = jf.make("gym:host_tools:Quits-v0", vectorization=vectorization).open(2, 0)
+        message = "SystemExit: licence lost" if vectorization == "sync" else "the process of one of .* died .*exit code 1"
+        with pytest.raises(host.HostError, match=f"^host_tools:Quits-v0 failed in (send|receive): {message}"):
+            played(vector, 3)
+        vector.close()
+    finally:
+        del gymnasium.registry["Quits-v0"]
+
+
 def _small(vector):
     """Two actions instead of three."""
     send = vector.send
@@ -180,20 +195,41 @@ def test_processes_and_seeds():
 
 @pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGSTOP], ids=lambda way: way.name)
 def test_no_process_outlives_its_vector(way):
-    """Whether one was killed in the middle of a step, or hangs in it."""
+    """Whether one was killed in the middle of a step, or hangs in it. What asks a run to stop, they do not hear."""
     vector = jf.make("gym:CartPole-v1", vectorization="async").open(2, 0)
     vector.reset()
+    processes = vector.vector.processes
     assert len(multiprocessing.active_children()) == 2
-    pid = vector.vector.processes[0].pid
-    os.kill(pid, signal.SIGSTOP)
+    for process in processes:
+        os.kill(process.pid, signal.SIGTERM)
+        os.kill(process.pid, signal.SIGINT)
+    vector.send(np.zeros(2, int))
+    vector.receive()
+    os.kill(processes[0].pid, signal.SIGSTOP)
     vector.send(np.zeros(2, int))
     assert vector.vector.parent_pipes[1].poll(30)  # the other one has made its step
-    os.kill(pid, way)
+    os.kill(processes[0].pid, way)
     if way == signal.SIGKILL:
-        with pytest.raises(host.HostError, match="failed in receive"):
+        with pytest.raises(host.HostError, match=rf"^CartPole-v1 failed in receive: .* died \({processes[0].pid}, SIGKILL\)"):
             vector.receive()
+    began = time.monotonic()
     vector.close()
-    assert not multiprocessing.active_children()
+    assert not multiprocessing.active_children() and time.monotonic() - began < 5
+
+
+LEFT = """
+import jaxrl_fast as jf
+
+if __name__ == "__main__":
+    vector = jf.make("gym:CartPole-v1", vectorization="async").open(2, 0)
+    vector.reset()
+"""
+
+
+def test_a_vector_that_is_left_open_does_not_keep_its_program(tmp_path):
+    """multiprocessing would ask its processes by SIGTERM, which they do not hear, and wait for them."""
+    (tmp_path / "left.py").write_text(LEFT)
+    assert subprocess.run([sys.executable, tmp_path / "left.py"], timeout=60).returncode == 0
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
