@@ -209,14 +209,14 @@ def _describe(
 
 def _resume(argv: list[str]) -> None:
     from jaxrl_fast import config as configs
-    from jaxrl_fast.cli_train import print_end, wandb_sink
-    from jaxrl_fast.load import resume
+    from jaxrl_fast.cli_train import again, print_end, wandb_sink
+    from jaxrl_fast.load import HOST, resume
 
     options = [
         Option("resume", "str", help="run directory to go on with", metavar="RUN", hint="required"),
         Option("total_steps", "int", help="new end, in environment steps of one member", hint="default: as before"),
         Option("horizon", "int", help="environment steps that schedules are fractions of", hint="default: as before"),
-        *ELSEWHERE, IMPORT, *OUTPUT, *DISTRIBUTED,
+        *ELSEWHERE, *again(HOST), IMPORT, *OUTPUT, *DISTRIBUTED,
     ]  # fmt: skip
     prog, what = f"{PROG} train --resume", " ".join(["--resume", *peek(argv, "--resume")[-1:]])
     names, argv = positionals(argv, len(argv), ("--tensorboard", "--distributed"))
@@ -232,6 +232,7 @@ def _resume(argv: list[str]) -> None:
     session = resume(
         path, given.get("total_steps"), given.get("horizon"), given.get("import", ()), sinks=sinks,
         tensorboard=given.get("tensorboard", True), progress=True, **parse_place(given),
+        **{name: given[name] for name in HOST if name in given},
     )  # fmt: skip
     print_end(session)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,12 @@ def _run_options(plan: Plan) -> list[Option]:
         hint = _hint(plan, plan.run, field.name, field.default, hint if default is None else "")
         options.append(Option(field.name, kind, default, text, hint, metavar=_METAVARS.get(field.name, "")))
     return [*options, *(o for o in _OTHER if o.name != "resume" or plan.environment is None)]
+
+
+def again(names: Sequence[str]) -> list[Option]:
+    """Settings of a run as flags of `train --resume`."""
+    option = lambda name, kind, text, _: Option(name, kind, None, text, "default: as before", "", _METAVARS.get(name, ""))
+    return [option(name, *_RUN_HELP[name]) for name in names]
 
 
 def _algorithm_options(plan: Plan) -> list[Option]:

@@ -23,7 +23,7 @@ from jaxrl_fast.grid import Grid, RunConfig
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.plan import memory_plan
 from jaxrl_fast.population import Members, Population
-from jaxrl_fast.programs import Programs
+from jaxrl_fast.programs import Part, Programs
 from jaxrl_fast.types import Mean, RunState, Trajectory
 
 
@@ -87,12 +87,9 @@ class HostPrograms(Programs):
         return self._iterations(state, 0, self.grid.warmup, False)
 
     def chunk(self, state: RunState, t0: int, rows: int):
-        found = []
-        for r in range(rows):
-            state, metrics = self._iterations(state, t0 + r * self.grid.row, self.grid.row, True)
-            found.append(metrics)
-        stacked = jax.tree.map(lambda *x: np.stack([np.asarray(v) for v in x]), *found)
-        return state, stacked, self._finite(self.run, state.agent, state.memory)
+        """One row, or a part of it."""
+        state, metrics = self._iterations(state, t0, self.grid.row, True)
+        return state, jax.tree.map(lambda x: np.asarray(x)[None], metrics), self._finite(self.run, state.agent, state.memory)
 
     def _playing(self, t: int, state: RunState) -> Any:
         if self.actors is None:
@@ -113,16 +110,27 @@ class HostPrograms(Programs):
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self._totals[learns])
 
     def _iterations(self, state: RunState, t0: int, count: int, learns: bool) -> tuple[RunState, dict[str, Mean]]:
-        """`count` iterations from t0 on; their metrics are sums and counts."""
-        actors = self._playing(t0, state)
+        """The `count` iterations of the row that begins at t0, or what is left of them -> (state, sums and counts).
+
+        Where environments fail, or the run is asked to stop, the row ends early, with `part`.
+        """
+        before, self.part = self.part or Part(t0, {}), None
+        actors = self._playing(before.iterations, state)
         agent, mem, totals = state.agent, state.memory, None
         returns: list[float] = []
         lengths: list[int] = []
         seconds = {"learner_waits": 0.0, "learner_updates": 0.0}
         lag, warmup, updates = 0, self.grid.warmup, self.first.algo.updates
-        for t in range(t0, t0 + count):
+        for t in range(before.iterations, t0 + count):
             start = time.perf_counter()
-            found = actors.take(t)
+            if self.stopping():
+                self.part = Part(t, {})
+                break
+            try:
+                found = actors.take(t)
+            except HostError as error:
+                self.part = Part(t, {}, error)
+                break
             taken = time.perf_counter()
             if found.fresh and t:
                 mem = self._seam(self.run, mem, np.int32(t))
@@ -145,11 +153,15 @@ class HostPrograms(Programs):
             lengths += found.lengths
             lag += updates * (max(t, warmup) - max(whose(actors, t), warmup))  # nothing is learned before
         wall, self._mark = time.perf_counter() - self._mark, time.perf_counter()
-        metrics = dict(jax.device_get(totals))
+        metrics = dict(jax.device_get(totals or {}))
         metrics["episode_return"] = Mean(np.float32(sum(returns)), np.float32(len(returns)))
         metrics["episode_length"] = Mean(np.float32(sum(lengths)), np.float32(len(lengths)))
-        metrics["policy_lag"] = Mean(np.float32(lag), np.float32(count))
+        done = (self.part.iterations if self.part else t0 + count) - before.iterations
+        metrics["policy_lag"] = Mean(np.float32(lag), np.float32(done))
         metrics |= {f"time_{name}": Mean(np.float32(value), np.float32(wall)) for name, value in seconds.items()}
+        metrics |= {name: jax.tree.map(np.add, metrics.get(name, Mean(0, 0)), mean) for name, mean in before.metrics.items()}
+        if self.part:
+            self.part = self.part._replace(metrics=metrics)
         return state._replace(agent=agent, memory=mem), metrics
 
     def evaluate(self, state: RunState, rows: int) -> np.ndarray:

@@ -30,6 +30,8 @@ from jaxrl_fast.population import elsewhere, spread
 from jaxrl_fast.rundir import RunDir
 from jaxrl_fast.types import Clock, RunState
 
+HOST = ("actors", "actors_on", "host_timeout", "restarts")  # settings of a run that another part of it may have otherwise
+
 
 @dataclasses.dataclass
 class Agent:
@@ -98,7 +100,7 @@ def load(path: str | Path, which: str = "auto", member: int | None = None, modul
     "last" the one that scored best at the end (the first, without a result).
     """
     check_choice("which", which, ("auto", "best", "last"))
-    run, env, config, agent, row = _read(Path(path), ("best", "last") if which == "auto" else (which,), member, modules)
+    run, env, config, agent, row, _ = _read(Path(path), ("best", "last") if which == "auto" else (which,), member, modules)
     agent = agent.agent if isinstance(agent, RunState) else agent
     return Agent(tree.as_float32(run.algo), tree.as_float32(env), config, agent, row, registry.name_of(env))
 
@@ -109,19 +111,22 @@ def experience(run: Any, member: int = 0, modules: Sequence[str] = ()) -> Filled
     run: the Session that `train` returns, or a run directory, whose last checkpoint is read.
     """
     if isinstance(run, (str, Path)):
-        run, _, config, state, rows = _read(Path(run), ("last",), member, modules)
+        run, _, config, state, rows, iterations = _read(Path(run), ("last",), member, modules)
         grid = plan_grid(run.algo, config)
-        return replay_after(run, state.memory, grid.warmup + rows * grid.row)
+        return replay_after(run, state.memory, iterations or grid.warmup + rows * grid.row)
     check_int("member", member, 0, run.config.members - 1)
     if member not in run.lanes:
         raise ConfigError("member", member, f"one that is still there: {', '.join(map(str, run.lanes))}")
     first = dataclasses.replace(run.members.first, algo=run.setup(member)[0])
     store = run.population.member(run.state.memory, list(run.lanes).index(member))
-    return replay_after(first, store, run.grid.warmup + run.rows * run.grid.row)
+    return replay_after(first, store, run.iterations)
 
 
 def _read(path: Path, order: Sequence[str], member: int | None, modules: Sequence[str]) -> tuple:
-    """(run, environment, config, state, rows) of one member; of the best its agent alone. Numbers of `run.algo` are Python's."""
+    """(run, environment, config, state, rows, iterations) of one member; of the best its agent alone, and no iterations.
+
+    Numbers of `run.algo` are Python's.
+    """
     if not path.is_dir():
         raise ConfigError("run", str(path), "an existing run directory")
     algo, env, config, _ = configs.load(path, tuple(modules))
@@ -152,13 +157,14 @@ def _read(path: Path, order: Sequence[str], member: int | None, modules: Sequenc
     finally:
         checkpoints.close()
     state = tree.take(state, meta["lanes"].index(member)) if lanes > 1 else state
-    return dataclasses.replace(run, algo=bound), env, config, state, meta["best_rows"] if best else meta["rows"]
+    rows = meta["best_rows"] if best else meta["rows"]
+    return dataclasses.replace(run, algo=bound), env, config, state, rows, meta.get("iterations")
 
 
 def resume(
     path: str | Path, total_steps: int | None = None, horizon: int | None = None, modules: Sequence[str] = (),
     hooks: Sequence[Any] = (), sinks: Sequence[Any] = (), tensorboard: bool = True, progress: bool = False,
-    devices: int | str | None = None, mesh: Mapping[str, int] | None = None,
+    devices: int | str | None = None, mesh: Mapping[str, int] | None = None, **host: Any,
 ):  # fmt: skip
     """Go on with a run from its last checkpoint, bit for bit as if it had never stopped; returns the Session.
 
@@ -166,6 +172,7 @@ def resume(
     fractions of the horizon fixed at the start and clamp past it (a warning says so) unless `horizon` sets a new one.
     devices ("all": whatever there is), mesh: where to go on; as before, unless one of them is given. On another number of
     devices the numbers are the same to rounding.
+    host: other values of `HOST`, how environments on the host are stepped: they begin anew in any case.
     """
     from jaxrl_fast.train import run_session
 
@@ -176,7 +183,9 @@ def resume(
     algo, env, config, _ = configs.load(path, tuple(modules))
     config = elsewhere(config, devices, mesh)
     spread(config)
-    new = config
+    for name in host:
+        check_choice("resume", name, HOST)
+    new = dataclasses.replace(config, **host)
     if total_steps is not None:
         new = dataclasses.replace(new, total_steps=total_steps)
     if horizon is not None:
@@ -190,15 +199,15 @@ def resume(
     )  # fmt: skip
     checkpoints = Checkpoints(RunDir(path).checkpoints, read_only=True)
     try:
-        rows = hosts.tell(checkpoints.latest("last"))
-        if rows is None:
+        number = hosts.tell(checkpoints.latest("last"))
+        if number is None:
             raise ConfigError("--resume", str(path), "a run that has saved a checkpoint; start it again instead")
-        meta = checkpoints.meta("last", rows)
+        meta = checkpoints.meta("last", number)
     finally:
         checkpoints.close()
     if total_steps is not None and all(meta["reached"]):
         new = dataclasses.replace(new, target_return=None)
-    done = plan_grid(bound, new).env_steps(rows)
+    done = plan_grid(bound, new).env_steps(meta["rows"])
     if total_steps is not None and total_steps < done:
         raise ConfigError("total_steps", total_steps, f"at least the {done:,} steps that are done")
     if new.total_steps > (new.horizon or 0):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from jaxrl_fast.grid import ROWS, Grid, RunConfig
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.plan import memory_plan
 from jaxrl_fast.population import Members, Population
-from jaxrl_fast.types import RunState
+from jaxrl_fast.types import Mean, RunState
 
 
 def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array, row: int):
@@ -34,9 +35,19 @@ def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array, row: int):
     return state, buffer, tree.all_finite((state.agent, run.memory().watch(state.memory)))
 
 
+class Part(NamedTuple):
+    """A row on the host that was ended early: by a fault, or because the run was asked to stop."""
+
+    iterations: int  # of the run that are done, warm-up included
+    metrics: dict[str, Mean]  # of this row until there
+    error: Exception | None = None
+
+
 class Programs:
     """Everything that runs on the device, for one run or a population of it."""
 
+    part: Part | None = None  # what `chunk` or `warmup` has left of a row, and where the next one begins
+    stopping: Callable[[], bool] = staticmethod(lambda: False)  # whether environments on the host are to end their row early
     overlaps = True  # `chunk` returns before it is done, so that its metrics can be fetched while the next one runs
 
     def __init__(self, members: Members, grid: Grid, population: Population, config: RunConfig):

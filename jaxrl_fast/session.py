@@ -18,9 +18,10 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.grid import Grid, RunConfig
 from jaxrl_fast.members import configure, leaf_names
 from jaxrl_fast.population import Members, Population, population_of
-from jaxrl_fast.programs import Programs
+from jaxrl_fast.programs import Part, Programs
 from jaxrl_fast.rundir import RunDir
 from jaxrl_fast.sinks import Row, Sink
+from jaxrl_fast.types import Mean
 
 
 @dataclasses.dataclass
@@ -60,11 +61,18 @@ class Session:
     history: list[Row] = dataclasses.field(default_factory=list)
     eval_return: np.ndarray | None = None
     stop_requested: bool = False
+    saved: int | None = None  # iterations of the newest checkpoint
 
     @property
     def env_steps(self) -> int:
-        """Environment steps of one member so far."""
+        """Environment steps of one member so far, in whole rows."""
         return self.grid.env_steps(self.rows)
+
+    @property
+    def iterations(self) -> int:
+        """Those that are done, warm-up included, and a part of a row."""
+        part = self.programs.part
+        return part.iterations if part else self.grid.warmup + self.rows * self.grid.row
 
     @property
     def steps_per_second(self) -> float:
@@ -231,12 +239,15 @@ def save(s: Session, checkpoints: Checkpoints) -> None:
     for sink in s.sinks:
         sink.flush()
     save_best(s, checkpoints)
-    if checkpoints.latest("last") != s.rows:
+    if s.saved != s.iterations:
+        part, newest, s.saved = s.programs.part, checkpoints.latest("last"), s.iterations
         meta = {
             "rows": s.rows, "env_steps": s.env_steps, "wall_seconds": s.wall_seconds, "reached": s.reached,
             "train_seconds": s.train_seconds, "train_steps": s.train_steps, **s.who(),
+            "iterations": s.iterations, "part": part.metrics if part else {},
         }  # fmt: skip
-        checkpoints.save("last", s.rows, s.programs.snapshot(s.state), to_json(meta))
+        number = s.rows if newest is None else max(s.rows, newest + 1)  # a part of a row has none of its own
+        checkpoints.save("last", number, s.programs.snapshot(s.state), to_json(meta))
 
 
 def save_best(s: Session, checkpoints: Checkpoints) -> None:
@@ -271,17 +282,20 @@ def rescue(s: Session, checkpoints: Checkpoints | None) -> str:
 
 def restore(s: Session, checkpoints: Checkpoints) -> None:
     """The whole state from `last`, the score to beat from `best`; the log ends where the state does."""
-    rows = checkpoints.latest("last")
-    if rows is None:
+    number = checkpoints.latest("last")
+    if number is None:
         raise ConfigError("--resume", str(s.out.path), "a run that has saved a checkpoint")
-    meta = checkpoints.meta("last", rows)
+    meta = checkpoints.meta("last", number)
     like = jax.eval_shape(s.programs.unpadded, s.state)
     s.state = None  # a second one may not fit
     if s.population.size in (1, s.population.padded):
-        s.state = checkpoints.restore("last", rows, s.population.abstract_state(like))
+        s.state = checkpoints.restore("last", number, s.population.abstract_state(like))
     else:
-        s.state = s.programs.padded(checkpoints.restore("last", rows, abstract(like, s.population.replicated)))
+        s.state = s.programs.padded(checkpoints.restore("last", number, abstract(like, s.population.replicated)))
     s.rows, s.wall_seconds, s.reached = int(meta["rows"]), float(meta["wall_seconds"]), list(meta["reached"])
+    if meta.get("part"):
+        s.programs.part = Part(int(meta["iterations"]), {name: Mean(*np.float32(mean)) for name, mean in meta["part"].items()})
+    s.saved = s.iterations
     s.train_seconds, s.train_steps = float(meta["train_seconds"]), int(meta["train_steps"])
     for name, values in meta["settings"].items():
         s.settings[name] = np.asarray(values, np.float32)

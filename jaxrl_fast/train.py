@@ -28,7 +28,7 @@ from jaxrl_fast.grid import Grid, RunConfig, plan_grid, run_config
 from jaxrl_fast.members import gather, leaf_names
 from jaxrl_fast.memory import forget_experience, identity
 from jaxrl_fast.population import Members, Population, population_of, spread
-from jaxrl_fast.programs import ROWS, Programs
+from jaxrl_fast.programs import ROWS, Part, Programs
 from jaxrl_fast.rundir import RunDir, check_free, describe
 from jaxrl_fast.selection import decode_selection, encode_selection
 from jaxrl_fast.session import Session, emit, evaluate, make_row, not_finite, rescue, restore, root_keys, save
@@ -195,13 +195,16 @@ def _loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: 
             mark, first = time.perf_counter(), first or s.programs is not programs
         emit(s, rows)
         if bad:
-            message = bad + rescue(s, checkpoints)
-            if s.out and s.config.on_nan == "mark":  # the run is over, its scores are that there are none
-                s.eval_return = np.full(s.config.members, np.nan)
-                hosts.on_first(lambda: s.out.write_result(s))
-            raise NonFiniteError(message)
+            broken(bad)
         if failed:
             give_up(failed)
+
+    def broken(bad: str):
+        message = bad + rescue(s, checkpoints)
+        if s.out and s.config.on_nan == "mark":  # the run is over, its scores are that there are none
+            s.eval_return = np.full(s.config.members, np.nan)
+            hosts.on_first(lambda: s.out.write_result(s))
+        raise NonFiniteError(message)
 
     def absorb(score: bool):
         """Wait for the pending chunk, check it, log it."""
@@ -231,10 +234,24 @@ def _loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: 
             save(s, checkpoints)
         saved, saved_rows = time.monotonic(), s.rows
 
-    def give_up(error: HostError):
-        """An evaluation failed: what is learned is kept."""
-        checkpoint()
+    def give_up(error: Exception):
+        """Environments on the host failed: what is learned is kept."""
+        if s.iterations:
+            checkpoint()
         raise HostError(f"{error}{rescue(s, checkpoints)}") from error
+
+    def end_early(part: Part, finite: Any):
+        """In the middle of a row on the host: the iterations that are done are saved, and whoever resumes goes on with them."""
+        s.wall_seconds = wall()
+        row = make_row(s, s.rows, part.metrics, s.wall_seconds, 0.0)
+        bad = not_finite(s, [row], jax.device_get(finite))
+        if bad:
+            emit(s, [row])
+            broken(bad)
+        if part.error:
+            give_up(part.error)
+        checkpoint()
+        leave(signals.caught)
 
     def since_checkpoint() -> float:
         """Seconds; on several hosts by the pace that they share, not by their clocks."""
@@ -242,22 +259,24 @@ def _loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: 
 
     def leave(signum: int | None):
         if signum:
-            raise Interrupted(signum, s.out and s.out.path, s.env_steps)
+            raise Interrupted(signum, s.out and s.out.path, s.iterations * s.grid.steps)
 
-    if s.grid.warmup and not resume:
+    s.programs.stopping = lambda: signals.caught is not None
+    if s.grid.warmup and (not resume or s.iterations < s.grid.warmup):
         s.state, metrics = s.programs.warmup(s.state)
+        if s.programs.part:
+            end_early(s.programs.part, None)
         log([make_row(s, -1, metrics, wall(), 0.0)], None, False)
     while not s.over:
         n = min(ROWS, s.grid.rows - s.rows)
         n = min(n, max(1, int(s.config.chunk_seconds / row_seconds)) if row_seconds else 1)
         if s.grid.eval_rows:
             n = min(n, s.grid.eval_rows - s.rows % s.grid.eval_rows)
-        n = min([n, *(b - s.rows for b in boundaries if b > s.rows)])
+        n = min([n, *(b - s.rows for b in boundaries if b > s.rows)]) if s.programs.overlaps else 1
         before, dispatched = s.rows, time.perf_counter()
-        try:
-            s.state, metrics, finite = s.programs.chunk(s.state, s.grid.warmup + s.rows * s.grid.row, n)
-        except HostError as error:
-            raise HostError(f"{error}{rescue(s, checkpoints)}") from error
+        s.state, metrics, finite = s.programs.chunk(s.state, s.grid.warmup + s.rows * s.grid.row, n)
+        if s.programs.part:
+            end_early(s.programs.part, finite)
         if pending:
             absorb(False)
         s.rows, pending = before + n, (before, n, metrics, finite, dispatched)

@@ -24,9 +24,11 @@ from jaxrl_fast.envs.gymnasium_adapter import GymnasiumEnv
 from jaxrl_fast.envs.host import HostError, Wrapped
 from jaxrl_fast.errors import NonFiniteError
 from jaxrl_fast.grid import RunConfig
+from jaxrl_fast.load import experience
 from jaxrl_fast.members import build_run
 from jaxrl_fast.memory import Row
 from jaxrl_fast.ray_actors import read_in_acting
+from jaxrl_fast.signals import Interrupted
 from jaxrl_fast.sweep import split
 from jaxrl_fast.types import Clock
 from jaxrl_fast.watch import Watch
@@ -341,14 +343,68 @@ def test_an_evaluation_that_fails_is_repeated(monkeypatch):
         train(jf.PPO(**PPO), total_steps=64, restarts=1)
 
 
-def test_a_failed_run_says_how_to_go_on(tmp_path):
-    env = jf.make(NAME, fault="raises", at=50)
+@pytest.fixture(scope="module")
+def unbroken():
+    """By iterations: the state after so many of a run with DQN of 80, in rows of one."""
+    sessions = {}
+
+    def get(iterations):
+        if iterations not in sessions:
+            settings = dict(horizon=640, log_every=8, ahead=0, eval_episodes=1)
+            sessions[iterations] = train(jf.DQN(**DQN), total_steps=8 * iterations, **settings).state
+        return sessions[iterations]
+
+    return get
+
+
+def check_saved(run, iterations, unbroken):
+    """The last checkpoint holds what such a run had learned and seen after these iterations, bit for bit."""
+    held = experience(run)
+    assert held.w == iterations
+    if iterations > 8:  # the unbroken run has to learn
+        tools.assert_same(jf.load(run, "last").state, unbroken(iterations).agent)
+        tools.assert_same(held.store, unbroken(iterations).memory)
+
+
+@pytest.mark.parametrize(("at", "iterations"), [(9, 4), (52, 25)], ids=["warm-up", "row"])
+def test_a_fault_in_training_costs_nothing(at, iterations, unbroken, tmp_path):
+    """Every iteration until then is saved, although no checkpoint was due; the row that it broke goes on where it was."""
+    env = jf.make(NAME, fault="raises", at=at)
     with pytest.raises(HostError, match=r"the motor burnt out; the last good checkpoint is in .*train --resume"):
-        train(jf.DQN(**DQN), tmp_path / "run", env, total_steps=640, checkpoint_minutes=1e-6, chunk_seconds=1e-6)
-    rows = tools.logged(tmp_path / "run")
-    with pytest.raises(HostError):  # it goes on from there, and fails again 50 steps later
+        train(jf.DQN(**DQN), tmp_path / "run", env, total_steps=640, ahead=0)
+    rows = tools.logged(tmp_path / "run") if iterations > 8 else []
+    assert len(rows) == iterations // 8
+    check_saved(tmp_path / "run", iterations, unbroken)
+    with pytest.raises(HostError, match="the motor burnt out"):  # it fails again as many steps later
         tools.resume(tmp_path / "run")
-    assert tools.logged(tmp_path / "run")[: len(rows) - 1] == rows[:-1]
+    assert experience(tmp_path / "run").w == 2 * iterations
+    with pytest.warns(UserWarning, match="begun anew, 1 of 20"):
+        session = tools.resume(tmp_path / "run", restarts=20, host_timeout=50.0)
+    found = tools.logged(tmp_path / "run")
+    assert found[: len(rows)] == rows and [row["env_steps"] for row in found] == [64 * (i + 1) for i in range(len(found))]
+    assert session.env_steps == 640 and session.config.restarts == 20 and session.config.host_timeout == 50.0
+
+
+@pytest.mark.parametrize("iterations", [3, 21], ids=["warm-up", "row"])
+def test_a_signal_does_not_wait_for_the_row(iterations, unbroken, tmp_path, monkeypatch):
+    """The iteration ends, what is done is saved, and the row goes on after it: its returns count once."""
+    take = Actors.take
+
+    def taken(self, t):
+        if t == iterations - 1:
+            signal.raise_signal(signal.SIGTERM)
+        return take(self, t)
+
+    with monkeypatch.context() as patched, pytest.raises(Interrupted, match=f"SIGTERM at {8 * iterations} environment steps"):
+        patched.setattr(Actors, "take", taken)
+        train(jf.DQN(**DQN), tmp_path / "run", total_steps=640, ahead=0)
+    check_saved(tmp_path / "run", iterations, unbroken)
+    tools.resume(tmp_path / "run", 256)
+    found = tools.logged(tmp_path / "run")
+    assert [row["env_steps"] for row in found] == [64, 128, 192, 256]
+    row, lengths = iterations // 8, lambda first, last: [to[1] for _, to, *_, a, b in host_tools.expected(last)[first:] if a or b]
+    ended = lengths(16 * row, 2 * iterations) + lengths(0, 16 * (row + 1) - 2 * iterations)  # before it, and anew
+    assert found[row]["episode_length"] == [pytest.approx(np.mean(ended))] and found[row]["policy_lag"] == [0.0]
 
 
 @pytest.mark.parametrize("settings", [
