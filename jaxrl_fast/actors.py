@@ -28,7 +28,7 @@ from jaxrl_fast.envs.host import HostEnv, HostError
 from jaxrl_fast.host_play import Seen
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.types import Trajectory
-from jaxrl_fast.watch import Watch
+from jaxrl_fast.watch import CLOSING, Watch, close
 
 
 class Rollout(NamedTuple):
@@ -52,12 +52,12 @@ class Group:
     """Some of the environments: a vector, what the agent sees of it, and the games that go on."""
 
     def __init__(self, env: HostEnv, run: Run, watch: Watch, num_envs: int, seed: int, index: int, first: int):
-        self.run, self.index, self.num_envs = run, index, num_envs
+        self.run, self.watch, self.index, self.first_env, self.num_envs = run, watch, index, first, num_envs
         self.vector = watch.open(env, num_envs, seed)
         try:
             with watch.asked():
                 obs = self.vector.reset()
-            host_play.check(env.spec, num_envs, obs)
+            host_play.check(env.spec, num_envs, obs, first)
         except BaseException:
             self.close()
             raise
@@ -82,11 +82,12 @@ class Group:
         """Wait for the actions. Environments that step only in `receive` get them there, after another group's have stepped."""
         if self.action is not None:
             action, self.action = np.asarray(self.action), None
-            self.vector.send(action)
+            with self.watch.asked():
+                self.vector.send(action)
 
     def receive(self, returns: list[float], lengths: list[int]) -> None:
         found = self.vector.receive()
-        host_play.check_step(self.run.algo.spec, self.num_envs, found)
+        host_play.check_step(self.run.algo.spec, self.num_envs, found, self.first_env)
         real = 1 if found.real is None else found.real
         self.score, self.length = self.score + found.score * real, self.length + real
         if found.over.any():
@@ -101,10 +102,7 @@ class Group:
             self.seen = jax.block_until_ready(jax.device_put(self.seen, may_alias=False))
 
     def close(self) -> None:
-        try:
-            self.vector.close()
-        except Exception as error:  # it must not hide what ended the rollout
-            warnings.warn(f"an environment could not be closed: {error!r}", stacklevel=2)
+        close(self.vector)
 
     def end(self) -> Trajectory:
         last = np.int32(self.run.algo.num_steps - 1)
@@ -235,7 +233,7 @@ class Actors:
 
     def stop(self) -> None:
         """Close the environments; a thread that hangs in one that cannot be killed is left behind."""
-        self._abandon(10.0)
+        self._abandon(CLOSING)
 
     def _agent(self, t: int, watch: Watch) -> Any:
         when = whose(self, t)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any, NamedTuple
 
 import jax
@@ -112,29 +111,30 @@ def _wanted(spec: EnvSpec, num_envs: int) -> Any:
     return jax.eval_shape(lambda: zeros(spec.observation, (num_envs,)))
 
 
-def check(spec: EnvSpec, num_envs: int, obs: Any) -> None:
-    """HostError where observations are not of the spec's shapes and dtypes, or not finite."""
+def check(spec: EnvSpec, num_envs: int, obs: Any, first: int = 0) -> None:
+    """HostError where observations are not of the spec's shapes and dtypes, or not finite. first: the group's first one."""
     wanted = _wanted(spec, num_envs)
     if jax.tree.structure(wanted) != jax.tree.structure(obs):
         raise HostError(f"{spec.name} returned observations of another structure: {jax.tree.structure(obs)}")
     for (path, want), x in zip(jax.tree.leaves_with_path(wanted), jax.tree.leaves(obs), strict=True):
-        _check_array(spec, "observations" + jax.tree_util.keystr(path), x, want.shape, want.dtype)
+        _check_array(spec, "observations" + jax.tree_util.keystr(path), x, want.shape, want.dtype, first)
 
 
-def check_step(spec: EnvSpec, num_envs: int, found: HostStep) -> None:
+def check_step(spec: EnvSpec, num_envs: int, found: HostStep, first: int = 0) -> None:
     """The same for everything that a step brings."""
-    check(spec, num_envs, found.obs)
+    check(spec, num_envs, found.obs, first)
     if found.next_obs is not found.obs:
-        check(spec, num_envs, found.next_obs)
+        check(spec, num_envs, found.next_obs, first)
     for name, dtype in (("reward", "float32"), ("score", "float32"), ("terminated", "bool"), ("truncated", "bool")):
-        _check_array(spec, f"{name}s" if dtype == "float32" else f"`{name}`", getattr(found, name), (num_envs,), np.dtype(dtype))
+        what = f"{name}s" if dtype == "float32" else f"`{name}`"
+        _check_array(spec, what, getattr(found, name), (num_envs,), np.dtype(dtype), first)
 
 
-def _check_array(spec: EnvSpec, name: str, x: np.ndarray, shape: tuple[int, ...], dtype: Any) -> None:
+def _check_array(spec: EnvSpec, name: str, x: np.ndarray, shape: tuple[int, ...], dtype: Any, first: int) -> None:
     if x.shape != shape or x.dtype != dtype:
         raise HostError(f"{spec.name} returned {name} {x.dtype}{list(x.shape)} instead of {dtype}{list(shape)}")
     if x.dtype.kind == "f" and not np.isfinite(x).all():
-        bad = int(np.argmin(np.isfinite(x).reshape(len(x), -1).all(1)))
+        bad = first + int(np.argmin(np.isfinite(x).reshape(len(x), -1).all(1)))
         raise HostError(f"{spec.name} returned {name} that are not finite, in environment {bad}")
 
 
@@ -200,17 +200,17 @@ def _evaluate(env, algo, agent, key, episodes, mode, max_steps, watch):
     limit = max_steps or env.spec.max_episode_steps or STEP_LIMIT
     score, length = np.zeros(num_envs), np.zeros(num_envs, np.int64)
     games: list[tuple[float, int, bool]] = []
-    with closing(watch.open(env, num_envs, seed_of(key), training=False)) as vector:
-        for step in play(algo, agent, vector, key, mode, watch):
-            real = np.ones(num_envs, bool) if step.real is None else step.real
-            score, length = score + step.score * real, length + real
-            ended = step.over | (length >= limit)
-            for i in np.flatnonzero(ended & (quota > 0)):
-                games.append((float(score[i]), int(length[i]), bool(step.over[i])))
-                quota[i] -= 1
-            score[ended], length[ended] = 0.0, 0
-            if not quota.any():
-                break
+    vector = watch.open(env, num_envs, seed_of(key), training=False)
+    for step in play(algo, agent, vector, key, mode, watch):
+        real = np.ones(num_envs, bool) if step.real is None else step.real
+        score, length = score + step.score * real, length + real
+        ended = step.over | (length >= limit)
+        for i in np.flatnonzero(ended & (quota > 0)):
+            games.append((float(score[i]), int(length[i]), bool(step.over[i])))
+            quota[i] -= 1
+        score[ended], length[ended] = 0.0, 0
+        if not quota.any():
+            break
     ret, lengths, finished = zip(*games, strict=True)
     return np.array(ret, np.float32), np.array(lengths, np.int32), np.array(finished)
 
@@ -225,15 +225,15 @@ def frames(
 
 def _frames(env, algo, agent, key, max_steps, watch):
     found: list[np.ndarray] = []
-    with closing(watch.open(env, 1, seed_of(key), training=False, render=True)) as vector:
-        for step in play(algo, agent, vector, key, "greedy", watch):
-            with watch.asked():
-                picture = vector.render()
-            if picture is None:
-                return None
-            found.append(picture)
-            if step.over[0] or len(found) == max_steps:
-                return found
+    vector = watch.open(env, 1, seed_of(key), training=False, render=True)
+    for step in play(algo, agent, vector, key, "greedy", watch):
+        with watch.asked():
+            picture = vector.render()
+        if picture is None:
+            return None
+        found.append(picture)
+        if step.over[0] or len(found) == max_steps:
+            return found
     return found
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from contextlib import contextmanager
 from typing import Any
 
-from jaxrl_fast.envs.host import HostEnv, HostError, Vector
+from jaxrl_fast.envs.host import HostEnv, HostError, Vector, aside
+
+ASLEEP = 3.0  # seconds between two looks from which on this process was stopped (Ctrl-Z), or its machine asleep
+CLOSING = 10.0  # seconds in which environments must close; then they are left behind
 
 
 class Watch:
@@ -17,6 +22,7 @@ class Watch:
     def __init__(self, name: str, patience: float):
         self.name, self.patience, self.stopped = name, patience, False
         self.since: float | None = None
+        self.looked = self.awake = time.monotonic()
         self.vectors: list[Vector] = []
 
     def open(self, env: HostEnv, *args: Any, **settings: Any) -> Vector:
@@ -26,7 +32,8 @@ class Watch:
         self.vectors.append(vector)
         if self.stopped:  # `end` has been here already
             vector.kill()
-            vector.close()
+            self.vectors.remove(vector)
+            close(vector)
             raise HostError(f"{self.name} was given up while it opened")
         return vector
 
@@ -39,8 +46,12 @@ class Watch:
             self.since = None
 
     def check(self) -> None:
-        since = self.since
-        if since is not None and time.monotonic() - since > self.patience:
+        """To be called every second or so: patience begins anew after a pause, in which environments were stopped too."""
+        since, now = self.since, time.monotonic()
+        if now - self.looked > ASLEEP:
+            self.awake = now
+        self.looked = now
+        if since is not None and now - max(since, self.awake) > self.patience:
             self.stopped = True
             raise HostError(f"{self.name} has not answered for {self.patience:g} s (host_timeout)")
 
@@ -54,26 +65,22 @@ class Watch:
             thread.join(patience)
 
 
-def watched(watch: Watch, f: Callable[[], Any]) -> Any:
-    """f() in a thread; HostError where environments do not answer."""
-    found: list[tuple[Any, BaseException | None]] = []
-
-    def run():
-        try:
-            found.append((f(), None))
-        except BaseException as error:  # raised where it is waited for
-            found.append((None, error))
-
-    thread = threading.Thread(target=run, name="evaluation", daemon=True)
-    thread.start()
+def close(vector: Vector) -> None:
+    """What goes wrong here must not hide what was played, or what ended it."""
     try:
-        while thread.is_alive():
-            thread.join(timeout=0.5)
+        vector.close()
+    except (Exception, SystemExit) as error:
+        warnings.warn(f"an environment could not be closed: {error!r}", stacklevel=2)
+
+
+def watched(watch: Watch, f: Callable[[], Any]) -> Any:
+    """f() in a thread, which then closes what was opened; HostError where environments do not answer."""
+    future, thread = aside(f, lambda: [close(vector) for vector in watch.vectors] and None)
+    try:
+        while not wait([future], 0.5).done:
             watch.check()
     except BaseException:
         watch.end(thread)
         raise
-    value, error = found[0]
-    if error is not None:
-        raise error
-    return value
+    watch.end(thread, CLOSING)
+    return future.result()

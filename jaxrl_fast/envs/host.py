@@ -21,7 +21,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import Any, NamedTuple
 
 import jax
@@ -68,6 +71,35 @@ def guarded(f: Callable[..., Any]) -> Callable[..., Any]:
             raise HostError(f"{name} failed in {f.__name__.strip('_')}: {what}") from error
 
     return call
+
+
+OPENING = 300.0  # seconds in which one environment must have opened and said what it is
+
+
+def aside(f: Callable[[], Any], then: Callable[[], None] = lambda: None) -> tuple[Future, threading.Thread]:
+    """f() in a thread of its own, that the end of this process does not wait for; `then` it does that."""
+    future: Future = Future()
+
+    def run():
+        try:
+            future.set_result(f())
+        except BaseException as error:  # raised where the result is asked for
+            future.set_exception(error)
+        then()
+
+    thread = threading.Thread(target=run, name="environments", daemon=True)
+    thread.start()
+    return future, thread
+
+
+def _in_time(f: Callable[[], Any]) -> Any:
+    """f(); HostError where it takes longer than `OPENING`."""
+    if any(getattr(getattr(m, "__spec__", None), "_initializing", False) for m in list(sys.modules.values())):
+        return f()  # called by a module at its import, which another thread would wait for
+    future, _ = aside(f)
+    if not wait([future], OPENING).done:
+        raise HostError(f"the environment has not opened in {OPENING:g} s")
+    return future.result()
 
 
 def at(tree: Any, mask: np.ndarray) -> Any:
@@ -149,7 +181,7 @@ class HostEnv(Env):
     def spec(self) -> EnvSpec:
         found = self.__dict__.get("_found")
         if found is None:
-            found = dataclasses.replace(self._spec(), stack=self.stack)
+            found = dataclasses.replace(_in_time(self._spec), stack=self.stack)
             self.__dict__["_found"] = found
         return found
 

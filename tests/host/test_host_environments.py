@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import gymnasium
@@ -392,6 +393,16 @@ def test_the_kit_finds(fault, message, monkeypatch):
     monkeypatch.setattr(Broken, "fault", fault)
     with pytest.raises(AssertionError, match=message):
         check_env(env, num_envs=2, num_steps=60)
+
+
+def test_an_environment_that_does_not_open(monkeypatch):
+    """Not even `make` waits for ever."""
+    hangs = threading.Event()
+    monkeypatch.setattr(host, "OPENING", 0.1)
+    monkeypatch.setattr(gymnasium_adapter.GymnasiumEnv, "_spec", lambda self: hangs.wait(60))
+    with pytest.raises(host.HostError, match=r"the environment has not opened in 0\.1 s"):
+        jf.make("gym:CartPole-v1", max_episode_steps=11)
+    hangs.set()
 
 
 def test_not_inside_programs():

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -20,7 +21,7 @@ import jaxrl_fast as jf
 from jaxrl_fast import host_play, tree
 from jaxrl_fast.actors import LARGE, Actors, Group
 from jaxrl_fast.algorithms import algorithm_class
-from jaxrl_fast.envs.gymnasium_adapter import GymnasiumEnv
+from jaxrl_fast.envs.gymnasium_adapter import GymnasiumEnv, GymnasiumVector
 from jaxrl_fast.envs.host import HostError, Wrapped
 from jaxrl_fast.errors import NonFiniteError
 from jaxrl_fast.grid import RunConfig
@@ -301,6 +302,61 @@ def test_processes_of_an_evaluation_that_hangs_are_ended(cartpoles, monkeypatch)
     with pytest.raises(HostError, match=r"has not answered for 0.5 s \(host_timeout\)"):
         host_play.evaluate(env, run.algo, agent, jax.random.key(0), 2, "greedy")
     assert not multiprocessing.active_children()
+
+
+def test_a_pause_of_the_whole_program_is_not_the_environments_(monkeypatch):
+    """After Ctrl-Z and fg the clock is far on and nobody has looked at it: patience begins anew. And ends."""
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    watch = Watch("Slow-v0", 5.0)
+    with watch.asked():
+        for now[0] in (1.0, 2.0, 60.0, 61.0, 62.0, 63.0, 64.0, 65.0):
+            watch.check()
+        now[0] = 66.0
+        with pytest.raises(HostError, match="Slow-v0 has not answered for 5 s"):
+            watch.check()
+
+
+def test_environments_that_do_not_close_are_left_behind(ppo, monkeypatch):
+    """What was played counts; nobody waits for more than some seconds."""
+    env, run, agent = ppo
+    left = threading.Event()
+    monkeypatch.setattr("jaxrl_fast.watch.CLOSING", 0.1)
+    monkeypatch.setattr(GymnasiumVector, "close", lambda self: left.wait(60))
+    began = time.monotonic()
+    found = host_play.evaluate(env, run.algo, agent, jax.random.key(0), 2, "greedy", patience=30.0)
+    assert len(found[0]) == 2 and time.monotonic() - began < 20
+    left.set()
+
+
+def test_sending_is_watched(ppo, monkeypatch):
+    env, run, agent = ppo
+    hangs = threading.Event()
+    monkeypatch.setattr(GymnasiumVector, "send", lambda self, action: hangs.wait(60))
+    actors = Actors(run, env, jax.random.key(0), warmup=0, patience=0.5)
+    actors.start(0, agent)
+    with pytest.raises(HostError, match=r"has not answered for 0.5 s"):
+        actors.take(0)
+    hangs.set()
+    actors.stop()
+
+
+def test_a_fault_names_the_environment_among_all(ppo):
+    """The second one of the second group."""
+    env, run, agent = ppo
+    actors = Actors(run, env, jax.random.key(0), warmup=0, groups=2)
+    groups = []
+    actors._open(groups, 0, 0, Watch("Env", 60.0))
+    for group in groups:
+        group.begin(actors.root, 0)
+        group.act(agent, 0, "sample")
+        group.send()
+    receive = groups[1].vector.receive
+    groups[1].vector.receive = lambda: receive()._replace(reward=np.float32([1, np.nan]))
+    with pytest.raises(HostError, match="rewards that are not finite, in environment 3"):
+        groups[1].receive([], [])
+    for group in groups:
+        group.close()
 
 
 class Failing(Wrapped):
