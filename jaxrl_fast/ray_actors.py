@@ -100,7 +100,7 @@ class RayActors:
         if cpus < len(self.sizes):
             raise ConfigError("actors", len(self.sizes), f"at most {cpus}: the Ray cluster has no more CPUs")
         self.first, self.asked, self.agents, self.fresh = t, t, {}, True
-        self.answered = [False] * len(self.sizes)
+        self.answered, self.began = [False] * len(self.sizes), [False] * len(self.sizes)  # this process; any in its place
         self.parts: list[dict[int, Any]] = [{} for _ in self.sizes]
         self.like, self.read = jax.eval_shape(lambda: agent), read_in_acting(self.run, agent)
         for i in range(len(self.sizes)):
@@ -143,7 +143,7 @@ class RayActors:
                 return self._wait(i, self.parts[i].pop(t))
             except HostError as error:
                 self.failures += 1
-                if self.failures > self.restarts or not self.answered[i]:  # one that never began will not begin
+                if self.failures > self.restarts or not self.began[i]:  # where none ever began, none will
                     raise
                 warnings.warn(f"{error}; begun anew, {self.failures} of {self.restarts} times", stacklevel=1)
                 self._begin_anew(i, t)
@@ -159,7 +159,7 @@ class RayActors:
                 silent = self.actors[i].silent.options(concurrency_group="watch").remote()
                 if ray.get(silent, timeout=patience) > self.patience:
                     raise HostError(f"{self.env.spec.name} has not answered actor {i} for {self.patience:g} s (host_timeout)")
-                self.answered[i] = True
+                self.answered[i] = self.began[i] = True
             found = ray.get(ref)
         except ray.exceptions.GetTimeoutError as error:
             raise HostError(f"{who} has not answered for {patience:g} s (host_timeout)") from error
@@ -168,7 +168,7 @@ class RayActors:
             raise cause from error
         except ray.exceptions.RayError as error:
             raise HostError(f"{who} died: {_last_line(error)}") from error
-        self.answered[i] = True
+        self.answered[i] = self.began[i] = True
         return found
 
     def _begin_anew(self, i: int, t: int) -> None:

@@ -142,6 +142,14 @@ class GymnasiumEnv(HostEnv):
 
     @guarded
     def _spec(self):
+        from gymnasium.error import DependencyNotInstalled
+
+        try:
+            return self._found()
+        except DependencyNotInstalled as error:  # which says what to install
+            raise ConfigError("environment", PREFIX + self.id, f"one whose package is installed: {error}") from error
+
+    def _found(self) -> EnvSpec:
         import gymnasium
 
         if self.vectorization == "native":  # which need not be copies of the single environment

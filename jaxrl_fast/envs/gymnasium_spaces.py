@@ -18,12 +18,22 @@ _HELP = {
 }
 
 
+_KINDS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
+
+
+def _kind(space: Any) -> str:
+    """Which of Gymnasium's classes it is an instance of; a library's own may be made from one."""
+    from gymnasium import spaces
+
+    return next((name for name in (*_KINDS, *_HELP) if isinstance(space, getattr(spaces, name))), type(space).__name__)
+
+
 def space_of(space: Any, name: str = "environment") -> Space:
     """Our space for one of Gymnasium's; ConfigError, with the wrapper that helps, where there is none.
 
     Pictures [H, W] of bytes get a channel; numbers of 64 bits become 32; a Tuple is a Dict of its places.
     """
-    kind = type(space).__name__
+    kind = _kind(space)
     if kind == "Discrete":
         return Discrete(int(space.n))
     if kind == "MultiDiscrete":
@@ -36,7 +46,7 @@ def space_of(space: Any, name: str = "environment") -> Space:
     if kind in ("Dict", "Tuple"):
         items = space.spaces.items() if kind == "Dict" else ((str(i), s) for i, s in enumerate(space.spaces))
         return Dict.of(**{str(key): space_of(inner, name) for key, inner in items})
-    raise ConfigError(name, kind, _HELP.get(kind, "one of Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple"))
+    raise ConfigError(name, kind, _HELP.get(kind, f"one of {', '.join(_KINDS)}"))
 
 
 def _shape(space: Any) -> tuple[int, ...]:
@@ -52,7 +62,7 @@ def _narrow(dtype: Any) -> np.dtype:
 
 def encoder(space: Any) -> Callable[[Any], Any]:
     """From a batch of Gymnasium's observations to ours."""
-    kind = type(space).__name__
+    kind = _kind(space)
     if kind in ("Dict", "Tuple"):
         keys = list(space.spaces) if kind == "Dict" else range(len(space.spaces))
         inner = {key: encoder(space.spaces[key]) for key in keys}
@@ -70,7 +80,7 @@ def encoder(space: Any) -> Callable[[Any], Any]:
 
 def decoder(space: Any) -> Callable[[np.ndarray], np.ndarray]:
     """From a batch of our actions to Gymnasium's: whole numbers from the space's start, others within its bounds."""
-    kind = type(space).__name__
+    kind = _kind(space)
     if kind in ("Discrete", "MultiDiscrete"):
         start, shape = np.asarray(space.start), space.shape
         return lambda action: (action.reshape(-1, *shape) + start).astype(space.dtype)
@@ -107,7 +117,7 @@ def channels_last(obs: Any) -> Any:
 
 def _has_channels_first(space: Any) -> bool:
     """Whether it is pictures [C, H, W]: at most 4 channels, and more pixels either way than any grid of them."""
-    pictures = type(space).__name__ == "Box" and space.dtype == np.uint8 and len(space.shape) == 3
+    pictures = _kind(space) == "Box" and space.dtype == np.uint8 and len(space.shape) == 3
     return pictures and space.shape[0] <= 4 and min(space.shape[1:]) >= 16
 
 

@@ -267,6 +267,21 @@ SPACES = [
 ]  # fmt: skip
 
 
+class OwnBox(theirs.Box):
+    """A space of a library's own class is what it is made from."""
+
+
+class OwnDict(theirs.Dict):
+    pass
+
+
+class OwnText(theirs.Text):
+    pass
+
+
+SPACES.append((OwnDict(a=OwnBox(-1, 1, (2,))), spaces.Dict.of(a=spaces.Box(-1.0, 1.0, (2,)))))
+
+
 @pytest.mark.parametrize(("space", "ours"), SPACES, ids=lambda x: type(x).__name__)
 def test_spaces_and_what_goes_between_them(space, ours):
     assert space_of(space) == ours
@@ -336,6 +351,7 @@ def test_bad_names_and_settings(name, settings, message):
 
 @pytest.mark.parametrize(("space", "message"), [
     (theirs.Text(3), "TransformObservation that encodes it"),
+    (OwnText(3), "TransformObservation that encodes it"),
     (theirs.Sequence(theirs.Discrete(2)), "pads it"),
     (theirs.Graph(theirs.Discrete(2), None), "arrays of a fixed size"),
 ])  # fmt: skip
@@ -434,3 +450,13 @@ def test_an_extra_that_is_missing(monkeypatch):
     monkeypatch.setattr(envpool_adapter, "installed", lambda: False)
     with pytest.raises(ConfigError, match=r"pip install 'jaxrl_fast\[envpool\]'"):
         jf.make("envpool:Pong-v5")
+
+
+def test_a_package_of_the_environment_that_is_missing(monkeypatch):
+    """As bad input, with the line that installs it."""
+    monkeypatch.setitem(sys.modules, "Box2D", None)
+    monkeypatch.delitem(sys.modules, "gymnasium.envs.box2d.lunar_lander", raising=False)
+    monkeypatch.delitem(sys.modules, "gymnasium.envs.box2d", raising=False)
+    with pytest.raises(ConfigError, match=r"gym:LunarLander-v3.*one whose package is installed: .*pip install .*box2d") as error:
+        jf.make("gym:LunarLander-v3", max_episode_steps=12)
+    assert error.value.exit_code == 2

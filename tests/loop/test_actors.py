@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import jax
@@ -28,7 +29,7 @@ from jaxrl_fast.grid import RunConfig
 from jaxrl_fast.load import experience
 from jaxrl_fast.members import build_run
 from jaxrl_fast.memory import Row
-from jaxrl_fast.ray_actors import read_in_acting
+from jaxrl_fast.ray_actors import RayActors, read_in_acting
 from jaxrl_fast.signals import Interrupted
 from jaxrl_fast.sweep import split
 from jaxrl_fast.types import Clock
@@ -357,6 +358,25 @@ def test_a_fault_names_the_environment_among_all(ppo):
         groups[1].receive([], [])
     for group in groups:
         group.close()
+
+
+@pytest.mark.parametrize(("began", "tries"), [(True, 3), (False, 1)])
+def test_a_replacement_on_ray_that_dies_at_once_is_replaced(ppo, monkeypatch, began, tries):
+    """While restarts are left; but where the first process of a place never began, the run ends with its reason."""
+    env, run, _ = ppo
+    actors, asked = RayActors(run, env, jax.random.key(0), 0, restarts=2), []
+
+    def dies(i, ref):
+        asked.append(ref)
+        raise HostError("died")
+
+    monkeypatch.setattr(actors, "_wait", dies)
+    monkeypatch.setattr(actors, "_begin_anew", lambda i, t: actors.parts[i].update({t: "anew"}))
+    actors.parts, actors.answered, actors.began = [{0: "first"}], [False], [began]
+    with pytest.raises(HostError, match="died"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        actors.take(0)
+    assert asked == ["first", "anew", "anew"][:tries]
 
 
 class Failing(Wrapped):
