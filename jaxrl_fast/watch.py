@@ -10,7 +10,8 @@ from concurrent.futures import wait
 from contextlib import contextmanager
 from typing import Any
 
-from jaxrl_fast.envs.host import HostEnv, HostError, Vector, aside
+from jaxrl_fast.envs.aside import aside
+from jaxrl_fast.envs.host import HostEnv, HostError, Vector
 
 ASLEEP = 3.0  # seconds between two looks from which on this process was stopped (Ctrl-Z), or its machine asleep
 CLOSING = 10.0  # seconds in which environments must close; then they are left behind

@@ -21,10 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import sys
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future, wait
 from typing import Any, NamedTuple
 
 import jax
@@ -34,6 +31,7 @@ import numpy as np
 from jaxrl_fast import tree
 from jaxrl_fast.envs import wrappers
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.aside import in_time
 from jaxrl_fast.errors import ConfigError, RunError, UserError, check_float, check_int
 from jaxrl_fast.spaces import Dict, zeros
 from jaxrl_fast.types import EnvSpec, Outcome
@@ -74,32 +72,6 @@ def guarded(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 OPENING = 300.0  # seconds in which one environment must have opened and said what it is
-
-
-def aside(f: Callable[[], Any], then: Callable[[], None] = lambda: None) -> tuple[Future, threading.Thread]:
-    """f() in a thread of its own, that the end of this process does not wait for; `then` it does that."""
-    future: Future = Future()
-
-    def run():
-        try:
-            future.set_result(f())
-        except BaseException as error:  # raised where the result is asked for
-            future.set_exception(error)
-        then()
-
-    thread = threading.Thread(target=run, name="environments", daemon=True)
-    thread.start()
-    return future, thread
-
-
-def _in_time(f: Callable[[], Any]) -> Any:
-    """f(); HostError where it takes longer than `OPENING`."""
-    if any(getattr(getattr(m, "__spec__", None), "_initializing", False) for m in list(sys.modules.values())):
-        return f()  # called by a module at its import, which another thread would wait for
-    future, _ = aside(f)
-    if not wait([future], OPENING).done:
-        raise HostError(f"the environment has not opened in {OPENING:g} s")
-    return future.result()
 
 
 def at(tree: Any, mask: np.ndarray) -> Any:
@@ -181,7 +153,10 @@ class HostEnv(Env):
     def spec(self) -> EnvSpec:
         found = self.__dict__.get("_found")
         if found is None:
-            found = dataclasses.replace(_in_time(self._spec), stack=self.stack)
+            try:
+                found = dataclasses.replace(in_time(self._spec, OPENING), stack=self.stack)
+            except TimeoutError:
+                raise HostError(f"the environment has not opened in {OPENING:g} s") from None
             self.__dict__["_found"] = found
         return found
 

@@ -4,13 +4,14 @@ import itertools
 import math
 import subprocess
 import sys
+from unittest import mock
 
 import jax
 import numpy as np
 import pytest
 from PIL import Image
 
-from jaxrl_fast import plots, record
+from jaxrl_fast import plots, record, time_plot
 from jaxrl_fast.algorithms.ppo import PPO
 from jaxrl_fast.envs.cartpole import CartPole
 from jaxrl_fast.errors import ConfigError
@@ -219,3 +220,23 @@ def test_drawing_leaves_pyplot_alone(tmp_path):
     )
     subprocess.run([sys.executable, "-c", code, tmp_path / "curve.png"], check=True, timeout=60)
     assert (tmp_path / "curve.png").stat().st_size > 5000
+
+
+def test_where_the_time_went(tmp_path):
+    """Shares of the actors above, of the learner below; rows without them (a warm-up's, a device's) are left out."""
+    from matplotlib.figure import Figure
+
+    rows = [{"env_steps": 100}] + [
+        {"env_steps": 200 * i, "time_learner_updates": [0.25 * i], "time_learner_waits": [None], "time_actors_waiting": [0.5]}
+        for i in (1, 2)
+    ]
+    assert time_plot.has_times(rows) and not time_plot.has_times(rows[:1])
+    seen, save = [], Figure.savefig
+    with mock.patch.object(Figure, "savefig", lambda self, *args, **more: (seen.append(self.axes), save(self, *args, **more))):
+        path = time_plot.time_use(rows, tmp_path / "time.png")
+    actors, learner = seen[0]
+    labels = lambda axes: [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels(actors) == ["environments 0%", "transfer 0%", "inference 0%", "waiting 50%"]
+    assert labels(learner) == ["learning 38%", "waiting 0%"] and learner.get_xlim() == (200, 400)
+    top = learner.collections[0].get_paths()[0].vertices
+    assert sorted(set(top[:, 1])) == [0.0, 0.25, 0.5] and Image.open(path).size[0] > 300
