@@ -12,16 +12,14 @@ import numpy as np
 
 from jaxrl_fast import hosts, tree
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.checkpoint import Checkpoints, abstract, to_json
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.grid import Grid, RunConfig
 from jaxrl_fast.members import configure, leaf_names
 from jaxrl_fast.population import Members, Population, population_of
-from jaxrl_fast.programs import Part, Programs
+from jaxrl_fast.programs import Programs
 from jaxrl_fast.rundir import RunDir
 from jaxrl_fast.sinks import Row, Sink
-from jaxrl_fast.types import Mean
 
 
 @dataclasses.dataclass
@@ -232,80 +230,3 @@ def evaluate(s: Session) -> np.ndarray:
         s.best_score, s.best_scores, s.best_rows = mean, scores, s.rows
         s.best_agent, s.best_lanes = s.programs.snapshot(s.state.agent), s.who()
     return scores
-
-
-def save(s: Session, checkpoints: Checkpoints) -> None:
-    """Flush the log, then write the best agent and the whole state from a snapshot that no donation can touch."""
-    for sink in s.sinks:
-        sink.flush()
-    save_best(s, checkpoints)
-    if s.saved != s.iterations:
-        part, newest, s.saved = s.programs.part, checkpoints.latest("last"), s.iterations
-        meta = {
-            "rows": s.rows, "env_steps": s.env_steps, "wall_seconds": s.wall_seconds, "reached": s.reached,
-            "train_seconds": s.train_seconds, "train_steps": s.train_steps, **s.who(),
-            "iterations": s.iterations, "part": part.metrics if part else {},
-        }  # fmt: skip
-        number = s.rows if newest is None else max(s.rows, newest + 1)  # a part of a row has none of its own
-        checkpoints.save("last", number, s.programs.snapshot(s.state), to_json(meta))
-
-
-def save_best(s: Session, checkpoints: Checkpoints) -> None:
-    """The best agent, if it is not on disk yet.
-
-    Its number is that of its row, or a later one: the newest is kept, and a run that was killed before its `last`
-    was written and resumed with another horizon may find a better agent in an earlier row than the one on disk.
-    """
-    if s.best_agent is None:
-        return
-    newest = checkpoints.latest("best")
-    number = s.best_rows if newest is None else max(s.best_rows, newest + 1)
-    meta = {"best_rows": s.best_rows, "best_score": s.best_score, "best_scores": s.best_scores, **s.best_lanes}
-    checkpoints.save("best", number, s.best_agent, to_json(meta))
-    s.best_agent = None
-
-
-def rescue(s: Session, checkpoints: Checkpoints | None) -> str:
-    """Put the log and the best agent of a failed run on the disk; says which checkpoints there are."""
-    for sink in s.sinks:
-        sink.flush()
-    if checkpoints is None:
-        return ""
-    save_best(s, checkpoints)
-    checkpoints.wait()
-    if checkpoints.latest("last") is not None:
-        return f"; the last good checkpoint is in {checkpoints.folder} (jaxrl-fast train --resume {s.out.path})"
-    none = f"; no checkpoint was due before it (checkpoint_minutes = {s.config.checkpoint_minutes:g})"
-    best = checkpoints.latest("best") is not None
-    return none + (f", the best agent until then is in {checkpoints.folder / 'best'}" if best else "")
-
-
-def restore(s: Session, checkpoints: Checkpoints) -> None:
-    """The whole state from `last`, the score to beat from `best`; the log ends where the state does."""
-    number = checkpoints.latest("last")
-    if number is None:
-        raise ConfigError("--resume", str(s.out.path), "a run that has saved a checkpoint")
-    meta = checkpoints.meta("last", number)
-    like = jax.eval_shape(s.programs.unpadded, s.state)
-    s.state = None  # a second one may not fit
-    if s.population.size in (1, s.population.padded):
-        s.state = checkpoints.restore("last", number, s.population.abstract_state(like))
-    else:
-        s.state = s.programs.padded(checkpoints.restore("last", number, abstract(like, s.population.replicated)))
-    s.rows, s.wall_seconds, s.reached = int(meta["rows"]), float(meta["wall_seconds"]), list(meta["reached"])
-    if meta.get("part"):
-        s.programs.part = Part(int(meta["iterations"]), {name: Mean(*np.float32(mean)) for name, mean in meta["part"].items()})
-    s.saved = s.iterations
-    s.train_seconds, s.train_steps = float(meta["train_seconds"]), int(meta["train_steps"])
-    for name, values in meta["settings"].items():
-        s.settings[name] = np.asarray(values, np.float32)
-        s.programs.change(leaf_names(s.members.first).index(name), s.settings[name])
-    s.lost = {int(x["member"]): {k: x[k] for k in ("env_steps", "reason")} for x in meta["lost"]}
-    newest = checkpoints.latest("best")
-    if newest is not None:
-        best = checkpoints.meta("best", newest)
-        s.best_score, s.best_rows = float(best["best_score"]), int(best["best_rows"])
-    hosts.on_first(lambda: [sink.cut(s.env_steps) for sink in s.sinks] and None)
-    if s.out:
-        s.history = s.out.history(s.env_steps)
-        hosts.on_first(lambda: s.out.update(s.config))  # now that the checkpoint was read

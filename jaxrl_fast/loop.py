@@ -1,0 +1,167 @@
+"""The host loop: chunks of one compiled program with donated state, and between them everything that is not maths.
+
+Chunk k's metrics are fetched while chunk k + 1 runs. Logs, progress, evaluation, checkpoints, early stop, NaN checks
+and signals live here; none of them is inside the program, and none of them depends on the chunk's size.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl_fast import hosts
+from jaxrl_fast.checkpoint import Checkpoints
+from jaxrl_fast.envs.host import HostError
+from jaxrl_fast.errors import NonFiniteError
+from jaxrl_fast.programs import ROWS, Part
+from jaxrl_fast.saves import rescue, restore, save
+from jaxrl_fast.session import Session, emit, evaluate, make_row, not_finite
+from jaxrl_fast.signals import Interrupted, Signals
+from jaxrl_fast.sinks import Row
+
+
+def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: float, resume: bool) -> None:
+    """A session to its end, or to a signal; `began`: when its process's part of the wall clock did."""
+    s.state = s.programs.init(s.root_keys())
+    if resume:
+        restore(s, checkpoints)
+    for sink in s.sinks:
+        sink.open()
+    earlier = s.wall_seconds
+    wall = lambda: earlier + time.perf_counter() - began
+    saved, saved_rows = time.monotonic(), s.rows
+    row_seconds, mark, first = None, time.perf_counter(), True
+    pace = hosts.Pace()
+    pending = None  # (rows before it, rows in it, metrics, finite, time of dispatch)
+
+    boundaries = s.selection.boundaries(s.grid) if s.selection else set()
+
+    def log(rows: list[Row], finite: Any, score: bool):
+        """Check rows, evaluate and select where it is time, then log them; what is not finite is in the log, and ends the run."""
+        nonlocal mark, first
+        bad, failed = not_finite(s, rows, finite), None
+        if score and bad is None:
+            try:
+                rows[-1].metrics["eval_return"] = evaluate(s)
+            except HostError as error:  # what was learned is as good as before
+                failed = error
+            mark = time.perf_counter()
+        if s.rows in boundaries and bad is None:
+            programs = s.programs
+            s.selection.select(s, rows)
+            mark, first = time.perf_counter(), first or s.programs is not programs
+        emit(s, rows)
+        if bad:
+            broken(bad)
+        if failed:
+            give_up(failed)
+
+    def broken(bad: str):
+        message = bad + rescue(s, checkpoints)
+        if s.out and s.config.on_nan == "mark":  # the run is over, its scores are that there are none
+            s.eval_return = np.full(s.config.members, np.nan)
+            hosts.on_first(lambda: s.out.write_result(s))
+        raise NonFiniteError(message)
+
+    def absorb(score: bool):
+        """Wait for the pending chunk, check it, log it."""
+        nonlocal pending, row_seconds, mark, first
+        start, n, metrics, finite, dispatched = pending
+        metrics, finite = jax.device_get((metrics, finite))  # `chunk` has put them where this host can read them
+        now = time.perf_counter()
+        seconds, mark, pending = now - max(mark, dispatched), now, None
+        steps = n * s.grid.row * s.grid.steps * len(s.lanes)
+        if not first:
+            s.train_seconds += seconds
+            s.train_steps += steps
+        first, row_seconds = False, pace(seconds / n)
+        s.wall_seconds = wall()
+        rows = [
+            make_row(s, start + i, jax.tree.map(lambda x, i=i: x[..., i], metrics),
+                     s.wall_seconds - (n - 1 - i) * row_seconds, steps / seconds)
+            for i in range(n)
+        ]  # fmt: skip
+        log(rows, finite, score)
+        for hook in s.hooks:
+            hook(s, rows)
+
+    def checkpoint():
+        nonlocal saved, saved_rows
+        if checkpoints:
+            save(s, checkpoints)
+        saved, saved_rows = time.monotonic(), s.rows
+
+    def give_up(error: Exception):
+        """Environments on the host failed: what is learned is kept."""
+        if s.iterations:
+            checkpoint()
+        raise HostError(f"{error}{rescue(s, checkpoints)}") from error
+
+    def end_early(part: Part, finite: Any):
+        """In the middle of a row on the host: the iterations that are done are saved, and whoever resumes goes on with them."""
+        s.wall_seconds = wall()
+        row = make_row(s, s.rows, part.metrics, s.wall_seconds, 0.0)
+        bad = not_finite(s, [row], jax.device_get(finite))
+        if bad:
+            emit(s, [row])
+            broken(bad)
+        if part.error:
+            give_up(part.error)
+        checkpoint()
+        leave(signals.caught)
+
+    def since_checkpoint() -> float:
+        """Seconds; on several hosts by the pace that they share, not by their clocks."""
+        return (s.rows - saved_rows) * (row_seconds or 0.0) if hosts.several() else time.monotonic() - saved
+
+    def leave(signum: int | None):
+        if signum:
+            raise Interrupted(signum, s.out and s.out.path, s.iterations * s.grid.steps)
+
+    s.programs.stopping = lambda: signals.caught is not None
+    if s.grid.warmup and (not resume or s.iterations < s.grid.warmup):
+        s.state, metrics = s.programs.warmup(s.state)
+        if s.programs.part:
+            end_early(s.programs.part, None)
+        log([make_row(s, -1, metrics, wall(), 0.0)], None, False)
+    while not s.over:
+        n = min(ROWS, s.grid.rows - s.rows)
+        n = min(n, max(1, int(s.config.chunk_seconds / row_seconds)) if row_seconds else 1)
+        if s.grid.eval_rows:
+            n = min(n, s.grid.eval_rows - s.rows % s.grid.eval_rows)
+        n = min([n, *(b - s.rows for b in boundaries if b > s.rows)]) if s.programs.overlaps else 1
+        before, dispatched = s.rows, time.perf_counter()
+        s.state, metrics, finite = s.programs.chunk(s.state, s.grid.warmup + s.rows * s.grid.row, n)
+        if s.programs.part:
+            end_early(s.programs.part, finite)
+        if pending:
+            absorb(False)
+        s.rows, pending = before + n, (before, n, metrics, finite, dispatched)
+        at_eval = bool(s.grid.eval_rows) and s.rows % s.grid.eval_rows == 0
+        due = since_checkpoint() > s.config.checkpoint_minutes * 60
+        signals.poll()
+        if at_eval or due or signals.caught or s.hooks or s.rows in boundaries or not s.programs.overlaps:
+            absorb(at_eval)
+        signum = None if pending else signals.caught  # nothing is saved that was not checked and logged
+        if due or signum:
+            checkpoint()
+        leave(signum)
+    if pending:
+        absorb(False)
+    if not signals.caught:  # else whoever resumes evaluates
+        evaluated = s.history and "eval_return" in s.history[-1].metrics
+        try:
+            s.eval_return = s.history[-1].metrics["eval_return"] if evaluated else evaluate(s)
+        except HostError as error:
+            s.wall_seconds = wall()
+            give_up(error)
+    s.wall_seconds = wall()
+    checkpoint()
+    leave(signals.caught)
+    if s.out:
+        checkpoints.wait()
+        s.out.finish(s)
+        leave(signals.caught)
