@@ -174,8 +174,7 @@ def _algorithm_options(plan: Plan) -> list[Option]:
         missing = default is dataclasses.MISSING and field.name not in plan.algo
         hint = "required" if missing else _hint(plan, plan.algo, field.name, default)
         default = plan.algo.get(field.name, None if missing else default)
-        choices = field.metadata.get("choices")
-        metavar = "{" + ",".join(map(str, choices)) + "}" if choices else ""
+        metavar = _choices(field.metadata.get("choices"))
         if "Module" in type_name(field):
             metavar = "NAME|MODULE:CLASS"
         text = field.metadata.get("help", "")
@@ -184,13 +183,18 @@ def _algorithm_options(plan: Plan) -> list[Option]:
 
 
 def _environment_options(plan: Plan) -> list[Option]:
-    options = []
-    for name, default in registry.settings_of(plan.environment).items() if plan.environment else ():
-        hint = _hint(plan, plan.env, name, default)
-        options.append(
-            Option(name, kind_of_value(default), plan.env.get(name, default), _ENV_HELP.get(name, ""), hint, "env")
-        )
+    if not plan.environment:
+        return []
+    options, settings, about = [], registry.settings_of(plan.environment), registry.about_settings(plan.environment)
+    for name, default in settings.items():
+        hint, value = _hint(plan, plan.env, name, default), plan.env.get(name, default)
+        text, metavar = (about[name].help, _choices(about[name].choices)) if name in about else (_ENV_HELP.get(name, ""), "")
+        options.append(Option(name, kind_of_value(default), value, text, hint, "env", metavar))
     return options
+
+
+def _choices(values: tuple | None) -> str:
+    return "{" + ",".join(map(str, values)) + "}" if values else ""
 
 
 def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfig]:

@@ -74,11 +74,26 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.floating, np.integer))
 
 
+def check_not_zero(argument: str, value: Any) -> None:
+    """For what would leave nothing: in float32, as everything is computed."""
+    if is_number(value) and float32(value) == 0:
+        raise ConfigError(argument, value, "not zero: there would be nothing to learn")
+
+
+def float32(value: float) -> float:
+    """What a device makes of a number: too large becomes infinite, and below the smallest normal one is zero."""
+    import numpy as np
+
+    with np.errstate(over="ignore", under="ignore"):
+        near = float(np.float32(value))
+    return 0.0 if abs(near) < float(np.finfo(np.float32).tiny) else near
+
+
 def check_float(
     argument: str, value: Any, low: float = -math.inf, high: float = math.inf, open_low: bool = False,
     open_high: bool = False,
 ) -> None:  # fmt: skip
-    """Accept a finite number in [low, high]; `open_low` and `open_high` leave that end out.
+    """Accept a finite number in [low, high], in float32 too; `open_low` and `open_high` leave that end out.
 
     Only Python and NumPy scalars are looked at: a traced or batched leaf of a sweep passes.
     """
@@ -86,9 +101,15 @@ def check_float(
         raise ConfigError(argument, value, "a number")
     if not is_number(value):
         return
-    above = low < value if open_low else low <= value
-    inside = math.isfinite(value) and above and (value < high if open_high else value <= high)
-    if not inside:
+
+
+    def inside(value: float, low: float, high: float) -> bool:
+        above = low < value if open_low else low <= value
+        return math.isfinite(value) and above and (value < high if open_high else value <= high)
+
+    exact = inside(value, low, high)
+    if not exact or not inside(*map(float32, (value, low, high))):
         left = "(" if open_low or low == -math.inf else "["
         right = ")" if open_high or high == math.inf else "]"
-        raise ConfigError(argument, value, f"a finite number in {left}{low:g}, {high:g}{right}")
+        where = f"; in float32 this is {float32(value):g}" if exact else ""
+        raise ConfigError(argument, value, f"a finite number in {left}{low:g}, {high:g}{right}{where}")

@@ -4,7 +4,8 @@
     python scripts/bench_control.py --rows step_ant sac_pendulum --turns 3
     python scripts/bench_control.py --rows sac_sbx --sbx-python ~/sbx/bin/python     # SBX needs PyTorch: a venv of its own
 
-Rows: `step_ant` steps 128 ants with our resets and with brax's; `ppo_inverted_pendulum` and `ppo_ant` are brax's PPO at
+Rows: `step_ant` steps 128 ants with our resets and with brax's, 100 steps a rollout, and `step_one_NAME` with rollouts of
+one step, as off-policy algorithms have them; `ppo_inverted_pendulum` and `ppo_ant` are brax's PPO at
 its settings; `sac_pendulum` is rejax's SAC at its settings; `sac_sbx` counts updates a second of 256-256 networks and
 batches of 256 on Pendulum-v1; `first_step` compiles PPO on ant and takes one iteration. brax's trainers are loops on
 the host: its numbers are those that it reports itself (`training/sps`), compile left out. Runs on any device.
@@ -64,16 +65,16 @@ def our_ppo(jf, config):
 # Stepping ------------------------------------------------------------------------------------------------------------
 
 
-def step_ant(args, envs=128, steps=100):
-    """Random actions in one scan; brax's wrapper puts a cached first state back."""
+def step(args, name, rollout, envs=128, steps=100):
+    """Random actions in one scan of rollouts; brax's wrapper puts a cached first state back."""
     jf = bench.prepare()
     import jax
     import jax.numpy as jnp
 
-    notes, contestants = [], []
+    notes, contestants = [f"{rollout} steps a rollout"], []
 
     def ours_with(resets):
-        env = jf.make("brax/ant", backend="spring", resets=resets)
+        env = jf.make(f"brax/{name}", backend="spring", resets=resets)
         algo = jf.PPO(num_envs=envs).bind(env.spec)
         from jaxrl_fast import collect
         from jaxrl_fast.types import Clock
@@ -81,29 +82,33 @@ def step_ant(args, envs=128, steps=100):
         clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0))
 
         def run(key):
-            keys = jax.random.split(key, 4)
-            actor = collect.init(env, algo, keys[0], envs)
-            noise = collect.draw(env, algo, keys[1:3], steps, envs, jnp.int32(0))
-            agent = algo.init(keys[3])
-            _, trajectory = collect.collect(env, algo, agent, actor, noise, clock, "random")
-            return trajectory.steps.reward, trajectory.steps.next_obs
+            keys = jax.random.split(key, 3)
+            agent = algo.init(keys[0])
+
+            def iteration(actor, key):
+                noise = collect.draw(env, algo, jax.random.split(key), rollout, envs, jnp.int32(0))
+                actor, trajectory = collect.collect(env, algo, agent, actor, noise, clock, "random")
+                return actor, (trajectory.steps.reward, trajectory.steps.next_obs)
+
+            actor = collect.init(env, algo, keys[1], envs)
+            return jax.lax.scan(iteration, actor, jax.random.split(keys[2], steps // rollout))[1]
 
         return run
 
     def brax_wrapper():
         from brax import envs as brax_envs
 
-        env = brax_envs.training.wrap(brax_envs.get_environment("ant", backend="spring"), episode_length=LENGTH)
+        env = brax_envs.training.wrap(brax_envs.get_environment(name, backend="spring"), episode_length=LENGTH)
 
         def run(key):
             keys = jax.random.split(key, envs + 1)
             actions = jax.random.uniform(keys[-1], (steps, envs, env.action_size), minval=-1.0)
 
-            def step(state, action):
+            def one(state, action):
                 state = env.step(state, action)
                 return state, (state.reward, state.obs)
 
-            return jax.lax.scan(step, env.reset(keys[:-1]), actions)[1]
+            return jax.lax.scan(one, env.reset(keys[:-1]), actions)[1]
 
         return run
 
@@ -364,7 +369,9 @@ def first_step(args):
 
 
 ROWS = {
-    "step_ant": step_ant,
+    "step_ant": lambda args: step(args, "ant", 100),
+    "step_one_ant": lambda args: step(args, "ant", 1),
+    "step_one_inverted_pendulum": lambda args: step(args, "inverted_pendulum", 1),
     "ppo_inverted_pendulum": lambda args: ppo(args, "inverted_pendulum", PENDULUM, 3),
     "ppo_ant": lambda args: ppo(args, "ant", ANT, 1),
     "sac_pendulum": sac_pendulum,

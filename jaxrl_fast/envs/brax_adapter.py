@@ -61,25 +61,30 @@ def installed() -> bool:
 
 
 @functools.cache
-def _envs() -> types.ModuleType:
-    """The module `brax.envs`."""
+def _envs(name: str) -> types.ModuleType:
+    """The module `brax.envs`, for the environment `name`."""
     try:
         return mujoco_tools.import_quietly("brax.envs")
     except Exception as error:  # a version of something else that it cannot live with shows in many ways
-        raise ConfigError("environment", PREFIX, f"a brax that can be imported: {INSTALL} ({error!r})") from error
+        raise ConfigError("environment", name, f"a brax that can be imported: {INSTALL} ({error!r})") from error
 
 
 @functools.cache
-def defaults(name: str) -> dict[str, Any]:
-    """The settings of `name` with their defaults: ours, then its constructor's."""
+def about(name: str) -> dict[str, physics.Setting]:
+    """The settings of `name`: ours, then its constructor's."""
     if name in LEFT_OUT:
         raise ConfigError("environment", name, LEFT_OUT[name])
     if name not in NAMES:
         raise ConfigError("environment", name, f"an environment of brax: {', '.join(NAMES)}{nearest(name, NAMES)}")
-    parameters = inspect.signature(_envs()._envs[name.removeprefix(PREFIX)]).parameters.values()
+    parameters = inspect.signature(_envs(name)._envs[name.removeprefix(PREFIX)]).parameters.values()
     own = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
     own = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items() if k != "backend"}
-    return {"backend": BACKENDS[0], **physics.SETTINGS, **own}
+    own = {k: physics.Setting(value, "of brax's own constructor") for k, value in own.items()}
+    return {"backend": physics.Setting(BACKENDS[0], "who computes the physics", BACKENDS), **physics.ABOUT, **own}
+
+
+def defaults(name: str) -> dict[str, Any]:
+    return {k: setting.default for k, setting in about(name).items()}
 
 
 @functools.cache
@@ -88,7 +93,7 @@ def _constructed(name: str, backend: str, items: tuple[tuple[str, Any], ...]) ->
     # its arrays must be arrays, wherever this is called from
     with mujoco_tools.quiet(), jax.ensure_compile_time_eval():
         try:
-            return _envs()._envs[name.removeprefix(PREFIX)](backend=backend, **dict(items))
+            return _envs(name)._envs[name.removeprefix(PREFIX)](backend=backend, **dict(items))
         except (NotImplementedError, ValueError, TypeError) as error:
             raise ConfigError(f"env ({name})", dict(items), f"arguments that brax accepts ({error})") from None
 
@@ -98,7 +103,7 @@ def make(name: str, **settings: Any) -> BraxEnv:
     known = defaults(name)
     physics.check_known(name, settings, known)
     given = known | settings
-    backend, ours = given.pop("backend"), {k: given.pop(k) for k in physics.SETTINGS}
+    backend, ours = given.pop("backend"), {k: given.pop(k) for k in physics.ABOUT}
     check_choice("env.backend", backend, BACKENDS)
     for k, value in given.items():
         given[k] = _checked(f"env.{k}", value, known[k])

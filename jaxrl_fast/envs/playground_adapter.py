@@ -45,8 +45,8 @@ def installed() -> bool:
 
 
 @functools.cache
-def _suite() -> types.ModuleType:
-    """Playground's module of the suite, imported without what the package's own `__init__` imports."""
+def _suite(name: str) -> types.ModuleType:
+    """Playground's module of the suite, for `name` of it; imported without what the package's own `__init__` imports."""
     stub = None
     try:
         if _PACKAGE not in sys.modules:
@@ -58,20 +58,28 @@ def _suite() -> types.ModuleType:
             sys.modules[_PACKAGE] = stub
         return mujoco_tools.import_quietly(f"{_PACKAGE}._src.dm_control_suite")
     except Exception as error:
-        raise ConfigError("environment", PREFIX, f"a Playground that can be imported: {INSTALL} ({error!r})") from error
+        raise ConfigError("environment", name, f"a Playground that can be imported: {INSTALL} ({error!r})") from error
     finally:
         if stub is not None and sys.modules.get(_PACKAGE) is stub:
             del sys.modules[_PACKAGE]  # whoever asks for the package shall get the real one
 
 
 @functools.cache
-def defaults(name: str) -> dict[str, Any]:
-    """The settings of `name` with their defaults; the time steps are Playground's, in seconds."""
+def about(name: str) -> dict[str, physics.Setting]:
+    """The settings of `name`; the defaults of the time steps and of the length are Playground's."""
     if name not in NAMES:
         raise ConfigError("environment", name, f"one of Playground's dm_control suite{nearest(name, NAMES)}")
-    config = _suite().get_default_config(name.removeprefix(PREFIX))
-    own = {"episode_length": int(config.episode_length)}
-    return {**physics.SETTINGS, **own, "ctrl_dt": float(config.ctrl_dt), "sim_dt": float(config.sim_dt)}
+    config = _suite(name).get_default_config(name.removeprefix(PREFIX))
+    own = {
+        "episode_length": physics.ABOUT["episode_length"]._replace(default=int(config.episode_length)),
+        "ctrl_dt": physics.Setting(float(config.ctrl_dt), "seconds of a step of the agent"),
+        "sim_dt": physics.Setting(float(config.sim_dt), "seconds of a step of the physics"),
+    }
+    return {**physics.ABOUT, **own}
+
+
+def defaults(name: str) -> dict[str, Any]:
+    return {k: setting.default for k, setting in about(name).items()}
 
 
 @functools.cache
@@ -79,7 +87,7 @@ def _constructed(name: str, ctrl_dt: float, sim_dt: float) -> Any:
     """Playground's object, one a set of arguments: it is static by identity."""
     overrides = {"impl": "jax", "ctrl_dt": ctrl_dt, "sim_dt": sim_dt}
     with mujoco_tools.quiet(), jax.ensure_compile_time_eval():
-        return _suite().load(name.removeprefix(PREFIX), config_overrides=overrides)
+        return _suite(name).load(name.removeprefix(PREFIX), config_overrides=overrides)
 
 
 def make(name: str, **settings: Any) -> PlaygroundEnv:

@@ -21,7 +21,7 @@ import numpy as np
 
 from jaxrl_fast import random
 from jaxrl_fast.envs.tracing import depends_on_inputs, used_inputs
-from jaxrl_fast.errors import ConfigError, check_int, nearest
+from jaxrl_fast.errors import ConfigError, check_int, float32, nearest
 
 _FORM = "text like 'geom_friction=0.5:1.5, link.inertia.mass=0.8:1.2', or from Python a function (key, model, t) -> model"
 
@@ -80,6 +80,8 @@ def parse(value: Any, warmup: int, model: Any) -> Callable[[jax.Array, Any, jax.
             raise ConfigError("env.randomize", value, f"each leaf once; {path} comes twice")
         if path not in known:
             raise ConfigError("env.randomize", path, _unknown(path, known))
+        if float32(low) <= 0 and _is_divided_by(path):
+            raise ConfigError("env.randomize", value, f"factors above 0 for {path}, which forces are divided by")
         if low < 0 and _is_never_negative(path):
             raise ConfigError("env.randomize", value, f"factors from 0 for {path}: nothing has less than none of it")
         ranges[path] = low, high
@@ -88,8 +90,12 @@ def parse(value: Any, warmup: int, model: Any) -> Callable[[jax.Array, Any, jax.
 
 def _is_never_negative(path: str) -> bool:
     """Whether physics have no meaning (and the solver no solution) where the leaf changes its sign."""
-    last = path.rpartition(".")[2]
-    return path.endswith("inertia.i") or any(word in last for word in ("mass", "inertia", "damping", "friction"))
+    return any(word in path.rpartition(".")[2] for word in ("damping", "friction"))
+
+
+def _is_divided_by(path: str) -> bool:
+    """Whether forces are: at 0 everything is NaN."""
+    return path.endswith("inertia.i") or any(word in path.rpartition(".")[2] for word in ("mass", "inertia"))
 
 
 def _unknown(path: str, known: dict[str, Any]) -> str:

@@ -130,6 +130,12 @@ def settings_of(name: str) -> dict[str, Any]:
     return {**wrappers.COMMON, **_own_settings(name)}
 
 
+def about_settings(name: str) -> dict[str, Any]:
+    """What an adapter says of the settings of `name`, each with `help` and `choices`; nothing where it says nothing."""
+    adapter = next((a for prefix, a in _ADAPTERS.items() if name.startswith(prefix)), None)
+    return adapter.about(name) if hasattr(adapter, "about") else {}
+
+
 def make(name: str, **settings: Any) -> Env:
     """The environment `name`: a native one, a probe, one of gymnax's or brax's, or what a user registered.
 

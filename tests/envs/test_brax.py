@@ -72,7 +72,7 @@ def test_settings_and_specs():
         ("brax/ant", {"healthy_z_range": (float("nan"), 1.0)}, r"env.healthy_z_range = \(nan, 1.0\).*the lower first"),
         ("brax/ant", {"healthy_z_range": (1.0, 0.2)}, r"env.healthy_z_range = \(1.0, 0.2\).*the lower first"),
         ("brax/ant", {"healthy_z_range": (False, 1.0)}, r"env.healthy_z_range = \(False, 1.0\).*2 numbers"),
-        ("brax/ant", {"randomize": "link.inertia.mass=-1:1"}, "factors from 0 for link.inertia.mass"),
+        ("brax/ant", {"randomize": "link.inertia.mass=0:0"}, "factors above 0 for link.inertia.mass"),
         ("brax/ant", {"terminate_when_unhealthy": 1}, "env.terminate_when_unhealthy = 1"),
         ("brax/ant", {"use_contact_forces": True}, "use_contact_forces not implemented"),
         ("brax/ant", {"episode_length": 2.5}, "env.episode_length = 2.5"),
@@ -89,10 +89,10 @@ def test_a_brax_that_is_broken_or_missing(monkeypatch):
     def broken(name):
         raise AttributeError("module 'jax' has no attribute 'gone'")
 
-    for cached in (brax_adapter._envs, brax_adapter.defaults):
+    for cached in (brax_adapter._envs, brax_adapter.about):
         cached.cache_clear()
     monkeypatch.setattr(mujoco_tools, "import_quietly", broken)
-    with pytest.raises(ConfigError, match=r"can be imported: pip install 'brax.*has no attribute 'gone'"):
+    with pytest.raises(ConfigError, match=r"'brax/ant' .*can be imported: pip install 'brax.*has no attribute 'gone'"):
         registry.make("brax/ant", episode_length=12)
     monkeypatch.setattr(brax_adapter, "installed", lambda: False)
     with pytest.raises(ConfigError, match="is installed: pip install 'brax"):

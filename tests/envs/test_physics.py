@@ -12,7 +12,7 @@ from toy_physics import toy
 
 import jaxrl_fast as jf
 from jaxrl_fast import collect, iterate, tree
-from jaxrl_fast.envs import wrappers
+from jaxrl_fast.envs import randomize, wrappers
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.evaluate import evaluate
 from jaxrl_fast.testing import check_env
@@ -200,7 +200,9 @@ def test_keys_of_another_implementation():
         ({"randomized": "part.mass=2:1"}, "the lower of two"),
         ({"randomized": "part.mass=1:inf"}, "finite"),
         ({"randomized": "part.mass=nan:1"}, "finite"),
-        ({"randomized": "wind=-1:1, part.mass=-0.1:1"}, "factors from 0 for part.mass"),
+        ({"randomized": "wind=-1:1, part.mass=-0.1:1"}, "factors above 0 for part.mass"),
+        ({"randomized": "part.mass=0:0"}, "factors above 0 for part.mass"),
+        ({"randomized": "part.mass=1e-50:1"}, "factors above 0 for part.mass"),  # 0 in float32
         ({"randomized": "part.mass=1:2, part.mass=1:2"}, "comes twice"),
         ({"randomized": "mass=1:2"}, r"env.randomize = 'mass' .*there are part.mass"),
         ({"randomized": "part.mas=1:2"}, r"there are part.mass"),
@@ -221,6 +223,27 @@ def test_keys_of_another_implementation():
 def test_bad_input(settings, message):
     with pytest.raises(ConfigError, match=message):
         toy(**settings)
+
+
+def test_what_may_be_nothing():
+    model = {"geom_friction": np.ones(2), "dof_damping": np.ones(2), "body_inertia": np.ones(2)}
+    assert randomize.parse("geom_friction=0:1, dof_damping=0:0", 0, model).low == (0.0, 0.0)
+    with pytest.raises(ConfigError, match="factors from 0 for dof_damping"):
+        randomize.parse("dof_damping=-1:1", 0, model)
+    with pytest.raises(ConfigError, match="factors above 0 for body_inertia"):
+        randomize.parse("body_inertia=0:1", 0, model)
+
+
+def test_resets_come_in_turn_only_on_a_cpu_and_only_where_they_are_few():
+    """In a program for another platform too, which is made on a CPU."""
+    env = toy()
+    few = lambda key: env.draw_resets(key, 100, 8, jnp.int32(0)).pool
+    many = lambda key: env.draw_resets(key, 1, 8, jnp.int32(0)).pool  # as many as environments: off-policy algorithms
+    key = jax.random.key(0)
+    loops = lambda make, on: jax.jit(make).trace(key).lower(lowering_platforms=(on,)).as_text().count("stablehlo.while")
+    beside = loops(many, "cpu")  # of the random bits themselves
+    assert loops(few, "cpu") > beside and loops(lambda key: env.init(key, 8), "cpu") > beside
+    assert loops(few, "tpu") == loops(many, "tpu") == loops(lambda key: env.init(key, 8), "tpu")
 
 
 def test_a_rollout_of_one_step_and_of_several():

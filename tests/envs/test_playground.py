@@ -38,7 +38,7 @@ def test_only_the_suite_is_imported(tmp_path):
 
 @needs_playground
 def test_the_names_are_those_of_the_suite():
-    suite = playground_adapter._suite()
+    suite = playground_adapter._suite("playground/PointMass")
     assert {playground_adapter.PREFIX + name for name in suite.ALL_ENVS} == set(playground_adapter.NAMES)
     assert jf.make("playground/CartpoleBalance", ctrl_dt=0.02, sim_dt=0.005).env.n_substeps == 4
 

@@ -121,7 +121,7 @@ def broken_brax(monkeypatch):
         raise AttributeError("gone")
 
     brax_adapter._envs.cache_clear()
-    brax_adapter.defaults.cache_clear()
+    brax_adapter.about.cache_clear()
     monkeypatch.setattr(mujoco_tools, "import_quietly", broken)
 
 
@@ -188,7 +188,7 @@ TABLE = [
     row("physics without a range", "train ppo brax/ant --env.randomize gravity=2", "env.randomize = 'gravity=2'", "1.5"),
     row("unknown resets", "train ppo brax/ant --env.resets cached", "env.resets = 'cached'", "'pool', 'every_step'"),
     row("missing brax", "train ppo brax/ant", "environment = 'brax/ant'", "pip install 'brax", patch=no_brax),
-    row("broken brax", "train ppo brax/ant", "environment = 'brax/'", "pip install 'brax", "gone", patch=broken_brax),
+    row("broken brax", "train ppo brax/ant", "environment = 'brax/ant'", "pip install 'brax", "gone", patch=broken_brax),
     row("extra playground", "train ppo playground/PointMass", "'playground/PointMass'",
         "pip install 'jaxrl_fast[playground]'", patch=no_playground),
     *(row(f"discrete actions for {name}", f"train {name} CartPole-v1", "environment = 'CartPole-v1'", f"{name} needs Box")
@@ -254,6 +254,8 @@ TABLE = [
     row("total is NaN", f"{PPO} --total-steps nan", "--total-steps = 'nan'", "5e5"),
     row("total is huge", f"{PPO} --total-steps 1e30", "total_steps = 1", "from 1 to 9007199254740992"),
     row("total overflows counters", f"{PPO} --total-steps 9e15", "total_steps = 9000000000000000", "at most", "int32"),
+    row("total overflows the rows", f"{DQN} --algo.num-steps 64 --total-steps 2e10", "total_steps = 20000000000",
+        "at most 17,179,869,184", "the rows of an environment are int32"),
     row("total is half a step", f"{PPO} --total-steps 0.5", "--total-steps = '0.5'", "an integer"),
     row("no seeds", f"{PPO} --seeds 0", "seeds = 0", "from 1"),
     row("huge seeds", f"{PPO} --seeds 1e9", "seeds = 1000000000", "1000000"),
@@ -279,6 +281,11 @@ TABLE = [
     row("beta above 1", f"{DQN} --algo.prioritized --algo.importance-exponent 2", "importance_exponent = 2", "[0, 1]"),
     row("beta below 0", f"{DQN} --algo.prioritized --algo.importance-exponent -1", "importance_exponent = -1", "[0, 1]"),
     row("beta NaN", f"{DQN} --algo.prioritized --algo.importance-exponent nan", "importance_exponent = nan", "a finite"),
+    row("priority epsilon 0 in float32", f"{DQN} --algo.prioritized --algo.priority-epsilon 1e-50", "priority_epsilon = 1e-50",
+        "(0, inf); in float32 this is 0"),
+    row("kappa 0 in float32", f"{TQC} --algo.kappa 1e-50", "kappa = 1e-50", "(0, inf); in float32 this is 0"),
+    row("atoms of one value in float32", "train c51 CartPole-v1 --algo.v-min 1e8 --algo.v-max 100000001", "v_min = 100000000",
+        "farther below v_max = 100000001", "float32"),
     row("priority epsilon 0", f"{DQN} --algo.prioritized --algo.priority-epsilon 0", "priority_epsilon = 0", "(0, inf)"),
     row("munchausen over three steps", f"{DQN} --algo.munchausen --algo.n-step 3", "n_step = 3", "1 with munchausen"),
     row("munchausen with c51", "train c51 CartPole-v1 --algo.munchausen", "munchausen = True", "False", "c51"),
@@ -299,6 +306,9 @@ TABLE = [
     row("mesh", f"{PPO} --mesh env=two", "--mesh = 'env=two'", "population=4,env=2"),
     row("mesh axis", f"{PPO} --mesh rows=2", "--mesh = 'rows=2'", "population=4,env=2"),
     row("devices", f"{PPO} --devices many", "--devices = 'many'", "or all"),
+    *(row(f"mesh of {name}", f"train {name} Pendulum-v1 --mesh env=2", "mesh env = 2", f"1: {name} improves by its rollout",
+          "population=N") for name in ("apg", "ars", "es")),
+    row("groups of apg", "train apg Pendulum-v1 --groups 2", "groups = 2", "1: apg improves"),
     row("more devices", f"{PPO} --devices 512", "devices = 512", "at most", "host_platform_device_count"),
     row("groups", f"{PPO} --groups 3", "groups = 3", "num_envs"),
     row("on NaN", f"{PPO} --on-nan ignore", "on_nan = 'ignore'", "'mark'"),
@@ -324,12 +334,14 @@ TABLE = [
     row("standard deviations upside down", f"{SAC} --algo.log-std-min 3 --algo.log-std-max -1", "log_std_min = 3",
         "log_std_max = -1"),
     row("noise that never changes", f"{TD3} --algo.noise-correlation 1", "noise_correlation = 1", "[0, 1)"),
+    *(row(f"no reward for {name}", f"train {name} CartPole-v1 --algo.reward-scale 0", "reward_scale = 0", "not zero")
+      for name in ("ppo", "a2c", "impala")),
     row("no reward", f"{SAC} --algo.reward-scale 0", "reward_scale = 0", "not zero"),
     row("momentum 1", f"{CROSSQ} --algo.norm-momentum 1", "norm_momentum = 1", "[0, 1)"),
     row("beta 1", f"{CROSSQ} --algo.adam-beta 1", "adam_beta = 1", "[0, 1)"),
     row("targets of crossq", f"{CROSSQ} --algo.target-tau 0.05", "target_tau = 0.05", "no target networks"),
     row("layer norm of crossq", f"{CROSSQ} --algo.layer-norm", "layer_norm = True", "batch normalisation"),
-    row("negative mass", "train ppo brax/ant --env.randomize link.inertia.mass=-1:1", "env.randomize = ", "from 0"),
+    row("negative mass", "train ppo brax/ant --env.randomize link.inertia.mass=-1:1", "env.randomize = ", "above 0"),
     row("range that is none", "train ppo brax/ant --env.healthy-z-range 1.0 0.2", "env.healthy_z_range = (1, 0.2)", "lower"),
     row("range with NaN", "train ppo brax/ant --env.healthy-z-range nan 1", "env.healthy_z_range = (nan, 1)", "lower"),
     # the run directory

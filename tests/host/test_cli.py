@@ -19,6 +19,7 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import algorithms, cli, cli_args, config
+from jaxrl_fast.cli_train import describe_train
 from jaxrl_fast.envs import registry
 
 TINY = ["--algo.num-envs", "4", "--algo.num-steps", "32", "--algo.hidden", "8", "--eval-episodes", "4"]
@@ -314,6 +315,10 @@ def test_help_of_everything(run_cli):
     ):
         assert part in out
     assert "(preset:" not in run_cli("train", "ppo", "CartPole-v1", "--no-preset", "--help")[1]
+    options = [o for o in describe_train(["ppo", "brax/inverted_pendulum"], [], None).options if o.group == "env"]
+    assert len(options) > 10 and all(o.help for o in options)  # the adapter's own settings are explained
+    found = {o.name: o.metavar for o in options if o.metavar}
+    assert found == {"backend": "{spring,positional,generalized,mjx}", "resets": "{pool,every_step}"}
     assert "--total-steps INT" in run_cli("train", "--resume", "x", "--help")[1]
 
 
