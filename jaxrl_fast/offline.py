@@ -14,7 +14,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.iterate import DRAW_AHEAD_ITERATIONS, Run, scan_sum
-from jaxrl_fast.memory.filled import Filled, check_windows, hold
+from jaxrl_fast.memory.filled import Filled, check_batch, check_windows, hold
 from jaxrl_fast.memory.grouped import Grouped, merged
 from jaxrl_fast.memory.mixed import MixedMemory, StartFrom
 from jaxrl_fast.memory.prioritized import PrioritizedMemory, converted
@@ -61,6 +61,7 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
     if log_every is not None:
         check_int("log_every", log_every)
     check_data("data", data, spec)
+    check_batch("batch_size", own.batch_size, data)
     per_row = min(log_every or max(1, updates // 100), updates)
     rows = -(-updates // per_row)
     check_int("updates", rows * per_row)

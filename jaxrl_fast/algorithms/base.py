@@ -37,7 +37,7 @@ from jaxrl_fast import tree
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.fields import check_settings
-from jaxrl_fast.memory import Memory, NoMemory, RolloutMemory
+from jaxrl_fast.memory import Memory, NoMemory, Ring, RolloutMemory
 from jaxrl_fast.spaces import Box, Dict, Discrete, Space
 from jaxrl_fast.types import Clock, EnvSpec, Mean, PyTree, Trajectory
 
@@ -96,7 +96,10 @@ class Algorithm:
         check_int("num_envs * num_steps", self.steps_per_iteration)
         check_mask(spec)
         bound = dataclasses.replace(self, spec=spec)
-        bound.memory()
+        memory = bound.memory()
+        if isinstance(memory, Ring) and memory.batch_size > memory.starts:
+            what = f"at most {memory.starts}: capacity = {memory.capacity} holds no more"
+            raise ConfigError("batch_size", memory.batch_size, what)
         getattr(bound, "torso", None)  # refuses a network that does not fit
         return bound
 

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+import shutil
 import uuid
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.memory.filled import Filled, layout, row_shapes
+from jaxrl_fast.memory.filled import Filled, layout, refuse_sequences, row_shapes
 from jaxrl_fast.memory.prioritized import PrioritizedMemory, converted
 from jaxrl_fast.memory.ring import Ring, Row, without_extras
 from jaxrl_fast.memory.transitions import Transition, TransitionMemory
@@ -28,13 +29,14 @@ SIZES = ("capacity", "num_steps", "num_envs")
 
 
 def save_memory(path: str | Path, filled: Filled) -> None:
-    """Write `filled` to the new folder `path`; `layout.json` comes last, so a folder with it is whole.
+    """Write `filled` to the new folder `path`, which is there when it is whole: until then it is `.NAME.unfinished` beside it.
 
     What an actor knew of the rows (`Row.extras`) is left out.
     """
     import orbax.checkpoint as ocp
 
     path, kind = Path(path).absolute(), type(filled.rows).__name__
+    refuse_sequences("filled", filled.memory)
     if path.exists():
         raise ConfigError("path", str(path), "a folder that does not exist yet")
     if ROWS.get(kind) is not type(filled.rows):
@@ -48,10 +50,13 @@ def save_memory(path: str | Path, filled: Filled) -> None:
     about["id"] = uuid.uuid4().hex
     if isinstance(filled.memory, PrioritizedMemory):
         about["priorities"] = {name: float(getattr(filled.memory, name)) for name in EXPONENTS}
-    path.mkdir(parents=True)
+    part = path.with_name(f".{path.name}.unfinished")
+    shutil.rmtree(part, ignore_errors=True)  # of a call that was interrupted
+    part.mkdir(parents=True)
     with ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(path / "store", store)
-    (path / "layout.json").write_text(json.dumps(about, indent=2) + "\n")
+        checkpointer.save(part / "store", store)
+    (part / "layout.json").write_text(json.dumps(about, indent=2) + "\n")
+    part.rename(path)
 
 
 def load_memory(path: str | Path, memory: Ring, resize: bool = False) -> Filled:

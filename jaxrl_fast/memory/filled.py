@@ -19,6 +19,7 @@ from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.memory.ring import Ring, Row, without_extras
+from jaxrl_fast.memory.sequence import SequenceMemory
 from jaxrl_fast.memory.transitions import Transition, TransitionMemory
 from jaxrl_fast.memory.uniform import UniformMemory
 
@@ -54,6 +55,15 @@ def check_windows(argument: str, filled: Filled) -> None:
         raise ConfigError(argument, f"{filled.w} blocks of {memory.num_steps} rows", valid)
 
 
+def check_batch(argument: str, batch_size: int, filled: Filled) -> None:
+    """Raises ConfigError where a batch is larger than what can be drawn."""
+    memory, rows = filled.memory, filled.rows
+    size = min(filled.w, memory.num_blocks) * memory.num_steps
+    count = size * memory.num_envs if isinstance(rows, Transition) else int(jnp.sum(~rows.truncated[:size]))
+    if batch_size > count:
+        raise ConfigError(argument, batch_size, f"at most {count}: the data has no more steps to learn from")
+
+
 def row_shapes(rows: Any) -> Any:
     """Shape and dtype of one row of one environment, of leaves [T, B, ...]."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), rows)
@@ -71,12 +81,20 @@ def describe_rows(shapes: Any) -> str:
     return ", ".join(f"{name.lstrip('.')} {x.dtype}{list(x.shape)}" for name, x in names)
 
 
+def refuse_sequences(argument: str, memory: Memory) -> None:
+    """Raises ConfigError for a memory of sequences: what is not the run's own has no carries."""
+    if isinstance(memory, SequenceMemory):
+        valid = "a memory of windows: sequences cannot be made of rows, which have no carries"
+        raise ConfigError(argument, type(memory).__name__, valid)
+
+
 def hold(memory: Ring, rows: Row | Transition) -> Filled:
     """A memory like `memory` with room for exactly `rows`, and them in it: every window of theirs can be drawn.
 
     `Transition`s go into a `TransitionMemory` where `memory` is uniform; where it is not, each becomes an episode of
     one step (its row, and its successor as a row that is truncated), which a prioritized memory never starts from.
     """
+    refuse_sequences("memory", memory)
     if isinstance(rows, Transition):
         if memory.n_step != 1:
             raise ConfigError("n_step", memory.n_step, "1 for shuffled transitions: what comes next is not known")
@@ -100,6 +118,7 @@ def fill(memory: Ring, rows: Row | Transition) -> Filled:
     so never drawn. The last of `rows` is marked too, unless it is terminated: nothing follows it.
     Raises ConfigError where the rows do not fit.
     """
+    refuse_sequences("memory", memory)
     time, envs = rows.reward.shape
     if envs != memory.num_envs:
         raise ConfigError("rows", f"[{time}, {envs}]", f"rows of {memory.num_envs} environments, as the memory has")

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxrl_fast import random, tree
 from jaxrl_fast.errors import ConfigError, check_float
 from jaxrl_fast.memory.api import Memory
-from jaxrl_fast.memory.filled import Filled, check_rows, check_windows, layout
+from jaxrl_fast.memory.filled import Filled, check_rows, check_windows, layout, refuse_sequences
 from jaxrl_fast.memory.prioritized import PrioritizedMemory, converted
 from jaxrl_fast.memory.ring import Ring, Row, seal, without_extras
 from jaxrl_fast.memory.transitions import Transition
@@ -72,6 +72,8 @@ def _join(a: Window, b: Window) -> Window:
 
 def mix(memory: Ring, data: Filled, fraction: float = 0.5) -> MixedMemory:
     """`memory`, with `fraction` (static) of its batch drawn from `data` instead: half is RLPD's (Ball et al. 2023)."""
+    refuse_sequences("memory", memory)
+    refuse_sequences("data", data.memory)
     check_float("fraction", fraction, 0, 1)
     count = round(memory.batch_size * fraction)
     if not 0 < count < memory.batch_size:
@@ -123,6 +125,7 @@ class OfflineMemory(Memory):
 
 def offline(memory: Ring, data: Filled) -> OfflineMemory:
     """Batches such as `memory` gives, all of them from `data`."""
+    refuse_sequences("memory", memory)
     if memory.n_step != data.memory.n_step:
         raise ConfigError("n_step", memory.n_step, f"{data.memory.n_step}, as the memory of the data has it")
     found = _drawn_as(memory, data, memory.batch_size)

@@ -119,7 +119,7 @@ class PrioritizedMemory(Ring):
         check_exponents(self.alpha, self.beta, self.epsilon)
 
     def init(self, rows):
-        return Prioritized(super().init(rows), sum_tree.init(self.length * self.num_envs), jnp.float32(1.0))
+        return Prioritized(super().init(rows), sum_tree.init(self.starts), jnp.float32(1.0))
 
     def add(self, mem, rows, w):
         store = super().add(mem.rows, rows, w)
@@ -154,4 +154,6 @@ class PrioritizedMemory(Ring):
         return Prioritized(mem.rows, tree, highest(self, mem.top, priority))
 
     def watch(self, mem):
-        return mem.top
+        """The largest priority ever, or the sum of all of them where that is not finite: it can overflow alone."""
+        total = jnp.sum(mem.tree[-1], axis=(-2, -1))
+        return jnp.where(jnp.isfinite(total), mem.top, total)

@@ -41,6 +41,7 @@ class Ring(Memory):
     """`capacity` transitions of `num_envs` environments, written in blocks of `num_steps` rows.
 
     n_step: window length.  stack: frames per observation (see `EnvSpec.stack`).
+    Batches are drawn with replacement, so one may be larger than the ring; an algorithm that asks for that is refused (`bind`).
     Raises ConfigError where not even one window fits.
     """
 
@@ -61,6 +62,11 @@ class Ring(Memory):
         need = (self.dead_blocks + 1) * self.num_steps * self.num_envs
         if self.capacity < need:
             raise ConfigError("capacity", self.capacity, f"at least {need}: a block of rows, and the windows over its end")
+
+    @property
+    def starts(self) -> int:
+        """Places in which what is drawn may begin."""
+        return self.length * self.num_envs
 
     @property
     def dead_blocks(self) -> int:

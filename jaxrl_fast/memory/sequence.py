@@ -67,6 +67,10 @@ class SequenceMemory(Ring):
         return self.seq_len + self.n_step
 
     @property
+    def starts(self) -> int:
+        return self.length // self.carry_every * self.num_envs
+
+    @property
     def first(self) -> int:
         """Starts, from the oldest row, whose stack is not in the ring."""
         return -(-(self.stack - 1) // self.carry_every)
@@ -131,8 +135,7 @@ class PrioritizedSequenceMemory(SequenceMemory):
         check_exponents(self.alpha, self.beta, self.epsilon)
 
     def init(self, rows):
-        leaves = self.length // self.carry_every * self.num_envs
-        return Prioritized(super().init(rows), sum_tree.init(leaves), jnp.float32(1.0))
+        return Prioritized(super().init(rows), sum_tree.init(self.starts), jnp.float32(1.0))
 
     def add(self, mem, rows, w):
         store = super().add(mem.rows, rows, w)

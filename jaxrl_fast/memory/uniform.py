@@ -15,14 +15,19 @@ class UniformMemory(Ring):
     """See `Ring`."""
 
     def plan(self, key, n, w, clock):
-        """Uniform over every start whose whole window and stack are written: (row, env) int32 [n, batch_size] each."""
+        """Uniform over every start whose whole window and stack are written: (row, env) int32 [n, batch_size] each, and
+        whether there is any [n]."""
         size = jnp.minimum(w, self.num_blocks) * self.num_steps
         oldest = jnp.where(w >= self.num_blocks, (w % self.num_blocks) * self.num_steps, 0)
-        starts = jnp.maximum(size - self.n_step - (self.stack - 1), 1).astype(jnp.uint32)
+        whole = size - self.n_step - (self.stack - 1)
+        starts = jnp.maximum(whole, 1).astype(jnp.uint32)
         # modulo's bias is below (starts * num_envs) / 2^32
         draw = random.bits(key, (n, self.batch_size)) % (starts * jnp.uint32(self.num_envs))
         offset = (draw // jnp.uint32(self.num_envs)).astype(jnp.int32) + self.stack - 1
-        return (oldest + offset) % self.length, (draw % jnp.uint32(self.num_envs)).astype(jnp.int32)
+        row, env = (oldest + offset) % self.length, (draw % jnp.uint32(self.num_envs)).astype(jnp.int32)
+        return row, env, jnp.broadcast_to(whole > 0, (n,))
 
     def fetch(self, mem, x):
-        return gather_windows(mem, *x, n_step=self.n_step, stack=self.stack), x
+        row, env, whole = x
+        window = gather_windows(mem, row, env, self.n_step, self.stack)
+        return window._replace(weight=window.weight * whole), (row, env)

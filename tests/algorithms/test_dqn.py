@@ -441,6 +441,13 @@ def test_settings_that_do_not_fit_are_refused():
         jf.DQN(num_envs=8, buffer_size=16, batch_size=8).bind(dataclasses.replace(SPEC, stack=4))
     with pytest.raises(ConfigError, match=r"batch_size = 190 .* at most 128"):  # two whole blocks of 64
         jf.DQN(num_envs=8, num_steps=8, buffer_size=190, batch_size=190)
+
+    class Greedy(jf.DQN):  # of a user: its memory is its own
+        def memory(self):
+            return dataclasses.replace(super().memory(), capacity=100)
+
+    with pytest.raises(ConfigError, match=r"batch_size = 128 .* at most 96: capacity = 100"):
+        Greedy().bind(SPEC)
     with pytest.raises(ConfigError, match=r"target_tau = 0"):
         jf.DQN(target_tau=0.0)
     with pytest.raises(ConfigError, match=r"v_max = 3e\+38 .* finite"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,10 +16,14 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory import (
     Filled,
     PrioritizedMemory,
+    SequenceMemory,
     UniformMemory,
+    files,
     fill,
     hold,
     load_memory,
+    mix,
+    offline,
     save_memory,
     transitions_to_rows,
 )
@@ -88,6 +93,38 @@ def test_bad_files_are_refused(tmp_path):
     (path / "layout.json").write_text("{")
     with pytest.raises(ConfigError, match="a whole memory; reading it failed"):
         load_memory(path, data.memory)
+
+
+def test_a_folder_is_whole_or_not_there(tmp_path, monkeypatch):
+    data, path = filled("uniform"), tmp_path / "replay"
+
+    def full(*args, **kwargs):
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "json", SimpleNamespace(dumps=full))
+        with pytest.raises(OSError, match="no space left"):
+            save_memory(path, data)
+    assert not path.exists()
+    save_memory(path, data)  # what was left does not stand in its way
+    same(load_memory(path, data.memory).store, data.store)
+    assert [file.name for file in tmp_path.iterdir()] == ["replay"]
+
+
+def test_sequences_are_not_made_of_rows(tmp_path):
+    sequences, windows = SequenceMemory(64, 4, 2, 2, seq_len=4, burn_in=0, carry_every=4), UniformMemory(64, 4, 2, 2)
+    data = fill(windows, numbered(0, 9))
+    for refused in (
+        lambda: fill(sequences, numbered(0, 9)),
+        lambda: hold(sequences, numbered(0, 9)),
+        lambda: mix(sequences, data),
+        lambda: mix(windows, Filled(sequences, (), 1)),
+        lambda: offline(sequences, data),
+        lambda: save_memory(tmp_path / "x", Filled(sequences, (), 1)),
+    ):
+        with pytest.raises(ConfigError, match="'SequenceMemory' is not valid: .* rows, which have no carries"):
+            refused()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_value_that_is_no_replay_is_refused(tmp_path):

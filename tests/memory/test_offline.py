@@ -81,13 +81,15 @@ def test_bad_offline_runs_are_refused():
         jf.make_offline_train(dataclasses.replace(DQN, n_step=3), env, data, 10)
     with pytest.raises(ConfigError, match=r"prioritized = True .*UniformMemory"):
         jf.make_offline_train(dataclasses.replace(DQN, prioritized=True), env, data, 10)
+    with pytest.raises(ConfigError, match="batch_size = 64 .* at most 32: the data has no more steps"):
+        jf.make_offline_train(DQN, env, data, 10)
     with pytest.raises(ConfigError, match="data = '0 blocks"):
         jf.make_offline_train(DQN, env, dataclasses.replace(data, w=0), 10)
 
 
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_shuffled_transitions_hold_whole_stacks(prioritized):
-    env, algo = jf.make("probe/reward-at-end", stack=2), dataclasses.replace(DQN, prioritized=prioritized)
+    env, algo = jf.make("probe/reward-at-end", stack=2), dataclasses.replace(DQN, batch_size=3, prioritized=prioritized)
     parts = np.arange(24.0).reshape(3, 8), np.zeros(3, int), np.ones(3), np.ones((3, 8)), np.zeros(3)
     data = jf.offline_memory(algo, env, transitions_to_rows(*parts, env.spec))
     train = jf.make_offline_train(algo, env, data, 10)

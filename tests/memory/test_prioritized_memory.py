@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.memory import PrioritizedMemory, PrioritizedSequenceMemory, Row, UniformMemory, sum_tree
+from jaxrl_fast.memory import PrioritizedMemory, PrioritizedSequenceMemory, Row, UniformMemory, grouped, sum_tree
 from jaxrl_fast.types import Clock
 
 ENVS, BLOCKS, BATCH = 3, 5, 32
@@ -270,6 +270,21 @@ def test_a_bad_priority_shows_in_what_the_sentinel_watches(bad, alpha):
     good = memory.feedback(mem, jnp.array([3, 4]), jnp.array([0.5, 2.0]))
     assert np.isfinite(memory.watch(good))
     assert not np.isfinite(memory.watch(memory.feedback(mem, jnp.array([3, 4]), jnp.array([0.5, bad]))))
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_sum_that_overflows_shows_there_too(groups):
+    """Each priority is finite; with an infinite sum nothing is drawn in proportion any more."""
+    memory = grouped(PrioritizedMemory(32, 1, 2, 4, alpha=1.0), groups)
+    flags = jnp.zeros((1, 2), bool)
+    block = Row(jnp.ones((1, 2, 1)), jnp.zeros((1, 2), jnp.int32), jnp.ones((1, 2)), flags, flags)
+    mem = memory.init(block)
+    for w in range(4):
+        mem = memory.add(mem, block, jnp.int32(w))
+    handle = jnp.array([2, 3, 4, 5]) if groups == 1 else jnp.array([[1, 2], [1, 2]])
+    for large, finite in ((1e37, True), (3e38, False)):
+        watched = memory.watch(memory.feedback(mem, handle, jnp.array([large, large, 1.0, 1.0])))
+        assert np.isfinite(watched).all() == finite
 
 
 def test_a_leaf_drawn_twice_takes_the_first_error():

@@ -136,7 +136,7 @@ def test_windows_equal_brute_force(n_step, stack, data):
 
 def test_starts_are_uniform(clock):
     for w in (3, BLOCKS, 12):
-        row, env = make(2, 2).plan(jax.random.key(w), 40, jnp.int32(w), clock())
+        row, env, _ = make(2, 2).plan(jax.random.key(w), 40, jnp.int32(w), clock())
         row, env = np.asarray(row), np.asarray(env)
         assert row.shape == (40, BATCH)
         _, counts = np.unique(row * ENVS + env, return_counts=True)
@@ -168,3 +168,15 @@ def test_rows_may_be_trees(clock):
     window, _ = memory.fetch(mem, tree.take(memory.plan(jax.random.key(0), 1, jnp.int32(2), clock()), 0))
     assert window.obs["a"].shape == (5, 3) and window.boot_obs["b"].shape == (5,) and window.action["u"].shape == (5, 1)
     np.testing.assert_array_equal(window.obs["a"], 1.0)
+
+
+def test_nothing_to_sample_weighs_nothing(clock):
+    """Three steps and a successor must be written: what is not must not be learned from."""
+    memory = UniformMemory(64, 1, 4, 4, n_step=3)
+    flags = jnp.zeros((1, 4), bool)
+    block = Row(jnp.ones((1, 4, 1)), jnp.zeros((1, 4), jnp.int32), jnp.ones((1, 4)), flags, flags)
+    mem = memory.init(block)
+    for w in range(4):
+        mem = memory.add(mem, block, jnp.int32(w))
+        window, _ = memory.fetch(mem, tree.take(memory.plan(jax.random.key(0), 1, jnp.int32(w + 1), clock()), 0))
+        assert (window.weight == (w == 3)).all()
