@@ -203,9 +203,9 @@ def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
     rows = max(1, -(-(total - warmup) // row))
     per_eval = max(1, planned // row // 10) if config.eval_every is None else -(-config.eval_every // (row * steps))
     iterations = warmup + rows * row
-    if iterations * max(algo.updates, 1) >= 2**31:
-        limit = (2**31 // max(algo.updates, 1)) * steps
-        raise ConfigError(
-            "total_steps", config.total_steps, f"at most {limit:,} with these settings: update counters are int32"
-        )
+    counted = {"updates": algo.updates} | ({} if config.offline else {"the rows of an environment": algo.num_steps})
+    what, most = max(counted.items(), key=lambda item: item[1])
+    if iterations * max(most, 1) >= 2**31:
+        limit = (2**31 // max(most, 1)) * steps
+        raise ConfigError("total_steps", config.total_steps, f"at most {limit:,} with these settings: {what} are int32")
     return Grid(steps, warmup, row, rows, per_eval, horizon)

@@ -25,6 +25,7 @@ from jaxrl_fast.errors import ConfigError, MissingExtraError, nearest
 from jaxrl_fast.grid import RunConfig, plan_grid
 from jaxrl_fast.iterate import Run, check_types
 from jaxrl_fast.memory import Filled, identity, load_experience
+from jaxrl_fast.memory.filled import check_batch
 from jaxrl_fast.offline import check_data, replay_of
 from jaxrl_fast.population import Members
 
@@ -74,6 +75,10 @@ def build_run(algo: Algorithm, env: Env, config: RunConfig) -> Run:
     algo.check_env(env)
     if isinstance(env, HostEnv):
         check_host(env, algo, config)
+    if algo.improves and config.sampling_groups > 1:
+        argument, parts = ("mesh env", config.env_devices) if config.groups is None else ("groups", config.groups)
+        reason = f"1: {algo.name} improves by its rollout as a whole, which is not divided among devices"
+        raise ConfigError(argument, parts, f"{reason}; its seeds are: --mesh population=N")
     data = load_data(algo, config) if config.experience is not None else None
     horizon, fraction = float(plan_grid(algo, config).horizon), config.experience_fraction
     run = Run(env.on_device(), algo, horizon, config.sampling_groups, config.unroll, data, fraction)
@@ -97,6 +102,8 @@ def load_data(algo: Algorithm, config: RunConfig) -> Filled:
         raise ConfigError("experience", config.experience, "the folder as it was when the run began; it was written anew")
     data = load_experience(config.experience, replay_of(algo), config.experience_fraction)
     check_data("experience", data, algo.spec)
+    if config.offline:
+        check_batch("batch_size", replay_of(algo).batch_size, data)
     return data
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,9 @@ class C51(DQN):
             raise ConfigError("v_min", self.v_min, f"a number below v_max = {self.v_max}")
         if numbers and self.v_max - self.v_min > float(np.finfo(np.float32).max):
             raise ConfigError("v_max", self.v_max, "such that v_max - v_min is finite in float32")
+        if numbers and not (np.diff(support(np.float32(self.v_min), np.float32(self.v_max), self.num_atoms, np)) > 0).all():
+            valid = f"farther below v_max = {self.v_max}: float32 cannot tell {self.num_atoms} atoms between them apart"
+            raise ConfigError("v_min", self.v_min, valid)
         if self.munchausen:
             raise ConfigError("munchausen", True, f"False: {self.name} has no soft values; use dqn, qr_dqn or iqn")
 
@@ -41,7 +44,7 @@ class C51(DQN):
 
     @property
     def atoms(self) -> jax.Array:
-        return self.v_min + (self.v_max - self.v_min) * jnp.linspace(0.0, 1.0, self.num_atoms)
+        return support(self.v_min, self.v_max, self.num_atoms)
 
     def expected(self, z):
         return jnp.sum(jax.nn.softmax(z) * self.atoms, axis=-1)
@@ -55,3 +58,8 @@ class C51(DQN):
         loss = -jnp.sum(target * jax.nn.log_softmax(z), axis=-1)
         entropy = -jnp.sum(jnp.where(target > 0, target * jnp.log(jnp.maximum(target, 1e-30)), 0.0), axis=-1)
         return loss, jnp.maximum(loss - entropy, 0.0)
+
+
+def support(low: Any, high: Any, count: int, module: Any = jnp) -> Any:
+    """`count` values evenly from low to high, float32; by JAX or NumPy."""
+    return low + (high - low) * module.linspace(0.0, 1.0, count, dtype=jnp.float32)

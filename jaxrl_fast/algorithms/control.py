@@ -13,7 +13,7 @@ from jaxrl_fast import distributions, optim, random, stacking, tree
 from jaxrl_fast.algorithms.base import check_bounded
 from jaxrl_fast.algorithms.normalize import Normalizing
 from jaxrl_fast.algorithms.replay import Replay
-from jaxrl_fast.errors import ConfigError, is_number
+from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import MLP, Dense, WithAction, apply_parts, initialize_parts, make_torso
 from jaxrl_fast.spaces import Box, Dict
@@ -49,8 +49,7 @@ class ActorCritics(Replay, Normalizing):
 
     def __post_init__(self):
         super().__post_init__()
-        if is_number(self.reward_scale) and self.reward_scale == 0:
-            raise ConfigError("reward_scale", self.reward_scale, "not zero: there would be nothing to learn")
+        check_not_zero("reward_scale", self.reward_scale)
 
     def bind(self, spec):
         check_bounded(spec, "environment", spec.name, f"{self.name} needs bounded actions")

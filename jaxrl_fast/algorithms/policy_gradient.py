@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxrl_fast import distributions, optim, returns, stacking, tree
 from jaxrl_fast.algorithms.actor_critic import ActorCritic
 from jaxrl_fast.algorithms.base import action_mask
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import setting
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import Clock, Mean, Trajectory
@@ -46,6 +46,10 @@ class PolicyGradient(ActorCritic):
     entropy_coefficient: float = setting(0.01, "weight of the entropy bonus", low=0)
     value_coefficient: float = setting(0.5, "weight of the value loss", low=0)
     max_grad_norm: float = setting(0.5, "global norm at which gradients are clipped", low=0, open_low=True)
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_not_zero("reward_scale", self.reward_scale)
 
     def init(self, key: jax.Array) -> Agent:
         params, moments = self.init_networks(key)

@@ -32,7 +32,7 @@ from jaxrl_fast import tree
 from jaxrl_fast.envs import wrappers
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.aside import in_time
-from jaxrl_fast.errors import ConfigError, RunError, UserError, check_float, check_int
+from jaxrl_fast.errors import ConfigError, RunError, UserError, check_float, check_int, check_not_zero
 from jaxrl_fast.spaces import Dict, zeros
 from jaxrl_fast.types import EnvSpec, Outcome
 
@@ -188,8 +188,7 @@ def wrap(env: HostEnv, **common: Any) -> HostEnv:
             raise ConfigError(f"env.{name}", common[name], valid)
     check_int("env.stack", common["stack"])
     check_float("env.reward_scale", common["reward_scale"])
-    if common["reward_scale"] == 0:
-        raise ConfigError("env.reward_scale", 0, "not zero")
+    check_not_zero("env.reward_scale", common["reward_scale"])
     if common["reward_clip"] is not None:
         check_float("env.reward_clip", common["reward_clip"], 0.0, open_low=True)
     names = ("stack", "reward_scale", "reward_clip")

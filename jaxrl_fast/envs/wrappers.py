@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from jaxrl_fast import tree
 from jaxrl_fast.envs.api import Env, played
-from jaxrl_fast.errors import ConfigError, check_float, check_int
+from jaxrl_fast.errors import ConfigError, check_float, check_int, check_not_zero
 from jaxrl_fast.spaces import Box, zeros
 from jaxrl_fast.types import EnvSpec, stepwise
 
@@ -45,8 +45,7 @@ def wrap(
     check_float("env.sticky_actions", sticky_actions, 0.0, 1.0, open_high=True)
     check_int("env.stack", stack)
     check_float("env.reward_scale", reward_scale)
-    if _is_default(reward_scale, 0.0):
-        raise ConfigError("env.reward_scale", reward_scale, "not zero")
+    check_not_zero("env.reward_scale", reward_scale)
     if reward_clip is not None:
         check_float("env.reward_clip", reward_clip, 0.0, open_low=True)
     if time_limit is not None:
