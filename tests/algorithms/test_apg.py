@@ -11,6 +11,7 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import collect, random, tree
+from jaxrl_fast.envs.gradient import check_differentiable
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.types import Clock
 
@@ -149,6 +150,17 @@ def test_it_learns(learn):
 def test_what_it_refuses(env, says):
     with pytest.raises(ConfigError, match=says):
         jf.make_train(jf.APG(), env(), 1000)
+
+
+def test_a_backend_of_brax_with_a_gradient():
+    """Traced only, contacts and all."""
+    check_differentiable(jf.make("brax/inverted_double_pendulum", backend="generalized"))
+
+
+@pytest.mark.slow  # nine seconds of tracing, on an idle machine
+def test_a_backend_of_brax_without_a_gradient():
+    with pytest.raises(ConfigError, match="cannot be differentiated .*; --env.backend spring .*; try .*ppo, ars, es"):
+        check_differentiable(jf.make("brax/inverted_double_pendulum", backend="mjx"))
 
 
 class OnMJX(Line):

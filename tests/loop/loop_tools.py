@@ -27,6 +27,10 @@ SETTINGS = {
                 target_period=3),
     "rainbow": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,),
                     num_atoms=11, v_min=0.0, v_max=30.0, target_period=3),
+    "c51": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,), num_atoms=11,
+                v_min=0.0, v_max=30.0, target_period=3),
+    "qr_dqn": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,), num_quantiles=5,
+                   target_period=3),
     "apex": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,), target_period=3),
     "iqn": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,), num_fractions=4,
                 num_act_fractions=4, num_cosines=4, prioritized=True, munchausen=True, reset_period=20),
@@ -34,10 +38,13 @@ SETTINGS = {
     "impala": dict(num_envs=4, num_steps=8, num_epochs=2, num_minibatches=2, hidden=(8,), normalize_observations=True),
     "apg": dict(num_envs=4, num_steps=8, hidden=(8,), normalize_observations=True),
     "es": dict(directions=2, num_steps=16, hidden=(8,), normalize_observations=True),
+    "ars": dict(directions=2, top_directions=1, num_steps=16, hidden=(), normalize_observations=True),
     "sac": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256, learning_starts=64,
                 hidden=(8,), critic_hidden=(8,), n_step=2, policy_period=3, normalize_observations=True),
     "td3": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256, learning_starts=64,
                 hidden=(8,), critic_hidden=(8,), policy_period=3, noise_correlation=0.5),
+    "tqc": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256, learning_starts=64,
+                hidden=(8,), critic_hidden=(8,), num_quantiles=5, drop_quantiles=1, prioritized=True),
     "crossq": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256, learning_starts=64,
                    hidden=(8,), critic_hidden=(8,), policy_period=3, norm_warmup=20),
 }  # fmt: skip
@@ -65,7 +72,7 @@ def environment(name: str = "ppo") -> jf.Env:
     """The one that every algorithm here plays, but for those that need another."""
     if name in ("td3", "crossq"):
         return jf.make("test/ball")
-    return jf.make("Pendulum-v1" if name in ("apg", "sac") else "CartPole-v1", max_steps_in_episode=30)
+    return jf.make("Pendulum-v1" if name in ("apg", "sac", "tqc") else "CartPole-v1", max_steps_in_episode=30)
 
 
 def train(algo: str | jf.Algorithm, out: Any = None, env: jf.Env | None = None, **settings: Any):
