@@ -59,8 +59,8 @@ def weak(right, self, rows):
 
 
 def from_numpy(right, self, key, n, w, clock):
-    row, env = right(key, n, w, clock)
-    return row, (env + np.random.randint(1000)) % self.num_envs
+    row, env, whole = right(key, n, w, clock)
+    return row, (env + np.random.randint(1000)) % self.num_envs, whole
 
 
 def own_key(right, self, key, n, w, clock):
@@ -74,18 +74,18 @@ def everywhere(right, self, key, n, w, clock):
 
 def across(right, self, key, n, w, clock):
     """In a full ring any row may be a start, the newest too."""
-    row, env = right(key, n, w, clock)
-    return jnp.where(w >= self.num_blocks, jax.random.randint(key, row.shape, 0, self.length), row), env
+    row, env, whole = right(key, n, w, clock)
+    return jnp.where(w >= self.num_blocks, jax.random.randint(key, row.shape, 0, self.length), row), env, whole
 
 
 def one_environment(right, self, key, n, w, clock):
-    row, env = right(key, n, w, clock)
-    return row, jnp.where(row % 4 == 0, 0, env)
+    row, env, whole = right(key, n, w, clock)
+    return row, jnp.where(row % 4 == 0, 0, env), whole
 
 
 def even_rows(right, self, key, n, w, clock):
-    row, env = right(key, n, w, clock)
-    return row - (row % 4 == 1), env
+    row, env, whole = right(key, n, w, clock)
+    return row - (row % 4 == 1), env, whole
 
 
 def only_old(right, self, key, n, w, clock):
@@ -98,7 +98,7 @@ def mixed(right, self, mem, x):
 
 
 def late_boot(right, self, mem, x):
-    row, env = x
+    row, env, _ = x
     window, handle = right(mem, x)
     obs = jax.tree.map(lambda o: o[(row + self.n_step - 1) % self.length, env], mem.obs)
     return window._replace(boot_obs=obs), handle
