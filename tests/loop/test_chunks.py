@@ -15,7 +15,7 @@ import jaxrl_fast as jf
 from jaxrl_fast import programs
 
 BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
-loop = importlib.import_module("jaxrl_fast.train")
+loop = importlib.import_module("jaxrl_fast.loop")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from jaxrl_fast import programs
 from jaxrl_fast.rundir import RunDir
 from jaxrl_fast.signals import Interrupted, Signals
 
-loop = importlib.import_module("jaxrl_fast.train")
+loop = importlib.import_module("jaxrl_fast.loop")
 
 ARGUMENTS = [
     "train", "ppo", "CartPole-v1", "--total-steps", "5e7", "--log-every", "1024", "--eval-every", "0", "--chunk-seconds", "0.1",

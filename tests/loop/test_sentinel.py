@@ -16,7 +16,7 @@ from jaxrl_fast import cli, programs
 from jaxrl_fast.envs import registry
 from jaxrl_fast.sinks import Sink
 
-loop = importlib.import_module("jaxrl_fast.train")
+loop = importlib.import_module("jaxrl_fast.loop")
 NAMED = re.compile(r"(\w+) is (nan|inf|-inf) at ([\d,]+) environment steps in member (\d+) \(seed (\d+)\)")
 
 
