@@ -138,7 +138,7 @@ def test_a_signal_in_the_middle_of_a_turn_waits_for_the_next(tmp_path, monkeypat
         def __exit__(self, *_):
             pass
 
-    monkeypatch.setattr(loop, "Signals", Late)
+    monkeypatch.setattr(importlib.import_module("jaxrl_fast.train"), "Signals", Late)
     with pytest.raises(Interrupted, match="at 128 environment steps"):
         tools.train("ppo", tmp_path / "run", eval_every=0, chunk_seconds=1e-9)
     assert [r["env_steps"] for r in tools.logged(tmp_path / "run")] == [64, 128]
