@@ -43,15 +43,17 @@ def observations(trajectory: Trajectory, k: int) -> Any:
     steps = trajectory.steps
     if k == 1:
         return steps.obs
+    t = jnp.arange(len(steps.done), dtype=jnp.int32)[:, None]
+    begun = jnp.where(steps.done, t + 1, 1 - k)  # of the episode that row t + 1 belongs to; the first has its stack
+    begun = jax.lax.cummax(jnp.concatenate([jnp.full_like(begun[:1], 1 - k), begun[:-1]]))
+    frame = jnp.maximum(t[..., None] + jnp.arange(k, dtype=jnp.int32), begun[..., None] + k - 1)  # [T, B, k] of all there are
 
-    def one(stacked, x):
-        frame, ended = x
-        stacked = advance(stacked, frame, ended, k)
-        return stacked, stacked
+    def one(first, frames):  # one gather: a scan that pushes frame after frame takes three times as long on a CPU
+        older = jnp.moveaxis(first.reshape(*first.shape[:-1], k, -1)[..., :-1, :], -2, 0)
+        x = jax.vmap(lambda x, i: x[i], (1, 1), 1)(jnp.concatenate([older, frames]), frame)
+        return jnp.moveaxis(x, 2, -2).reshape(*frames.shape[:-1], -1)
 
-    rest = jax.tree.map(lambda x: x[1:], steps.obs)
-    _, tail = jax.lax.scan(one, trajectory.first_obs, (rest, steps.done[:-1]))
-    return jax.tree.map(lambda first, xs: jnp.concatenate([first[None], xs]), trajectory.first_obs, tail)
+    return jax.tree.map(one, trajectory.first_obs, steps.obs)
 
 
 def successors(trajectory: Trajectory, k: int, t: jax.Array) -> Any:

@@ -109,6 +109,7 @@ def test_memories_of_equal_settings_are_equal():
     assert memories[0] == memories[1] and hash(memories[0]) == hash(memories[1]) and memories[0] != memories[2]
 
 
+@pytest.mark.slow
 def test_its_experience_is_a_dataset_like_any_other(tmp_path):
     """Written and read back without what the actors knew; mixed with, or followed by, what actors do know."""
     env = jf.make("probe/named-action")

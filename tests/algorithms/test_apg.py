@@ -152,6 +152,7 @@ def test_what_it_refuses(env, says):
         jf.make_train(jf.APG(), env(), 1000)
 
 
+@pytest.mark.slow
 def test_a_backend_of_brax_with_a_gradient():
     """Traced only, contacts and all."""
     check_differentiable(jf.make("brax/inverted_double_pendulum", backend="generalized"))

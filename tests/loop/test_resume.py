@@ -55,8 +55,8 @@ def test_an_env_axis_must_divide_the_groups(half, tmp_path):
 @pytest.mark.parametrize(
     "name",
     [
-        "ppo", "dqn", "rainbow", "pqn", "iqn", "impala", "sac", "apg", "es", "td3", "tqc", "ars", "c51",
-        *(pytest.param(x, marks=pytest.mark.slow) for x in ("apex", "crossq", "qr_dqn")),
+        "ppo", "dqn", "rainbow", "pqn", "iqn", "impala", "sac", "apg", "es", "td3", "ars", "c51",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("apex", "crossq", "tqc", "qr_dqn")),
     ],
 )  # fmt: skip
 def test_two_halves_are_the_whole(name, half, unbroken, tmp_path):
