@@ -118,7 +118,7 @@ def _dispatch(argv: list[str]) -> None:
     commands: dict[str, Callable[[list[str]], None]] = {
         "train": _train, "sweep": _sweep, "compare": _of("cli_runs", "compare"), "plan": _plan,
         "eval": _of("cli_runs", "evaluate"), "plot": _of("cli_runs", "plot"), "experience": _of("cli_experience", "keep"),
-        "list": _list, "ladder": _of("cli_ladder", "ladder"),
+        "list": _of("cli_list", "show"), "ladder": _of("cli_ladder", "ladder"),
     }  # fmt: skip
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(HELP, end="")
@@ -277,28 +277,3 @@ def _wandb_project(argv: list[str]) -> list[str]:
     """`--wandb` without a project means the project jaxrl_fast."""
     alone = [i for i, a in enumerate(argv) if a == "--wandb" and (i + 1 == len(argv) or argv[i + 1].startswith("-"))]
     return ["--wandb=jaxrl_fast" if i in alone else a for i, a in enumerate(argv)]
-
-
-def _list(argv: list[str]) -> None:
-    given = parse(f"{PROG} list", "Algorithms, environments that are installed, and presets.", [IMPORT], argv)
-    from jaxrl_fast import algorithms, presets
-    from jaxrl_fast.config import import_user_module
-    from jaxrl_fast.envs import registry
-
-    for module in given.get("import", ()):
-        import_user_module(module)
-    print("algorithms")
-    for name in algorithms.list_algorithms():
-        doc = (algorithms.algorithm_class(name).__doc__ or "").strip().splitlines()
-        print(f"  {name:8} {doc[0] if doc else ''}")
-    sources: dict[str, list[str]] = {}
-    for name, entry in (registry.list_environments() | registry.list_families()).items():
-        title = entry.source if entry.installed else f"{entry.source}, not installed: {entry.install}"
-        sources.setdefault(title, []).append(name)
-    print("environments")
-    for title, names in sources.items():
-        print(f"  {title}")
-        print("".join(f"    {name}\n" for name in names), end="")
-    print("presets")
-    for found in presets.PRESETS.values():
-        print(f"  {found.name}")

@@ -102,7 +102,6 @@ def check_float(
     if not is_number(value):
         return
 
-
     def inside(value: float, low: float, high: float) -> bool:
         above = low < value if open_low else low <= value
         return math.isfinite(value) and above and (value < high if open_high else value <= high)

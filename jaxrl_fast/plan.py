@@ -21,6 +21,7 @@ from jaxrl_fast.evaluate import BLOCK
 from jaxrl_fast.grid import ROWS, RunConfig, plan_grid, run_config
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.members import gather
+from jaxrl_fast.plan_table import show, table
 from jaxrl_fast.population import Population, plan_population, population_of, spread
 from jaxrl_fast.types import Clock
 
@@ -197,28 +198,7 @@ class MemoryPlan:
         return memory_plan(run, self.population, config, self.work["metrics"])
 
     def __str__(self) -> str:
-        p = self.population
-        devices = f"{len(p.devices)} device{'s' * (len(p.devices) > 1)}"
-        many = f"{p.size} members by {p.mode} on {devices}" if p.size > 1 else "one member"
-        many += ", each of which holds" if len(p.devices) > 1 and not self.shared else ""
-        parts = [row for row in (*self.resident(), *self.training(), *self.evaluating()) if row[1] * row[2]]
-        lines = [("", "one", "times", "all")]
-        lines += [(part, show(size), str(count), show(size * count)) for part, size, count in parts]
-        if self.temporaries is not None:
-            times = str(self.places)
-            lines.append(("compiled temporaries", show(self.temporaries), times, show(self.temporaries * self.places)))
-        lines.append(("total", "", "", show(self.need)))
-        text = [f"{self.name}: {many}"]
-        text += [f"  {part:32}{one:>12}{times:>8}{every:>12}" for part, one, times, every in lines]
-        note = "with the compiled temporaries for" if self.temporaries is not None else "with the larger of"
-        text.append(f"  ({note} training and evaluation, which take turns)")
-        device = f"{p.devices[0].device_kind}{', which all host devices share' if self.places > 1 else ''}"
-        if self.have is None:
-            text.append(f"the memory of {device} is not known")
-        else:
-            share = f"{100 * self.need / self.have:.0f}% of the {show(self.have)} of {device}"
-            text.append(f"{'fits' if self.fits else 'does not fit'}: {share}")
-        return "\n".join(text)
+        return table(self)
 
 
 def _total(rows: list[tuple[str, int, int]]) -> int:
@@ -244,15 +224,6 @@ def _round(name: str, value: int, now: int) -> int:
     while now > value:
         now //= 2
     return now
-
-
-def show(size: int) -> str:
-    """Bytes in the unit that leaves one to four digits before the point."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
-            break
-        size /= 1024
-    return f"{size:.0f} B" if unit == "B" else f"{size:,.1f} {unit}"
 
 
 def memory_plan(run: Run, population: Population, config: RunConfig, metrics: int | None = None) -> MemoryPlan:

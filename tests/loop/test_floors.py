@@ -17,9 +17,9 @@ FLOORS = [
     "returns losses distributions statistics stacking optim networks aggregate priors",
     "envs memory",
     "algorithms",
-    "collect grid iterate offline evaluate host_play watch population config members plan programs testing",
+    "collect grid iterate offline evaluate host_play watch population config members plan plan_table programs testing",
     "actors ray_actors host_programs loop train session saves selection load rundir checkpoint signals sinks boards jsonl "
-    "terminal plots time_plot record presets cli cli_args cli_plan cli_runs cli_sweep cli_train comparison "
+    "terminal plots time_plot record presets cli cli_args cli_plan cli_list cli_runs cli_sweep cli_train comparison "
     "configurations sweep sweep_plots sweep_results tuning stepper to_gymnasium to_gymnasium_spaces "
     "ladder ladder_torch cli_experience cli_ladder __main__",
 ]
