@@ -178,11 +178,9 @@ class GymnasiumEnv(HostEnv):
         if apart:  # a process that was forked off JAX's threads may never wake up
             kwargs |= {"context": "spawn", "worker": side.worker}
         with side.uninterrupted() if apart else contextlib.nullcontext():
-            vector = gymnasium.make_vec(
+            return gymnasium.make_vec(
                 self.id, num_envs, self.vectorization, vector_kwargs=kwargs, wrappers=[side.Checked], **arguments
             )
-        side.guard(vector.processes if apart else [])
-        return vector
 
     def failed(self, error):
         if self.vectorization != "async" or not isinstance(error, (EOFError, ConnectionError)):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import multiprocessing
 import signal
 import time
 from collections.abc import Iterator
@@ -66,17 +67,21 @@ def uninterrupted() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def guard(processes: list[Any]) -> None:
-    """At the end of this process multiprocessing would ask them to end, and wait for them: they are killed before."""
-    for process in processes:
-        atexit.register(process.kill)
+@atexit.register
+def _kill_all() -> None:
+    """At the end of this process multiprocessing would ask them to end, and wait for them: they are killed before.
+
+    By Gymnasium's name for them: whoever is still in the middle of opening a vector has nothing else to know them by.
+    """
+    for process in multiprocessing.active_children():
+        if process.name.startswith("Worker<AsyncVectorEnv>"):
+            process.kill()
 
 
 def kill(processes: list[Any], patience: float = 1.0) -> None:
     """End them at once. One that not even this reaches (it waits for a disk) is left behind."""
     for process in processes:
         process.kill()
-        atexit.unregister(process.kill)
     deadline = time.monotonic() + patience
     for process in processes:
         process.join(max(0.0, deadline - time.monotonic()))

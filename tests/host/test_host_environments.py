@@ -233,6 +233,35 @@ def test_a_vector_that_is_left_open_does_not_keep_its_program(tmp_path):
     assert subprocess.run([sys.executable, tmp_path / "left.py"], timeout=60).returncode == 0
 
 
+STUCK = """
+import multiprocessing, pathlib, threading, time
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+import jaxrl_fast as jf
+
+class Stuck(CartPoleEnv):
+    def __init__(self):
+        if multiprocessing.parent_process() is not None:
+            pathlib.Path(__file__).with_name("here").touch()
+            time.sleep(100)
+        super().__init__()
+
+gymnasium.register("Stuck-v0", Stuck)
+
+if __name__ == "__main__":
+    env = jf.make("gym:Stuck-v0", vectorization="async")
+    threading.Thread(target=env.open, args=(1, 0), daemon=True).start()
+    while not pathlib.Path(__file__).with_name("here").exists():
+        time.sleep(0.02)
+"""
+
+
+def test_a_vector_that_is_still_being_opened_does_not_keep_its_program(tmp_path):
+    """It was given up: one of its environments hangs where it is made."""
+    (tmp_path / "stuck.py").write_text(STUCK)
+    assert subprocess.run([sys.executable, tmp_path / "stuck.py"], timeout=60, stderr=subprocess.DEVNULL).returncode == 0
+
+
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
 def test_environments_that_write_to_their_own_buffers(vectorization):
     """The terminal observation is not that of the reset; and another shape is an error, not what a flat copy makes of it."""
