@@ -183,9 +183,10 @@ class GymnasiumEnv(HostEnv):
             )
 
     def failed(self, error):
-        if self.vectorization != "async" or not isinstance(error, (EOFError, ConnectionError)):
+        lost = EOFError, BrokenPipeError, ConnectionResetError  # a pipe's; an environment may lose other connections
+        if self.vectorization != "async" or not isinstance(error, lost):
             return ""
-        return 'the process of one of its environments died (a script needs `if __name__ == "__main__":`)'
+        return f'the process of one of its environments died (a script needs `if __name__ == "__main__":`): {error!r}'
 
     @guarded
     def _open(self, num_envs, seed, training, render):

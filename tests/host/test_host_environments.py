@@ -169,6 +169,20 @@ def test_an_environment_that_ends_the_program(vectorization):
         del gymnasium.registry["Quits-v0"]
 
 
+class Refused(gymnasium.Env):
+    def __init__(self):
+        raise ConnectionRefusedError("nobody listens at port 4000")
+
+
+def test_a_connection_that_an_environment_does_not_get_is_no_process_that_died():
+    gymnasium.register("Refused-v0", Refused)
+    try:
+        with pytest.raises(host.HostError, match="^Refused-v0 failed in spec: ConnectionRefusedError: nobody listens"):
+            jf.make("gym:Refused-v0", vectorization="async")
+    finally:
+        del gymnasium.registry["Refused-v0"]
+
+
 def _small(vector):
     """Two actions instead of three."""
     send = vector.send
