@@ -112,8 +112,10 @@ def experience(run: Any, member: int = 0, modules: Sequence[str] = ()) -> Filled
     """
     if isinstance(run, (str, Path)):
         run, _, config, state, rows, iterations = _read(Path(run), ("last",), member, modules)
-        grid = plan_grid(run.algo, config)
-        return replay_after(run, state.memory, iterations or grid.warmup + rows * grid.row)
+        if iterations is None:  # a checkpoint of before they were kept
+            grid = plan_grid(run.algo, config)
+            iterations = grid.warmup + rows * grid.row
+        return replay_after(run, state.memory, iterations)
     check_int("member", member, 0, run.config.members - 1)
     if member not in run.lanes:
         raise ConfigError("member", member, f"one that is still there: {', '.join(map(str, run.lanes))}")

@@ -461,6 +461,19 @@ def test_a_fault_in_training_costs_nothing(at, iterations, unbroken, tmp_path):
     assert session.env_steps == 640 and session.config.restarts == 20 and session.config.host_timeout == 50.0
 
 
+def test_a_signal_before_the_first_iteration(tmp_path, monkeypatch):
+    """Nothing was seen, so nothing is experience."""
+
+    def opening(self, t, agent):
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Actors, "start", opening)
+    monkeypatch.setattr(Actors, "stop", lambda self: None)
+    with pytest.raises(Interrupted, match="SIGTERM at 0 environment steps"):
+        train(jf.DQN(**DQN), tmp_path / "run", total_steps=640)
+    assert experience(tmp_path / "run").w == 0
+
+
 @pytest.mark.parametrize("iterations", [3, 21], ids=["warm-up", "row"])
 def test_a_signal_does_not_wait_for_the_row(iterations, unbroken, tmp_path, monkeypatch):
     """The iteration ends, what is done is saved, and the row goes on after it: its returns count once."""
