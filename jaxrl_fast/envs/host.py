@@ -54,6 +54,11 @@ class HostStep(NamedTuple):
     real: np.ndarray | None = None  # bool [B]: False where the row is only a reset that could not be skipped; None: all are
 
 
+def named(env: Any) -> str:
+    """What an environment, or a vector, is called by whoever made it."""
+    return getattr(env, "id", None) or env.name
+
+
 def guarded(f: Callable[..., Any]) -> Callable[..., Any]:
     """`f` of an environment that is not ours: whatever it raises, an exit too, becomes a HostError that says so."""
 
@@ -64,9 +69,8 @@ def guarded(f: Callable[..., Any]) -> Callable[..., Any]:
         except UserError:
             raise
         except (Exception, SystemExit) as error:
-            name = getattr(self, "id", None) or self.name
             what = self.failed(error) or f"{type(error).__name__}: {error}"
-            raise HostError(f"{name} failed in {f.__name__.strip('_')}: {what}") from error
+            raise HostError(f"{named(self)} failed in {f.__name__.strip('_')}: {what}") from error
 
     return call
 
@@ -156,7 +160,7 @@ class HostEnv(Env):
             try:
                 found = dataclasses.replace(in_time(self._spec, OPENING), stack=self.stack)
             except TimeoutError:
-                raise HostError(f"the environment has not opened in {OPENING:g} s") from None
+                raise HostError(f"{named(self)} has not opened in {OPENING:g} s") from None
             self.__dict__["_found"] = found
         return found
 

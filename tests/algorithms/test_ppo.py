@@ -26,7 +26,10 @@ VARIANTS = {
     "shared, neither value clipping nor normalisation": (
         {"shared_torso": True, "clip_value": False, "normalize_advantage": False, "max_grad_norm": 1e3}, Discrete(4)
     ),
-    "box": ({"anneal_learning_rate": False, "learning_rate": 0.006}, Box(-1.0, 1.0, (2,))),
+    "box, the entropy annealed": (
+        {"anneal_learning_rate": False, "learning_rate": 0.006, "anneal_entropy": True, "entropy_coefficient": 0.3},
+        Box(-1.0, 1.0, (2,)),
+    ),
     "squashed box, deviations from the head": (
         {"squash": True, "state_dependent_std": True, "initial_log_std": -0.5, "learning_rate": 0.006}, Box(-1.0, 1.0, (2,))
     ),
@@ -37,7 +40,7 @@ def dense(params, x):
     return x @ params["params"]["kernel"] + params["params"]["bias"]
 
 
-def reference_loss(params, batch, algo, discrete, noise):
+def reference_loss(params, batch, algo, discrete, noise, progress):
     """Every formula spelled out, nothing of the library called."""
     layer = params["torso"]["params"]["Dense_0"]  # [2, ...]: the actor's and the critic's, unless they share one
     torso = lambda i: jnp.tanh(dense({"params": layer if algo.shared_torso else {k: v[i] for k, v in layer.items()}}, batch.obs))
@@ -73,7 +76,8 @@ def reference_loss(params, batch, algo, discrete, noise):
         near = jnp.clip(value, batch.value - algo.clip_ratio, batch.value + algo.clip_ratio)
         error = jnp.maximum(error, (near - target) ** 2)
     value_loss = 0.5 * error.mean()
-    loss = policy_loss + algo.value_coefficient * value_loss - algo.entropy_coefficient * entropy.mean()
+    bonus = algo.entropy_coefficient * ((1 - progress) if algo.anneal_entropy else 1.0)
+    loss = policy_loss + algo.value_coefficient * value_loss - bonus * entropy.mean()
     clipped = (ratio < low) | (ratio > high)
     return loss, (policy_loss, value_loss, entropy.mean(), clipped.mean())
 
@@ -110,7 +114,7 @@ def test_two_updates_equal_a_reference_written_by_hand(variant, key, clock):
         now = algo.policy(agent.params, batch.obs).log_prob(act)  # only to be near it: some ratios clip, some do not
         batch = batch._replace(action=act, log_prob=now + 0.3 * batch.log_prob)
         grads, (policy_loss, value_loss, entropy, fraction) = jax.grad(reference_loss, has_aux=True)(
-            params, batch, algo, discrete, random.normal(key, (ROWS, 2))
+            params, batch, algo, discrete, random.normal(key, (ROWS, 2)), progress
         )
         rate = algo.learning_rate * ((1 - progress) if algo.anneal_learning_rate else 1.0)
         params, moments, norm = reference_step(

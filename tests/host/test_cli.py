@@ -15,6 +15,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import jaxrl_fast as jf
@@ -157,6 +158,32 @@ class Mine(jf.PPO):
     name = "mine"
     bonus: float = jf.setting(0.5, "a bonus of mine", low=0)
 """
+
+
+ON_THE_HOST = {
+    "ppo ale:Pong": "--algo.num-envs 4 --algo.num-steps 8 --env.img-height 36 --env.img-width 36 --env.max-num-frames-per-episode 80 --log-every 32",
+    "dqn gym:CartPole-v1": "--algo.num-envs 4 --algo.num-steps 4 --algo.learning-starts 16 --algo.batch-size 8 --actors 2 --log-every 16",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ON_THE_HOST)
+def test_environments_on_the_host(what, run_cli, tmp_path):
+    """Train, go on, evaluate, and the picture of where the time went."""
+    out = tmp_path / "run"
+    flags = f"{ON_THE_HOST[what]} --algo.hidden 8 --eval-episodes 2 --no-tensorboard".split()
+    code, printed, err = run_cli("train", *what.split(), *flags, "--total-steps", "64", "--out", str(out))
+    assert code == 0, err
+    assert f"{what.split()[0]} on {what.split()[1]}" in printed and "mean of 2" in printed
+    assert [row["env_steps"] for row in rows(out)][-1] == 64
+    assert (out / "time.png").exists()
+    code, _, err = run_cli("train", "--resume", str(out), "--total-steps", "128", "--no-tensorboard")
+    assert code == 0, err
+    steps = [row["env_steps"] for row in rows(out)]
+    assert steps[-1] == 128 and len(steps) == len(set(steps))
+    shares = [value for name, value in rows(out)[-1].items() if name.startswith("time_")]
+    assert len(shares) == 6 and all(float(np.ravel(x)[0]) >= 0 for x in shares)
+    code, printed, err = run_cli("eval", str(out), "--episodes", "2")
+    assert code == 0 and "2" in printed, err
 
 
 def test_a_module_of_the_user(run_cli, tmp_path, monkeypatch):

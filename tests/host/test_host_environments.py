@@ -459,7 +459,7 @@ def test_an_environment_that_does_not_open(monkeypatch):
     hangs = threading.Event()
     monkeypatch.setattr(host, "OPENING", 0.1)
     monkeypatch.setattr(gymnasium_adapter.GymnasiumEnv, "_spec", lambda self: hangs.wait(60))
-    with pytest.raises(host.HostError, match=r"the environment has not opened in 0\.1 s"):
+    with pytest.raises(host.HostError, match=r"CartPole-v1 has not opened in 0\.1 s"):
         jf.make("gym:CartPole-v1", max_episode_steps=11)
     hangs.set()
 
