@@ -161,7 +161,7 @@ class Mine(jf.PPO):
 
 
 ON_THE_HOST = {
-    "ppo ale:Pong": "--algo.num-steps 8 --env.img-height 36 --env.img-width 36 --env.max-num-frames-per-episode 80 --log-every 32",
+    "ppo ale:Pong": "--algo.num-steps 8 --env.img-width 36 --env.img-height 36 --env.max-num-frames-per-episode 80",
     "dqn gym:CartPole-v1": "--algo.num-steps 4 --algo.learning-starts 16 --algo.batch-size 8 --actors 2 --log-every 16",
 }  # fmt: skip
 
@@ -170,7 +170,7 @@ ON_THE_HOST = {
 def test_environments_on_the_host(what, run_cli, tmp_path):
     """Train, go on, evaluate, and the picture of where the time went."""
     out = tmp_path / "run"
-    flags = f"{ON_THE_HOST[what]} --algo.num-envs 4 --algo.hidden 8 --eval-episodes 2 --no-tensorboard".split()
+    flags = f"{ON_THE_HOST[what]} --algo.num-envs 4 --algo.hidden 8 --log-every 16 --eval-episodes 2 --no-tensorboard".split()
     code, printed, err = run_cli("train", *what.split(), *flags, "--total-steps", "64", "--out", str(out))
     assert code == 0, err
     assert f"{what.split()[0]} on {what.split()[1]}" in printed and "mean of 2" in printed
