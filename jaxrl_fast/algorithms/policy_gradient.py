@@ -44,7 +44,7 @@ class PolicyGradient(ActorCritic):
     gae_lambda: float = setting(0.95, "lambda of the advantage estimate", low=0, high=1)
     normalize_advantage: bool = setting(True, "zero mean and unit variance in every minibatch")
     entropy_coefficient: float = setting(0.01, "weight of the entropy bonus", low=0)
-    anneal_entropy: bool = setting(False, "its weight linearly to zero over the horizon")
+    anneal_entropy_from: float = setting(1.0, "part of the horizon after which it falls linearly to zero", low=0, high=1)
     value_coefficient: float = setting(0.5, "weight of the value loss", low=0)
     max_grad_norm: float = setting(0.5, "global norm at which gradients are clipped", low=0, open_low=True)
 
@@ -102,7 +102,8 @@ class PolicyGradient(ActorCritic):
 
     def descend(self, agent: Agent, clock: Clock, losses: Callable[[Any], tuple]) -> tuple[Agent, dict[str, Mean], tuple]:
         """One step down  policy loss + c_v value loss - c_e entropy;  losses(params) -> (these three, other metrics)."""
-        bonus = self.entropy_coefficient * (1.0 - clock.progress if self.anneal_entropy else 1.0)
+        left = (1.0 - clock.progress) / jnp.maximum(1.0 - self.anneal_entropy_from, 1e-6)
+        bonus = self.entropy_coefficient * jnp.minimum(left, 1.0)
 
         def loss_fn(params):
             policy_loss, value_loss, entropy, more = losses(params)

@@ -26,8 +26,8 @@ VARIANTS = {
     "shared, neither value clipping nor normalisation": (
         {"shared_torso": True, "clip_value": False, "normalize_advantage": False, "max_grad_norm": 1e3}, Discrete(4)
     ),
-    "box, the entropy annealed": (
-        {"anneal_learning_rate": False, "learning_rate": 0.006, "anneal_entropy": True, "entropy_coefficient": 0.3},
+    "box, the entropy annealed from then on": (
+        {"anneal_learning_rate": False, "learning_rate": 0.006, "anneal_entropy_from": 0.375, "entropy_coefficient": 0.3},
         Box(-1.0, 1.0, (2,)),
     ),
     "squashed box, deviations from the head": (
@@ -76,7 +76,7 @@ def reference_loss(params, batch, algo, discrete, noise, progress):
         near = jnp.clip(value, batch.value - algo.clip_ratio, batch.value + algo.clip_ratio)
         error = jnp.maximum(error, (near - target) ** 2)
     value_loss = 0.5 * error.mean()
-    bonus = algo.entropy_coefficient * ((1 - progress) if algo.anneal_entropy else 1.0)
+    bonus = algo.entropy_coefficient * (0.8 if progress == 0.5 and algo.anneal_entropy_from < 1 else 1.0)
     loss = policy_loss + algo.value_coefficient * value_loss - bonus * entropy.mean()
     clipped = (ratio < low) | (ratio > high)
     return loss, (policy_loss, value_loss, entropy.mean(), clipped.mean())
