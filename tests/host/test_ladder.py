@@ -94,7 +94,8 @@ def accepted(rung):
     """Settings, environment and run of a rung fit together."""
     ladder.register()
     env = registry.make(rung.environment, **rung.env)
-    assert env.spec.stack == 4 and env.spec.observation.shape[-1] == 1 and env.spec.observation.dtype == np.uint8
+    assert env.spec.stack == rung.env.get("stack", 4)
+    assert env.spec.observation.shape[-1] == 1 and env.spec.observation.dtype == np.uint8
     if rung.algorithm:
         algo = algorithm_class(rung.algorithm)(**rung.settings).bind(env.spec)
         check_host(env, algo, RunConfig(**rung.run))
