@@ -100,10 +100,14 @@ class PolicyGradient(ActorCritic):
             return advantage
         return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
 
+    def entropy_weight(self, clock: Clock) -> jax.Array:
+        """c_e as it is by now. Of 1, "never", nothing falls where a run goes on after its horizon either."""
+        left = (1.0 - clock.progress) / jnp.maximum(1.0 - self.anneal_entropy_from, 1e-6)
+        return self.entropy_coefficient * jnp.where(clock.progress > self.anneal_entropy_from, left, 1.0)
+
     def descend(self, agent: Agent, clock: Clock, losses: Callable[[Any], tuple]) -> tuple[Agent, dict[str, Mean], tuple]:
         """One step down  policy loss + c_v value loss - c_e entropy;  losses(params) -> (these three, other metrics)."""
-        left = (1.0 - clock.progress) / jnp.maximum(1.0 - self.anneal_entropy_from, 1e-6)
-        bonus = self.entropy_coefficient * jnp.minimum(left, 1.0)
+        bonus = self.entropy_weight(clock)
 
         def loss_fn(params):
             policy_loss, value_loss, entropy, more = losses(params)

@@ -134,6 +134,14 @@ def test_two_updates_equal_a_reference_written_by_hand(variant, key, clock):
         assert max(norms) > algo.max_grad_norm
 
 
+@pytest.mark.parametrize(("start", "weights"), [(0.0, [1, 0.5, 0]), (0.5, [1, 1, 0]), (1.0, [1, 1, 1])])
+def test_the_weight_of_the_entropy(start, weights, clock):
+    """1 is never: also not in a run that goes on after its horizon, where the progress stays 1."""
+    algo = dataclasses.replace(BASE, anneal_entropy_from=start)
+    found = [float(algo.entropy_weight(clock(0, 0, progress))) for progress in (0.0, 0.5, 1.0)]
+    assert found == pytest.approx([0.03 * w for w in weights])
+
+
 FRESH = {
     "discrete": ("CartPole-v1", {"num_steps": 24}),
     "box, normalised": ("probe/continuous", {"normalize_observations": True}),
