@@ -23,6 +23,7 @@ class ControlNetworks:
 
     @property
     def actor_outputs(self) -> int:
+        """Numbers that the actor puts out for a state; every algorithm says how many."""
         raise NotImplementedError
 
     @property
