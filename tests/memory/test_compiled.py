@@ -15,7 +15,7 @@ import pytest
 from jaxrl_fast import iterate, tree
 from jaxrl_fast.algorithms.dqn import DQN
 from jaxrl_fast.envs.probes import RewardAtEnd
-from jaxrl_fast.memory import PrioritizedSequenceMemory, Recurrent, Row, UniformMemory
+from jaxrl_fast.memory import PrioritizedMemory, PrioritizedSequenceMemory, Recurrent, Row, UniformMemory
 from jaxrl_fast.population import Population
 from jaxrl_fast.types import Clock
 
@@ -24,36 +24,47 @@ POPULATION = 3
 ENV = RewardAtEnd()
 
 
-def rows(t):
+def rows(t, shape=(6,)):
     flags = jnp.zeros((2, 4), bool)
-    return Row(jnp.full((2, 4, 6), t, jnp.uint8), jnp.zeros((2, 4), jnp.int32), jnp.full((2, 4), 1.0 * t), flags, flags)
+    obs = jnp.full((2, 4, *shape), t, jnp.uint8)
+    return Row(obs, jnp.zeros((2, 4), jnp.int32), jnp.full((2, 4), 1.0 * t), flags, flags)
 
 
-def chunk(mem, key, t0):
+def chunk(memory, shape, mem, key, t0):
     """Writes and reads as `iterate.iterations` does: the block's number comes from outside, never from the state."""
 
     def one(mem, t):
-        mem = MEMORY.add(mem, rows(t), t)
-        x = MEMORY.plan(jax.random.fold_in(key, t), 1, t + 1, Clock(t, t, jnp.float32(0)))
-        window, handle = MEMORY.fetch(mem, tree.take(x, 0))
-        return MEMORY.feedback(mem, handle, window.weight), window.reward.sum() + window.obs.sum()
+        mem = memory.add(mem, rows(t, shape), t)
+        x = memory.plan(jax.random.fold_in(key, t), 1, t + 1, Clock(t, t, jnp.float32(0)))
+        window, handle = memory.fetch(mem, tree.take(x, 0))
+        return memory.feedback(mem, handle, window.weight), window.reward.sum() + window.obs.sum()
 
     return jax.lax.scan(one, mem, t0 + jnp.arange(7, dtype=jnp.int32))
 
 
-@pytest.fixture(scope="module", params=["single", "population"])
+PIXELS = dict(capacity=2400, num_steps=2, num_envs=4, batch_size=8, n_step=3, stack=4)
+STORES = {  # a memory, and an observation's shape; of pictures, four frames to an observation
+    "small": (MEMORY, (6,)),
+    "pixels": (UniformMemory(**PIXELS), (84, 84, 1)),
+    "prioritized pixels": (PrioritizedMemory(**PIXELS), (84, 84, 1)),
+}
+
+
+@pytest.fixture(scope="module", params=[(store, size) for store in STORES for size in (0, POPULATION)], ids=str)
 def hlo(request):
-    mem = jax.eval_shape(MEMORY.init, jax.eval_shape(lambda: rows(0)))
+    name, population = request.param
+    memory, shape = STORES[name]
+    mem = jax.eval_shape(memory.init, jax.eval_shape(lambda: rows(0, shape)))
     key = jax.eval_shape(lambda: jax.random.key(0))
-    fn = chunk
-    if request.param == "population":
-        fn = jax.vmap(chunk, in_axes=(0, 0, None))
+    fn = functools.partial(chunk, memory, shape)
+    if population:
+        fn = jax.vmap(fn, in_axes=(0, 0, None))
         mem, key = jax.eval_shape(lambda m, k: jax.tree.map(lambda x: jnp.stack([x] * POPULATION), (m, k)), mem, key)
     lowered = jax.jit(fn, donate_argnums=0).lower(mem, key, jax.ShapeDtypeStruct((), jnp.int32))
-    leading = f"{POPULATION}," if request.param == "population" else ""
+    leading = f"{POPULATION}," if population else ""
     compiled = lowered.compile()
     assert_little_is_beside(compiled, mem)
-    return compiled.as_text(), f"[{leading}{MEMORY.length},4"
+    return compiled.as_text(), f"[{leading}{memory.length},4"
 
 
 def copies(text, store):
