@@ -81,7 +81,7 @@ RUNGS = (
         env=_SMALL, run=dict(actors=2),
     ),
     Rung(
-        "ppo", "PPO's preset, two pictures of 84 x 42", algorithm="ppo", settings=PRESETS["ppo", "ale:Pong"].algo,
+        "ppo", "PPO's preset, 42 x 42", algorithm="ppo", settings=PRESETS["ppo", "ale:Pong"].algo,
         env=PRESETS["ppo", "ale:Pong"].env, run=dict(horizon=PRESETS["ppo", "ale:Pong"].run["total_steps"]),
     ),
 )  # fmt: skip

@@ -80,8 +80,8 @@ PRESETS: dict[tuple[str, str], Preset] = {
         "ppo/ale:Pong",
         dict(num_envs=32, num_steps=64, num_epochs=3, num_minibatches=8, learning_rate=1e-3, shared_torso=True,
              activation="relu", hidden=(256,), entropy_coefficient=0.02, anneal_entropy_from=0.5) | PONG_IMAGES,
-        _ATARI_RUN | dict(total_steps=1_450_000),
-        dict(img_height=84, img_width=42, stack=2),
+        _ATARI_RUN | dict(total_steps=1_700_000),
+        dict(img_height=42, img_width=42),
     ),  # fmt: skip
     ("ppo", "ale:*"): Preset(  # Schulman et al. 2017, as in CleanRL
         "ppo/ale:*",

@@ -7,7 +7,10 @@ CartPole. `to_gymnasium_inline`: the same with JAX's asynchronous dispatch on th
 environment, reset where it ends. `pong`, `envpool_pong`, `cartpole`: environments on the host
 (32, 32, 8) by our actors, with a policy (one hidden layer of --hidden units, so that the loop is measured and not the
 network) acting for each step; the same without a policy; rollouts as one program that calls the package's own XLA interface;
-and the raw vector with random actions. All of the first three get the same actions, drawn before. "compile" is the first
+and the raw vector with random actions. All of the first three get the same actions, drawn before. `envpool_cartpole`: the
+same with 1,024 environments that cost next to nothing. `envpool_async`: EnvPool's asynchronous mode (batch_size below
+num_envs) against pools that take turns, as our groups do, a small policy acting for every batch. `ray`: one, two and four
+groups of actors on Gymnasium's LunarLander, in one thread of this process and as processes of Ray's. "compile" is the first
 turn's time beyond a later one's; contestants share programs. Runs on any device.
 """
 
@@ -177,20 +180,46 @@ def in_program(name: str, num_envs: int, num_steps: int, hidden: tuple[int, ...]
     return play
 
 
+NUM_STEPS = 32  # of a rollout
+
+
+def played(kind: type, name: str, num_envs: int, rollouts: int, groups: int, hidden: tuple[int, ...]) -> Callable[[], Any]:
+    """Rollouts by actors (`Actors`, `RayActors`) in lock-step, without a learner."""
+    import jax
+
+    import jaxrl_fast as jf
+    from jaxrl_fast import tree
+    from jaxrl_fast.grid import RunConfig
+    from jaxrl_fast.members import build_run
+
+    env = jf.make(name)
+    algo = jf.PPO(num_envs=num_envs, num_steps=NUM_STEPS, network="mlp", hidden=hidden)
+    run = tree.as_float32(build_run(algo, env, RunConfig()))
+    agent = jax.jit(run.algo.init)(jax.random.key(0))
+    actors, t = kind(run, env, jax.random.key(0), warmup=0, groups=groups), 0
+    actors.start(0, agent)
+    actors.take(0)
+
+    def play():  # between its turns it waits for an agent
+        nonlocal t
+        for _ in range(rollouts):
+            t += 1
+            actors.give(t, agent)
+            jax.block_until_ready(actors.take(t).parts)
+
+    return play
+
+
 def acted(args: argparse.Namespace, name: str, num_envs: int, steps: int, raw: Callable[[], Callable[[], Any]]) -> dict[str, Any]:
     """Our actors, one and two groups, and the package's environments in a program, against `raw`, which builds what takes
     `steps` steps of `num_envs`."""
     jf = bench.prepare()
-    import jax
     import numpy as np
 
-    from jaxrl_fast import tree
     from jaxrl_fast.actors import Actors
-    from jaxrl_fast.grid import RunConfig
-    from jaxrl_fast.members import build_run
 
-    num_steps = 32
-    rollouts, hidden = max(1, steps // num_steps), (args.hidden,)
+    rollouts, hidden = max(1, steps // NUM_STEPS), (args.hidden,)
+    total = rollouts * NUM_STEPS * num_envs
 
     def vector():
         vector = jf.make(name).open(num_envs, 0)
@@ -198,38 +227,84 @@ def acted(args: argparse.Namespace, name: str, num_envs: int, steps: int, raw: C
         actions = np.random.default_rng(0).integers(0, vector_actions(name), (64, num_envs)).astype(np.int32)
 
         def play():
-            for i in range(rollouts * num_steps):
+            for i in range(rollouts * NUM_STEPS):
                 vector.send(actions[i % 64])
                 vector.receive()
 
         return play
 
-    def build(groups):
-        algo = jf.PPO(num_envs=num_envs, num_steps=num_steps, network="mlp", hidden=hidden)
-        env = jf.make(name)
-        run = tree.as_float32(build_run(algo, env, RunConfig()))
-        agent = jax.jit(run.algo.init)(jax.random.key(0))
-        actors, t = Actors(run, env, jax.random.key(0), warmup=0, groups=groups), 0
-        actors.start(0, agent)
-        actors.take(0)
+    build = lambda groups: played(Actors, name, num_envs, rollouts, groups, hidden)
+    loops = [Loop(f"jaxrl_fast, {n} actor{'s' * (n > 1)}", total, lambda n=n: build(n)) for n in (1, 2)]
+    loops.append(Loop("jaxrl_fast, no policy", total, vector))
+    inside = in_program(name, num_envs, NUM_STEPS, hidden) if name in PICTURES else None
+    if inside is not None:
+        several = lambda: [inside() for _ in range(rollouts)]
+        loops.append(Loop("one program, its xla()", total, lambda: several))
+    loops.append(Loop("raw vector", total, lambda: raw(rollouts * NUM_STEPS)))
+    return {"machine": bench.machine()} | race(loops, args.turns)
 
-        def play():  # between its turns it waits for an agent
-            nonlocal t
-            for _ in range(rollouts):
-                t += 1
-                actors.give(t, agent)
-                jax.block_until_ready(actors.take(t).parts)
+
+def scheduling(args: argparse.Namespace) -> dict[str, Any]:
+    """Who waits for whom: EnvPool's pools of Pong, `batch` of them acted for at once, alone or in turns."""
+    bench.prepare()
+    import envpool
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    steps = max(1, int(8_192 * args.scale))
+    weights = jax.random.normal(jax.random.key(0), (84, 6))
+
+    @jax.jit
+    def act(obs):
+        return jnp.argmax(obs.reshape(len(obs), 84, 84).mean(1) @ weights, axis=-1).astype(jnp.int32)
+
+    def build(pools, num_envs, batch):
+        made = [
+            envpool.make_gymnasium("Pong-v5", num_envs=num_envs, batch_size=batch, stack_num=1, seed=i) for i in range(pools)
+        ]
+        for pool in made:
+            pool.async_reset()
+
+        def play():
+            for _ in range(steps // (pools * batch)):
+                for pool in made:
+                    obs, *_, info = pool.recv()
+                    pool.send(np.asarray(act(obs)), np.array(info["env_id"]))
 
         return play
 
-    loops = [Loop(f"jaxrl_fast, {n} actor{'s' * (n > 1)}", rollouts * num_steps * num_envs, lambda n=n: build(n)) for n in (1, 2)]
-    loops.append(Loop("jaxrl_fast, no policy", rollouts * num_steps * num_envs, vector))
-    inside = in_program(name, num_envs, num_steps, hidden)
-    if inside is not None:
-        several = lambda: [inside() for _ in range(rollouts)]
-        loops.append(Loop("one program, its xla()", rollouts * num_steps * num_envs, lambda: several))
-    loops.append(Loop("raw vector", rollouts * num_steps * num_envs, lambda: raw(rollouts * num_steps)))
+    contests = {  # pools, environments of each, of which so many at once
+        "16 of 32 as they come": (1, 32, 16),
+        "2 pools of 16 in turns": (2, 16, 16),
+        "16 of 48 as they come": (1, 48, 16),
+        "3 pools of 16 in turns": (3, 16, 16),
+        "1 pool of 32": (1, 32, 32),
+    }
+    taken = lambda pools, batch: steps // (pools * batch) * pools * batch
+    loops = [Loop(name, taken(p, b), lambda p=p, n=n, b=b: build(p, n, b)) for name, (p, n, b) in contests.items()]
     return {"machine": bench.machine()} | race(loops, args.turns)
+
+
+def processes(args: argparse.Namespace) -> dict[str, Any]:
+    bench.prepare()
+    import ray
+
+    from jaxrl_fast.actors import Actors
+    from jaxrl_fast.ray_actors import RayActors
+
+    name, num_envs, rollouts = "gym:LunarLander-v3", 16, max(1, int(16 * args.scale))
+    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False)
+    kinds = {"threads": Actors, "Ray": RayActors}
+    build = lambda kind, groups: played(kinds[kind], name, num_envs, rollouts, groups, (args.hidden,))
+    loops = [
+        Loop(f"{groups} of {kind}", rollouts * NUM_STEPS * num_envs, lambda k=kind, g=groups: build(k, g))
+        for kind in kinds
+        for groups in (1, 2, 4)
+    ]
+    found = {"machine": bench.machine()} | race(loops, args.turns)
+    ray.shutdown()
+    return found
 
 
 def innermost(vector: Any) -> Any:
@@ -269,9 +344,11 @@ def hosted(name: str, num_envs: int, steps: int) -> Callable[[argparse.Namespace
     return lambda args: acted(args, name, num_envs, max(1, int(steps * args.scale)), raw_vector(name, num_envs))
 
 
+PICTURES = ("ale:Pong", "envpool:Pong-v5")
 ROWS = {
     "to_gymnasium": vectors, "to_gymnasium_inline": inline, "single": single, "pong": hosted("ale:Pong", 32, 256),
     "envpool_pong": hosted("envpool:Pong-v5", 32, 256), "cartpole": hosted("gym:CartPole-v1", 8, 4_096),
+    "envpool_cartpole": hosted("envpool:CartPole-v1", 1_024, 512), "envpool_async": scheduling, "ray": processes,
 }  # fmt: skip
 
 
