@@ -18,6 +18,7 @@ import queue
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -202,28 +203,31 @@ class Actors:
             self._agents[t] = agent
             self._ready.notify_all()
 
-    def take(self, t: int) -> Rollout:
-        """The rollout of iteration t; waits for it. HostError where the environments failed, or do not answer."""
+    def take(self, t: int, stopping: Callable[[], bool] = lambda: False) -> Rollout:
+        """The rollout of iteration t; waits for it, less long where the run is `stopping`.
+
+        HostError where the environments failed, or do not answer.
+        """
         while True:
             try:
-                found = self._next()
+                found = self._next(stopping)
                 if isinstance(found, BaseException):
                     raise found
                 return found
             except HostError as error:
                 self.failures += 1
-                if self.failures > self.restarts:
+                if self.failures > self.restarts or stopping():
                     raise
                 warnings.warn(f"{error}; begun anew, {self.failures} of {self.restarts} times", stacklevel=1)
                 self._abandon(1.0)
                 self._begin(t)
 
-    def _next(self) -> Any:
+    def _next(self, stopping: Callable[[], bool]) -> Any:
         while True:
             try:
                 return self._rollouts.get(timeout=1.0)
             except queue.Empty:
-                self._watch.check()
+                self._watch.check(hurry=stopping())
 
     def _abandon(self, patience: float) -> None:
         with self._ready:

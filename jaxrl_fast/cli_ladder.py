@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from jaxrl_fast import ladder as ladders
 from jaxrl_fast import runtime
 from jaxrl_fast.cli_args import PROG, Option, parse, positionals
 from jaxrl_fast.config import write_json
-from jaxrl_fast.errors import ConfigError, MissingExtraError, UserError, check_choice
+from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError, UserError, check_choice
 from jaxrl_fast.ladder import FRAMES, GAMES, SOLVED, Climb, check, choose, climb
 from jaxrl_fast.plots import PALETTE, figure, save, style
 
@@ -19,7 +20,8 @@ OPTIONS = [
     Option("rungs", "append", help="rungs to climb, in this order", metavar="{" + ",".join(r.name for r in ladders.RUNGS) + "}",
            hint="repeatable; default: all, torch where PyTorch is there"),
     Option("minutes", "float", 3.0, "for each rung, from the start of its training"),
-    Option("full", "bool", False, f"train each rung until the mean score of {GAMES} games is {SOLVED:g}, however long it takes"),
+    Option("full", "bool", False, f"train each rung until the mean score of {GAMES} games is {SOLVED:g}, however long it takes, "
+           "or until its learning rate has fallen to 0"),
     Option("seed", "int", 0, "of environments, networks and exploration"),
     Option("out", "str", "ladder", "folder for ladder.json and ladder.png", metavar="DIR"),
 ]  # fmt: skip
@@ -48,14 +50,39 @@ def ladder(argv: list[str]) -> None:
     check(minutes, given.get("seed", 0))
     runtime.enable_compile_cache()
     found: list[Climb] = []
+    failed: list[str] = []
     print(head())
     for rung in rungs:
-        found.append(climb(rung, minutes, given.get("seed", 0), progress()))
-        print(line(found[-1], found[0]), flush=True)
-        out.mkdir(parents=True, exist_ok=True)
-        write_json(out / "ladder.json", {"task": "pong", "versions": runtime.versions(), "rungs": [c.as_dict() for c in found]})
-        draw(found, out / "ladder.png")
+        found.append(Climb(rung))
+        try:
+            climb(found[-1], minutes, given.get("seed", 0), progress())
+        except RunError as error:  # the others may be climbed all the same
+            failed.append(f"{rung.name}: {error}")
+            print(failed[-1], flush=True)
+        except KeyboardInterrupt as stop:
+            report(found, out)
+            raise Stopped(stop, f"in the rung {rung.name}; what there is stands in {out / 'ladder.json'}") from None
+        report(found, out)
     print(f"{out / 'ladder.json'}, {out / 'ladder.png'}")
+    if failed:
+        raise RunError(f"{len(failed)} of {len(rungs)} rungs failed: " + "; ".join(failed))
+
+
+class Stopped(UserError, KeyboardInterrupt):
+    """Ctrl-C or SIGTERM while it was climbed."""
+
+    def __init__(self, stop: KeyboardInterrupt, where: str):
+        signum = getattr(stop, "signum", signal.SIGINT)
+        self.exit_code = 128 + signum
+        super().__init__(f"stopped by {signal.Signals(signum).name} {where}")
+
+
+def report(found: Sequence[Climb], out: Path) -> None:
+    """A line for the last rung; the files for all."""
+    print(line(found[-1], found[0]), flush=True)
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "ladder.json", {"task": "pong", "versions": runtime.versions(), "rungs": [c.as_dict() for c in found]})
+    draw(found, out / "ladder.png")
 
 
 def progress(every: float = 60.0) -> Callable[[Climb], None]:

@@ -127,9 +127,9 @@ class HostPrograms(Programs):
                 self.part = Part(t, {})
                 break
             try:
-                found = actors.take(t)
-            except HostError as error:
-                self.part = Part(t, {}, error)
+                found = actors.take(t, self.stopping)
+            except HostError as error:  # where the run is to stop, that is what ends it
+                self.part = Part(t, {}, None if self.stopping() else error)
                 break
             taken = time.perf_counter()
             if found.fresh and t:

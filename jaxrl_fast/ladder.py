@@ -150,15 +150,20 @@ def check(minutes: float | None, seed: int) -> None:
     check_int("seed", seed, 0, 2**32 - 1)
 
 
-def climb(rung: Rung, minutes: float | None, seed: int = 0, say: Callable[[Climb], None] = lambda climb: None) -> Climb:
-    """Train a rung for `minutes`, with None until it is solved. `say` hears of it now and then."""
+def climb(found: Climb, minutes: float | None, seed: int = 0, say: Callable[[Climb], None] = lambda climb: None) -> Climb:
+    """Train the rung of `found`, which is kept up to date, for `minutes`, with None until it is solved.
+
+    One whose learning rate falls ends with its horizon at the latest, where nothing is learned any more. `say` hears of it
+    now and then.
+    """
     check(minutes, seed)
     register()
-    return (_climb if rung.algorithm else _climb_torch)(rung, minutes, seed, say)
+    (_climb if found.rung.algorithm else _climb_torch)(found, minutes, seed, say)
+    return found
 
 
-def _climb(rung, minutes, seed, say) -> Climb:
-    found, began = Climb(rung), time.perf_counter()
+def _climb(found, minutes, seed, say) -> None:
+    rung, began = found.rung, time.perf_counter()
 
     def hook(session, rows):
         found.reach(session.env_steps, time.perf_counter() - began, learning=session.rows > 1)
@@ -170,9 +175,10 @@ def _climb(rung, minutes, seed, say) -> Climb:
     algo = algorithm_class(rung.algorithm)(**_shortened(rung.settings, minutes))
     env = registry.make(rung.environment, **rung.env)
     every = max(96, algo.steps_per_iteration)  # slow rungs make some dozen steps a second
-    train(algo, env, LIMIT, seed=seed, eval_every=0, eval_episodes=1, log_every=every, chunk_seconds=0.1, hooks=[hook],
-          tensorboard=False, progress=False, **{"horizon": HORIZON} | rung.run)  # fmt: skip
-    return found
+    run = {"horizon": HORIZON} | rung.run
+    limit = run["horizon"] if algo.anneal_learning_rate else LIMIT
+    train(algo, env, limit, seed=seed, eval_every=0, eval_episodes=1, log_every=every, chunk_seconds=0.1, hooks=[hook],
+          tensorboard=False, progress=False, **run)  # fmt: skip
 
 
 def _shortened(settings: dict[str, Any], minutes: float | None) -> dict[str, Any]:
@@ -182,8 +188,8 @@ def _shortened(settings: dict[str, Any], minutes: float | None) -> dict[str, Any
     return settings | {"learning_starts": 2_000}
 
 
-def _climb_torch(rung, minutes, seed, say) -> Climb:
-    found, began = Climb(rung), time.perf_counter()
+def _climb_torch(found, minutes, seed, say) -> None:
+    began = time.perf_counter()
     games: collections.deque = collections.deque(maxlen=GAMES)
     start = 10_000 if minutes is None else 2_000
     for steps, score in ladder_torch.play(_wrapped_stack, seed, start):
@@ -197,7 +203,6 @@ def _climb_torch(rung, minutes, seed, say) -> Climb:
             say(found)
         if _over(found, minutes):
             break
-    return found
 
 
 def _look(found: Climb, games: Sequence[float]) -> None:

@@ -18,7 +18,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -32,7 +32,7 @@ from jaxrl_fast.envs.host import HostEnv, HostError
 from jaxrl_fast.envs.tracing import used_inputs
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.iterate import Run
-from jaxrl_fast.watch import Watch
+from jaxrl_fast.watch import HURRY, Watch
 
 START = 300.0  # seconds in which a new process must have imported everything and opened its environments, at least
 
@@ -129,40 +129,42 @@ class RayActors:
                 self.parts[i][self.asked] = actor.rollout.remote(self.asked, self.agents[whose(self, self.asked)])
             self.asked += 1
 
-    def take(self, t: int) -> Rollout:
-        """The rollout of iteration t, all actors' parts; HostError where one failed once too often."""
-        parts = [self._part(i, t) for i in range(len(self.sizes))]
+    def take(self, t: int, stopping: Callable[[], bool] = lambda: False) -> Rollout:
+        """The rollout of iteration t, all actors' parts; HostError where one failed once too often. As `Actors.take`."""
+        parts = [self._part(i, t, stopping) for i in range(len(self.sizes))]
         returns, lengths = ([x for part in parts for x in getattr(part, name)] for name in ("returns", "lengths"))
         seconds = {name: sum(part.seconds[name] for part in parts) / len(parts) for name in parts[0].seconds}
         fresh, self.fresh = self.fresh, False
         return Rollout(jax.device_put(tuple(part.parts[0] for part in parts)), returns, lengths, fresh, seconds)
 
-    def _part(self, i: int, t: int) -> Rollout:
+    def _part(self, i: int, t: int, stopping: Callable[[], bool]) -> Rollout:
         while True:
             try:
-                return self._wait(i, self.parts[i].pop(t))
+                return self._wait(i, self.parts[i].pop(t), stopping)
             except HostError as error:
                 self.failures += 1
-                if self.failures > self.restarts or not self.began[i]:  # where none ever began, none will
+                if self.failures > self.restarts or not self.began[i] or stopping():  # where none ever began, none will
                     raise
                 warnings.warn(f"{error}; begun anew, {self.failures} of {self.restarts} times", stacklevel=1)
                 self._begin_anew(i, t)
 
-    def _wait(self, i: int, ref: Any) -> Rollout:
+    def _wait(self, i: int, ref: Any, stopping: Callable[[], bool]) -> Rollout:
         """What `ref` brings; HostError where its process fails, dies, or does not answer in time."""
         import ray
 
         who = f"actor {i} of {self.env.spec.name}"
         try:
             while not ray.wait([ref], timeout=1.0)[0]:
-                patience = self.patience if self.answered[i] else max(self.patience, START)
-                silent = self.actors[i].silent.options(concurrency_group="watch").remote()
-                if ray.get(silent, timeout=patience) > self.patience:
-                    raise HostError(f"{self.env.spec.name} has not answered actor {i} for {self.patience:g} s (host_timeout)")
+                asked, silent = time.monotonic(), self.actors[i].silent.options(concurrency_group="watch").remote()
+                while not ray.wait([silent], timeout=1.0)[0]:
+                    patience = self.patience if self.answered[i] else max(self.patience, START)
+                    if time.monotonic() - asked > (min(patience, HURRY) if stopping() else patience):
+                        raise HostError(f"{who} has not answered for {patience:g} s (host_timeout)")
+                patience = min(self.patience, HURRY) if stopping() else self.patience
+                if ray.get(silent) > patience:
+                    raise HostError(f"{self.env.spec.name} has not answered actor {i} for {patience:g} s (host_timeout)")
                 self.answered[i] = self.began[i] = True
             found = ray.get(ref)
-        except ray.exceptions.GetTimeoutError as error:
-            raise HostError(f"{who} has not answered for {patience:g} s (host_timeout)") from error
         except ray.exceptions.RayTaskError as error:
             cause = error.cause if isinstance(error.cause, HostError) else HostError(f"{who} failed: {_last_line(error)}")
             raise cause from error

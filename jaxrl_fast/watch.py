@@ -15,6 +15,7 @@ from jaxrl_fast.envs.host import HostEnv, HostError, Vector
 
 ASLEEP = 3.0  # seconds between two looks from which on this process was stopped (Ctrl-Z), or its machine asleep
 CLOSING = 10.0  # seconds in which environments must close; then they are left behind
+HURRY = 10.0  # seconds in which they must answer where the run is to stop
 
 
 class Watch:
@@ -46,15 +47,16 @@ class Watch:
         finally:
             self.since = None
 
-    def check(self) -> None:
+    def check(self, hurry: bool = False) -> None:
         """To be called every second or so: patience begins anew after a pause, in which environments were stopped too."""
         since, now = self.since, time.monotonic()
+        patience = min(self.patience, HURRY) if hurry else self.patience
         if now - self.looked > ASLEEP:
             self.awake = now
         self.looked = now
-        if since is not None and now - max(since, self.awake) > self.patience:
+        if since is not None and now - max(since, self.awake) > patience:
             self.stopped = True
-            raise HostError(f"{self.name} has not answered for {self.patience:g} s (host_timeout)")
+            raise HostError(f"{self.name} has not answered for {patience:g} s (host_timeout)")
 
     def end(self, thread: threading.Thread, patience: float = 1.0) -> None:
         """Let `thread` close its environments. Where it hangs in them, what they run in is killed; else it is left behind."""

@@ -51,6 +51,19 @@ def test_steps_are_those_of_the_raw_pool_and_an_end_costs_none():
         assert not alive.any()
 
 
+@pytest.mark.parametrize(("name", "settings", "shape"), [
+    ("CarRacing-v3", {}, (96, 96, 3)), ("Pong-v5", {"gray_scale": False}, (84, 84, 3)), ("Pong-v5", {}, (84, 84, 1)),
+])  # fmt: skip
+def test_channels_come_last_whichever_way_the_pool_has_them(name, settings, shape):
+    env = jf.make(f"envpool:{name}", **settings)
+    assert env.spec.observation.shape == shape
+    own = settings if name == "CarRacing-v3" else settings | {"stack_num": 1}
+    with closing(env.open(2, 7)) as vector, closing(raw(name, 2, 7, **own)) as pool:
+        obs, (theirs, _) = vector.reset(), pool.reset()
+        np.testing.assert_array_equal(obs, theirs if name == "CarRacing-v3" else theirs.transpose(0, 2, 3, 1))
+        assert vector.render().shape == (3 * shape[0], 3 * shape[1], 3)
+
+
 def test_time_limits_truncate():
     env = jf.make("envpool:Pendulum-v1")
     with closing(env.open(2, 0)) as vector:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
+import os
+import signal
 
 import host_tools
 import numpy as np
@@ -29,19 +31,26 @@ def counter():
 def test_a_rung_is_climbed_until_it_is_solved():
     """Every game of the counter scores above 18: it is solved where it is looked at after the hundredth game."""
     heard = []
-    found = ladder.climb(EASY, None, say=lambda climb: heard.append(climb.solved))
+    found = ladder.climb(ladder.Climb(EASY), None, say=lambda climb: heard.append(climb.solved))
     assert found.solved == found.seconds > 0 and found.steps < 20_000
     assert found.score >= ladder.SOLVED and heard[:-1] == [None] * (len(heard) - 1)
 
 
 def test_a_rung_is_climbed_for_its_minutes(monkeypatch):
     monkeypatch.setattr(ladder, "SOLVED", 1e9)
-    found = ladder.climb(EASY, 6 / 60)
+    found = ladder.climb(ladder.Climb(EASY), 6 / 60)
     assert found.solved is None and 6 <= found.seconds < 30
     assert found.curve[-1][1] <= found.steps and np.isfinite(found.rate)
     content = found.as_dict()
     assert content["frames_per_second"] == pytest.approx(4 * content["steps_per_second"], rel=1e-2)
     assert content["published"] == {"steps_per_second": 10, "minutes": 20} and content["solved_seconds"] is None
+
+
+def test_a_rung_ends_where_its_rate_has_fallen_to_nothing(monkeypatch):
+    monkeypatch.setattr(ladder, "SOLVED", 1e9)
+    falling = dataclasses.replace(EASY, settings=SMALL | {"anneal_learning_rate": True}, run=dict(horizon=400))
+    found = ladder.climb(ladder.Climb(falling), None)
+    assert found.solved is None and 400 <= found.steps < 500
 
 
 def test_the_solve_is_the_mean_of_a_hundred_games():
@@ -125,6 +134,40 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert "a folder without a ladder" in capsys.readouterr().err
 
 
+def rungs(out):
+    return [(r["rung"], r["steps"] > 0) for r in json.loads((out / "ladder.json").read_text())["rungs"]]
+
+
+def test_a_rung_that_fails_leaves_the_others(tmp_path, monkeypatch, capsys):
+    broken = dataclasses.replace(EASY, name="broken", env=dict(fault="raises", at=40))
+    monkeypatch.setattr(ladder, "RUNGS", (broken, EASY))
+    assert cli.main(["ladder", "pong", "--full", "--out", str(tmp_path / "l")]) == 1
+    shown = capsys.readouterr()
+    assert "1 of 2 rungs failed: broken: " in shown.err and "the motor burnt out" in shown.out and "\neasy " in shown.out
+    assert [name for name, _ in rungs(tmp_path / "l")] == ["broken", "easy"]
+
+
+@pytest.mark.parametrize("stop", ["ours", "plain"])
+def test_ctrl_c_keeps_what_there_is(stop, tmp_path, monkeypatch, capsys):
+    """In the middle of the second rung, noted by the loop or, in PyTorch's rung, raised where it comes."""
+    climb = ladder.climb
+
+    def interrupted(found, minutes, seed, say):
+        if found.rung.name == "easy":
+            return climb(found, minutes, seed, say)
+        if stop == "plain":
+            found.reach(7, 1.0, False)
+            raise KeyboardInterrupt
+        return climb(found, minutes, seed, lambda climb: climb.steps > 90 and os.kill(os.getpid(), signal.SIGINT))
+
+    never = dataclasses.replace(EASY, name="never")
+    monkeypatch.setattr(ladder, "RUNGS", (EASY, never, EASY))
+    monkeypatch.setattr(cli_ladder, "climb", interrupted)
+    assert cli.main(["ladder", "pong", "--full", "--out", str(tmp_path / "l")]) == 130
+    assert "stopped by SIGINT in the rung never; what there is stands in" in capsys.readouterr().err
+    assert rungs(tmp_path / "l") == [("easy", True), ("never", True)]
+
+
 @pytest.mark.parametrize(("line", "says"), [
     ("", "ladder needs a task"), ("pongg", "task = 'pongg'"), ("pong --rungs nine", "rungs = 'nine'"),
     ("pong --minutes 0", "minutes = 0"), ("pong --minute 3", "did you mean '--minutes'"), ("pong --seed -1", "seed = -1"),
@@ -140,5 +183,5 @@ def test_bad_input(line, says, tmp_path, monkeypatch, capsys):
 @pytest.mark.timeout(300)
 def test_the_rung_of_pytorch():
     rung = ladder.choose(["torch"])[0]
-    found = ladder.climb(rung, 1.5)
+    found = ladder.climb(ladder.Climb(rung), 1.5)
     assert found.steps > 2_100 and found.rate > 5 and -21 <= found.score <= -10

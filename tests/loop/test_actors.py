@@ -342,6 +342,30 @@ def test_sending_is_watched(ppo, monkeypatch):
     actors.stop()
 
 
+@pytest.mark.parametrize("restarts", [0, 3])
+def test_a_run_that_is_to_stop_waits_only_shortly_for_what_hangs(restarts, tmp_path, monkeypatch):
+    """Ctrl-C while a step hangs: the run ends as asked, with what was learned, and not as one whose environment failed."""
+    hangs, sent, send = threading.Event(), [], GymnasiumVector.send
+
+    def stuck(self, action):
+        sent.append(action)
+        if len(sent) == 50:
+            os.kill(os.getpid(), signal.SIGINT)
+            hangs.wait(60)
+        send(self, action)
+
+    monkeypatch.setattr("jaxrl_fast.watch.HURRY", 0.5)
+    monkeypatch.setattr(GymnasiumVector, "send", stuck)
+    began = time.monotonic()
+    settings = dict(host_timeout=120.0, restarts=restarts, chunk_seconds=0.01, eval_every=0)
+    with pytest.raises(Interrupted) as stopped:
+        train(jf.PPO(**PPO), tmp_path / "run", jf.make(NAME), **settings)
+    assert time.monotonic() - began < 40 and stopped.value.env_steps == 4 * 48
+    hangs.set()
+    monkeypatch.undo()
+    assert tools.resume(tmp_path / "run", 4 * 64).env_steps == 4 * 64
+
+
 def test_a_fault_names_the_environment_among_all(ppo):
     """The second one of the second group."""
     env, run, agent = ppo
@@ -366,7 +390,7 @@ def test_a_replacement_on_ray_that_dies_at_once_is_replaced(ppo, monkeypatch, be
     env, run, _ = ppo
     actors, asked = RayActors(run, env, jax.random.key(0), 0, restarts=2), []
 
-    def dies(i, ref):
+    def dies(i, ref, stopping):
         asked.append(ref)
         raise HostError("died")
 
@@ -479,10 +503,10 @@ def test_a_signal_does_not_wait_for_the_row(iterations, unbroken, tmp_path, monk
     """The iteration ends, what is done is saved, and the row goes on after it: its returns count once."""
     take = Actors.take
 
-    def taken(self, t):
+    def taken(self, t, stopping):
         if t == iterations - 1:
             signal.raise_signal(signal.SIGTERM)
-        return take(self, t)
+        return take(self, t, stopping)
 
     with monkeypatch.context() as patched, pytest.raises(Interrupted, match=f"SIGTERM at {8 * iterations} environment steps"):
         patched.setattr(Actors, "take", taken)
