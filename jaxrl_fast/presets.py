@@ -53,6 +53,8 @@ _ATARI_REPLAY = dict(num_envs=8, num_steps=4, updates_per_iteration=8, batch_siz
 
 # Nine tenths of Pong's pixels are a grey of 87; paddles and ball differ from it by 60 to 150.
 PONG_IMAGES = dict(image_mean=87.0, image_scale=64.0)
+_PPO_SMALL_IMAGES = dict(num_envs=32, num_steps=64, num_epochs=3, num_minibatches=8, learning_rate=1e-3, shared_torso=True,
+                         activation="relu", hidden=(256,))  # fmt: skip
 
 # (algorithm, pattern of environment names) -> preset; the first match counts.
 PRESETS: dict[tuple[str, str], Preset] = {
@@ -78,11 +80,16 @@ PRESETS: dict[tuple[str, str], Preset] = {
     ),  # fmt: skip
     ("ppo", "ale:Pong"): Preset(  # on two CPU cores; `ladder pong` climbs it
         "ppo/ale:Pong",
-        dict(num_envs=32, num_steps=64, num_epochs=3, num_minibatches=8, learning_rate=1e-3, shared_torso=True,
-             activation="relu", hidden=(256,), entropy_coefficient=0.02, anneal_entropy_from=0.5) | PONG_IMAGES,
+        _PPO_SMALL_IMAGES | dict(entropy_coefficient=0.02, anneal_entropy_from=0.5) | PONG_IMAGES,
         _ATARI_RUN | dict(total_steps=1_700_000),
         dict(img_height=42, img_width=42),
-    ),  # fmt: skip
+    ),
+    ("ppo", "ale:Breakout"): Preset(  # ten minutes of two CPU cores; the ball is a pixel wide at 84 x 84, and black is the rest
+        "ppo/ale:Breakout",
+        _PPO_SMALL_IMAGES | dict(entropy_coefficient=0.01, anneal_entropy_from=0.6, image_mean=0.0, image_scale=64.0),
+        _ATARI_RUN | dict(total_steps=1_000_000),
+        dict(img_height=84, img_width=42, stack=2, episodic_life=True),
+    ),
     ("ppo", "ale:*"): Preset(  # Schulman et al. 2017, as in CleanRL
         "ppo/ale:*",
         dict(num_envs=8, num_steps=128, num_epochs=4, num_minibatches=4, learning_rate=2.5e-4, anneal_learning_rate=True,

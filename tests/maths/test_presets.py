@@ -23,7 +23,8 @@ def test_its_settings_are_accepted(key):
 @pytest.mark.parametrize(("environment", "name"), [
     ("CartPole-v1", "ppo/CartPole-v1"), ("gym:CartPole-v1", "ppo/CartPole-v1"), ("gymnax:CartPole-v1", "ppo/CartPole-v1"),
     ("envpool:CartPole-v1", "ppo/CartPole-v1"), ("gym:LunarLander-v3", "ppo/LunarLander-v3"), ("ale:Pong", "ppo/ale:Pong"),
-    ("envpool:Pong-v5", "ppo/ale:Pong"), ("ale:Breakout", "ppo/ale:*"),
+    ("envpool:Pong-v5", "ppo/ale:Pong"), ("ale:Breakout", "ppo/ale:Breakout"), ("envpool:Breakout-v5", "ppo/ale:Breakout"),
+    ("ale:Qbert", "ppo/ale:*"),
     ("envpool:SpaceInvaders-v5", "ppo/ale:*"), ("envpool:Ant-v5", "ppo/Ant-v5"), ("gym:Hopper-v5", None),
     ("brax/ant", "ppo/brax/*"),
     ("Freeway-MinAtar", "ppo/*-MinAtar"),
