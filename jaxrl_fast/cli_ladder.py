@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from jaxrl_fast import ladder as ladders
 from jaxrl_fast import runtime
@@ -50,36 +52,55 @@ def ladder(argv: list[str]) -> None:
     check(minutes, given.get("seed", 0))
     runtime.enable_compile_cache()
     found: list[Climb] = []
-    failed: list[str] = []
+    failed: list[Exception] = []
     print(head())
     for rung in rungs:
         found.append(Climb(rung))
         try:
-            climb(found[-1], minutes, given.get("seed", 0), progress())
-        except RunError as error:  # the others may be climbed all the same
-            failed.append(f"{rung.name}: {error}")
-            print(failed[-1], flush=True)
+            with terminable():
+                climb(found[-1], minutes, given.get("seed", 0), progress())
         except KeyboardInterrupt as stop:
+            signum = getattr(stop, "signum", signal.SIGINT)
+            found[-1].ended = signal.Signals(signum).name
             report(found, out)
-            raise Stopped(stop, f"in the rung {rung.name}; what there is stands in {out / 'ladder.json'}") from None
+            raise Stopped(signum, f"in the rung {rung.name}; what there is stands in {out / 'ladder.json'}") from None
+        except Exception as error:  # the others may be climbed all the same
+            failed.append(error)
+            found[-1].ended = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+            print(f"{rung.name} failed: {found[-1].ended}", flush=True)
         report(found, out)
     print(f"{out / 'ladder.json'}, {out / 'ladder.png'}")
+    if failed and len(rungs) == 1:
+        raise failed[0]
     if failed:
-        raise RunError(f"{len(failed)} of {len(rungs)} rungs failed: " + "; ".join(failed))
+        raise RunError(f"{len(failed)} of {len(rungs)} rungs failed: " + ", ".join(c.rung.name for c in found if c.ended))
 
 
 class Stopped(UserError, KeyboardInterrupt):
     """Ctrl-C or SIGTERM while it was climbed."""
 
-    def __init__(self, stop: KeyboardInterrupt, where: str):
-        signum = getattr(stop, "signum", signal.SIGINT)
-        self.exit_code = 128 + signum
+    def __init__(self, signum: int, where: str = ""):
+        self.signum, self.exit_code = signum, 128 + signum
         super().__init__(f"stopped by {signal.Signals(signum).name} {where}")
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM as Ctrl-C, where a rung does not note it itself."""
+
+    def stop(signum: int, frame: Any) -> None:
+        raise Stopped(signum)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def report(found: Sequence[Climb], out: Path) -> None:
     """A line for the last rung; the files for all."""
-    print(line(found[-1], found[0]), flush=True)
+    print(line(found[-1], next((c for c in found if math.isfinite(c.rate)), found[0])), flush=True)
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "ladder.json", {"task": "pong", "versions": runtime.versions(), "rungs": [c.as_dict() for c in found]})
     draw(found, out / "ladder.png")

@@ -7,7 +7,7 @@ device once, where the policy looks at it and the row of the trajectory is writt
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -183,7 +183,7 @@ def play(algo: Algorithm, agent: Any, vector: Vector, key: jax.Array, mode: str,
 
 def evaluate(
     env: HostEnv, algo: Algorithm, agent: Any, key: jax.Array, episodes: int, mode: str, max_steps: int | None = None,
-    patience: float = 120.0,
+    patience: float = 120.0, stopping: Callable[[], bool] = lambda: False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """(return, length, finished) [episodes] of whole games, by the game's own reward.
 
@@ -191,7 +191,7 @@ def evaluate(
     Where a game does not end within the limit, its next part counts as another one.
     """
     watch = Watch(env.spec.name, patience)
-    return watched(watch, lambda: _evaluate(env, algo, agent, key, episodes, mode, max_steps, watch))
+    return watched(watch, lambda: _evaluate(env, algo, agent, key, episodes, mode, max_steps, watch), stopping)
 
 
 def _evaluate(env, algo, agent, key, episodes, mode, max_steps, watch):

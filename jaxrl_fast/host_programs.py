@@ -128,8 +128,9 @@ class HostPrograms(Programs):
                 break
             try:
                 found = actors.take(t, self.stopping)
-            except HostError as error:  # where the run is to stop, that is what ends it
-                self.part = Part(t, {}, None if self.stopping() else error)
+            except HostError as error:
+                self.part = Part(t, {}, error)
+                seconds["learner_waits"] += time.perf_counter() - start
                 break
             taken = time.perf_counter()
             if found.fresh and t:
@@ -170,9 +171,9 @@ class HostPrograms(Programs):
         for failures in range(c.restarts + 1):
             try:
                 args = (self.env, self.run.algo, state.agent, key, c.eval_episodes, c.eval_mode)
-                return np.asarray([host_play.evaluate(*args, patience=c.host_timeout)[0].mean()])
+                return np.asarray([host_play.evaluate(*args, patience=c.host_timeout, stopping=self.stopping)[0].mean()])
             except HostError as error:
-                if failures == c.restarts:
+                if failures == c.restarts or self.stopping():
                     raise
                 warnings.warn(f"{error}; evaluated once more", stacklevel=1)
                 key = random.fold_in(key, failures)

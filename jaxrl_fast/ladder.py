@@ -96,6 +96,7 @@ class Climb:
     seconds: float = 0.0
     rate: float = float("nan")  # steps of the agent a second, while it learned and after it was compiled
     solved: float | None = None  # seconds
+    ended: str = ""  # by what, where neither its solve nor its time ended it
     since: tuple[int, float] | None = None  # (steps, seconds) where learning was under way
     curve: list[tuple[float, int, float]] = dataclasses.field(default_factory=list)  # (seconds, steps, mean score of 100 games)
 
@@ -116,6 +117,7 @@ class Climb:
             "rung": self.rung.name, "what": self.rung.what, "steps": self.steps, "seconds": number(self.seconds, 2),
             "steps_per_second": number(self.rate, 1), "frames_per_second": number(FRAMES * self.rate, 1),
             "score": number(self.score, 2), "solved_seconds": None if self.solved is None else number(self.solved, 2),
+            "ended": self.ended,
             "published": self.rung.published and dict(zip(("steps_per_second", "minutes"), self.rung.published, strict=True)),
             "curve": [(number(t, 2), steps, number(score, 2)) for t, steps, score in self.curve],
         }  # fmt: skip

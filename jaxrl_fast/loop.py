@@ -7,6 +7,7 @@ and signals live here; none of them is inside the program, and none of them depe
 from __future__ import annotations
 
 import time
+import warnings
 from typing import Any
 
 import jax
@@ -95,9 +96,12 @@ def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: f
         saved, saved_rows = time.monotonic(), s.rows
 
     def give_up(error: Exception):
-        """Environments on the host failed: what is learned is kept."""
-        if s.iterations:
+        """Environments on the host failed: what is learned is kept. Where the run is to stop, that is what ends it."""
+        if s.iterations or signals.caught:
             checkpoint()
+        if signals.caught:
+            warnings.warn(f"{error}; what it was in the middle of is left out", stacklevel=1)
+        leave(signals.caught)
         raise HostError(f"{error}{rescue(s, checkpoints)}") from error
 
     def end_early(part: Part, finite: Any):

@@ -44,8 +44,8 @@ _PPO_BRAX = dict(num_envs=128, num_steps=32, num_epochs=4, num_minibatches=16, l
                  entropy_coefficient=0.0, reward_scale=0.1, clip_value=False, normalize_observations=True,
                  initial_log_std=-0.5, hidden=(128, 128), activation="silu")  # fmt: skip
 
-# Atari from pixels: settings as published or near them, not measured here, but for PPO's on Pong. Evaluations play whole
-# games, so only at the end.
+# Atari from pixels: settings as published or near them, not measured here, but for PPO's on Pong and Breakout. Evaluations
+# play whole games, so only at the end.
 _ATARI_RUN = dict(total_steps=2_500_000, eval_every=0, eval_episodes=30)
 _ATARI_EPSILON = _ATARI_RUN | dict(eval_mode="sample")  # a greedy policy may never fire again
 _ATARI_REPLAY = dict(num_envs=8, num_steps=4, updates_per_iteration=8, batch_size=32, buffer_size=200_000, learning_starts=20_000,
@@ -84,7 +84,7 @@ PRESETS: dict[tuple[str, str], Preset] = {
         _ATARI_RUN | dict(total_steps=1_700_000),
         dict(img_height=42, img_width=42),
     ),
-    ("ppo", "ale:Breakout"): Preset(  # ten minutes of two CPU cores; the ball is a pixel wide at 84 x 84, and black is the rest
+    ("ppo", "ale:Breakout"): Preset(  # ten minutes of two CPU cores; all but black is far from 0
         "ppo/ale:Breakout",
         _PPO_SMALL_IMAGES | dict(entropy_coefficient=0.01, anneal_entropy_from=0.6, image_mean=0.0, image_scale=64.0),
         _ATARI_RUN | dict(total_steps=1_000_000),

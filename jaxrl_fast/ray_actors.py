@@ -32,7 +32,7 @@ from jaxrl_fast.envs.host import HostEnv, HostError
 from jaxrl_fast.envs.tracing import used_inputs
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.iterate import Run
-from jaxrl_fast.watch import HURRY, Watch
+from jaxrl_fast.watch import Limits, Watch
 
 START = 300.0  # seconds in which a new process must have imported everything and opened its environments, at least
 
@@ -64,10 +64,10 @@ class Actor:
         self.free = time.perf_counter()
         return played._replace(parts=parts)
 
-    def silent(self) -> float:
-        """For how many seconds the environments have not answered."""
+    def silent(self) -> tuple[float, float]:
+        """For how many seconds the environments have not answered; the most that an answer ever took."""
         since = self.watch.since
-        return 0.0 if since is None else time.monotonic() - since
+        return 0.0 if since is None else time.monotonic() - since, self.watch.longest
 
     def pid(self) -> int:
         return os.getpid()
@@ -85,7 +85,8 @@ class RayActors:
     ):  # fmt: skip
         run = dataclasses.replace(run, experience=None)  # the learner's
         self.run, self.env, self.root, self.warmup = jax.tree.map(np.asarray, run), env, root, warmup
-        self.ahead, self.patience, self.restarts, self.failures = ahead, patience, restarts, 0
+        self.ahead, self.restarts, self.failures = ahead, restarts, 0
+        self.limits, self.first_limits = Limits(patience), Limits(max(patience, START))
         self.sizes = sizes_of(run.algo.num_envs, groups)
         self.actors: list[Any] = []
         self.own = False
@@ -155,14 +156,15 @@ class RayActors:
         who = f"actor {i} of {self.env.spec.name}"
         try:
             while not ray.wait([ref], timeout=1.0)[0]:
-                asked, silent = time.monotonic(), self.actors[i].silent.options(concurrency_group="watch").remote()
-                while not ray.wait([silent], timeout=1.0)[0]:
-                    patience = self.patience if self.answered[i] else max(self.patience, START)
-                    if time.monotonic() - asked > (min(patience, HURRY) if stopping() else patience):
-                        raise HostError(f"{who} has not answered for {patience:g} s (host_timeout)")
-                patience = min(self.patience, HURRY) if stopping() else self.patience
-                if ray.get(silent) > patience:
-                    raise HostError(f"{self.env.spec.name} has not answered actor {i} for {patience:g} s (host_timeout)")
+                asked, answer = time.monotonic(), self.actors[i].silent.options(concurrency_group="watch").remote()
+                while not ray.wait([answer], timeout=1.0)[0]:
+                    limit = (self.limits if self.answered[i] else self.first_limits).over(asked, stopping())
+                    if limit is not None:
+                        raise HostError(f"{who} has not answered for {limit:g} s (host_timeout)")
+                silent, longest = ray.get(answer)
+                limit = self.limits.over(time.monotonic() - silent, stopping(), longest)
+                if limit is not None:
+                    raise HostError(f"{self.env.spec.name} has not answered actor {i} for {limit:g} s (host_timeout)")
                 self.answered[i] = self.began[i] = True
             found = ray.get(ref)
         except ray.exceptions.RayTaskError as error:

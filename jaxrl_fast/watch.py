@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import warnings
@@ -15,15 +16,31 @@ from jaxrl_fast.envs.host import HostEnv, HostError, Vector
 
 ASLEEP = 3.0  # seconds between two looks from which on this process was stopped (Ctrl-Z), or its machine asleep
 CLOSING = 10.0  # seconds in which environments must close; then they are left behind
-HURRY = 10.0  # seconds in which they must answer where the run is to stop
+HURRY = 10.0  # seconds in which they must answer from where the run is asked to stop, or twice what they ever took
+
+
+class Limits:
+    """How long one may wait for environments: less from where the run was first seen to be asked to stop."""
+
+    def __init__(self, patience: float):
+        self.patience, self.hurried = patience, math.inf
+
+    def over(self, since: float, hurry: bool, longest: float = 0.0) -> float | None:
+        """The limit, where who was asked at `since` and never took more than `longest` has not answered within it."""
+        now, limit = time.monotonic(), self.patience
+        if hurry:
+            self.hurried = min(self.hurried, now)
+            since, limit = max(since, self.hurried), min(limit, max(HURRY, 2 * longest))
+        return limit if now - since > limit else None
 
 
 class Watch:
     """Whether environments answer: noted by whoever asks them, looked at by whoever waits for it."""
 
     def __init__(self, name: str, patience: float):
-        self.name, self.patience, self.stopped = name, patience, False
+        self.name, self.limits, self.stopped = name, Limits(patience), False
         self.since: float | None = None
+        self.longest = 0.0  # seconds that an answer took
         self.looked = self.awake = time.monotonic()
         self.vectors: list[Vector] = []
 
@@ -41,22 +58,22 @@ class Watch:
 
     @contextmanager
     def asked(self) -> Iterator[None]:
-        self.since = time.monotonic()
+        self.since = began = time.monotonic()
         try:
             yield
         finally:
-            self.since = None
+            self.since, self.longest = None, max(self.longest, time.monotonic() - began)
 
     def check(self, hurry: bool = False) -> None:
         """To be called every second or so: patience begins anew after a pause, in which environments were stopped too."""
         since, now = self.since, time.monotonic()
-        patience = min(self.patience, HURRY) if hurry else self.patience
         if now - self.looked > ASLEEP:
             self.awake = now
         self.looked = now
-        if since is not None and now - max(since, self.awake) > patience:
+        limit = None if since is None else self.limits.over(max(since, self.awake), hurry, self.longest)
+        if limit is not None:
             self.stopped = True
-            raise HostError(f"{self.name} has not answered for {patience:g} s (host_timeout)")
+            raise HostError(f"{self.name} has not answered for {limit:g} s (host_timeout)")
 
     def end(self, thread: threading.Thread, patience: float = 1.0) -> None:
         """Let `thread` close its environments. Where it hangs in them, what they run in is killed; else it is left behind."""
@@ -76,12 +93,12 @@ def close(vector: Vector) -> None:
         warnings.warn(f"an environment could not be closed: {error!r}", stacklevel=2)
 
 
-def watched(watch: Watch, f: Callable[[], Any]) -> Any:
+def watched(watch: Watch, f: Callable[[], Any], stopping: Callable[[], bool] = lambda: False) -> Any:
     """f() in a thread, which then closes what was opened; HostError where environments do not answer."""
     future, thread = aside(f, lambda: [close(vector) for vector in watch.vectors] and None)
     try:
         while not wait([future], 0.5).done:
-            watch.check()
+            watch.check(hurry=stopping())
     except BaseException:
         watch.end(thread)
         raise

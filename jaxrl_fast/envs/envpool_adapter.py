@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.envs.gymnasium_spaces import decoder, picture_encoder, picture_space, space_of
+from jaxrl_fast.envs.gymnasium_spaces import PICTURE, decoder, picture_encoder, picture_space, space_of
 from jaxrl_fast.envs.host import HostEnv, HostStep, Lives, Vector, at, guarded, picture, put
 from jaxrl_fast.errors import ConfigError, check_float, check_int, nearest
 from jaxrl_fast.types import EnvSpec
@@ -60,6 +60,11 @@ def _config(id: str) -> dict[str, Any]:
 
 def is_atari(id: str) -> bool:
     return "repeat_action_probability" in _config(id)
+
+
+def _smallest(id: str) -> int:
+    """From how many pixels on its pictures are [C, H, W] where they look it."""
+    return 1 if is_atari(id) else PICTURE
 
 
 @functools.cache
@@ -117,7 +122,7 @@ class EnvPoolEnv(HostEnv):
             first = (str(error).splitlines() or [type(error).__name__])[0]
             raise ConfigError("env", dict(self.own), f"settings that EnvPool takes for {self.id} ({first})") from error
         limit = dict(self.own).get("max_episode_steps", _config(self.id).get("max_episode_steps"))
-        return EnvSpec(self.id, picture_space(observation), space_of(action), limit)
+        return EnvSpec(self.id, picture_space(observation, _smallest(self.id)), space_of(action), limit)
 
     @guarded
     def _open(self, num_envs, seed, training, render):
@@ -134,7 +139,7 @@ class EnvPoolVector(Vector):
 
     def __init__(self, pool: Any, num_envs: int, name: str):
         self.pool, self.num_envs, self.name, self.lives = pool, num_envs, name, None
-        self.encode = picture_encoder(pool.observation_space)
+        self.encode = picture_encoder(pool.observation_space, _smallest(name))
         self.decode = decoder(pool.action_space)
         self.every = np.arange(num_envs, dtype=np.int32)
         self.obs: Any = None

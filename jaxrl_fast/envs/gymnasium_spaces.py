@@ -115,18 +115,21 @@ def channels_last(obs: Any) -> Any:
     return obs.reshape(batch, height, width, 1) if channels == 1 else np.ascontiguousarray(np.moveaxis(obs, 1, -1))
 
 
-def _has_channels_first(space: Any) -> bool:
-    """Whether it is pictures [C, H, W]: at most 4 channels, and more pixels either way than any grid of them."""
+PICTURE = 16  # pixels: what is smaller may be a grid of things
+
+
+def _has_channels_first(space: Any, smallest: int) -> bool:
+    """Whether it is pictures [C, H, W]: at most 4 channels, and `smallest` pixels or more either way."""
     pictures = _kind(space) == "Box" and space.dtype == np.uint8 and len(space.shape) == 3
-    return pictures and space.shape[0] <= 4 and min(space.shape[1:]) >= 16
+    return pictures and space.shape[0] <= 4 and min(space.shape[1:]) >= smallest
 
 
-def picture_space(space: Any) -> Space:
+def picture_space(space: Any, smallest: int = PICTURE) -> Space:
     """`space_of`, where pictures may have their channels first or last."""
-    return last_channels(space_of(space)) if _has_channels_first(space) else space_of(space)
+    return last_channels(space_of(space)) if _has_channels_first(space, smallest) else space_of(space)
 
 
-def picture_encoder(space: Any) -> Callable[[Any], Any]:
+def picture_encoder(space: Any, smallest: int = PICTURE) -> Callable[[Any], Any]:
     """`encoder` to `picture_space`."""
     encode = encoder(space)
-    return (lambda obs: channels_last(encode(obs))) if _has_channels_first(space) else encode
+    return (lambda obs: channels_last(encode(obs))) if _has_channels_first(space, smallest) else encode

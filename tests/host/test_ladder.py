@@ -15,7 +15,7 @@ import pytest
 from jaxrl_fast import cli, cli_ladder, ladder
 from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.envs import registry
-from jaxrl_fast.errors import ConfigError, MissingExtraError
+from jaxrl_fast.errors import ConfigError, MissingExtraError, NonFiniteError
 from jaxrl_fast.grid import RunConfig
 from jaxrl_fast.members import check_host
 
@@ -135,19 +135,38 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 
 
 def rungs(out):
-    return [(r["rung"], r["steps"] > 0) for r in json.loads((out / "ladder.json").read_text())["rungs"]]
+    return [(r["rung"], r["steps"] > 0, r["ended"]) for r in json.loads((out / "ladder.json").read_text())["rungs"]]
 
 
-def test_a_rung_that_fails_leaves_the_others(tmp_path, monkeypatch, capsys):
-    broken = dataclasses.replace(EASY, name="broken", env=dict(fault="raises", at=40))
+@pytest.mark.parametrize("error", [NonFiniteError("no longer finite"), RuntimeError("no longer finite")], ids=["ours", "any"])
+def test_a_rung_that_fails_leaves_the_others(error, tmp_path, monkeypatch, capsys):
+    climb = ladder.climb
+
+    def failing(found, *args):
+        if found.rung.name == "broken":
+            raise error
+        return climb(found, *args)
+
+    broken = dataclasses.replace(EASY, name="broken")
     monkeypatch.setattr(ladder, "RUNGS", (broken, EASY))
+    monkeypatch.setattr(cli_ladder, "climb", failing)
     assert cli.main(["ladder", "pong", "--full", "--out", str(tmp_path / "l")]) == 1
     shown = capsys.readouterr()
-    assert "1 of 2 rungs failed: broken: " in shown.err and "the motor burnt out" in shown.out and "\neasy " in shown.out
-    assert [name for name, _ in rungs(tmp_path / "l")] == ["broken", "easy"]
+    assert "1 of 2 rungs failed: broken" in shown.err and "no longer finite" in shown.out
+    assert "  1.0  " in next(line for line in shown.out.splitlines() if line.startswith("easy "))  # the first that has a rate
+    (name, moved, ended), easy = rungs(tmp_path / "l")
+    assert (name, moved) == ("broken", False) and ended.endswith("no longer finite") and easy == ("easy", True, "")
+    monkeypatch.setattr(ladder, "RUNGS", (broken,))
+    assert cli.main(["ladder", "pong", "--full", "--out", str(tmp_path / "m")]) == getattr(error, "exit_code", 1)
 
 
-@pytest.mark.parametrize("stop", ["ours", "plain"])
+def test_a_rung_whose_environment_fails(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(ladder, "RUNGS", (dataclasses.replace(EASY, env=dict(fault="raises", at=40)),))
+    assert cli.main(["ladder", "pong", "--full", "--out", str(tmp_path / "l")]) == 1
+    assert "the motor burnt out" in capsys.readouterr().err and "the motor burnt out" in rungs(tmp_path / "l")[0][2]
+
+
+@pytest.mark.parametrize("stop", ["ours", "plain", "terminated"])
 def test_ctrl_c_keeps_what_there_is(stop, tmp_path, monkeypatch, capsys):
     """In the middle of the second rung, noted by the loop or, in PyTorch's rung, raised where it comes."""
     climb = ladder.climb
@@ -155,17 +174,18 @@ def test_ctrl_c_keeps_what_there_is(stop, tmp_path, monkeypatch, capsys):
     def interrupted(found, minutes, seed, say):
         if found.rung.name == "easy":
             return climb(found, minutes, seed, say)
-        if stop == "plain":
+        if stop != "ours":
             found.reach(7, 1.0, False)
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT if stop == "plain" else signal.SIGTERM)
         return climb(found, minutes, seed, lambda climb: climb.steps > 90 and os.kill(os.getpid(), signal.SIGINT))
 
     never = dataclasses.replace(EASY, name="never")
     monkeypatch.setattr(ladder, "RUNGS", (EASY, never, EASY))
     monkeypatch.setattr(cli_ladder, "climb", interrupted)
-    assert cli.main(["ladder", "pong", "--full", "--out", str(tmp_path / "l")]) == 130
-    assert "stopped by SIGINT in the rung never; what there is stands in" in capsys.readouterr().err
-    assert rungs(tmp_path / "l") == [("easy", True), ("never", True)]
+    name, code = ("SIGTERM", 143) if stop == "terminated" else ("SIGINT", 130)
+    assert cli.main(["ladder", "pong", "--full", "--out", str(tmp_path / "l")]) == code
+    assert f"stopped by {name} in the rung never; what there is stands in" in capsys.readouterr().err
+    assert rungs(tmp_path / "l") == [("easy", True, ""), ("never", True, name)]
 
 
 @pytest.mark.parametrize(("line", "says"), [

@@ -33,7 +33,7 @@ from jaxrl_fast.ray_actors import RayActors, read_in_acting
 from jaxrl_fast.signals import Interrupted
 from jaxrl_fast.sweep import split
 from jaxrl_fast.types import Clock
-from jaxrl_fast.watch import Watch
+from jaxrl_fast.watch import Limits, Watch
 
 sys.path.append(str(Path(__file__).parents[1] / "host"))
 import host_tools
@@ -275,7 +275,7 @@ def test_processes_that_hang_are_ended(cartpoles):
     actors.take(0)
     before = multiprocessing.active_children()
     os.kill(before[0].pid, signal.SIGSTOP)
-    actors._watch.patience = 0.5
+    actors._watch.limits.patience = 0.5
     actors.give(1, agent)
     with pytest.warns(UserWarning, match="has not answered for 0.5 s.*begun anew"):
         assert actors.take(1).fresh
@@ -295,7 +295,7 @@ def test_processes_of_an_evaluation_that_hangs_are_ended(cartpoles, monkeypatch)
     def stopped(*args):
         vector = whole(*args)
         os.kill(vector.vector.processes[0].pid, signal.SIGSTOP)
-        watch.patience = 0.5
+        watch.limits.patience = 0.5
         return vector
 
     monkeypatch.setattr(type(env), "_open", stopped)
@@ -342,10 +342,10 @@ def test_sending_is_watched(ppo, monkeypatch):
     actors.stop()
 
 
-@pytest.mark.parametrize("restarts", [0, 3])
-def test_a_run_that_is_to_stop_waits_only_shortly_for_what_hangs(restarts, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("where", "restarts"), [("step", 0), ("step", 3), ("evaluation", 3)])
+def test_a_run_that_is_to_stop_waits_only_shortly_for_what_hangs(where, restarts, tmp_path, monkeypatch):
     """Ctrl-C while a step hangs: the run ends as asked, with what was learned, and not as one whose environment failed."""
-    hangs, sent, send = threading.Event(), [], GymnasiumVector.send
+    hangs, sent, send, evaluate = threading.Event(), [], GymnasiumVector.send, host_play._evaluate
 
     def stuck(self, action):
         sent.append(action)
@@ -354,16 +354,38 @@ def test_a_run_that_is_to_stop_waits_only_shortly_for_what_hangs(restarts, tmp_p
             hangs.wait(60)
         send(self, action)
 
+    def evaluated(*args):
+        sent[:] = [0] * 49
+        return evaluate(*args)
+
     monkeypatch.setattr("jaxrl_fast.watch.HURRY", 0.5)
+    monkeypatch.setattr("jaxrl_fast.actors.CLOSING", 0.2)
     monkeypatch.setattr(GymnasiumVector, "send", stuck)
+    if where == "evaluation":
+        monkeypatch.setattr(host_play, "_evaluate", evaluated)
     began = time.monotonic()
-    settings = dict(host_timeout=120.0, restarts=restarts, chunk_seconds=0.01, eval_every=0)
-    with pytest.raises(Interrupted) as stopped:
+    settings = dict(host_timeout=120.0, restarts=restarts, chunk_seconds=0.01, eval_every=64 if where == "evaluation" else 0)
+    with pytest.raises(Interrupted) as stopped, pytest.warns(UserWarning, match="in the middle of is left out"):
         train(jf.PPO(**PPO), tmp_path / "run", jf.make(NAME), **settings)
-    assert time.monotonic() - began < 40 and stopped.value.env_steps == 4 * 48
+    assert time.monotonic() - began < 40 and stopped.value.env_steps == {"step": 4 * 48, "evaluation": 64}[where]
     hangs.set()
     monkeypatch.undo()
     assert tools.resume(tmp_path / "run", 4 * 64).env_steps == 4 * 64
+
+
+def test_who_was_slow_before_is_given_longer(monkeypatch):
+    """Of a run that is to stop: ten seconds from when it was asked to, twice what the slowest answer took, or its timeout."""
+    now = [100.0]
+    monkeypatch.setattr("jaxrl_fast.watch.time.monotonic", lambda: now[0])
+    limits = Limits(120.0)
+    assert limits.over(0.0, False) is None
+    assert limits.over(0.0, True) is None  # asked long ago, but the run is to stop only since now
+    now[0] = 111.0
+    assert limits.over(0.0, True) == 10.0 and limits.over(0.0, True, 6.0) is None and limits.over(105.0, True) is None
+    now[0] = 121.0
+    assert limits.over(0.0, False) == 120.0 and limits.over(0.0, True, 6.0) == 12.0
+    now[0] = 300.0
+    assert limits.over(0.0, True, 90.0) == 120.0
 
 
 def test_a_fault_names_the_environment_among_all(ppo):

@@ -182,6 +182,25 @@ def test_environments_that_hang(cluster, folder, restarts):
         actors.stop()
 
 
+def test_a_run_that_is_to_stop_waits_only_shortly(cluster, folder, monkeypatch):
+    monkeypatch.setattr("jaxrl_fast.watch.HURRY", 1.0)
+    actors, agent = faulty(folder, patience=200.0, restarts=3)
+    actors.start(0, agent)
+    actors.take(0)
+    began = time.monotonic()
+    (folder / "hang").touch()
+    try:
+        actors.give(1, agent)
+        with pytest.raises(HostError, match=r"has not answered"):
+            for t in (1, 2, 3):  # what was asked for before may be there
+                actors.take(t, lambda: True)
+                actors.give(t + 1, agent)
+        assert time.monotonic() - began < 60
+    finally:
+        (folder / "hang").unlink()
+        actors.stop()
+
+
 def test_sigterm_saves_and_the_run_goes_on(tmp_path):
     """In a cluster of its own, that ends with the run."""
     line = [sys.executable, "-m", "jaxrl_fast", "train"]
