@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import threading
+import time
 from typing import Any
 
 from jaxrl_fast import hosts
@@ -23,14 +24,19 @@ class Interrupted(UserError, KeyboardInterrupt):
         super().__init__(f"stopped by {signal.Signals(signum).name} at {env_steps:,} environment steps{how}")
 
 
+AGAIN = 1.0  # seconds from which on another signal is one
+
+
 class Signals:
     """A context in which the first SIGINT or SIGTERM is only noted, in `caught`.
 
+    Those that come within a second of it are the same one: `timeout` signals a process, then its group with it in it.
     On several hosts SIGTERM is JAX's own: all stop after the same chunk, which `poll` tells. Ctrl-C becomes a SIGTERM.
     """
 
     def __init__(self):
         self.caught: int | None = None
+        self._when = 0.0
         self._old: dict[int, Any] = {}
 
     def poll(self) -> None:
@@ -39,11 +45,14 @@ class Signals:
             self.caught = signal.SIGTERM
 
     def _note(self, signum: int, frame: Any) -> None:
-        self._restore()
         if hosts.several():
+            self._restore()
             os.kill(os.getpid(), signal.SIGTERM)
-        else:
-            self.caught = signum
+        elif self.caught is None:
+            self.caught, self._when = signum, time.monotonic()
+        elif time.monotonic() - self._when > AGAIN:
+            self._restore()
+            signal.raise_signal(signum)
 
     def _restore(self) -> None:
         for number, handler in self._old.items():
