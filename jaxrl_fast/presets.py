@@ -167,6 +167,12 @@ PRESETS: dict[tuple[str, str], Preset] = {
     ("a2c", "CartPole-v1"): Preset("a2c/CartPole-v1", _A2C, dict(total_steps=500_000)),
     ("a2c", "Acrobot-v1"): Preset("a2c/Acrobot-v1", _A2C | dict(normalize_observations=True), dict(total_steps=500_000)),
     ("impala", "CartPole-v1"): Preset("impala/CartPole-v1", _IMPALA, dict(total_steps=500_000)),
+    ("impala", "LunarLander-v3"): Preset(
+        "impala/LunarLander-v3",
+        dict(num_envs=16, num_steps=128, num_epochs=4, num_minibatches=4, learning_rate=2e-3, rmsprop=False, discount=0.995,
+             gae_lambda=0.98, entropy_coefficient=0.01, normalize_observations=True, hidden=(64, 64)),
+        dict(total_steps=1_000_000),
+    ),  # fmt: skip
     ("impala", "Acrobot-v1"): Preset(
         "impala/Acrobot-v1", _IMPALA | dict(normalize_observations=True), dict(total_steps=500_000)
     ),
