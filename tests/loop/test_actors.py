@@ -345,11 +345,19 @@ def test_sending_is_watched(ppo, monkeypatch):
 @pytest.mark.parametrize(("where", "restarts"), [("step", 0), ("step", 3), ("evaluation", 3)])
 def test_a_run_that_is_to_stop_waits_only_shortly_for_what_hangs(where, restarts, tmp_path, monkeypatch):
     """Ctrl-C while a step hangs: the run ends as asked, with what was learned, and not as one whose environment failed."""
-    hangs, sent, send, evaluate = threading.Event(), [], GymnasiumVector.send, host_play._evaluate
+    hangs, waits, sent = threading.Event(), threading.Event(), []
+    send, take, evaluate = GymnasiumVector.send, Actors.take, host_play._evaluate
+
+    def taken(self, t, stopping):
+        waits.set()  # else the run might see the signal before it waits, and end by itself
+        found = take(self, t, stopping)
+        waits.clear()
+        return found
 
     def stuck(self, action):
         sent.append(action)
         if len(sent) == 50:
+            assert where == "evaluation" or waits.wait(20)
             os.kill(os.getpid(), signal.SIGINT)
             hangs.wait(60)
         send(self, action)
@@ -361,6 +369,7 @@ def test_a_run_that_is_to_stop_waits_only_shortly_for_what_hangs(where, restarts
     monkeypatch.setattr("jaxrl_fast.watch.HURRY", 0.5)
     monkeypatch.setattr("jaxrl_fast.actors.CLOSING", 0.2)
     monkeypatch.setattr(GymnasiumVector, "send", stuck)
+    monkeypatch.setattr(Actors, "take", taken)
     if where == "evaluation":
         monkeypatch.setattr(host_play, "_evaluate", evaluated)
     began = time.monotonic()
