@@ -17,6 +17,7 @@ from jaxrl_fast.config import write_json
 from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError, UserError, check_choice
 from jaxrl_fast.ladder import FRAMES, GAMES, SOLVED, Climb, check, choose, climb
 from jaxrl_fast.plots import PALETTE, figure, save, style
+from jaxrl_fast.signals import Stopped
 
 OPTIONS = [
     Option("rungs", "append", help="rungs to climb, in this order", metavar="{" + ",".join(r.name for r in ladders.RUNGS) + "}",
@@ -74,14 +75,6 @@ def ladder(argv: list[str]) -> None:
         raise failed[0]
     if failed:
         raise RunError(f"{len(failed)} of {len(rungs)} rungs failed: " + ", ".join(c.rung.name for c in found if c.ended))
-
-
-class Stopped(UserError, KeyboardInterrupt):
-    """Ctrl-C or SIGTERM while it was climbed."""
-
-    def __init__(self, signum: int, where: str = ""):
-        self.signum, self.exit_code = signum, 128 + signum
-        super().__init__(f"stopped by {signal.Signals(signum).name} {where}")
 
 
 @contextlib.contextmanager

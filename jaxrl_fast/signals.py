@@ -13,15 +13,22 @@ from jaxrl_fast import hosts
 from jaxrl_fast.errors import UserError
 
 
-class Interrupted(UserError, KeyboardInterrupt):
-    """The run was asked to stop; everything up to the last chunk is saved. Exit code 130 (SIGINT) or 143 (SIGTERM)."""
+class Stopped(UserError, KeyboardInterrupt):
+    """Ctrl-C or SIGTERM. Exit code 130 (SIGINT) or 143 (SIGTERM)."""
+
+    def __init__(self, signum: int, where: str = ""):
+        self.signum, self.exit_code = signum, 128 + signum
+        super().__init__(f"stopped by {signal.Signals(signum).name} {where}")
+
+
+class Interrupted(Stopped):
+    """The run was asked to stop; everything up to the last chunk is saved."""
 
     def __init__(self, signum: int, path: Any, env_steps: int, command: str = "train"):
-        self.signum, self.env_steps = signum, env_steps
-        self.exit_code = 128 + signum
+        self.env_steps = env_steps
         go_on = f"jaxrl-fast {command} --resume {shlex.quote(str(path))}{' --distributed' * hosts.several()}"
         how = f", saved; go on with: {go_on}" if path else "; nothing is saved without `out`"
-        super().__init__(f"stopped by {signal.Signals(signum).name} at {env_steps:,} environment steps{how}")
+        super().__init__(signum, f"at {env_steps:,} environment steps{how}")
 
 
 AGAIN = 1.0  # seconds from which on another signal is one

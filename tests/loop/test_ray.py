@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -156,49 +157,48 @@ def test_environments_that_cannot_be_made_are_not_tried_again(cluster, folder):
         actors.stop()
 
 
-@pytest.mark.parametrize("restarts", [0, 1])
-def test_environments_that_hang(cluster, folder, restarts):
-    actors, agent = faulty(folder, patience=3.0, restarts=restarts)
+@contextlib.contextmanager
+def hanging(folder, **settings):
+    """Actors whose environments hang from the second rollout on; what it gives takes rollouts until that shows."""
+    actors, agent = faulty(folder, **settings)
     actors.start(0, agent)
     actors.take(0)
-    began = time.monotonic()
     (folder / "hang").touch()
+
+    def go_on(*stopping):
+        for t in (1, 2, 3):  # what was asked for before may be there
+            actors.take(t, *stopping)
+            actors.give(t + 1, agent)
+
     try:
         actors.give(1, agent)
+        yield go_on
+    finally:
+        (folder / "hang").unlink()
+        actors.stop()
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_environments_that_hang(cluster, folder, restarts):
+    with hanging(folder, patience=3.0, restarts=restarts) as go_on:
+        began = time.monotonic()
         if not restarts:
             with pytest.raises(HostError, match=r"has not answered actor \d for 3 s \(host_timeout\)"):
-                for t in (1, 2, 3):  # what was asked for before may be there
-                    actors.take(t)
-                    actors.give(t + 1, agent)
+                go_on()
             assert time.monotonic() - began < 60
             return
         again = pytest.raises(HostError, match="host_timeout")  # it hangs again
         with pytest.warns(UserWarning, match="begun anew, 1 of 1"), again:
-            for t in (1, 2, 3):
-                actors.take(t)
-                actors.give(t + 1, agent)
-    finally:
-        (folder / "hang").unlink()
-        actors.stop()
+            go_on()
 
 
 def test_a_run_that_is_to_stop_waits_only_shortly(cluster, folder, monkeypatch):
     monkeypatch.setattr("jaxrl_fast.watch.HURRY", 1.0)
-    actors, agent = faulty(folder, patience=200.0, restarts=3)
-    actors.start(0, agent)
-    actors.take(0)
-    began = time.monotonic()
-    (folder / "hang").touch()
-    try:
-        actors.give(1, agent)
+    with hanging(folder, patience=200.0, restarts=3) as go_on:
+        began = time.monotonic()
         with pytest.raises(HostError, match=r"has not answered"):
-            for t in (1, 2, 3):  # what was asked for before may be there
-                actors.take(t, lambda: True)
-                actors.give(t + 1, agent)
+            go_on(lambda: True)
         assert time.monotonic() - began < 60
-    finally:
-        (folder / "hang").unlink()
-        actors.stop()
 
 
 def test_sigterm_saves_and_the_run_goes_on(tmp_path):
