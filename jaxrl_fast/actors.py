@@ -8,120 +8,37 @@
 The environments are in `groups` of which each is a vector of its own: while one steps, the device acts for another.
 `ahead` says by how many iterations actors may be ahead of the learner. With 0 they wait for it, and everything is
 on-policy; with 1 they collect rollout t + 1 while the learner is at rollout t. Which agent collects what is fixed, not
-a matter of who is faster: a run is repeatable bit for bit in either way, as far as its environments are.
+a matter of who is faster: a run is repeatable bit for bit in either way, as far as its environments are. (But for those
+that are acted for as they come, `groups_async.py`.)
 """
 
 from __future__ import annotations
 
-import functools
 import queue
 import threading
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import numpy as np
 
-from jaxrl_fast import host_play, iterate, random, tree
-from jaxrl_fast.envs.host import HostEnv, HostError
-from jaxrl_fast.host_play import Seen
+from jaxrl_fast import host_play, random
+from jaxrl_fast.envs.host import HostEnv, HostError, sizes_of
+from jaxrl_fast.groups import Group, Rollout, Stopped, SyncGroup
+from jaxrl_fast.groups_async import AsyncGroup
 from jaxrl_fast.iterate import Run
-from jaxrl_fast.types import Trajectory
-from jaxrl_fast.watch import CLOSING, Watch, close
-
-
-class Rollout(NamedTuple):
-    """What the learner gets for one iteration."""
-
-    parts: tuple[Trajectory, ...]  # one a group, on the device
-    returns: list[float]  # of the games that ended, by their own reward
-    lengths: list[int]
-    fresh: bool  # whether the environments began anew: no window may cross to the rows before
-    seconds: dict[str, float]  # of the actors' time: "environments", "transfer", "inference", "waiting"
-
-
-LARGE = 2**16  # bytes of observations from which sending them is a step of its own; fewer go with the launch of the program
-
-
-class Stopped(Exception):
-    """Nobody waits for this thread any more."""
-
-
-class Group:
-    """Some of the environments: a vector, what the agent sees of it, and the games that go on."""
-
-    def __init__(self, env: HostEnv, run: Run, watch: Watch, num_envs: int, seed: int, index: int, first: int):
-        self.run, self.watch, self.index, self.first_env, self.num_envs = run, watch, index, first, num_envs
-        self.vector = watch.open(env, num_envs, seed)
-        try:
-            with watch.asked():
-                obs = self.vector.reset()
-            host_play.check(env.spec, num_envs, obs, first)
-        except BaseException:
-            self.close()
-            raise
-        self.large = tree.nbytes(obs) >= LARGE
-        self.actor = host_play.begin(run.algo, obs, first, run.algo.num_envs)
-        self.score, self.length = np.zeros(num_envs), np.zeros(num_envs, np.int64)
-        self.action: Any = None  # on the device, until it is sent
-
-    def begin(self, root: jax.Array, t: int) -> None:
-        """A new rollout."""
-        self.noise, self.clock = _prelude(self.run, root, np.int32(t), self.index, self.num_envs)
-        self.first, self.seen, self.steps = self.actor, None, None
-
-    def act(self, agent: Any, i: int, mode: str) -> None:
-        self.actor, self.steps, self.action = host_play.step(
-            self.run.algo, agent, self.actor, self.steps, self.seen, self.noise, self.clock, np.int32(i), mode
-        )
-        if self.vector.steps_apart:
-            self.send()
-
-    def send(self) -> None:
-        """Wait for the actions. Environments that step only in `receive` get them there, after another group's have stepped."""
-        if self.action is not None:
-            action, self.action = np.asarray(self.action), None
-            with self.watch.asked():
-                self.vector.send(action)
-
-    def receive(self, returns: list[float], lengths: list[int]) -> None:
-        found = self.vector.receive()
-        host_play.check_step(self.run.algo.spec, self.num_envs, found, self.first_env)
-        real = 1 if found.real is None else found.real
-        self.score, self.length = self.score + found.score * real, self.length + real
-        if found.over.any():
-            returns += self.score[found.over].tolist()
-            lengths += self.length[found.over].tolist()
-            self.score[found.over], self.length[found.over] = 0.0, 0
-        self.seen = Seen.of(found)
-
-    def transfer(self) -> None:
-        """What was seen, to the device: a copy, because the environments may write to theirs."""
-        if self.large:
-            self.seen = jax.block_until_ready(jax.device_put(self.seen, may_alias=False))
-
-    def close(self) -> None:
-        close(self.vector)
-
-    def end(self) -> Trajectory:
-        last = np.int32(self.run.algo.num_steps - 1)
-        self.actor, trajectory = host_play.end(self.run.algo, self.first, self.actor, self.steps, self.seen, last)
-        return trajectory
-
-
-@functools.partial(jax.jit, static_argnames=("group", "num_envs"))
-def _prelude(run: Run, root: jax.Array, t: jax.Array, group: int, num_envs: int):
-    """What is random of a group's rollout, and the clock. Of the only group it is what a device environment would get."""
-    key = random.keys_at(root, t, 4)[1]
-    key = random.fold_in(key, group) if group else key
-    return run.algo.draw(key, run.algo.num_steps, num_envs), iterate.clock_at(run, t)
+from jaxrl_fast.watch import CLOSING, Watch
 
 
 def whose(actors: Any, t: int) -> int:
     """The iteration before which the agent was made that collects rollout t, of `Actors` here or on Ray."""
     return max(t - actors.ahead, actors.first)
+
+
+def open_group(env: HostEnv, run: Run, watch: Watch, num_envs: int, seed: int, index: int, first: int) -> Group:
+    """The `num_envs` environments from the `first` on, the group with this `index`."""
+    return (SyncGroup if env.at_once(num_envs) is None else AsyncGroup)(env, run, watch, num_envs, seed, index, first)
 
 
 def play(run: Run, root: jax.Array, groups: list[Group], agent: Any, t: int, warmup: int, watch: Watch) -> Rollout:
@@ -131,6 +48,8 @@ def play(run: Run, root: jax.Array, groups: list[Group], agent: Any, t: int, war
     lengths: list[int] = []
     seconds = {"environments": 0.0, "transfer": 0.0, "inference": 0.0}
     agent = host_play.acting(run.algo, agent)
+    if isinstance(groups[0], AsyncGroup):
+        return groups[0].play(root, agent, t, mode)
 
     def receive(group: Group) -> None:
         start = time.perf_counter()
@@ -158,11 +77,6 @@ def play(run: Run, root: jax.Array, groups: list[Group], agent: Any, t: int, war
     for group in groups:
         receive(group)
     return Rollout(tuple(group.end() for group in groups), returns, lengths, False, seconds)
-
-
-def sizes_of(num_envs: int, groups: int) -> list[int]:
-    """How many environments each of the groups has."""
-    return [len(part) for part in np.array_split(np.arange(num_envs), groups)]
 
 
 def seed_of_group(root: jax.Array, t: int, i: int) -> int:
@@ -272,4 +186,4 @@ class Actors:
     def _open(self, groups: list[Group], t: int, failures: int, watch: Watch) -> None:
         for i, size in enumerate(self.sizes):
             seed = seed_of_group(self.root, t, failures * len(self.sizes) + i)
-            groups.append(Group(self.env, self.run, watch, size, seed, i, sum(self.sizes[:i])))
+            groups.append(open_group(self.env, self.run, watch, size, seed, i, sum(self.sizes[:i])))

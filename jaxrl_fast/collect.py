@@ -30,9 +30,10 @@ class Noise(NamedTuple):
 
 
 def init(env: Env, algo: Algorithm, key: jax.Array, num_envs: int, t: jax.Array | None = None) -> Actor:
-    """New episodes in all environments. t: the iteration of training, for curricula; None elsewhere."""
+    """New episodes in all environments. t: the iteration of training, for curricula; None in evaluations."""
     state, obs = env.init(key, num_envs) if t is None else env.init(key, num_envs, t)
-    return Actor(state, stacking.start(obs, env.spec.stack), algo.init_carry(num_envs))
+    carry = algo.evaluation_carry(num_envs) if t is None else algo.init_carry(num_envs)
+    return Actor(state, stacking.start(obs, env.spec.stack), carry)
 
 
 def draw_again(env: Env, algo: Algorithm, keys: jax.Array, num_steps: int, start: Actor) -> Noise:

@@ -17,9 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import host_play, iterate, random, tree
-from jaxrl_fast.actors import Actors, Rollout, whose
+from jaxrl_fast.actors import Actors, whose
 from jaxrl_fast.envs.host import HostEnv, HostError
 from jaxrl_fast.grid import Grid, RunConfig
+from jaxrl_fast.groups import Rollout
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.plan import memory_plan
 from jaxrl_fast.population import Members, Population
@@ -120,7 +121,7 @@ class HostPrograms(Programs):
         returns: list[float] = []
         lengths: list[int] = []
         seconds = {"learner_waits": 0.0, "learner_updates": 0.0}
-        lag, warmup, updates = 0, self.grid.warmup, self.first.algo.updates
+        lag, warmup, updates = 0.0, self.grid.warmup, self.first.algo.updates
         for t in range(before.iterations, t0 + count):
             start = time.perf_counter()
             if self.stopping():
@@ -152,7 +153,7 @@ class HostPrograms(Programs):
             returns += found.returns
             self.games.extend(found.returns)
             lengths += found.lengths
-            lag += updates * (max(t, warmup) - max(whose(actors, t), warmup))  # nothing is learned before
+            lag += updates * (max(t, warmup) - max(whose(actors, t), warmup) + found.lag)  # nothing is learned before
         wall, self._mark = time.perf_counter() - self._mark, time.perf_counter()
         metrics = dict(jax.device_get(totals or {}))
         metrics["episode_return"] = Mean(np.float32(sum(returns)), np.float32(len(returns)))

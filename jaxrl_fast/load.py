@@ -63,7 +63,7 @@ class Agent:
             self._act = jax.jit(self._step, static_argnames="mode")
         batch = jax.tree.leaves(obs)[0].shape[0]
         if self._carry is None or (jax.tree.leaves(self._carry) and jax.tree.leaves(self._carry)[0].shape[0] != batch):
-            self._carry = self.algo.init_carry(batch)
+            self._carry = self.algo.evaluation_carry(batch)
         key = jax.random.key(0) if key is None else key
         self._carry, action = self._act(self.algo, self.state, self._carry, obs, key, mode=mode)
         return jax.tree.map(lambda a: np.asarray(a[0] if single else a), action)

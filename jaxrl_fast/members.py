@@ -20,7 +20,7 @@ from jaxrl_fast import hosts, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
-from jaxrl_fast.envs.host import HostEnv
+from jaxrl_fast.envs.host import HostEnv, sizes_of
 from jaxrl_fast.errors import ConfigError, MissingExtraError, nearest
 from jaxrl_fast.grid import RunConfig, plan_grid
 from jaxrl_fast.iterate import Run, check_types
@@ -125,6 +125,22 @@ def check_host(env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
         raise MissingExtraError("actors_on = 'ray'", "ray")
     if config.actors > algo.num_envs:
         raise ConfigError("actors", config.actors, f"at most num_envs = {algo.num_envs}")
+    check_at_once(env, algo, config)
+
+
+def check_at_once(env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
+    """ConfigError where environments that are acted for as they come do not fit the actors."""
+    for size in sizes_of(algo.num_envs, config.actors):
+        at_once = env.at_once(size)
+        if at_once is None:
+            continue
+        if config.actors_on == "threads" and config.actors > 1:
+            raise ConfigError("actors", config.actors, "1 with env.batch_size: whoever is not acted for steps anyway")
+        if not algo.takes_older_rollouts:
+            raise ConfigError("env.batch_size", at_once, f"0: {algo.name} learns from its own rollouts, none begun earlier")
+        if size % at_once:
+            each = f"the {size} environments of an actor" if config.actors > 1 else f"num_envs = {size}"
+            raise ConfigError("env.batch_size", at_once, f"a divisor of {each}, or 0 for all at once")
 
 
 def check_device(env: Env, config: RunConfig) -> None:

@@ -45,9 +45,8 @@ _PPO_BRAX = dict(num_envs=128, num_steps=32, num_epochs=4, num_minibatches=16, l
                  initial_log_std=-0.5, hidden=(128, 128), activation="silu")  # fmt: skip
 
 # Atari from pixels: settings as published or near them, not measured here, but for PPO's on Pong and Breakout. Evaluations
-# play whole games, so only at the end.
-_ATARI_RUN = dict(total_steps=2_500_000, eval_every=0, eval_episodes=30)
-_ATARI_EPSILON = _ATARI_RUN | dict(eval_mode="sample")  # a greedy policy may never fire again
+# play whole games, so only at the end, and sample: a greedy policy may never fire again, and stand there for half an hour.
+_ATARI_RUN = dict(total_steps=2_500_000, eval_every=0, eval_episodes=30, eval_mode="sample")
 _ATARI_REPLAY = dict(num_envs=8, num_steps=4, updates_per_iteration=8, batch_size=32, buffer_size=200_000, learning_starts=20_000,
                      learning_rate=1e-4, target_period=1_000, epsilon_end=0.01, epsilon_fraction=0.1, hidden=(512,))  # fmt: skip
 
@@ -96,16 +95,16 @@ PRESETS: dict[tuple[str, str], Preset] = {
              clip_ratio=0.1, shared_torso=True, activation="relu", hidden=(512,), max_grad_norm=0.5),
         _ATARI_RUN,
     ),  # fmt: skip
-    ("dqn", "ale:*"): Preset("dqn/ale:*", _ATARI_REPLAY | dict(huber=True), _ATARI_EPSILON),  # Mnih et al. 2015, with Adam
+    ("dqn", "ale:*"): Preset("dqn/ale:*", _ATARI_REPLAY | dict(huber=True), _ATARI_RUN),  # Mnih et al. 2015, with Adam
     ("rainbow", "ale:*"): Preset(  # Hessel et al. 2018
-        "rainbow/ale:*", _ATARI_REPLAY | _NO_EPSILON | dict(learning_rate=6.25e-5, target_period=2_000), _ATARI_EPSILON
+        "rainbow/ale:*", _ATARI_REPLAY | _NO_EPSILON | dict(learning_rate=6.25e-5, target_period=2_000), _ATARI_RUN
     ),
     ("apex", "ale:*"): Preset("apex/ale:*", _ATARI_REPLAY | _APEX | dict(num_envs=32), _ATARI_RUN),  # DQN's
     ("pqn", "ale:*"): Preset(  # Gallici et al. 2024
         "pqn/ale:*",
         dict(num_envs=32, num_steps=32, num_epochs=2, num_minibatches=32, learning_rate=2.5e-4, epsilon_end=0.001,
              epsilon_fraction=0.1, return_lambda=0.65, hidden=(512,)),
-        _ATARI_EPSILON,
+        _ATARI_RUN,
     ),  # fmt: skip
     ("impala", "ale:*"): Preset("impala/ale:*", dict(shared_torso=True, activation="relu", hidden=(512,)), _ATARI_RUN),
     ("ppo", "Acrobot-v1"): Preset(

@@ -27,10 +27,11 @@ import numpy as np
 
 from jaxrl_fast import config as configs
 from jaxrl_fast import host_play, spaces, tree
-from jaxrl_fast.actors import Group, Rollout, play, seed_of_group, sizes_of, whose
-from jaxrl_fast.envs.host import HostEnv, HostError
+from jaxrl_fast.actors import open_group, play, seed_of_group, whose
+from jaxrl_fast.envs.host import HostEnv, HostError, sizes_of
 from jaxrl_fast.envs.tracing import used_inputs
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.groups import Rollout
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.watch import Limits, Watch
 
@@ -49,7 +50,7 @@ class Actor:
         self.run, self.root, self.warmup = run, jax.random.wrap_key_data(data, impl=kind), warmup
         self.agent = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
         self.watch = Watch(env.spec.name, 0.0)
-        self.group = Group(env, run, self.watch, *place)
+        self.group = open_group(env, run, self.watch, *place)
         self.free = time.perf_counter()
 
     def rollout(self, t: int, read: list[Any]) -> Rollout:

@@ -94,11 +94,18 @@ def close(vector: Vector) -> None:
 
 
 def watched(watch: Watch, f: Callable[[], Any], stopping: Callable[[], bool] = lambda: False) -> Any:
-    """f() in a thread, which then closes what was opened; HostError where environments do not answer."""
+    """f() in a thread, which then closes what was opened.
+
+    HostError where environments do not answer, or where `f` goes on for long after the run is asked to stop.
+    """
     future, thread = aside(f, lambda: [close(vector) for vector in watch.vectors] and None)
+    asked = math.inf
     try:
         while not wait([future], 0.5).done:
             watch.check(hurry=stopping())
+            asked = min(asked, time.monotonic()) if stopping() else asked
+            if time.monotonic() - asked > HURRY:
+                raise HostError(f"{watch.name} was played for {HURRY:g} s more, and not to the end")
     except BaseException:
         watch.end(thread)
         raise

@@ -9,9 +9,9 @@ environment, reset where it ends. `pong`, `envpool_pong`, `cartpole`: environmen
 network) acting for each step; the same without a policy; rollouts as one program that calls the package's own XLA interface;
 and the raw vector with random actions. All of the first three get the same actions, drawn before. `envpool_cartpole`: the
 same with 1,024 environments that cost next to nothing. `envpool_async`: EnvPool's asynchronous mode (batch_size below
-num_envs) against pools that take turns, as our groups do, a small policy acting for every batch. `ray`: one, two and four
-groups of actors on Gymnasium's LunarLander, in one thread of this process and as processes of Ray's. "compile" is the first
-turn's time beyond a later one's; contestants share programs. Runs on any device.
+num_envs) against pools that take turns, as our groups do, a small policy acting for every batch; and both by our actors.
+`ray`: one, two and four groups of actors on Gymnasium's LunarLander, in one thread of this process and as processes of
+Ray's. "compile" is the first turn's time beyond a later one's; contestants share programs. Runs on any device.
 """
 
 from __future__ import annotations
@@ -183,7 +183,9 @@ def in_program(name: str, num_envs: int, num_steps: int, hidden: tuple[int, ...]
 NUM_STEPS = 32  # of a rollout
 
 
-def played(kind: type, name: str, num_envs: int, rollouts: int, groups: int, hidden: tuple[int, ...]) -> Callable[[], Any]:
+def played(
+    kind: type, name: str, num_envs: int, rollouts: int, groups: int, hidden: tuple[int, ...], **settings: Any
+) -> Callable[[], Any]:  # fmt: skip
     """Rollouts by actors (`Actors`, `RayActors`) in lock-step, without a learner."""
     import jax
 
@@ -192,7 +194,7 @@ def played(kind: type, name: str, num_envs: int, rollouts: int, groups: int, hid
     from jaxrl_fast.grid import RunConfig
     from jaxrl_fast.members import build_run
 
-    env = jf.make(name)
+    env = jf.make(name, **settings)
     algo = jf.PPO(num_envs=num_envs, num_steps=NUM_STEPS, network="mlp", hidden=hidden)
     run = tree.as_float32(build_run(algo, env, RunConfig()))
     agent = jax.jit(run.algo.init)(jax.random.key(0))
@@ -245,7 +247,7 @@ def acted(args: argparse.Namespace, name: str, num_envs: int, steps: int, raw: C
 
 
 def scheduling(args: argparse.Namespace) -> dict[str, Any]:
-    """Who waits for whom: EnvPool's pools of Pong, `batch` of them acted for at once, alone or in turns."""
+    """Who waits for whom: EnvPool's pools of Pong, `batch` of them acted for at once, alone or in turns; and our actors."""
     bench.prepare()
     import envpool
     import jax
@@ -283,6 +285,12 @@ def scheduling(args: argparse.Namespace) -> dict[str, Any]:
     }
     taken = lambda pools, batch: steps // (pools * batch) * pools * batch
     loops = [Loop(name, taken(p, b), lambda p=p, n=n, b=b: build(p, n, b)) for name, (p, n, b) in contests.items()]
+    from jaxrl_fast.actors import Actors
+
+    rollouts = max(1, steps // (NUM_STEPS * 32))
+    for name, groups, batch in (("batch_size 16 of 32", 1, 16), ("2 actors of 16", 2, 0), ("1 actor of 32", 1, 0)):
+        ours = lambda g=groups, b=batch: played(Actors, "envpool:Pong-v5", 32, rollouts, g, (args.hidden,), batch_size=b)
+        loops.append(Loop(f"jaxrl_fast, {name}", rollouts * NUM_STEPS * 32, ours))
     return {"machine": bench.machine()} | race(loops, args.turns)
 
 

@@ -62,6 +62,10 @@ class ApeX(DQN):
         """The place of each actor among all, from 0 to 1."""
         return jnp.linspace(0.0, 1.0, num_envs)
 
+    def evaluation_carry(self, num_envs):
+        """Evaluations that "sample" explore like the last one, with epsilon^(1 + epsilon_exponent)."""
+        return jnp.ones(num_envs)
+
     def epsilon(self, carry, clock):
         return super().epsilon(carry, clock) ** (1.0 + self.epsilon_exponent * carry)
 

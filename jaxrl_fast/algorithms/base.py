@@ -109,6 +109,10 @@ class Algorithm:
     def init_carry(self, num_envs: int) -> PyTree:
         return ()
 
+    def evaluation_carry(self, num_envs: int) -> PyTree:
+        """The same where nothing is learned from what is played."""
+        return self.init_carry(num_envs)
+
     def init(self, key: jax.Array) -> PyTree:
         raise NotImplementedError
 

@@ -4,6 +4,7 @@ The settings are EnvPool's own, but for what is done here for all environments a
 where the agent sees them (`stack`), rewards are clipped on the way to the learner (`reward_clip`), and a lost life ends an
 episode for the learner alone (`episodic_life`): the game goes on, and returns are those of whole games.
 EnvPool itself resets in the next step; here the environments that ended are reset at once, and only they.
+`batch_size` below the number of environments is its asynchronous mode: those that come first are acted for.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import types
 import warnings
 from typing import Any
 
+import jax
 import numpy as np
 
+from jaxrl_fast import runtime
 from jaxrl_fast.envs.gymnasium_spaces import PICTURE, decoder, picture_encoder, picture_space, space_of
 from jaxrl_fast.envs.host import HostEnv, HostStep, Lives, Vector, at, guarded, picture, put
 from jaxrl_fast.errors import ConfigError, check_float, check_int, nearest
@@ -73,18 +76,20 @@ def defaults(name: str) -> dict[str, Any]:
     config = _config(name.removeprefix(PREFIX))
     own = {k: v for k, v in config.items() if k not in _OURS and isinstance(v, (bool, int, float, str))}
     ours = {"episodic_life": False, "stack": 4, "reward_clip": 1.0} if is_atari(name.removeprefix(PREFIX)) else {}
-    return {"num_threads": 0} | ours | own
+    return {"num_threads": 0, "batch_size": 0} | ours | own
 
 
-def make(name: str, num_threads: int = 0, episodic_life: bool = False, **own: Any) -> EnvPoolEnv:
+def make(name: str, num_threads: int = 0, batch_size: int = 0, episodic_life: bool = False, **own: Any) -> EnvPoolEnv:
     check_int("env.num_threads", num_threads, 0)
+    check_int("env.batch_size", batch_size, 0)
     usual = defaults(name)
     for key, value in own.items():
         _check_like(f"env.{key}", value, usual[key])
     changed = {k: v for k, v in own.items() if v != usual[k]}
     return EnvPoolEnv(
-        id=name.removeprefix(PREFIX), num_threads=num_threads, episodic_life=episodic_life, own=tuple(sorted(changed.items()))
-    )
+        id=name.removeprefix(PREFIX), num_threads=num_threads, batch_size=batch_size, episodic_life=episodic_life,
+        own=tuple(sorted(changed.items())),
+    )  # fmt: skip
 
 
 def _check_like(name: str, value: Any, usual: Any) -> None:
@@ -102,12 +107,20 @@ def _check_like(name: str, value: Any, usual: Any) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EnvPoolEnv(HostEnv):
-    """`id` as EnvPool makes it; `own`: its settings that differ from their defaults."""
+    """`id` as EnvPool makes it; `own`: its settings that differ from their defaults.
+
+    num_threads: 0 for as many as there are cores, or environments. batch_size: for how many environments training acts at
+    once, those that come first; 0 for all.
+    """
 
     id: str
     num_threads: int = 0
+    batch_size: int = 0
     episodic_life: bool = False
     own: tuple[tuple[str, Any], ...] = ()
+
+    def at_once(self, num_envs: int) -> int | None:
+        return None if self.batch_size in (0, num_envs) else self.batch_size
 
     def _arguments(self) -> dict[str, Any]:
         single = {"stack_num": 1} if "stack_num" in _config(self.id) else {}
@@ -126,11 +139,13 @@ class EnvPoolEnv(HostEnv):
 
     @guarded
     def _open(self, num_envs, seed, training, render):
+        at_once = self.at_once(num_envs) if training else None
+        threads = min(self.num_threads or runtime.cpu_count(), num_envs)  # EnvPool's own 0: no more than batch_size
         pool = _envpool().make_gymnasium(
-            self.id, num_envs=num_envs, num_threads=min(self.num_threads, num_envs), seed=seed % 2**31,
+            self.id, num_envs=num_envs, batch_size=at_once or num_envs, num_threads=threads, seed=seed % 2**31,
             **self._arguments(),
         )  # fmt: skip
-        vector = EnvPoolVector(pool, num_envs, self.id)
+        vector = EnvPoolAsync(pool, num_envs, self.id, at_once) if at_once else EnvPoolVector(pool, num_envs, self.id)
         return Lives(vector) if training and self.episodic_life else vector
 
 
@@ -155,7 +170,7 @@ class EnvPoolVector(Vector):
         *arrays, info = rest
         ids = info["env_id"]
         arrays = [self.encode(obs), *arrays]
-        info = {"lives": info["lives"]} if "lives" in info else {}
+        info = {"ids": ids} | ({"lives": info["lives"]} if "lives" in info else {})
         if (np.diff(ids) > 0).all():  # they mostly are; a copy of every picture less
             return (*arrays, info)
         order = np.argsort(ids)
@@ -185,3 +200,57 @@ class EnvPoolVector(Vector):
 
     def render(self):
         return picture(self.obs)
+
+
+class EnvPoolAsync(EnvPoolVector):
+    """An asynchronous pool. A step is of the first `at_once` environments that come, but for those whose episode ended: they
+    are reset, and their step comes with the new episode's first observation. `lives` are of the step's environments.
+    """
+
+    def __init__(self, pool: Any, num_envs: int, name: str, at_once: int):
+        super().__init__(pool, num_envs, name)
+        self.at_once, self.over = at_once, np.zeros(num_envs, bool)
+        self.last: Any = None  # the steps in which episodes ended, of all environments [B, ...], until the new ones begin
+
+    @guarded
+    def reset(self):
+        self.pool.async_reset()
+        parts = [self._sorted(*self.pool.recv()) for _ in range(self.num_envs // self.at_once)]
+        obs, _, _, _, info = jax.tree.map(lambda *x: np.concatenate(x), *parts)
+        order = np.argsort(info["ids"])
+        self.lives = info["lives"][order] if "lives" in info else None
+        return at(obs, order)
+
+    @guarded
+    def send(self, action, ids):
+        self.pool.send(self.decode(action), np.int32(ids))
+
+    @guarded
+    def receive(self):
+        ready = np.zeros(0, bool)
+        while not ready.any():
+            *step, info = self._sorted(*self.pool.recv())
+            ready = self._ready(info["ids"], step)
+        ids, fresh = info["ids"][ready], self.over[info["ids"][ready]]
+        obs, *rest = step if ready.all() else at(step, ready)
+        successors = obs
+        if fresh.any():
+            successors, *rest = put([obs, *rest], fresh, at(self.last, ids[fresh]))
+            self.over[ids] = False
+        self.lives = info["lives"][ready] if "lives" in info else None
+        self.obs = obs
+        reward, terminated, truncated = np.float32(rest[0]), *(np.asarray(x, bool) for x in rest[1:])
+        return HostStep(obs, successors, reward, terminated, truncated & ~terminated, reward, fresh, ids=ids)
+
+    def _ready(self, ids: np.ndarray, step: list[Any]) -> np.ndarray:
+        """Where the step needs no reset any more; the others are sent on."""
+        if self.last is None:
+            self.last = jax.tree.map(lambda x: np.zeros((self.num_envs, *x.shape[1:]), x.dtype), step)
+        _, _, terminated, truncated = step
+        ended = (terminated | truncated).astype(bool) & ~self.over[ids]
+        if ended.any():
+            who = ids[ended]
+            jax.tree.map(lambda last, x: last.__setitem__(who, x[ended]), self.last, step)
+            self.over[who] = True
+            self.pool._reset(np.int32(who))  # what its own `reset` does, without waiting for them
+        return ~ended

@@ -52,6 +52,12 @@ class HostStep(NamedTuple):
     score: np.ndarray  # float32 [B], the reward as the game counts it
     over: np.ndarray  # bool [B]: the game itself has ended
     real: np.ndarray | None = None  # bool [B]: False where the row is only a reset that could not be skipped; None: all are
+    ids: np.ndarray | None = None  # int [B]: which environments of a vector that has `at_once`; None: all, in their order
+
+
+def sizes_of(num_envs: int, groups: int) -> list[int]:
+    """How many environments each of the groups has."""
+    return [len(part) for part in np.array_split(np.arange(num_envs), groups)]
 
 
 def named(env: Any) -> str:
@@ -99,12 +105,14 @@ class Vector:
 
     num_envs: int
     name: str = "the environment"
+    at_once: int | None = None  # how many environments a step is of, at most, where it is of those that come first
     steps_apart: bool = True  # whether the step goes on between `send` and `receive`, beside whoever waits
 
     def reset(self) -> Any:
         raise NotImplementedError
 
-    def send(self, action: np.ndarray) -> None:
+    def send(self, action: np.ndarray, ids: np.ndarray | None = None) -> None:
+        """ids: of which environments, of a vector that has `at_once`."""
         raise NotImplementedError
 
     def receive(self) -> HostStep:
@@ -141,6 +149,10 @@ class HostEnv(Env):
     def evaluated(self) -> int:
         """How many environments an evaluation steps together, at most."""
         return 16
+
+    def at_once(self, num_envs: int) -> int | None:
+        """How many of them training acts for at once, where those are the ones that come first; None: for all."""
+        return None
 
     def _spec(self) -> EnvSpec:
         """Of single frames; asked once."""
@@ -206,13 +218,14 @@ class Wrapped(Vector):
     """Everything as in `vector`."""
 
     def __init__(self, vector: Vector):
-        self.vector, self.num_envs, self.steps_apart = vector, vector.num_envs, vector.steps_apart
+        self.vector, self.num_envs = vector, vector.num_envs
+        self.steps_apart, self.at_once = vector.steps_apart, vector.at_once
 
     def reset(self):
         return self.vector.reset()
 
-    def send(self, action):
-        self.vector.send(action)
+    def send(self, action, *ids):
+        self.vector.send(action, *ids)
 
     def receive(self):
         return self.vector.receive()
@@ -240,8 +253,9 @@ class Lives(Wrapped):
         lives = self.vector.lives
         if lives is None:
             return step
-        lost = (lives < self.before) & ~step.over
-        self.before = lives
+        which = slice(None) if step.ids is None else step.ids
+        lost = (lives < self.before[which]) & ~step.over
+        self.before = put(self.before, which, lives)
         return step._replace(terminated=step.terminated | lost)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl_fast.envs.host import HostEnv, HostStep
+from jaxrl_fast import tree
+from jaxrl_fast.envs.host import HostEnv, HostStep, Vector
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space, zeros
 
 Played = list[tuple[Any, np.ndarray, HostStep]]  # (what was seen, the actions, what they brought)
@@ -16,11 +17,13 @@ Played = list[tuple[Any, np.ndarray, HostStep]]  # (what was seen, the actions, 
 def play(env: HostEnv, num_envs: int, num_steps: int, seed: int, training: bool = True) -> Played:
     """Random actions, the same for the same seed."""
     rng, vector = np.random.default_rng(seed), env.open(num_envs, seed, training)
+    actions = [sample(rng, env.spec.action, num_envs) for _ in range(num_steps)]
     rows: Played = []
     try:
         obs = vector.reset()
-        for _ in range(num_steps):
-            action = sample(rng, env.spec.action, num_envs)
+        if vector.at_once is not None:
+            return as_they_come(vector, obs, actions)
+        for action in actions:
             vector.send(action)
             step = vector.receive()
             rows.append((obs, action, step))
@@ -28,6 +31,23 @@ def play(env: HostEnv, num_envs: int, num_steps: int, seed: int, training: bool 
     finally:
         vector.close()
     return rows
+
+
+def as_they_come(vector: Vector, obs: Any, actions: list[np.ndarray]) -> Played:
+    """The same of environments that come in any order: row i has the i-th step of each."""
+    plan = np.stack([*actions, actions[-1]])  # one more, for those that are ahead of the others
+    games: list[list[Any]] = [[] for _ in range(vector.num_envs)]
+    for ids in np.split(np.arange(vector.num_envs), vector.num_envs // vector.at_once):
+        vector.send(actions[0][ids], ids)
+    while min(map(len, games)) < len(actions):
+        step = vector.receive()
+        assert 0 < len(set(step.ids)) == len(step.ids) <= vector.at_once, f"ids: {step.ids} came, of {vector.at_once} at once"
+        for i, which in enumerate(step.ids):
+            games[which].append(tree.take(step._replace(ids=None), i))
+        rows = [min(len(games[which]), len(actions)) for which in step.ids]
+        vector.send(plan[rows, step.ids], step.ids)
+    steps = [jax.tree.map(lambda *x: np.stack(x), *row) for row in list(zip(*games, strict=False))[: len(actions)]]
+    return list(zip([obs, *(step.obs for step in steps[:-1])], actions, steps, strict=True))
 
 
 def sample(rng: np.random.Generator, space: Space, num_envs: int) -> np.ndarray:

@@ -23,6 +23,7 @@ def test_actors_explore_each_in_their_own_measure():
     by_hand = [0.4 ** (1 + 7 * i / 7) for i in range(8)]
     np.testing.assert_allclose(algo.epsilon(algo.init_carry(8), START), by_hand, rtol=1e-5)
     np.testing.assert_allclose(algo.epsilon(algo.init_carry(8)[3:5], START), by_hand[3:5], rtol=1e-5)
+    np.testing.assert_allclose(algo.epsilon(algo.evaluation_carry(3), START), by_hand[-1], rtol=1e-5)
     falling = jf.ApeX(epsilon_start=1.0, epsilon_end=0.2, epsilon_fraction=1.0)
     np.testing.assert_allclose(falling.epsilon(jnp.array([0.0, 1.0]), START), [0.6, 0.6**8], rtol=1e-5)
     alike = jf.ApeX(epsilon_exponent=0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from contextlib import closing
 
 import jax
@@ -11,6 +12,7 @@ import pytest
 import jaxrl_fast as jf
 from jaxrl_fast import cli
 from jaxrl_fast.testing import check_env
+from jaxrl_fast.testing.host import play as played
 
 pytestmark = [pytest.mark.envpool, pytest.mark.timeout(300)]
 
@@ -21,6 +23,13 @@ pytestmark = [pytest.mark.envpool, pytest.mark.timeout(300)]
 ])  # fmt: skip
 def test_conformance(name, steps):
     check_env(jf.make(name), num_envs=3, num_steps=steps)
+
+
+@pytest.mark.parametrize(("name", "steps"), [
+    ("envpool:CartPole-v1", 80), ("envpool:Pendulum-v1", 210), ("envpool:Pong-v5", 40), ("envpool:Ant-v5", 60),
+])  # fmt: skip
+def test_conformance_of_those_that_come_first(name, steps):
+    check_env(jf.make(name, batch_size=2), num_envs=6, num_steps=steps)
 
 
 def raw(name: str, num_envs: int, seed: int, **settings):
@@ -87,6 +96,20 @@ def test_lives_end_episodes_for_the_learner_alone():
             score += float(step.score.sum())
     assert lost == pytest.approx(5 * over, abs=5 * num_envs) and lost > over > 0
     assert score > 0
+
+
+@pytest.mark.parametrize("episodic_life", [False, True])
+def test_environments_that_come_first_play_the_games_of_those_that_wait(episodic_life):
+    """The same actions bring every environment the same rows, in whichever order they come."""
+    waiting = jf.make("envpool:Breakout-v5", episodic_life=episodic_life)
+    ours, theirs = (played(env, 4, 700, 3) for env in (dataclasses.replace(waiting, batch_size=2), waiting))
+    ended = 0
+    for (seen, _, step), (other, _, expected) in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(seen, other)
+        for name in ("obs", "next_obs", "reward", "score", "terminated", "truncated", "over"):
+            np.testing.assert_array_equal(getattr(step, name), getattr(expected, name), err_msg=name)
+        ended += int(step.terminated.sum())
+    assert ended > (30 if episodic_life else 4)
 
 
 @pytest.mark.parametrize(("actors", "ahead"), [(1, 0), (2, 0), (2, 1)])

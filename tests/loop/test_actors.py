@@ -20,12 +20,13 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import host_play, tree
-from jaxrl_fast.actors import LARGE, Actors, Group
+from jaxrl_fast.actors import Actors
 from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.envs.gymnasium_adapter import GymnasiumEnv, GymnasiumVector
 from jaxrl_fast.envs.host import HostError, Wrapped
 from jaxrl_fast.errors import NonFiniteError
 from jaxrl_fast.grid import RunConfig
+from jaxrl_fast.groups import LARGE, SyncGroup
 from jaxrl_fast.load import experience
 from jaxrl_fast.members import build_run
 from jaxrl_fast.memory import Row
@@ -120,9 +121,9 @@ def test_one_group_steps_while_the_device_acts_for_another(ppo, apart, monkeypat
         vector.steps_apart = apart
         return vector
 
-    whole, act = type(env)._open, Group.act
+    whole, act = type(env)._open, SyncGroup.act
     monkeypatch.setattr(type(env), "_open", opened)
-    monkeypatch.setattr(Group, "act", lambda self, *args: (events.append(f"act {self.num_envs}"), act(self, *args)))
+    monkeypatch.setattr(SyncGroup, "act", lambda self, *args: (events.append(f"act {self.num_envs}"), act(self, *args)))
     actors = Actors(run, env, jax.random.key(0), warmup=0, groups=2)
     actors.sizes = [3, 1]
     actors.start(0, agent)
@@ -177,7 +178,7 @@ def test_observations_that_are_sent_by_themselves_are_the_same(tmp_path, monkeyp
     """As large ones are; of an environment that writes to its own buffers."""
     runs = []
     for name in "ab":
-        monkeypatch.setattr("jaxrl_fast.actors.LARGE", 0 if name == "b" else LARGE)
+        monkeypatch.setattr("jaxrl_fast.groups.LARGE", 0 if name == "b" else LARGE)
         runs.append(train(jf.PPO(**PPO), tmp_path / name, actors=2))
     tools.assert_same(runs[0].state, runs[1].state)
     with_the_launch, alone = ([row["time_actors_transfer"][0] for row in tools.logged(tmp_path / name)] for name in "ab")
@@ -340,6 +341,16 @@ def test_sending_is_watched(ppo, monkeypatch):
         actors.take(0)
     hangs.set()
     actors.stop()
+
+
+def test_a_run_that_is_to_stop_does_not_wait_for_a_long_evaluation(ppo, monkeypatch):
+    """Its environments answer, but there are games for hours."""
+    env, run, agent = ppo
+    monkeypatch.setattr("jaxrl_fast.watch.HURRY", 0.5)
+    began = time.monotonic()
+    with pytest.raises(HostError, match="was played for 0.5 s more, and not to the end"):
+        host_play.evaluate(env, run.algo, agent, jax.random.key(0), 10**7, "greedy", stopping=lambda: True)
+    assert time.monotonic() - began < 20 and not any(t.name == "aside" and t.is_alive() for t in threading.enumerate())
 
 
 @pytest.mark.parametrize(("where", "restarts"), [("step", 0), ("step", 3), ("evaluation", 3)])
