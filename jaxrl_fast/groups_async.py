@@ -156,6 +156,7 @@ class AsyncGroup(Group):
             nonlocal turns
             if self.watch.stopped:
                 raise Stopped
+            assert (self.done[ids] < self.rows).all(), "a ring that is too short"
             seen, rows = (None, self._next(ids)) if came is None else (self.seen, came)
             self.ring, action = step(algo, agent, self.ring, seen, rows, self._next(ids), key, np.int32(turns), clock, mode)
             action, turns = np.asarray(action)[: len(ids)], turns + 1
@@ -164,9 +165,9 @@ class AsyncGroup(Group):
                     self.vector.send(action, ids)
             passed("inference")
 
-        while len(ids := self._choose()):
-            act(ids, None)
         while True:
+            while len(ids := self._choose()):  # also those that waited, where the slowest has come
+                act(ids, None)
             with self.watch.asked():
                 ids = self.receive(returns, lengths)
             passed("environments")

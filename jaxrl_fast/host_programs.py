@@ -153,7 +153,8 @@ class HostPrograms(Programs):
             returns += found.returns
             self.games.extend(found.returns)
             lengths += found.lengths
-            lag += updates * (max(t, warmup) - max(whose(actors, t), warmup) + found.lag)  # nothing is learned before
+            agents = [max(when, warmup) for when in (t, whose(actors, t), whose(actors, t - 1))]  # nothing is learned before
+            lag += updates * (agents[0] - agents[1] + found.lag * (agents[1] - agents[2]))
         wall, self._mark = time.perf_counter() - self._mark, time.perf_counter()
         metrics = dict(jax.device_get(totals or {}))
         metrics["episode_return"] = Mean(np.float32(sum(returns)), np.float32(len(returns)))

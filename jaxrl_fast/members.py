@@ -130,17 +130,17 @@ def check_host(env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
 
 def check_at_once(env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
     """ConfigError where environments that are acted for as they come do not fit the actors."""
+    at_once = env.at_once(algo.num_envs)
+    if at_once is None:
+        return
+    if config.actors_on == "threads" and config.actors > 1:
+        raise ConfigError("actors", config.actors, "1 with env.batch_size: whoever is not acted for steps anyway")
+    if not algo.takes_older_rollouts:
+        raise ConfigError("env.batch_size", at_once, f"0: {algo.name} learns from its own rollouts, none begun earlier")
     for size in sizes_of(algo.num_envs, config.actors):
-        at_once = env.at_once(size)
-        if at_once is None:
-            continue
-        if config.actors_on == "threads" and config.actors > 1:
-            raise ConfigError("actors", config.actors, "1 with env.batch_size: whoever is not acted for steps anyway")
-        if not algo.takes_older_rollouts:
-            raise ConfigError("env.batch_size", at_once, f"0: {algo.name} learns from its own rollouts, none begun earlier")
-        if size % at_once:
-            each = f"the {size} environments of an actor" if config.actors > 1 else f"num_envs = {size}"
-            raise ConfigError("env.batch_size", at_once, f"a divisor of {each}, or 0 for all at once")
+        each = f"the {size} environments of an actor" if config.actors > 1 else f"num_envs = {size}"
+        if size % at_once or size == at_once < algo.num_envs:
+            raise ConfigError("env.batch_size", at_once, f"a divisor of {each} and less, or 0 for all at once")
 
 
 def check_device(env: Env, config: RunConfig) -> None:

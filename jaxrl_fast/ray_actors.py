@@ -136,8 +136,9 @@ class RayActors:
         parts = [self._part(i, t, stopping) for i in range(len(self.sizes))]
         returns, lengths = ([x for part in parts for x in getattr(part, name)] for name in ("returns", "lengths"))
         seconds = {name: sum(part.seconds[name] for part in parts) / len(parts) for name in parts[0].seconds}
+        lag = sum(part.lag * size for part, size in zip(parts, self.sizes, strict=True)) / sum(self.sizes)
         fresh, self.fresh = self.fresh, False
-        return Rollout(jax.device_put(tuple(part.parts[0] for part in parts)), returns, lengths, fresh, seconds)
+        return Rollout(jax.device_put(tuple(part.parts[0] for part in parts)), returns, lengths, fresh, seconds, lag)
 
     def _part(self, i: int, t: int, stopping: Callable[[], bool]) -> Rollout:
         while True:

@@ -91,12 +91,12 @@ def died(vector: Any, patience: float = 5.0) -> str:
     """Which process of a vector has ended without a word, if one has: Gymnasium only knows that its pipe is closed."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:  # its pipe closes some time before it is gone
-        for process, pipe in zip(vector.processes, vector.parent_pipes, strict=True):
-            code = process.exitcode
+        codes = [process.exitcode for process in vector.processes]  # once: one may end between two looks
+        for process, pipe, code in zip(vector.processes, vector.parent_pipes, codes, strict=True):
             if pipe is not None and code is not None:  # one that reported what was raised has no pipe
                 how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
                 return f"the process of one of its environments died ({process.pid}, {how})"
-        if any(process.exitcode is not None for process in vector.processes):
+        if any(code is not None for code in codes):
             break
         time.sleep(0.02)
     return ""

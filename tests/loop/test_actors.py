@@ -540,6 +540,32 @@ def test_a_signal_before_the_first_iteration(tmp_path, monkeypatch):
     assert experience(tmp_path / "run").w == 0
 
 
+def test_a_signal_while_the_queue_is_full(tmp_path, monkeypatch):
+    """What the actors had ahead is dropped with their environments; what was learned is whole, and the run goes on."""
+    take, waiting = Actors.take, []
+
+    def taken(self, t, stopping):
+        if t == 20:
+            while self._rollouts.qsize() < 2:  # this one, and the one ahead
+                time.sleep(0.01)
+            time.sleep(0.2)
+            waiting.append(self._rollouts.qsize())
+            signal.raise_signal(signal.SIGINT)
+        return take(self, t, stopping)
+
+    threads = threading.active_count()
+    with monkeypatch.context() as patched, pytest.raises(Interrupted, match="SIGINT at 168 environment steps"):
+        patched.setattr(Actors, "take", taken)
+        train(jf.DQN(**DQN | {"buffer_size": 1024}), tmp_path / "run", total_steps=640, ahead=1)
+    assert waiting == [2] and threading.active_count() <= threads
+    before = experience(tmp_path / "run")
+    assert before.w == 21
+    assert tools.resume(tmp_path / "run").env_steps == 640
+    after = experience(tmp_path / "run")
+    kept = slice(0, 2 * 21 - 1)  # the last row is sealed
+    tools.assert_same(tree.take(after.rows, kept), tree.take(before.rows, kept))
+
+
 @pytest.mark.parametrize("iterations", [3, 21], ids=["warm-up", "row"])
 def test_a_signal_does_not_wait_for_the_row(iterations, unbroken, tmp_path, monkeypatch):
     """The iteration ends, what is done is saved, and the row goes on after it: its returns count once."""

@@ -179,7 +179,8 @@ def test_every_kind_of_learner(algo, tmp_path):
     assert 30 < result.eval_return[0] < 200
     rows = tools.logged(tmp_path)
     assert rows[-1]["env_steps"] >= 480 and rows[-1]["episode_return"][0] > 30
-    if isinstance(algo, jf.IMPALA):
+    if isinstance(algo, jf.IMPALA):  # one rollout behind, and of the next one what those ahead have
+        assert 1.0 < rows[-1]["policy_lag"][0] < 1.0 + (AHEAD + 2) / 8
         return
     found = experience(tmp_path).rows
     obs, reward, action = (np.asarray(x) for x in (found.obs, found.reward, found.action))
@@ -190,6 +191,7 @@ def test_every_kind_of_learner(algo, tmp_path):
 @pytest.mark.parametrize(("settings", "argument"), [
     ({"actors": 2}, "actors = 2 .* 1 with env.batch_size"),
     ({"batch_size": 4}, "env.batch_size = 4 .* a divisor of num_envs = 6"),
+    ({"batch_size": 3, "actors": 2, "actors_on": "ray"}, "env.batch_size = 3 .* a divisor of the 3 environments of .* and less"),
     ({"batch_size": 3, "actors": 4, "actors_on": "ray", "num_envs": 14}, "env.batch_size = 3 .* a divisor of the 4 env"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(settings, argument, monkeypatch):
