@@ -29,6 +29,12 @@ import host_tools
 host_tools.register()
 
 
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch):
+    """Reading a run of `AnyhowEnv` imports this file by its name; processes of other tests' runs could not."""
+    monkeypatch.setattr("jaxrl_fast.config.imported", [])
+
+
 class Anyhow(Vector):
     """Single environments that step in any order: each is `pace` times as likely to come as the one before it; with 0
     the first one never does."""
