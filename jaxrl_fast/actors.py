@@ -24,7 +24,8 @@ from typing import Any
 import jax
 
 from jaxrl_fast import host_play, random
-from jaxrl_fast.envs.host import HostEnv, HostError, sizes_of
+from jaxrl_fast.envs.host import HostEnv, HostError
+from jaxrl_fast.grid import sizes_of
 from jaxrl_fast.groups import Group, Rollout, Stopped, SyncGroup
 from jaxrl_fast.groups_async import AsyncGroup
 from jaxrl_fast.iterate import Run

@@ -209,3 +209,8 @@ def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
         limit = (2**31 // max(most, 1)) * steps
         raise ConfigError("total_steps", config.total_steps, f"at most {limit:,} with these settings: {what} are int32")
     return Grid(steps, warmup, row, rows, per_eval, horizon)
+
+
+def sizes_of(num_envs: int, groups: int) -> list[int]:
+    """How many environments each of the groups of actors has."""
+    return [num_envs // groups + (i < num_envs % groups) for i in range(groups)]

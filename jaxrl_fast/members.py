@@ -20,9 +20,9 @@ from jaxrl_fast import hosts, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
-from jaxrl_fast.envs.host import HostEnv, sizes_of
+from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.errors import ConfigError, MissingExtraError, nearest
-from jaxrl_fast.grid import RunConfig, plan_grid
+from jaxrl_fast.grid import RunConfig, plan_grid, sizes_of
 from jaxrl_fast.iterate import Run, check_types
 from jaxrl_fast.memory import Filled, identity, load_experience
 from jaxrl_fast.memory.filled import check_batch

@@ -28,9 +28,10 @@ import numpy as np
 from jaxrl_fast import config as configs
 from jaxrl_fast import host_play, spaces, tree
 from jaxrl_fast.actors import open_group, play, seed_of_group, whose
-from jaxrl_fast.envs.host import HostEnv, HostError, sizes_of
+from jaxrl_fast.envs.host import HostEnv, HostError
 from jaxrl_fast.envs.tracing import used_inputs
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.grid import sizes_of
 from jaxrl_fast.groups import Rollout
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.watch import Limits, Watch

@@ -55,11 +55,6 @@ class HostStep(NamedTuple):
     ids: np.ndarray | None = None  # int [B]: which environments of a vector that has `at_once`; None: all, in their order
 
 
-def sizes_of(num_envs: int, groups: int) -> list[int]:
-    """How many environments each of the groups has."""
-    return [len(part) for part in np.array_split(np.arange(num_envs), groups)]
-
-
 def named(env: Any) -> str:
     """What an environment, or a vector, is called by whoever made it."""
     return getattr(env, "id", None) or env.name
