@@ -15,6 +15,13 @@ from jaxrl_fast.fields import setting
 from jaxrl_fast.types import Window
 
 
+class Explorer(NamedTuple):
+    """How an actor explores: with epsilon^power, or `least` where that is more. [B]"""
+
+    power: jax.Array
+    least: jax.Array
+
+
 class Values(NamedTuple):
     """What an actor knew of a step, by its own parameters. [B]"""
 
@@ -49,6 +56,7 @@ class ApeX(DQN):
     epsilon_start: float = setting(0.4, "exploration at first, before the exponents", low=0, high=1)
     epsilon_end: float = setting(0.4, "and in the end", low=0, high=1)
     epsilon_exponent: float = setting(7.0, "of the last actor, beyond 1; 0: all explore alike", low=0)
+    evaluation_epsilon: float = setting(0.01, "at least, where evaluations sample; else the last actor's", low=0, high=1)
     max_grad_norm: float = setting(40.0, "global norm at which gradients are clipped", low=0, open_low=True)
 
     def __post_init__(self):
@@ -59,15 +67,15 @@ class ApeX(DQN):
             raise ConfigError("noisy", True, f"False: {self.name} explores by its epsilons; rainbow has noisy layers")
 
     def init_carry(self, num_envs):
-        """The place of each actor among all, from 0 to 1."""
-        return jnp.linspace(0.0, 1.0, num_envs)
+        """By the place of each actor among all."""
+        return Explorer(1.0 + self.epsilon_exponent * jnp.linspace(0.0, 1.0, num_envs), jnp.zeros(num_envs))
 
     def evaluation_carry(self, num_envs):
-        """Evaluations that "sample" explore like the last one, with epsilon^(1 + epsilon_exponent)."""
-        return jnp.ones(num_envs)
+        """Evaluations that "sample" explore like the last one, but enough to end a game where the greedy action is to wait."""
+        return Explorer(*(jnp.full(num_envs, x) for x in (1.0 + self.epsilon_exponent, self.evaluation_epsilon)))
 
     def epsilon(self, carry, clock):
-        return super().epsilon(carry, clock) ** (1.0 + self.epsilon_exponent * carry)
+        return jnp.maximum(super().epsilon(carry, clock) ** carry.power, carry.least)
 
     def act(self, agent, carry, obs, noise, clock, mode):
         carry, action, _ = super().act(agent, carry, obs, noise, clock, mode)

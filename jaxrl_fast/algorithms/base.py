@@ -2,6 +2,7 @@
 
     init(key)                                   -> agent                       parameters, optimizer, statistics
     init_carry(num_envs)                        -> carry [B]                   () for a feed-forward policy
+    evaluation_carry(num_envs)                  -> carry [B]                   the same, unless evaluations play otherwise
     draw(key, T, B)                             -> noise [T]                   everything random of T calls of `act`
     acting(agent)                               -> agent                       once a rollout, before its `act`s
     act(agent, carry, obs, noise, clock, mode)  -> (carry, action, extras)     mode: "random" | "sample" | "greedy"

@@ -22,12 +22,17 @@ def test_actors_explore_each_in_their_own_measure():
     algo = jf.ApeX(num_envs=8)
     by_hand = [0.4 ** (1 + 7 * i / 7) for i in range(8)]
     np.testing.assert_allclose(algo.epsilon(algo.init_carry(8), START), by_hand, rtol=1e-5)
-    np.testing.assert_allclose(algo.epsilon(algo.init_carry(8)[3:5], START), by_hand[3:5], rtol=1e-5)
-    np.testing.assert_allclose(algo.epsilon(algo.evaluation_carry(3), START), by_hand[-1], rtol=1e-5)
+    np.testing.assert_allclose(algo.epsilon(tree.take(algo.init_carry(8), slice(3, 5)), START), by_hand[3:5], rtol=1e-5)
     falling = jf.ApeX(epsilon_start=1.0, epsilon_end=0.2, epsilon_fraction=1.0)
-    np.testing.assert_allclose(falling.epsilon(jnp.array([0.0, 1.0]), START), [0.6, 0.6**8], rtol=1e-5)
+    np.testing.assert_allclose(falling.epsilon(falling.init_carry(2), START), [0.6, 0.6**8], rtol=1e-5)
     alike = jf.ApeX(epsilon_exponent=0.0)
     np.testing.assert_allclose(alike.epsilon(alike.init_carry(3), START), 0.4, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("least", "epsilon"), [(0.01, 0.01), (0.0, 0.4**8), (0.0001, 0.4**8), (1.0, 1.0)])
+def test_evaluations_that_sample_explore_like_the_last_actor_but_enough(least, epsilon):
+    algo = jf.ApeX(evaluation_epsilon=least)
+    np.testing.assert_allclose(algo.epsilon(algo.evaluation_carry(3), START), [epsilon] * 3, rtol=1e-5)
 
 
 def test_actions_are_as_random_as_the_actor():
@@ -37,14 +42,14 @@ def test_actions_are_as_random_as_the_actor():
     obs = jnp.zeros((512, *env.spec.observation.shape), env.spec.observation.dtype)
     noise = tree.take(algo.draw(jax.random.key(1), 1, 512), 0)
     greedy = act(agent, algo.init_carry(512), obs, noise, START, "greedy")[1]
-    none, action, known = act(agent, jnp.full(512, 1.0), obs, noise, START, "sample")
+    carry, action, known = act(agent, algo.init_carry(512), obs, noise, START, "sample")
     off = np.mean(action != greedy)
     n = env.spec.action.n
     assert abs(off - 0.4 * (n - 1) / n) < 0.08
     q = algo.action_values(agent.params, obs)
     np.testing.assert_allclose(known.best, q.max(-1), rtol=1e-6)
     np.testing.assert_allclose(known.taken, np.take_along_axis(np.asarray(q), np.asarray(action)[:, None], 1)[:, 0], rtol=1e-6)
-    assert (none == 1.0).all()  # its place among the actors stays
+    assert (carry.power == 1.0).all() and (carry.least == 0.0).all()  # its place among the actors stays
     _, action, known = act(agent, algo.init_carry(512), obs, noise, START, "random")
     np.testing.assert_allclose(known.taken, q[np.arange(512), action], rtol=1e-6)
 
