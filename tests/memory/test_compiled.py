@@ -15,7 +15,7 @@ import pytest
 from jaxrl_fast import iterate, tree
 from jaxrl_fast.algorithms.dqn import DQN
 from jaxrl_fast.envs.probes import RewardAtEnd
-from jaxrl_fast.memory import PrioritizedMemory, PrioritizedSequenceMemory, Recurrent, Row, UniformMemory
+from jaxrl_fast.memory import PrioritizedMemory, PrioritizedSequenceMemory, Recurrent, Row, UniformMemory, fill, hold
 from jaxrl_fast.population import Population
 from jaxrl_fast.types import Clock
 
@@ -147,6 +147,37 @@ def test_dqn_keeps_its_replay_in_place(population, prioritized):
     if prioritized:  # nor is a level of the sum tree: 6000 leaves, 750 rows of 8
         assert f"[{leading}750,8]" in text and copies(text, f"[{leading}750,8]") == []
     assert "conditional(" in text  # the target network's period stays a branch: its counter is not batched
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+@pytest.mark.parametrize("what", ["groups", "mixed", "start", "offline"])
+def test_other_stores_are_not_copied_either(what, prioritized):
+    """Groups side by side, a run that starts full, and a dataset, which is an argument beside the state, in half of every
+    batch or in all of it.
+    """
+    sizes = dict(num_envs=3, buffer_size=6000, batch_size=9, hidden=(8,), learning_starts=30, n_step=2)
+    algo = DQN(**sizes, updates_per_iteration=2, prioritized=prioritized).bind(ENV.spec)
+    run = tree.as_float32(iterate.Run(ENV, algo, 1000.0, groups=3 if what == "groups" else 1))
+    data, store = None, "[3,2000,1" if what == "groups" else "[2000,3"
+    if what != "groups":
+        shapes = jax.eval_shape(lambda: iterate.init(run, jax.random.key(0))).memory
+        rows = getattr(shapes, "rows", shapes)
+        rows = jax.tree.map(lambda x: np.zeros((1500, *x.shape[1:]), x.dtype), rows)
+        data = (fill if what == "start" else hold)(algo.memory(), rows)
+        run = dataclasses.replace(run, experience=data, fraction={"mixed": 0.5, "start": 0.0, "offline": 1.0}[what])
+    state = jax.eval_shape(iterate.init, run, jax.random.key(0))
+    fn = jax.jit(lambda run, s, t: iterate.iterations(run, s, t, 50, True), donate_argnums=1)
+    compiled = fn.lower(run, state, jax.ShapeDtypeStruct((), jnp.int32)).compile()
+    text = compiled.as_text()
+    beside = data.store if what == "offline" else state.memory
+    assert_little_is_beside(compiled, beside)
+    if what != "offline":  # which writes nothing
+        assert len(slice_writes(text, store)) == 5
+        assert not re.search(r"= \S*" + re.escape(store) + r"\S* scatter\(", text)
+        assert copies(text, store) == []
+    if what in ("mixed", "offline"):
+        dataset = f"[{len(data.rows.reward)},3"
+        assert dataset in text and copies(text, dataset) == []
 
 
 @pytest.mark.parametrize("prioritized", [False, True])
