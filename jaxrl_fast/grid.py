@@ -12,6 +12,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int
 
 ROWS = 64  # log rows that fit a chunk; how many it really runs is an argument, so one program serves every chunk
+AHEAD = 16  # rows that an environment may be ahead of the slowest before it waits, where they are acted for as they come
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,3 +215,13 @@ def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
 def sizes_of(num_envs: int, groups: int) -> list[int]:
     """How many environments each of the groups of actors has."""
     return [num_envs // groups + (i < num_envs % groups) for i in range(groups)]
+
+
+def ahead_of(config: RunConfig, algo: Algorithm) -> int:
+    """How many rollouts the actors may be ahead: by default one where old experience is learned from anyway."""
+    return config.ahead if config.ahead is not None else int(algo.off_policy)
+
+
+def ring_rows(num_steps: int) -> int:
+    """Of environments that are acted for as they come: whole rollouts, with those who are furthest ahead."""
+    return num_steps * -(-(num_steps + 2 * AHEAD) // num_steps)

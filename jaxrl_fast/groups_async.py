@@ -19,13 +19,11 @@ import numpy as np
 from jaxrl_fast import host_play, iterate, random, stacking, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.collect import Actor
+from jaxrl_fast.grid import AHEAD, ring_rows
 from jaxrl_fast.groups import Group, Rollout, Stopped
 from jaxrl_fast.host_play import Seen
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.types import Clock, Timestep, Trajectory
-
-AHEAD = 16  # rows that an environment may be ahead of the slowest before it waits
-
 
 class Ring(NamedTuple):
     actor: Actor  # [B] what the agent sees now
@@ -113,8 +111,7 @@ class AsyncGroup(Group):
 
     def __init__(self, *args: Any):
         super().__init__(*args)
-        num_steps = self.run.algo.num_steps
-        self.rows = num_steps * -(-(num_steps + 2 * AHEAD) // num_steps)  # of the ring
+        self.rows = ring_rows(self.run.algo.num_steps)
         self.done, self.base, self.start = np.zeros(self.num_envs, int), 0, self.actor
         self.ring: Ring | None = None
         self.waiting = np.arange(self.num_envs)  # neither acted for nor stepping

@@ -19,18 +19,13 @@ import numpy as np
 from jaxrl_fast import host_play, iterate, random, tree
 from jaxrl_fast.actors import Actors, whose
 from jaxrl_fast.envs.host import HostEnv, HostError
-from jaxrl_fast.grid import Grid, RunConfig
+from jaxrl_fast.grid import Grid, RunConfig, ahead_of
 from jaxrl_fast.groups import Rollout
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.plan import memory_plan
 from jaxrl_fast.population import Members, Population
 from jaxrl_fast.programs import Part, Programs
 from jaxrl_fast.types import Mean, RunState, Trajectory
-
-
-def ahead_of(config: RunConfig, algo: Any) -> int:
-    """How many rollouts the actors may be ahead: by default one where old experience is learned from anyway."""
-    return config.ahead if config.ahead is not None else int(algo.off_policy)
 
 
 def actors_class(config: RunConfig) -> type:

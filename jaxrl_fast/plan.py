@@ -16,9 +16,10 @@ import jax.numpy as jnp
 from jaxrl_fast import collect, hosts, iterate, random, runtime, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.host import StandIn
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.evaluate import BLOCK
-from jaxrl_fast.grid import ROWS, RunConfig, plan_grid, run_config
+from jaxrl_fast.grid import ROWS, RunConfig, ahead_of, plan_grid, ring_rows, run_config
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.members import gather
 from jaxrl_fast.plan_table import show, table
@@ -29,7 +30,7 @@ _AGENT = {"params": "parameters", "target": "target network", "opt_state": "opti
 # What grows with a setting, for the search of one that fits.
 _GROWS = {
     "buffer_size": ("replay",),
-    "num_envs": ("environments", "rollout", "batch"),
+    "num_envs": ("environments", "rollout", "batch", "actors"),
     "batch_size": ("batch",),
     "eval_episodes": ("evaluation",),
 }
@@ -45,7 +46,7 @@ class MemoryPlan:
     name: str
     state: dict[str, int]  # what lives from iteration to iteration, and in a checkpoint
     agent: int  # bytes of `state` that are the agent's
-    work: dict[str, int]  # "rollout", "batch", "evaluation": while a program runs; "metrics": what a chunk returns
+    work: dict[str, int]  # "rollout", "batch", "evaluation": while a program runs; "metrics": what a chunk returns; "actors"
     settings: int  # of the algorithm and the environment, once a device
     population: Population
     have: int | None  # bytes of the device, on a CPU the container's limit; None where it is not known
@@ -93,6 +94,7 @@ class MemoryPlan:
             *((part, size, self.members) for part, size in self.state.items()),
             ("a checkpoint's snapshot", self.state_bytes, self.members),
             ("best agent's snapshot", self.agent, self.members),
+            ("rollouts and agents of actors", self.work["actors"], self.members),
             ("metrics of two chunks", 2 * self.work["metrics"], self.members),  # one is fetched while the next runs
             ("settings", self.settings, self.places),
         ]
@@ -230,7 +232,7 @@ def memory_plan(run: Run, population: Population, config: RunConfig, metrics: in
     """The plan of a run whose algorithm is bound to its environment. metrics: their bytes, where they are known."""
     row = plan_grid(run.algo, config).row if metrics is None else None
     key = jax.eval_shape(lambda: jax.random.key(0))
-    state, rollout, batch, evaluation, means = jax.eval_shape(
+    state, rollout, trajectory, batch, evaluation, means = jax.eval_shape(
         lambda run, key: _shapes(run, key, config.eval_episodes, row), run, key
     )
     agent, size = state.agent, tree.nbytes
@@ -241,6 +243,7 @@ def memory_plan(run: Run, population: Population, config: RunConfig, metrics: in
     sizes["environments"] = (size(state) - size(agent) - size(state.memory)) // share
     work = {"rollout": size(rollout) // share, "batch": size(batch) // share, "evaluation": size(evaluation)}
     work["metrics"] = ROWS * size(means) if metrics is None else metrics
+    work["actors"] = _actors(run, config, size(trajectory), size(agent)) if isinstance(run.env, StandIn) else 0
     leaves = size(jax.eval_shape(lambda x: x, tree.as_float32(run)))
     mine = next((d for d in population.devices if d.process_index == jax.process_index()), population.devices[0])
     name, have = f"{run.algo.name} on {run.env.spec.name}", hosts.tell(runtime.device_memory(mine))
@@ -248,7 +251,9 @@ def memory_plan(run: Run, population: Population, config: RunConfig, metrics: in
 
 
 def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
-    """Traced for shapes only: the state, and what one iteration and one block of an evaluation have beside it."""
+    """Traced for shapes only: the state, and what one iteration (and its trajectory, which is part of that) and one block of
+    an evaluation have beside it.
+    """
     env, algo, zero = run.env, run.algo, jnp.int32(0)
     memory, clock = run.memory(), Clock(zero, zero, jnp.float32(0))
     state = iterate.init(run, key)
@@ -266,7 +271,16 @@ def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
     players = collect.init(env, algo, key, episodes)
     noise = collect.draw_again(env, algo, random.split(key), BLOCK, players)
     scored = jnp.zeros((BLOCK, episodes), jnp.float32), jnp.zeros((BLOCK, episodes), bool)  # rewards and ends: all it keeps
-    return state, (draws, list(once.values())), batch, (noise, players, scored), means
+    return state, (draws, list(once.values())), trajectory, batch, (noise, players, scored), means
+
+
+def _actors(run: Run, config: RunConfig, rollout: int, agent: int) -> int:
+    """Bytes of what actors on the host keep on the device: rollouts that are finished or being played, and the agents of
+    those; a ring of rows where environments are acted for as they come.
+    """
+    ahead, steps = ahead_of(config, run.algo), run.algo.num_steps
+    ring = ring_rows(steps) // steps if run.env.in_turns else 0
+    return (ahead + 1 + ring) * rollout + (ahead + 1) * agent
 
 
 def plan(algo: Algorithm, env: Env, total_steps: int = 500_000, **settings: Any) -> MemoryPlan:

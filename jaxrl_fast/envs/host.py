@@ -149,6 +149,11 @@ class HostEnv(Env):
         """How many of them training acts for at once, where those are the ones that come first; None: for all."""
         return None
 
+    @property
+    def in_turns(self) -> bool:
+        """Whether `at_once` says so of any number."""
+        return False
+
     def _spec(self) -> EnvSpec:
         """Of single frames; asked once."""
         raise NotImplementedError
@@ -179,7 +184,7 @@ class HostEnv(Env):
         return vector
 
     def on_device(self) -> Env:
-        return StandIn(self.spec)
+        return StandIn(self.spec, self.in_turns)
 
     def _refuse(self, *args: Any, **kwargs: Any) -> Any:
         raise ConfigError(
@@ -281,6 +286,7 @@ class StandIn(Env):
     """An environment of the same spec whose observations are zeros: for what only asks for shapes."""
 
     like: EnvSpec = dataclasses.field(metadata={"static": True})
+    in_turns: bool = dataclasses.field(default=False, metadata={"static": True})  # see `HostEnv`
 
     @property
     def spec(self) -> EnvSpec:

@@ -14,11 +14,10 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import host_play, stacking, tree
-from jaxrl_fast.actors import Actors, open_group
+from jaxrl_fast.actors import Actors, open_group, play
 from jaxrl_fast.envs.host import HostEnv, HostError, HostStep, Vector
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.grid import RunConfig
-from jaxrl_fast.groups_async import AHEAD
+from jaxrl_fast.grid import AHEAD, RunConfig
 from jaxrl_fast.load import experience
 from jaxrl_fast.members import build_run
 from jaxrl_fast.watch import Watch
@@ -75,6 +74,10 @@ class AnyhowEnv(HostEnv):
 
     def at_once(self, num_envs):
         return self.batch_size
+
+    @property
+    def in_turns(self):
+        return True
 
     def _spec(self):
         return jf.make(f"gym:{host_tools.ID}").spec
@@ -169,7 +172,7 @@ def test_what_is_carried_on_stays_with_its_environment():
     group = open_group(env, run, Watch("Env", 60.0), 6, 0, 0, 0)
     for t in range(20):
         (part,) = group.play(jax.random.key(0), agent, t, "sample").parts
-        np.testing.assert_allclose(part.first_carry, np.linspace(0, 1, 6), rtol=1e-6)  # their places among the actors
+        np.testing.assert_allclose(part.first_carry.power, np.linspace(1, 8, 6), rtol=1e-6)  # by their places among the actors
     group.close()
 
 
@@ -211,3 +214,22 @@ def test_what_does_not_fit_is_refused(settings, argument, monkeypatch):
 def test_who_cannot_learn_from_rows_of_an_older_agent_refuses():
     with pytest.raises(ConfigError, match="env.batch_size = 2 .* a2c learns from its own rollouts"):
         tools.train(jf.A2C(num_envs=6, num_steps=8, hidden=(4,)), None, AnyhowEnv(), total_steps=240)
+
+
+@pytest.mark.parametrize(
+    ("in_turns", "settings", "ahead"), [(False, {}, 1), (False, {"ahead": 0}, 0), (True, {}, 1), (True, {"ahead": 3}, 3)]
+)
+def test_the_memory_plan_counts_what_actors_keep(in_turns, settings, ahead):
+    """Rollouts finished and played, their agents, and the ring: as large as what a group really makes."""
+    env = AnyhowEnv() if in_turns else jf.make(f"gym:{host_tools.ID}")
+    algo = jf.DQN(num_envs=6, num_steps=8, batch_size=8, buffer_size=512, learning_starts=48, hidden=(4,))
+    plan = jf.plan(algo, env, total_steps=1024, **settings)
+    run = plan.run
+    agent = jax.jit(run.algo.init)(jax.random.key(1))
+    group = open_group(env, run, Watch("test", 20.0), 6, 0, 0, 0)
+    rollout = play(run, jax.random.key(0), [group], agent, 0, 6, group.watch)
+    group.vector.close()
+    found = (ahead + 1) * tree.nbytes((rollout.parts, agent)) + tree.nbytes(group.ring if in_turns else ())
+    assert abs(plan.work["actors"] - found) <= 0.1 * found
+    assert ("rollouts and agents of actors", plan.work["actors"], 1) in plan.resident()
+    assert jf.plan(algo, jf.make("CartPole-v1"), 1024).work["actors"] == 0
