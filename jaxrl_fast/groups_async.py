@@ -25,6 +25,7 @@ from jaxrl_fast.host_play import Seen
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.types import Clock, Timestep, Trajectory
 
+
 class Ring(NamedTuple):
     actor: Actor  # [B] what the agent sees now
     ends: Actor  # [L / T, B] what it saw after the last row of each rollout in the ring
