@@ -81,7 +81,10 @@ def build_run(algo: Algorithm, env: Env, config: RunConfig) -> Run:
         raise ConfigError(argument, parts, f"{reason}; its seeds are: --mesh population=N")
     data = load_data(algo, config) if config.experience is not None else None
     horizon, fraction = float(plan_grid(algo, config).horizon), config.experience_fraction
-    run = Run(env.on_device(), algo, horizon, config.sampling_groups, config.unroll, data, fraction)
+    placed = env.on_device()
+    if isinstance(env, HostEnv) and env.at_once(algo.num_envs) is not None:
+        placed = dataclasses.replace(placed, in_any_order=True)
+    run = Run(placed, algo, horizon, config.sampling_groups, config.unroll, data, fraction)
     run = tree.as_float32(run, np.asarray)
     try:
         run.memory()  # refuses groups that something cannot be divided into
@@ -130,14 +133,15 @@ def check_host(env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
 
 def check_at_once(env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
     """ConfigError where environments that are acted for as they come do not fit the actors."""
-    at_once = env.at_once(algo.num_envs)
+    sizes = sizes_of(algo.num_envs, config.actors)
+    at_once = next((found for size in (algo.num_envs, *sizes) if (found := env.at_once(size)) is not None), None)
     if at_once is None:
         return
     if config.actors_on == "threads" and config.actors > 1:
         raise ConfigError("actors", config.actors, "1 with env.batch_size: whoever is not acted for steps anyway")
     if not algo.takes_older_rollouts:
         raise ConfigError("env.batch_size", at_once, f"0: {algo.name} learns from its own rollouts, none begun earlier")
-    for size in sizes_of(algo.num_envs, config.actors):
+    for size in sizes:
         each = f"the {size} environments of an actor" if config.actors > 1 else f"num_envs = {size}"
         if size % at_once or size == at_once < algo.num_envs:
             raise ConfigError("env.batch_size", at_once, f"a divisor of {each} and less, or 0 for all at once")

@@ -275,12 +275,13 @@ def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
 
 
 def _actors(run: Run, config: RunConfig, rollout: int, agent: int) -> int:
-    """Bytes of what actors on the host keep on the device: rollouts that are finished or being played, and the agents of
-    those; a ring of rows where environments are acted for as they come.
+    """Bytes of what actors on the host keep on the device: rollouts that are finished or, by threads, being played; a ring of
+    rows where environments are acted for as they come. And beside the state's agent those of these rollouts, of the one that
+    is learned from and of the one before it, for a restart, and what an update makes: it is not donated.
     """
-    ahead, steps = ahead_of(config, run.algo), run.algo.num_steps
-    ring = ring_rows(steps) // steps if run.env.in_turns else 0
-    return (ahead + 1 + ring) * rollout + (ahead + 1) * agent
+    ahead, steps, threads = ahead_of(config, run.algo), run.algo.num_steps, config.actors_on == "threads"
+    ring = ring_rows(steps) // steps if run.env.in_any_order else 0
+    return (ahead + threads * (1 + ring)) * rollout + (ahead + 3) * agent
 
 
 def plan(algo: Algorithm, env: Env, total_steps: int = 500_000, **settings: Any) -> MemoryPlan:

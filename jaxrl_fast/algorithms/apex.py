@@ -16,10 +16,10 @@ from jaxrl_fast.types import Window
 
 
 class Explorer(NamedTuple):
-    """How an actor explores: with epsilon^power, or `least` where that is more. [B]"""
+    """How an actor explores. [B]"""
 
-    power: jax.Array
-    least: jax.Array
+    place: jax.Array  # among all actors, from 0 to 1
+    least: jax.Array  # epsilon at least
 
 
 class Values(NamedTuple):
@@ -67,15 +67,14 @@ class ApeX(DQN):
             raise ConfigError("noisy", True, f"False: {self.name} explores by its epsilons; rainbow has noisy layers")
 
     def init_carry(self, num_envs):
-        """By the place of each actor among all."""
-        return Explorer(1.0 + self.epsilon_exponent * jnp.linspace(0.0, 1.0, num_envs), jnp.zeros(num_envs))
+        return Explorer(jnp.linspace(0.0, 1.0, num_envs), jnp.zeros(num_envs))
 
     def evaluation_carry(self, num_envs):
         """Evaluations that "sample" explore like the last one, but enough to end a game where the greedy action is to wait."""
-        return Explorer(*(jnp.full(num_envs, x) for x in (1.0 + self.epsilon_exponent, self.evaluation_epsilon)))
+        return Explorer(jnp.ones(num_envs), jnp.full(num_envs, self.evaluation_epsilon))
 
     def epsilon(self, carry, clock):
-        return jnp.maximum(super().epsilon(carry, clock) ** carry.power, carry.least)
+        return jnp.maximum(super().epsilon(carry, clock) ** (1.0 + self.epsilon_exponent * carry.place), carry.least)
 
     def act(self, agent, carry, obs, noise, clock, mode):
         carry, action, _ = super().act(agent, carry, obs, noise, clock, mode)

@@ -122,10 +122,6 @@ class EnvPoolEnv(HostEnv):
     def at_once(self, num_envs: int) -> int | None:
         return None if self.batch_size in (0, num_envs) else self.batch_size
 
-    @property
-    def in_turns(self):
-        return self.batch_size > 0
-
     def _arguments(self) -> dict[str, Any]:
         single = {"stack_num": 1} if "stack_num" in _config(self.id) else {}
         return dict(self.own) | single

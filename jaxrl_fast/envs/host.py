@@ -149,11 +149,6 @@ class HostEnv(Env):
         """How many of them training acts for at once, where those are the ones that come first; None: for all."""
         return None
 
-    @property
-    def in_turns(self) -> bool:
-        """Whether `at_once` says so of any number."""
-        return False
-
     def _spec(self) -> EnvSpec:
         """Of single frames; asked once."""
         raise NotImplementedError
@@ -184,7 +179,7 @@ class HostEnv(Env):
         return vector
 
     def on_device(self) -> Env:
-        return StandIn(self.spec, self.in_turns)
+        return StandIn(self.spec)
 
     def _refuse(self, *args: Any, **kwargs: Any) -> Any:
         raise ConfigError(
@@ -286,7 +281,7 @@ class StandIn(Env):
     """An environment of the same spec whose observations are zeros: for what only asks for shapes."""
 
     like: EnvSpec = dataclasses.field(metadata={"static": True})
-    in_turns: bool = dataclasses.field(default=False, metadata={"static": True})  # see `HostEnv`
+    in_any_order: bool = dataclasses.field(default=False, metadata={"static": True})  # acted for as they come (`at_once`)
 
     @property
     def spec(self) -> EnvSpec:

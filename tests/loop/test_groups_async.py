@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import jax
@@ -73,11 +74,7 @@ class AnyhowEnv(HostEnv):
     pace: float = 1.0
 
     def at_once(self, num_envs):
-        return self.batch_size
-
-    @property
-    def in_turns(self):
-        return True
+        return None if self.batch_size == num_envs else self.batch_size
 
     def _spec(self):
         return jf.make(f"gym:{host_tools.ID}").spec
@@ -172,7 +169,7 @@ def test_what_is_carried_on_stays_with_its_environment():
     group = open_group(env, run, Watch("Env", 60.0), 6, 0, 0, 0)
     for t in range(20):
         (part,) = group.play(jax.random.key(0), agent, t, "sample").parts
-        np.testing.assert_allclose(part.first_carry.power, np.linspace(1, 8, 6), rtol=1e-6)  # by their places among the actors
+        np.testing.assert_allclose(part.first_carry.place, np.linspace(0, 1, 6), rtol=1e-6)  # their places among the actors
     group.close()
 
 
@@ -199,6 +196,7 @@ def test_every_kind_of_learner(algo, tmp_path):
 
 @pytest.mark.parametrize(("settings", "argument"), [
     ({"actors": 2}, "actors = 2 .* 1 with env.batch_size"),
+    ({"batch_size": 6, "actors": 2}, "actors = 2 .* 1 with env.batch_size"),
     ({"batch_size": 4}, "env.batch_size = 4 .* a divisor of num_envs = 6"),
     ({"batch_size": 3, "actors": 2, "actors_on": "ray"}, "env.batch_size = 3 .* a divisor of the 3 environments of .* and less"),
     ({"batch_size": 3, "actors": 4, "actors_on": "ray", "num_envs": 14}, "env.batch_size = 3 .* a divisor of the 4 env"),
@@ -216,6 +214,22 @@ def test_who_cannot_learn_from_rows_of_an_older_agent_refuses():
         tools.train(jf.A2C(num_envs=6, num_steps=8, hidden=(4,)), None, AnyhowEnv(), total_steps=240)
 
 
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_so_many_agents_are_alive(ahead, monkeypatch):
+    """The plan's ahead + 3 beside the one of the state, while a row of 16 iterations is learned."""
+    agents, most, give = [], [], Actors.give
+
+    def counted(self, t, agent):
+        agents.append(weakref.ref(jax.tree.leaves(agent.params)[0]))
+        most.append(sum(ref() is not None for ref in agents))
+        give(self, t, agent)
+
+    monkeypatch.setattr(Actors, "give", counted)
+    algo = jf.DQN(num_envs=6, num_steps=2, batch_size=8, buffer_size=512, learning_starts=48, hidden=(4,))
+    jf.train(algo, jf.make(f"gym:{host_tools.ID}"), 600, ahead=ahead, log_every=192, eval_every=0, eval_episodes=1)
+    assert max(most) == ahead + 4
+
+
 @pytest.mark.parametrize(
     ("in_turns", "settings", "ahead"), [(False, {}, 1), (False, {"ahead": 0}, 0), (True, {}, 1), (True, {"ahead": 3}, 3)]
 )
@@ -229,7 +243,8 @@ def test_the_memory_plan_counts_what_actors_keep(in_turns, settings, ahead):
     group = open_group(env, run, Watch("test", 20.0), 6, 0, 0, 0)
     rollout = play(run, jax.random.key(0), [group], agent, 0, 6, group.watch)
     group.vector.close()
-    found = (ahead + 1) * tree.nbytes((rollout.parts, agent)) + tree.nbytes(group.ring if in_turns else ())
+    found = (ahead + 1) * tree.nbytes(rollout.parts) + (ahead + 3) * tree.nbytes(agent)
+    found += tree.nbytes(group.ring if in_turns else ())
     assert abs(plan.work["actors"] - found) <= 0.1 * found
     assert ("rollouts and agents of actors", plan.work["actors"], 1) in plan.resident()
     assert jf.plan(algo, jf.make("CartPole-v1"), 1024).work["actors"] == 0
