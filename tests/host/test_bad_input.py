@@ -7,6 +7,7 @@ stay as it is byte for byte. A row may damage a copy of that run first.
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import os
 import shlex
@@ -22,7 +23,14 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import cli
-from jaxrl_fast.envs import brax_adapter, envpool_adapter, mujoco_tools, playground_adapter
+from jaxrl_fast.envs import (
+    ale_adapter,
+    brax_adapter,
+    envpool_adapter,
+    gymnasium_adapter,
+    mujoco_tools,
+    playground_adapter,
+)
 from jaxrl_fast.envs.probes_spaces import Continuous, DictObservation
 from jaxrl_fast.errors import UserError
 
@@ -129,6 +137,19 @@ def no_playground(monkeypatch):
     monkeypatch.setattr(playground_adapter, "installed", lambda: False)
 
 
+def no_gymnasium(monkeypatch):
+    monkeypatch.setattr(gymnasium_adapter, "installed", lambda: False)
+
+
+def no_ale(monkeypatch):
+    monkeypatch.setattr(ale_adapter, "installed", lambda: False)
+
+
+def no_ray(monkeypatch):
+    there = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *args: None if name == "ray" else there(name, *args))
+
+
 def thresholds(monkeypatch):
     """An environment whose reward depends on the action by a threshold alone."""
     from jaxrl_fast.envs import registry
@@ -204,6 +225,11 @@ TABLE = [
     row("gym, a mesh", "train ppo gym:CartPole-v1 --mesh env=2", "mesh", "on the host"),
     row("gym, action repeat", "train ppo gym:CartPole-v1 --env.action-repeat 2", "env.action_repeat = 2", "own settings"),
     row("gym, no such module", "train ppo gym:nowhere:Env-v0", "environment = 'gym:nowhere:Env-v0'", "module"),
+    row("extra ray", "train ppo gym:CartPole-v1 --actors-on ray", "actors_on = 'ray'", "pip install 'jaxrl_fast[ray]'",
+        patch=no_ray),
+    row("extra gymnasium", "train ppo gym:CartPole-v1", "gym:CartPole-v1", "pip install 'jaxrl_fast[gymnasium]'",
+        patch=no_gymnasium),
+    row("extra atari", "train ppo ale:Pong", "ale:Pong", "pip install 'jaxrl_fast[atari]'", patch=no_ale),
     row("gym, a2c ahead", "train a2c gym:CartPole-v1 --ahead 1", "ahead = 1", "0: a2c learns from its own", "impala"),
     *(row(f"{flag} on the device", f"train dqn CartPole-v1 --{flag} {value}", f"{flag.replace('-', '_')} = ", "is on the device")
       for flag, value in (("actors", 4), ("actors-on", "ray"), ("ahead", 1), ("host-timeout", 5), ("restarts", 4))),

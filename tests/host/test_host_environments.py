@@ -405,6 +405,7 @@ def test_spaces_that_we_cannot_hold(space, message):
 
 @pytest.mark.parametrize(("name", "settings"), [
     (f"gym:{tools.ID}", {}), ("gym:CartPole-v1", {}), ("gym:CartPole-v1", {"vectorization": "native"}),
+    ("gym:CartPole-v1", {"vectorization": "async"}),
     ("gym:Pendulum-v1", {}), ("gym:Blackjack-v1", {}), ("ale:Pong", {"max_num_frames_per_episode": 300}),
 ], ids=str)  # fmt: skip
 def test_conforms(name, settings):
