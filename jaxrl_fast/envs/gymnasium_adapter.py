@@ -146,8 +146,10 @@ class GymnasiumEnv(HostEnv):
 
         try:
             return self._found()
-        except DependencyNotInstalled as error:  # which says what to install
-            raise ConfigError("environment", PREFIX + self.id, f"one whose package is installed: {error}") from error
+        except DependencyNotInstalled as error:  # which says what to install, but not that our extra has it
+            ours = any(name in str(error).lower() for name in ("box2d", "pygame"))
+            install = INSTALL if ours else str(error)
+            raise ConfigError("environment", PREFIX + self.id, f"one whose package is installed: {install}") from error
 
     def _found(self) -> EnvSpec:
         import gymnasium

@@ -392,6 +392,20 @@ def test_bad_names_and_settings(name, settings, message):
         jf.make(name, **settings).spec  # noqa: B018
 
 
+@pytest.mark.parametrize(("theirs_says", "says"), [
+    ("Box2D is not installed, you can install it by run ...", r"pip install 'jaxrl_fast\[gymnasium\]'"),
+    ("MuJoCo is not installed, run `pip install ...`", "MuJoCo is not installed, run"),
+])
+def test_a_package_that_an_environment_needs(theirs_says, says, monkeypatch):
+    def missing(self):
+        raise gymnasium.error.DependencyNotInstalled(theirs_says)
+
+    monkeypatch.setattr(gymnasium_adapter.GymnasiumEnv, "_found", missing)
+    env = gymnasium_adapter.GymnasiumEnv(id="Acrobot-v1")
+    with pytest.raises(ConfigError, match=f"environment = 'gym:Acrobot-v1' .*{says}"):
+        env.spec  # noqa: B018
+
+
 @pytest.mark.parametrize(("space", "message"), [
     (theirs.Text(3), "TransformObservation that encodes it"),
     (OwnText(3), "TransformObservation that encodes it"),
