@@ -210,12 +210,13 @@ PRESETS: dict[tuple[str, str], Preset] = {
         "ppo/Ant-v5", _PPO_BRAX | dict(num_envs=64, num_steps=64), dict(total_steps=1_500_000, eval_episodes=32, actors=2)
     ),
     ("ppo", "brax/*"): Preset("ppo/brax/*", _PPO_BRAX, dict(total_steps=3_000_000)),
-    ("sac", "brax/inverted_pendulum"): Preset(  # at a discount of 0.99 the cart drifts to the end of its rail
+    # At a discount of 0.99 the cart drifts to the end of its rail, and returns of eight steps by much older policies mislead.
+    ("sac", "brax/inverted_pendulum"): Preset(
         "sac/brax/inverted_pendulum",
-        dict(num_envs=16, updates_per_iteration=8, batch_size=256, buffer_size=200_000, learning_starts=1_000, n_step=8,
+        dict(num_envs=16, updates_per_iteration=8, batch_size=256, buffer_size=30_000, learning_starts=1_000, n_step=8,
              learning_rate=5e-4, discount=0.997, target_tau=0.01, reward_scale=0.1, normalize_observations=True,
              hidden=(64, 64), critic_hidden=(64, 64)),
-        dict(total_steps=200_000),
+        dict(total_steps=120_000),
     ),  # fmt: skip
     ("sac", "brax/*"): Preset(  # those of brax's notebook for walker2d; not measured here
         "sac/brax/*",
