@@ -243,7 +243,8 @@ def memory_plan(run: Run, population: Population, config: RunConfig, metrics: in
     sizes["environments"] = (size(state) - size(agent) - size(state.memory)) // share
     work = {"rollout": size(rollout) // share, "batch": size(batch) // share, "evaluation": size(evaluation)}
     work["metrics"] = ROWS * size(means) if metrics is None else metrics
-    work["actors"] = _actors(run, config, size(trajectory), size(agent)) if isinstance(run.env, StandIn) else 0
+    here = config.actors_on == "threads" or population.devices[0].platform == "cpu"  # else in other processes, and not there
+    work["actors"] = _actors(run, config, size(trajectory), size(agent)) if here and isinstance(run.env, StandIn) else 0
     leaves = size(jax.eval_shape(lambda x: x, tree.as_float32(run)))
     mine = next((d for d in population.devices if d.process_index == jax.process_index()), population.devices[0])
     name, have = f"{run.algo.name} on {run.env.spec.name}", hosts.tell(runtime.device_memory(mine))
@@ -275,13 +276,13 @@ def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
 
 
 def _actors(run: Run, config: RunConfig, rollout: int, agent: int) -> int:
-    """Bytes of what actors on the host keep on the device: rollouts that are finished or, by threads, being played; a ring of
-    rows where environments are acted for as they come. And beside the state's agent those of these rollouts, of the one that
-    is learned from and of the one before it, for a restart, and what an update makes: it is not donated.
+    """Bytes of what actors on the host keep: rollouts that are finished or being played, and a ring of rows where environments
+    are acted for as they come. And beside the state's agent those of these rollouts, of the one that is learned from and of
+    the one before it, for a restart, and what an update makes: it is not donated.
     """
-    ahead, steps, threads = ahead_of(config, run.algo), run.algo.num_steps, config.actors_on == "threads"
+    ahead, steps = ahead_of(config, run.algo), run.algo.num_steps
     ring = ring_rows(steps) // steps if run.env.in_any_order else 0
-    return (ahead + threads * (1 + ring)) * rollout + (ahead + 3) * agent
+    return (ahead + 1 + ring) * rollout + (ahead + 3) * agent
 
 
 def plan(algo: Algorithm, env: Env, total_steps: int = 500_000, **settings: Any) -> MemoryPlan:

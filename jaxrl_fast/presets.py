@@ -224,7 +224,8 @@ PRESETS: dict[tuple[str, str], Preset] = {
              learning_rate=6e-4, discount=0.997, reward_scale=5.0, normalize_observations=True),
         dict(total_steps=8_000_000),
     ),  # fmt: skip
-    ("sac", "playground/*"): Preset(  # Playground's own of the dm_control suite, but for a smaller replay; not measured here
+    # Playground's own of the dm_control suite, but for a smaller replay (and 1e7 steps of its harder tasks); not measured here.
+    ("sac", "playground/*"): Preset(
         "sac/playground/*",
         dict(num_envs=128, updates_per_iteration=8, batch_size=512, buffer_size=1_048_576, learning_starts=8_192,
              learning_rate=1e-3, normalize_observations=True, layer_norm=True),

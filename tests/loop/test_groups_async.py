@@ -197,6 +197,7 @@ def test_every_kind_of_learner(algo, tmp_path):
 @pytest.mark.parametrize(("settings", "argument"), [
     ({"actors": 2}, "actors = 2 .* 1 with env.batch_size"),
     ({"batch_size": 6, "actors": 2}, "actors = 2 .* 1 with env.batch_size"),
+    ({"batch_size": 6, "actors": 2, "actors_on": "ray"}, "env.batch_size = 6 .* a divisor of the 3 environments"),
     ({"batch_size": 4}, "env.batch_size = 4 .* a divisor of num_envs = 6"),
     ({"batch_size": 3, "actors": 2, "actors_on": "ray"}, "env.batch_size = 3 .* a divisor of the 3 environments of .* and less"),
     ({"batch_size": 3, "actors": 4, "actors_on": "ray", "num_envs": 14}, "env.batch_size = 3 .* a divisor of the 4 env"),
@@ -236,7 +237,7 @@ def test_so_many_agents_are_alive(ahead, monkeypatch):
 def test_the_memory_plan_counts_what_actors_keep(in_turns, settings, ahead):
     """Rollouts finished and played, their agents, and the ring: as large as what a group really makes."""
     env = AnyhowEnv() if in_turns else jf.make(f"gym:{host_tools.ID}")
-    algo = jf.DQN(num_envs=6, num_steps=8, batch_size=8, buffer_size=512, learning_starts=48, hidden=(4,))
+    algo = jf.DQN(num_envs=6, num_steps=8, batch_size=8, buffer_size=512, learning_starts=48, hidden=(64,))
     plan = jf.plan(algo, env, total_steps=1024, **settings)
     run = plan.run
     agent = jax.jit(run.algo.init)(jax.random.key(1))

@@ -33,3 +33,11 @@ def test_its_settings_are_accepted(key):
 def test_who_makes_an_environment_does_not_matter(environment, name):
     found = find_preset("ppo", environment)
     assert (found and found.name) == name
+
+
+@pytest.mark.parametrize(("environment", "name"), [
+    ("brax/inverted_pendulum", "sac/brax/inverted_pendulum"), ("brax/ant", "sac/brax/*"),
+    ("playground/CartpoleBalance", "sac/playground/*"), ("Pendulum-v1", "sac/Pendulum-v1"),
+])  # fmt: skip
+def test_the_narrower_pattern_comes_first(environment, name):
+    assert find_preset("sac", environment).name == name
