@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import distributions, stacking, tree
-from jaxrl_fast.algorithms.base import action_mask, check_bounded
+from jaxrl_fast.algorithms.action_spaces import action_mask, check_bounded
 from jaxrl_fast.algorithms.normalize import Normalizing
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import distributions, optim, tree
-from jaxrl_fast.algorithms.base import check_bounded
+from jaxrl_fast.algorithms.action_spaces import check_bounded
 from jaxrl_fast.algorithms.policy_search import PolicySearch
 from jaxrl_fast.envs.gradient import check_differentiable
 from jaxrl_fast.fields import setting

@@ -32,14 +32,13 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 
 from jaxrl_fast import tree
+from jaxrl_fast.algorithms.action_spaces import check_mask
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.fields import check_settings
 from jaxrl_fast.memory import Memory, NoMemory, Ring, RolloutMemory
-from jaxrl_fast.spaces import Box, Dict, Discrete, Space
 from jaxrl_fast.types import Clock, EnvSpec, Mean, PyTree, Trajectory
 
 
@@ -147,27 +146,3 @@ class Algorithm:
 
     def finish(self, agent: PyTree, rows: PyTree) -> PyTree:
         return agent
-
-
-def action_mask(space: Space, obs: PyTree) -> jax.Array | None:
-    """The legal-action flags bool [..., n] of an observation, None where the environment gives none."""
-    if isinstance(space, Dict) and "action_mask" in space:
-        return obs["action_mask"].astype(bool)
-    return None
-
-
-def check_mask(spec: EnvSpec) -> None:
-    """An `action_mask` only means something for Discrete actions."""
-    if isinstance(spec.observation, Dict) and "action_mask" in spec.observation and not isinstance(
-        spec.action, Discrete
-    ):
-        raise ConfigError("environment", spec.name, f"action_mask needs Discrete actions, this has {spec.action}")
-
-
-def check_bounded(spec: EnvSpec, argument: str, value: Any, need: str) -> None:
-    """Refuse actions that [-1, 1]^d cannot be scaled to: without bounds, with no room between them, or whole numbers."""
-    if not isinstance(spec.action, Box):
-        return
-    low, high = spec.action.bounds()
-    if not (spec.action.bounded and (low < high).all() and jnp.issubdtype(spec.action.dtype, jnp.floating)):
-        raise ConfigError(argument, value, f"{need}, this has {spec.action}")

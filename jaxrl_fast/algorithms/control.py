@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import distributions, optim, random, tree
-from jaxrl_fast.algorithms.base import check_bounded
+from jaxrl_fast.algorithms.action_spaces import check_bounded
 from jaxrl_fast.algorithms.control_networks import ControlNetworks
 from jaxrl_fast.algorithms.normalize import Normalizing
 from jaxrl_fast.algorithms.replay import Replay

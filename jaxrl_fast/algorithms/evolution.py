@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from jaxrl_fast import distributions, random, tree
-from jaxrl_fast.algorithms.base import action_mask
+from jaxrl_fast.algorithms.action_spaces import action_mask
 from jaxrl_fast.algorithms.policy_search import PolicySearch
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import distributions, optim, returns, stacking, tree
+from jaxrl_fast.algorithms.action_spaces import action_mask
 from jaxrl_fast.algorithms.actor_critic import ActorCritic
-from jaxrl_fast.algorithms.base import action_mask
 from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import setting
 from jaxrl_fast.spaces import Box

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import distributions, optim, random, stacking, tree
-from jaxrl_fast.algorithms.base import Algorithm, action_mask
+from jaxrl_fast.algorithms.action_spaces import action_mask
+from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import Dense, NoisyDense, draw_noise, example_features, initialize, make_torso
 from jaxrl_fast.spaces import Discrete
