@@ -17,50 +17,18 @@ brax's notebook, `--seeds` times `--total-steps` each, and compares their last e
 
 from __future__ import annotations
 
-import functools
 import statistics
-import subprocess
 import sys
 import time
 import warnings
 
-import _peer_settings as theirs
 import _peers
 import bench_common as bench
-import bench_ours as ours
+from _brax import ANT, LENGTH, PENDULUM, brax_trainer, in_its_names, iteration_steps, our_ppo, shrunk
+from _sac import sac_pendulum, sac_sbx
 from bench_common import Contestant
 
 warnings.filterwarnings("ignore", module="brax|mujoco")
-
-# brax's published PPO settings (its notebooks/training.ipynb); `steps`: of one of its training steps.
-PENDULUM = dict(
-    unroll_length=5, num_minibatches=32, num_updates_per_batch=4, num_envs=2048, batch_size=1024, discounting=0.97,
-    learning_rate=3e-4, entropy_cost=1e-2, reward_scaling=10.0, normalize_observations=True,
-)  # fmt: skip
-ANT = PENDULUM | dict(num_envs=4096, batch_size=2048)
-LENGTH = 1000  # of an episode
-
-
-def iteration_steps(config):
-    return config["batch_size"] * config["num_minibatches"] * config["unroll_length"]
-
-
-def shrunk(config, scale):
-    """Fewer environments and smaller batches in proportion, to try a row out on a CPU."""
-    return config | {name: max(32, int(config[name] * scale)) for name in ("num_envs", "batch_size")}
-
-
-def our_ppo(jf, config):
-    """brax's settings in our names: one rollout holds what one of its training steps does."""
-    return jf.PPO(
-        num_envs=config["num_envs"], num_steps=iteration_steps(config) // config["num_envs"],
-        num_epochs=config["num_updates_per_batch"], num_minibatches=config["num_minibatches"],
-        learning_rate=config["learning_rate"], anneal_learning_rate=False, discount=config["discounting"],
-        entropy_coefficient=config["entropy_cost"], reward_scale=config["reward_scaling"], clip_ratio=0.3,
-        clip_value=False, max_grad_norm=1e9, normalize_observations=True, squash=True, state_dependent_std=True,
-        hidden=(32,) * 4, value_hidden=(256,) * 5, activation="silu",
-    )  # fmt: skip
-
 
 # Stepping ------------------------------------------------------------------------------------------------------------
 
@@ -122,19 +90,6 @@ def step(args, name, rollout, envs=128, steps=100):
 # PPO against brax ----------------------------------------------------------------------------------------------------
 
 
-def brax_trainer():
-    """brax's PPO; JAX 0.10 has removed `device_put_replicated`, which it calls once, so that is put back."""
-    import jax
-    import jax.numpy as jnp
-
-    if "device_put_replicated" not in vars(jax):
-        stack = lambda x, devices: jax.tree.map(lambda leaf: jnp.stack([jnp.asarray(leaf)] * len(devices)), x)
-        jax.device_put_replicated = stack
-    from brax.training.agents.ppo import train
-
-    return train
-
-
 def brax_ppo(name, config, iterations):
     """Steps a second that brax's trainer reports for the fastest of four epochs: the first ones compile."""
     from brax import envs as brax_envs
@@ -191,27 +146,6 @@ def ppo(args, name, config, iterations):
 LEARN = ("inverted_pendulum", "reacher", "hopper", "halfcheetah", "walker2d", "ant")
 
 
-def in_its_names(algo):
-    """Our settings and sizes of networks for brax's trainer: a training step of it is an iteration of ours.
-
-    What stays brax's own: a learning rate that is not annealed, its tanh Gaussian, its initial weights.
-    """
-    import jax
-    from brax.training.agents.ppo import networks
-
-    return dict(
-        network_factory=functools.partial(
-            networks.make_ppo_networks, policy_hidden_layer_sizes=algo.hidden,
-            value_hidden_layer_sizes=algo.value_hidden or algo.hidden, activation=getattr(jax.nn, algo.activation),
-        ),
-        num_envs=algo.num_envs, unroll_length=algo.num_steps, batch_size=algo.num_envs // algo.num_minibatches,
-        num_minibatches=algo.num_minibatches, num_updates_per_batch=algo.num_epochs, learning_rate=algo.learning_rate,
-        discounting=algo.discount, gae_lambda=algo.gae_lambda, entropy_cost=algo.entropy_coefficient,
-        reward_scaling=algo.reward_scale, clipping_epsilon=algo.clip_ratio, max_grad_norm=algo.max_grad_norm,
-        normalize_observations=algo.normalize_observations,
-    )  # fmt: skip
-
-
 def brax_score(name, config, steps, seed):
     """Mean return of 128 deterministic episodes after so many steps (whole training steps, at least one)."""
     from brax import envs as brax_envs
@@ -243,91 +177,6 @@ def learn(args, name):
         seeds = " ".join(f"{s:.0f}" for s in x["scores"])
         bench.say(f"  {name}, {steps:,} steps, {who}: {x['mean']:.1f} ± {x['interval']:.1f} ({seeds})")
     return {"machine": bench.machine(), "notes": [f"{steps:,} steps, {args.seeds} seeds"], "scores": rows}
-
-
-# SAC -----------------------------------------------------------------------------------------------------------------
-
-REJAX_SAC = dict(  # configs/gymnax/pendulum.yaml of rejax
-    num_envs=1, buffer_size=10_000, fill_buffer=256, batch_size=256, learning_rate=0.01, num_epochs=1,
-    total_timesteps=10_000, gamma=0.99, polyak=0.98, normalize_observations=True,
-)  # fmt: skip
-
-
-def sac_pendulum(args):
-    jf = bench.prepare()
-    import jax
-
-    steps = max(500, int(REJAX_SAC["total_timesteps"] * args.scale))
-    notes = []
-    algo = jf.SAC(
-        num_envs=1, updates_per_iteration=1, buffer_size=10_000, learning_starts=256, batch_size=256,
-        learning_rate=0.01, discount=0.99, target_tau=0.02, normalize_observations=True, hidden=(64, 64),
-        critic_hidden=(64, 64), activation="silu",
-    )  # fmt: skip
-    build = lambda: jf.make_train(algo, jf.make("Pendulum-v1"), total_steps=steps)
-    key = lambda turn: (jax.random.key(turn),)
-    score = lambda out: ours.final_return(out[1])
-    contestants = [Contestant("jaxrl_fast", steps, build, key, score, ours.env_steps)]
-
-    def peer():
-        package = _peers.rejax(args.rejax)
-        env, params = _peers.legacy_make("Pendulum-v1")
-        settings = REJAX_SAC | {"total_timesteps": steps, "eval_freq": steps, "skip_initial_evaluation": True}
-        made = package.get_algo("sac").create(env=env, env_params=params, agent_kwargs={"activation": "swish"}, **settings)
-        made = made.replace(eval_callback=lambda algo, state, key: ())
-        return Contestant("rejax", steps, lambda: lambda key: made.train(key), key)
-
-    contestants += theirs.present(notes, peer)
-    return {"machine": bench.machine(), "notes": notes} | bench.race(contestants, args.turns)
-
-
-SBX = """
-import sys, time, warnings
-warnings.filterwarnings("ignore")
-from sbx import SAC
-updates = int(sys.argv[1])
-model = SAC("MlpPolicy", "Pendulum-v1", learning_starts=300, batch_size=256, buffer_size=100_000,
-            policy_kwargs=dict(net_arch=[256, 256]))
-model.learn(600)
-began = time.perf_counter()
-model.learn(updates, reset_num_timesteps=False)
-print(updates / (time.perf_counter() - began))
-"""
-
-
-def sac_sbx(args):
-    """An update a step in one environment, both; SBX in a process of its own, for it brings PyTorch."""
-    jf = bench.prepare()
-    import jax
-
-    notes, updates = [], max(200, int(2000 * args.scale))
-    algo = jf.SAC(num_envs=1, updates_per_iteration=1, learning_starts=300, batch_size=256, buffer_size=100_000)
-    steps = updates + 300
-    program = jax.jit(jf.make_train(algo, jf.make("Pendulum-v1"), total_steps=steps)).lower(jax.random.key(0)).compile()
-    jax.block_until_ready(program(jax.random.key(0)))
-    speeds = {"jaxrl_fast": [], "SBX": []}
-    for turn in range(args.turns):
-        for who in ("jaxrl_fast", "SBX") if turn % 2 == 0 else ("SBX", "jaxrl_fast"):
-            if who == "SBX" and not args.sbx_python:
-                continue
-            if who == "SBX":
-                done = subprocess.run([args.sbx_python, "-c", SBX, str(updates)], capture_output=True, text=True, timeout=900)
-                if done.returncode:
-                    raise SystemExit(done.stderr[-2000:])
-                speeds[who].append(float(done.stdout.split()[-1]))
-            else:
-                began = time.perf_counter()
-                jax.block_until_ready(program(jax.random.key(turn)))
-                speeds[who].append(updates / (time.perf_counter() - began))
-            bench.say(f"    turn {turn + 1}/{args.turns}  {who:<12} {speeds[who][-1]:>10,.0f} updates/s")
-    row = {"machine": bench.machine(), "notes": notes, "speeds": speeds}
-    if speeds["SBX"]:
-        ratios = [a / b for a, b in zip(speeds["jaxrl_fast"], speeds["SBX"], strict=True)]
-        row["ratio"] = statistics.median(ratios)
-        bench.say(f"  speed of jaxrl_fast / SBX: {row['ratio']:.2f} ({' '.join(f'{x:.2f}' for x in ratios)})")
-    else:
-        notes.append("peer absent, SBX: no --sbx-python given")
-    return row
 
 
 # Start ---------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import importlib.util
 import re
 import runpy
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -131,6 +132,15 @@ def test_scripts_run(script: str, arguments: list[str], place: Path, monkeypatch
     monkeypatch.setattr(sys, "argv", [str(path), *arguments])
     runpy.run_path(str(path), run_name="__main__")
     assert "steps/s" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("script", sorted(p.name for p in (ROOT / "scripts").glob("*.py") if "__main__" in p.read_text()))
+def test_every_script_explains_itself(script: str):
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / script, "--help"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "usage:" in done.stdout
 
 
 @pytest.mark.slow
