@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxrl_fast import stacking
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.api import LAST, Env
 from jaxrl_fast.types import Clock, Episodes, Mean, Timestep, Trajectory, stepwise
 
 
@@ -40,9 +40,8 @@ def draw_again(env: Env, algo: Algorithm, keys: jax.Array, num_steps: int, start
     """Like `draw`, for those who do not look at what follows an episode's end: it goes on from `start`."""
     starts = start.env, stacking.newest(start.obs, env.spec.stack)
     num_envs = jax.tree.leaves(start.obs)[0].shape[0]
-    return Noise(
-        env.draw_again(keys[0], num_steps, num_envs, jnp.int32(0), starts), algo.draw(keys[1], num_steps, num_envs)
-    )
+    drawn = env.draw_again(keys[0], num_steps, num_envs, jnp.int32(LAST), starts)
+    return Noise(drawn, algo.draw(keys[1], num_steps, num_envs))
 
 
 def draw(env: Env, algo: Algorithm, keys: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> Noise:

@@ -170,7 +170,7 @@ def _user_network(path: str, argument: str) -> Any:
 def encode_environment(env: Env) -> dict[str, Any]:
     origin = registry.describe(env)
     if origin is not None:
-        return {"name": origin[0], "settings": {k: _encode(v) for k, v in origin[1].items()}}
+        return {"name": origin[0], "settings": {k: _encode(v, f"env.{k}") for k, v in origin[1].items()}}
     return {"name": env.spec.name, "object": _encode(env, "environment")}
 
 

@@ -224,6 +224,12 @@ PRESETS: dict[tuple[str, str], Preset] = {
              learning_rate=6e-4, discount=0.997, reward_scale=5.0, normalize_observations=True),
         dict(total_steps=8_000_000),
     ),  # fmt: skip
+    # Rewards lie in [0, 1]; discount, reward scale and entropy are Playground's own of the dm_control suite. Not measured here.
+    ("ppo", "playground/*"): Preset(
+        "ppo/playground/*",
+        _PPO_BRAX | dict(discount=0.995, reward_scale=10.0, entropy_coefficient=0.01),
+        dict(total_steps=3_000_000),
+    ),
     # Playground's own of the dm_control suite, but for a smaller replay (and 1e7 steps of its harder tasks); not measured here.
     ("sac", "playground/*"): Preset(
         "sac/playground/*",

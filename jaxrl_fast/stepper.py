@@ -20,8 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import random, stacking, tree
-from jaxrl_fast.envs.api import Env, played
-from jaxrl_fast.envs.physics import LAST
+from jaxrl_fast.envs.api import LAST, Env, played
 from jaxrl_fast.types import stepwise
 
 MODES = ("same_step", "next_step", "disabled")  # when an episode that ended is followed by the next one

@@ -19,6 +19,14 @@ def action_mask(space: Space, obs: PyTree) -> jax.Array | None:
     return None
 
 
+def check_kind(spec: EnvSpec, name: str, kinds: tuple[type, ...]) -> None:
+    """Refuse actions that the algorithm `name` does not choose, and say which algorithms do."""
+    if not isinstance(spec.action, kinds):
+        names = " or ".join(s.__name__ for s in kinds)
+        take = {Box: "ppo and sac take these", Discrete: "ppo and dqn take these"}.get(type(spec.action), "ppo takes these")
+        raise ConfigError("environment", spec.name, f"{name} needs {names} actions, this has {spec.action}; {take}")
+
+
 def check_mask(spec: EnvSpec) -> None:
     """An `action_mask` only means something for Discrete actions."""
     if isinstance(spec.observation, Dict) and "action_mask" in spec.observation and not isinstance(
@@ -33,4 +41,4 @@ def check_bounded(spec: EnvSpec, argument: str, value: Any, need: str) -> None:
         return
     low, high = spec.action.bounds()
     if not (spec.action.bounded and (low < high).all() and jnp.issubdtype(spec.action.dtype, jnp.floating)):
-        raise ConfigError(argument, value, f"{need}, this has {spec.action}")
+        raise ConfigError(argument, value, f"{need}, this has {spec.action}; ppo without squash takes these")

@@ -52,13 +52,12 @@ class ActorCritic(Normalizing):
     @property
     def heads(self) -> dict[str, nn.Module]:
         outputs = distributions.num_outputs(self.spec.action)
-        return {"policy": Dense(2 * outputs if self._std_from_head else outputs, 0.01), "value": Dense(1, 1.0)}
-
-    @property
-    def _std_from_head(self) -> bool:
-        return self.state_dependent_std and isinstance(self.spec.action, Box)
+        return {"policy": Dense(2 * outputs if self.state_dependent_std else outputs, 0.01), "value": Dense(1, 1.0)}
 
     def bind(self, spec):
+        for name in ("squash", "state_dependent_std"):
+            if getattr(self, name) and not isinstance(spec.action, Box):
+                raise ConfigError(name, True, f"False for {spec.name}: it is of the Gaussian of a Box, this has {spec.action}")
         if self.squash:
             check_bounded(spec, "squash", True, f"False for {spec.name}: squashed actions need bounds")
         if self.value_hidden and (self.shared_torso or not isinstance(self.network, str)):
@@ -79,7 +78,7 @@ class ActorCritic(Normalizing):
             params = initialize(key, {"actor": (self.torso, obs), "critic": (self.value_torso, obs)} | heads)
             pair = params.pop("actor"), params.pop("critic")
             params["torso"] = jax.tree.map(lambda *x: jnp.stack(x), *pair) if self.batched else pair
-        if isinstance(self.spec.action, Box) and not self._std_from_head:
+        if isinstance(self.spec.action, Box) and not self.state_dependent_std:
             params["log_std"] = jnp.full((math.prod(self.spec.action.shape),), self.initial_log_std, jnp.float32)
         return params, moments
 
@@ -117,7 +116,7 @@ class ActorCritic(Normalizing):
         if not isinstance(space, Box):
             return distributions.from_outputs(space, out, mask=action_mask(self.spec.observation, obs))
         log_std = params.get("log_std")
-        if self._std_from_head:
+        if self.state_dependent_std:
             out, log_std = jnp.split(out, 2, axis=-1)
             log_std = jnp.clip(log_std + self.initial_log_std, LOG_STD_MIN, LOG_STD_MAX)
         return distributions.from_outputs(space, out, log_std, squash=self.squash)

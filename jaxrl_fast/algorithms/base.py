@@ -34,7 +34,7 @@ from typing import Any, ClassVar
 import jax
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.action_spaces import check_mask
+from jaxrl_fast.algorithms.action_spaces import check_kind, check_mask
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.fields import check_settings
@@ -90,9 +90,7 @@ class Algorithm:
 
     def bind(self, spec: EnvSpec) -> Algorithm:
         """These settings for an environment; raises ConfigError where they do not fit it."""
-        if not isinstance(spec.action, self.action_spaces):
-            names = " or ".join(s.__name__ for s in self.action_spaces)
-            raise ConfigError("environment", spec.name, f"{self.name} needs {names} actions, this has {spec.action}")
+        check_kind(spec, self.name, self.action_spaces)
         check_int("num_envs * num_steps", self.steps_per_iteration)
         check_mask(spec)
         bound = dataclasses.replace(self, spec=spec)

@@ -13,7 +13,8 @@ and inherits the three that `collect` calls:
     draw(key, T, B, t)                 -> noise [T]                everything random of T steps, drawn before the scan
     step(noise, state, action)         -> (state, obs, Outcome)    transition, then a fresh reset where it ended
 
-`t` is the iteration, for curricula; who starts episodes outside of training gives None. A curriculum of starts overrides
+`t` is the iteration, for curricula. Outside of training (evaluations, pictures, `to_gymnasium`) it is `LAST`, beyond every
+curriculum's end, or None where episodes are started: clamp what grows with it. A curriculum of starts overrides
 `draw_start` too. Where resets are dear, `draw_resets` may draw fewer than T * B: what all steps share, such as a pool of
 them, goes into `types.Shared`, which has no time axis (`envs.physics` does so).
 
@@ -28,11 +29,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.spaces import Dict, Space
 from jaxrl_fast.types import EnvSpec, Outcome, PyTree, Shared
+
+LAST = np.int32(2**31 - 1)  # the iteration of whoever has none: an evaluation sees the whole range of a curriculum
 
 
 class Again(NamedTuple):

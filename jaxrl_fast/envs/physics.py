@@ -19,10 +19,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxrl_fast import random, tree
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.api import LAST, Env
 from jaxrl_fast.envs.randomize import Randomizer
 from jaxrl_fast.errors import ConfigError, check_choice, check_int, nearest
 from jaxrl_fast.spaces import Box, Dict, Space
@@ -49,8 +48,6 @@ ABOUT: dict[str, Setting] = {
     "randomize": Setting("", "leaves of the physical model times factors that every episode draws: leaf=low:high, ..."),
     "randomize_warmup": Setting(0, "iterations over which those ranges open from 1 alone to the whole"),
 }
-# The iteration of whoever does not say which: where a curriculum ends. So an evaluation sees the whole range of it.
-LAST = np.int32(2**31 - 1)
 
 
 class PhysicsState(NamedTuple):

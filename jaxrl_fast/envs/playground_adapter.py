@@ -98,6 +98,8 @@ def make(name: str, **settings: Any) -> PlaygroundEnv:
     ctrl_dt, sim_dt = (given.pop(k) for k in ("ctrl_dt", "sim_dt"))
     check_float("env.sim_dt", sim_dt, 0.0, open_low=True)
     check_float("env.ctrl_dt", ctrl_dt, float(sim_dt))
+    if abs(ctrl_dt / sim_dt - round(ctrl_dt / sim_dt)) > 1e-6:  # Playground would round, and step another time than it says
+        raise ConfigError("env.ctrl_dt", ctrl_dt, f"a multiple of env.sim_dt = {sim_dt}")
     env = _constructed(name, float(ctrl_dt), float(sim_dt))
     low, high = env.mj_model.actuator_ctrlrange.T
     given["randomize"] = randomize.parse(given["randomize"], given.pop("randomize_warmup"), env.mjx_model)

@@ -12,6 +12,7 @@ What a leaf is called depends on who computes. brax's own backends read `link.in
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -80,6 +81,8 @@ def parse(value: Any, warmup: int, model: Any) -> Callable[[jax.Array, Any, jax.
             raise ConfigError("env.randomize", value, f"each leaf once; {path} comes twice")
         if path not in known:
             raise ConfigError("env.randomize", path, _unknown(path, known))
+        if not np.any(known[path]):
+            raise ConfigError("env.randomize", path, "a leaf that is not 0 in this model, for factors would change nothing")
         if float32(low) <= 0 and _is_divided_by(path):
             raise ConfigError("env.randomize", value, f"factors above 0 for {path}, which forces are divided by")
         if low < 0 and _is_never_negative(path):
@@ -112,9 +115,15 @@ class Randomizer:
         """trial(model, raw key): some physics with `model`, to see that every drawn leaf changes it."""
         key, t = jax.random.key(0), jnp.int32(0)
         leaves, self._structure = jax.tree.flatten(model)
+        try:
+            inspect.signature(function).bind(key, model, t)
+        except TypeError as error:
+            raise ConfigError("env.randomize", function, f"a function (key, model, t) -> model ({error})") from None
         new = function(key, model, t)
-        if jax.tree.structure(new) != self._structure:
-            raise ConfigError("env.randomize", function, "a function that returns the model that it was given, changed")
+        shapes = lambda tree: [np.shape(x) for x in jax.tree.leaves(tree)]
+        if jax.tree.structure(new) != self._structure or shapes(new) != shapes(model):
+            valid = "a function that returns the model that it was given, changed, its leaves of the same shapes"
+            raise ConfigError("env.randomize", function, valid)
         closed = jax.make_jaxpr(lambda key, t: jax.tree.leaves(function(key, model, t)))(key, t)
         drawn = depends_on_inputs(closed.jaxpr)
         if not any(drawn):

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toy_physics import toy
+from toy_physics import ToyEnv, toy
 
 import jaxrl_fast as jf
 from jaxrl_fast import collect, iterate, tree
-from jaxrl_fast.envs import randomize, wrappers
+from jaxrl_fast.envs import probes, randomize, registry, wrappers
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.evaluate import evaluate
 from jaxrl_fast.testing import check_env
@@ -212,6 +213,9 @@ def test_keys_of_another_implementation():
         ({"randomized": 3}, "env.randomize = 3"),
         ({"randomized": lambda key, model, t: model}, "depends on the key"),
         ({"randomized": lambda key, model, t: model.wind}, "returns the model"),
+        ({"randomized": lambda key, model: model}, r"a function \(key, model, t\) -> model \(.*too many"),
+        ({"randomized": lambda key, model, t: model.replace(wind=jax.random.normal(key, (2,)))}, "of the same shapes"),
+        ({"randomized": "still=1:2"}, "env.randomize = 'still' .*not 0 in this model"),
         ({"randomize_warmup": 3}, "0 without env.randomize"),
         ({"randomize_warmup": -1, "randomized": MASS}, "env.randomize_warmup = -1"),
         ({"randomize_warmup": 3, "randomized": lambda key, model, t: model}, "gets t itself"),
@@ -278,6 +282,36 @@ def test_iterations_that_are_drawn_ahead(monkeypatch):
     for a, b in zip(*map(jax.tree.leaves, results), strict=True):
         if not jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_evaluations_see_the_end_of_a_curriculum_of_steps_too():
+    @tree.settings
+    class Growing(probes.TruncatedOnly):
+        def draw_step(self, key, num_steps, num_envs, t):
+            return jnp.full((num_steps, num_envs), jnp.minimum(t / 10, 1.0))
+
+        def transition(self, noise, state, action):
+            state, outcome = super().transition((), state, action)
+            return state, outcome._replace(reward=noise)
+
+    env = Growing()
+    algo = jf.PPO(num_envs=2, num_steps=2, hidden=(4,)).bind(env.spec)
+    result = evaluate(env, algo, algo.init(jax.random.key(0)), jax.random.key(1), 3)
+    np.testing.assert_array_equal(result.ret, result.length)
+
+
+def test_the_pictures_of_a_run(tmp_path, monkeypatch):
+    """`rollout.html` is the page of the very states that were played, `rollout.gif` has their pictures."""
+    pages = []
+    monkeypatch.setattr(registry, "_USER", registry._USER | {"toy/ball": lambda: toy(episode_length=6)})
+    monkeypatch.setattr(ToyEnv, "render", lambda self, state: np.full((8, 8, 3), int(state.time), np.uint8), raising=False)
+    monkeypatch.setattr(ToyEnv, "render_html", lambda self, states: pages.append(states) or "<html>", raising=False)
+    algo = jf.PPO(num_envs=2, num_steps=4, num_minibatches=1, num_epochs=1, hidden=(4,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jf.train(algo, jf.make("toy/ball"), 16, out=tmp_path / "run", eval_every=0, eval_episodes=2, tensorboard=False)
+    assert (tmp_path / "run" / "rollout.html").read_text() == "<html>" and (tmp_path / "run" / "rollout.gif").exists()
+    assert [int(s.time) for s in pages[0]] == list(range(len(pages[0]))) and 1 < len(pages[0]) <= 6
 
 
 def test_evaluation():

@@ -22,6 +22,7 @@ class Model:
     wind: jax.Array
     part: Part
     unread: jax.Array
+    still: jax.Array
     count: jax.Array
 
 
@@ -39,7 +40,7 @@ class Ball:
     """Starts in [-0.7, 0.7], is pushed by action * 0.1 / mass and by the wind; done beyond 1. Weak types, as in brax."""
 
     def __init__(self):
-        self.model = Model(jnp.float32(0.01), Part(jnp.array([2.0, 4.0])), jnp.float32(1.0), jnp.int32(3))
+        self.model = Model(jnp.float32(0.01), Part(jnp.array([2.0, 4.0])), jnp.float32(1.0), jnp.zeros(2), jnp.int32(3))
 
     def reset(self, rng):
         assert rng.dtype == jnp.uint32 and rng.shape == (2,)  # an old-style key
@@ -48,7 +49,7 @@ class Ball:
         return State({"x": x}, x, zero, zero, {"speed": zero}, {"rng": rng, "steps": jnp.int32(0)})
 
     def step(self, state, action):
-        move = 0.1 * action / self.model.part.mass.sum() * 6.0 + self.model.wind
+        move = 0.1 * action / self.model.part.mass.sum() * 6.0 + self.model.wind + self.model.still.sum()
         x = state.place["x"] + move
         state.metrics.update(speed=move[0])
         state.info["steps"] = state.info["steps"] + 1.0  # a float where reset gave an int

@@ -26,7 +26,7 @@ def test_its_settings_are_accepted(key):
     ("envpool:Pong-v5", "ppo/ale:Pong"), ("ale:Breakout", "ppo/ale:Breakout"), ("envpool:Breakout-v5", "ppo/ale:Breakout"),
     ("ale:Qbert", "ppo/ale:*"),
     ("envpool:SpaceInvaders-v5", "ppo/ale:*"), ("envpool:Ant-v5", "ppo/Ant-v5"), ("gym:Hopper-v5", None),
-    ("brax/ant", "ppo/brax/*"),
+    ("brax/ant", "ppo/brax/*"), ("playground/CartpoleBalance", "ppo/playground/*"),
     ("Freeway-MinAtar", "ppo/*-MinAtar"),
     ("Asterix-MinAtar", "ppo/Asterix-MinAtar"), ("nothing", None),
 ])  # fmt: skip
