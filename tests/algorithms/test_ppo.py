@@ -323,3 +323,9 @@ def test_squash_needs_bounds():
     for action in (Box(-np.inf, np.inf, (2,)), Box(0.0, (0.0, 1.0), (2,)), Box(0, 3, (2,), jnp.int32)):
         with pytest.raises(ConfigError, match="squash = True.*False for x.*bounds"):
             jf.PPO(squash=True).bind(EnvSpec("x", Box(-9, 9, (OBS,)), action))
+
+
+@pytest.mark.parametrize("name", ["squash", "state_dependent_std"])
+def test_settings_of_a_gaussian_are_refused_where_there_is_none(name):
+    with pytest.raises(ConfigError, match=f"{name} = True.*False for CartPole-v1.*Discrete"):
+        jf.PPO(**{name: True}).bind(jf.make("CartPole-v1").spec)

@@ -12,7 +12,7 @@ import pytest
 from toy_physics import ToyEnv, toy
 
 import jaxrl_fast as jf
-from jaxrl_fast import collect, iterate, tree
+from jaxrl_fast import collect, config, iterate, tree
 from jaxrl_fast.envs import probes, randomize, registry, wrappers
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.evaluate import evaluate
@@ -227,6 +227,13 @@ def test_keys_of_another_implementation():
 def test_bad_input(settings, message):
     with pytest.raises(ConfigError, match=message):
         toy(**settings)
+
+
+def test_a_function_that_cannot_be_written_down_is_named(monkeypatch):
+    monkeypatch.setattr(registry, "_USER", registry._USER | {"toy/ball": toy})
+    env = jf.make("toy/ball", randomized=lambda key, model, t: model.replace(wind=jax.random.normal(key)))
+    with pytest.raises(ConfigError, match="env.randomized = <function"):
+        config.encode_environment(env)
 
 
 def test_what_may_be_nothing():
