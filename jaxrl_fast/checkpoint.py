@@ -52,7 +52,7 @@ class Checkpoints:
         manager = self._manager(which)
         self.wait() if hosts.several() else manager.wait_until_finished()
         args = ocp.args.Composite(
-            state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave({"format": FORMAT, **meta})
+            state=ocp.args.StandardSave(_without_empty(state)), meta=ocp.args.JsonSave({"format": FORMAT, **meta})
         )
         manager.save(iteration, args=args, force=True)
 
@@ -75,8 +75,8 @@ class Checkpoints:
         import orbax.checkpoint as ocp
 
         with _damage(self.folder / which):
-            args = ocp.args.Composite(state=ocp.args.StandardRestore(like))
-            state = self._manager(which).restore(iteration, args=args)["state"]
+            args = ocp.args.Composite(state=ocp.args.StandardRestore(_without_empty(like)))
+            state = _with_empty(self._manager(which).restore(iteration, args=args)["state"], like)
             for (path, want), got in zip(jax.tree.leaves_with_path(like), jax.tree.leaves(state), strict=True):
                 if want.shape != got.shape or want.dtype != got.dtype:
                     name = jax.tree_util.keystr(path)
@@ -106,6 +106,19 @@ def _damage(folder: Path):
         raise ConfigError(
             "checkpoint", str(folder), f"a whole checkpoint that this run wrote; reading it failed: {first[:200]}"
         ) from error
+
+
+def _without_empty(state: Any) -> Any:
+    """None for every array without elements, which orbax refuses to write; MJX's data has several."""
+    return jax.tree.map(lambda x: x if x.size else None, state)
+
+
+def _with_empty(state: Any, like: Any) -> Any:
+    """`state` with such arrays of `like` in their places again."""
+    leaves, structure = jax.tree.flatten(like)
+    kept = iter(jax.tree.leaves(state))
+    empty = lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.sharding)
+    return structure.unflatten([next(kept) if x.size else empty(x) for x in leaves])
 
 
 def abstract(state: Any, sharding: Any) -> Any:

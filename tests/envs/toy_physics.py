@@ -37,7 +37,10 @@ class State:
 
 
 class Ball:
-    """Starts in [-0.7, 0.7], is pushed by action * 0.1 / mass and by the wind; done beyond 1. Weak types, as in brax."""
+    """Starts in [-0.7, 0.7], is pushed by action * 0.1 / mass and by the wind; done beyond 1.
+
+    Weak types, as in brax, and an array without elements, as in MJX.
+    """
 
     def __init__(self):
         self.model = Model(jnp.float32(0.01), Part(jnp.array([2.0, 4.0])), jnp.float32(1.0), jnp.zeros(2), jnp.int32(3))
@@ -46,7 +49,7 @@ class Ball:
         assert rng.dtype == jnp.uint32 and rng.shape == (2,)  # an old-style key
         x = jax.random.uniform(rng, (1,), minval=-0.7, maxval=0.7)
         zero = jnp.zeros(())
-        return State({"x": x}, x, zero, zero, {"speed": zero}, {"rng": rng, "steps": jnp.int32(0)})
+        return State({"x": x, "nothing": jnp.zeros((0, 3))}, x, zero, zero, {"speed": zero}, {"rng": rng, "steps": jnp.int32(0)})
 
     def step(self, state, action):
         move = 0.1 * action / self.model.part.mass.sum() * 6.0 + self.model.wind + self.model.still.sum()
@@ -54,7 +57,7 @@ class Ball:
         state.metrics.update(speed=move[0])
         state.info["steps"] = state.info["steps"] + 1.0  # a float where reset gave an int
         done = jnp.where(jnp.abs(x[0]) > 1.0, 1.0, 0.0)
-        return state.replace(place={"x": x}, obs=x, reward=1.0, done=done)
+        return state.replace(place=state.place | {"x": x}, obs=x, reward=1.0, done=done)
 
 
 class ToyEnv(physics.PhysicsEnv):
