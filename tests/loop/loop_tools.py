@@ -17,6 +17,7 @@ import numpy as np
 import jaxrl_fast as jf
 from jaxrl_fast import jsonl, random
 from jaxrl_fast.algorithms import algorithm_class
+from jaxrl_fast.envs.api import LAST
 from jaxrl_fast.rundir import RunDir
 
 HERE = Path(__file__).parent
@@ -169,7 +170,7 @@ def read(path: Path) -> Any:
 
 @jf.settings
 class Breaks(jf.Env):
-    """Reward 1, cut every 4 steps; from iteration `at` on a share of the rewards is NaN."""
+    """Reward 1, cut every 4 steps; in training, from iteration `at` on, a share of the rewards is NaN."""
 
     at: int = 10
     share: float = 1.0
@@ -185,7 +186,7 @@ class Breaks(jf.Env):
         return noise, jnp.ones((*noise.shape, 1))
 
     def draw_step(self, key, num_steps, num_envs, t):
-        bad = (t >= self.at) & (random.uniform(key, (num_steps, num_envs)) < self.share)
+        bad = (t >= self.at) & (t < LAST) & (random.uniform(key, (num_steps, num_envs)) < self.share)
         return jnp.where(bad, jnp.nan, 1.0)
 
     def transition(self, noise, state, action):
