@@ -261,9 +261,12 @@ PRESETS: dict[tuple[str, str], Preset] = {
     ("iqn", "*-MinAtar"): Preset("iqn/*-MinAtar", _MINATAR, dict(total_steps=1_000_000)),
     ("c51", "*-MinAtar"): Preset("c51/*-MinAtar", _MINATAR | _MINATAR_ATOMS, dict(total_steps=1_000_000)),
     # Gradients of the cross-entropy, weighed, are small beside _MINATAR's epsilon. Breakout wants larger steps than the
-    # others, with which Asterix does not get off 1.
+    # others, with which Asterix does not get off 1; that one wants smaller ones still.
     ("rainbow", "Breakout-MinAtar"): Preset(
         "rainbow/Breakout-MinAtar", _RAINBOW_MINATAR | dict(learning_rate=1e-3), dict(total_steps=1_000_000)
+    ),
+    ("rainbow", "Asterix-MinAtar"): Preset(
+        "rainbow/Asterix-MinAtar", _RAINBOW_MINATAR | dict(learning_rate=1e-4), dict(total_steps=1_000_000)
     ),
     ("rainbow", "*-MinAtar"): Preset("rainbow/*-MinAtar", _RAINBOW_MINATAR, dict(total_steps=1_000_000)),
     ("pqn", "*-MinAtar"): Preset(  # the settings of Gallici et al. 2024

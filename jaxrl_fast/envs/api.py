@@ -16,7 +16,7 @@ and inherits the three that `collect` calls:
 `t` is the iteration, for curricula. Outside of training (evaluations, pictures, `to_gymnasium`) it is `LAST`, beyond every
 curriculum's end, or None where episodes are started: clamp what grows with it. A curriculum of starts overrides
 `draw_start` too. Where resets are dear, `draw_resets` may draw fewer than T * B: what all steps share, such as a pool of
-them, goes into `types.Shared`, which has no time axis (`envs.physics` does so).
+them, goes into `types.Shared`, which has no time axis; or it may be `Rare` (`envs.physics` does both).
 
 `Outcome.next_obs` is the successor before the reset; `obs` is what the agent sees next. Float fields of an environment
 are leaves (traced, sweepable), everything else is static: decorate with `@settings`. To write one environment at a
@@ -44,6 +44,13 @@ class Again(NamedTuple):
 
     starts: Shared  # (state, obs) [B]
     time: jax.Array  # [T]; nothing, but noise has a time axis
+
+
+class Rare(NamedTuple):
+    """Noise of dear resets, computed in those steps alone in which an episode ends: a real branch, but where a population
+    is vmapped, whose members take both sides."""
+
+    noise: PyTree
 
 
 class Env:
@@ -112,11 +119,14 @@ class Env:
         """`transition`, then a fresh reset of the environments whose episode ended. ConfigError as `played`."""
         step_noise, resets = noise
         state, outcome = played(self, step_noise, state, action)
-        fresh_state, fresh_obs = resets.starts.value if isinstance(resets, Again) else self.reset(resets)
-        done = outcome.terminated | outcome.truncated
-        state = tree.where(done, fresh_state, state)
-        obs = tree.where(done, fresh_obs, outcome.next_obs)
-        return (*tree.strong((state, obs)), outcome)
+        done, after = outcome.terminated | outcome.truncated, (state, outcome.next_obs)
+        if isinstance(resets, Rare):
+            renewed = lambda: tree.where(done, self.reset(resets.noise), after)
+            after = jax.lax.cond(done.any(), renewed, lambda: after)
+        else:
+            fresh = resets.starts.value if isinstance(resets, Again) else self.reset(resets)
+            after = tree.where(done, fresh, after)
+        return (*tree.strong(after), outcome)
 
     def render(self, state: Any) -> Any:
         """One state (no batch axis), on the host -> an RGB image, uint8 [H, W, 3] NumPy; None if it can't be drawn."""

@@ -8,7 +8,8 @@ A reset costs a tenth of a step to half of one, and few steps end an episode, so
 would be waste. With `resets="pool"` an iteration draws `reset_pool` of them, once, before its rollout, and environments
 whose episodes end share them out. They are renewed every iteration; within one, two episodes may have the same start by
 chance. There are at least as many as environments: those that end together must not begin together, for they would stay
-in lockstep.
+in lockstep. In rollouts of one step, as off-policy algorithms have them, that would be all resets of every step: there they
+are computed only when an episode ends.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import random, tree
-from jaxrl_fast.envs.api import LAST, Env
+from jaxrl_fast.envs.api import LAST, Env, Rare
 from jaxrl_fast.envs.randomize import Randomizer
 from jaxrl_fast.errors import ConfigError, check_choice, check_int, nearest
 from jaxrl_fast.spaces import Box, Dict, Space
@@ -118,8 +119,10 @@ class PhysicsEnv(Env):
         return Start(random.split(key, num_envs), Shared(jnp.asarray(t, jnp.int32)))
 
     def draw_resets(self, key, num_steps, num_envs, t):
-        if self.resets == "every_step":
-            return Fresh(random.split(key, (num_steps, num_envs)), Shared(jnp.asarray(t, jnp.int32)))
+        all_at_once = num_steps == 1 and (self.reset_pool or num_envs) >= num_envs
+        if self.resets == "every_step" or all_at_once:
+            fresh = Fresh(random.split(key, (num_steps, num_envs)), Shared(jnp.asarray(t, jnp.int32)))
+            return fresh if self.resets == "every_step" else Rare(fresh)
         turns = num_steps * num_envs
         few = math.ceil(turns / STEPS_A_RESET)
         size = min(self.reset_pool or max(few, num_envs), turns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import warnings
 
@@ -92,7 +93,7 @@ def test_the_pool_is_fresh_every_iteration_and_shared_out():
     other, others = pool(toy(reset_pool=40), 1)
     assert not np.intersect1d(starts, others).size and (other.index != index).any()
     assert len(pool(toy(reset_pool=1000), 0)[1]) == 128  # no more than could be used
-    assert len(pool(toy(), 0, 1, 1)[1]) == 1
+    assert len(pool(toy(), 0, 2, 1)[1]) == 1
     state, obs = toy(reset_pool=40).reset(noise._replace(index=noise.index[3]))
     np.testing.assert_array_equal(np.asarray(obs)[:, 0], starts[index[3]])
     np.testing.assert_array_equal(np.asarray(state.physics["x"]), np.asarray(obs))
@@ -115,6 +116,31 @@ def test_those_that_end_together_begin_apart_with_the_default_pool():
     """Off-policy rollouts are a step long: eight environments that have ended together would stay together for ever."""
     state, obs, outcome, _ = play(toy(randomized=MASS, episode_length=1), jnp.zeros((1, 8, 1)))
     assert outcome.truncated.all() and len(np.unique(obs)) == len(np.unique(masses(state))) == 8
+
+
+def test_in_rollouts_of_a_step_resets_are_computed_only_when_an_episode_ends():
+    """They are then those of `every_step`, which computes all of them always."""
+
+    def run(env, actions):
+        def iteration(state, action):
+            state, t = state
+            stepped, join = stepwise(env.draw(jax.random.fold_in(jax.random.key(1), t), 1, 5, t))
+            state, obs, outcome = env.step(join([x[0] for x in stepped]), state, action)
+            return (state, t + 1), (state, obs, outcome)
+
+        return jax.lax.scan(iteration, (env.init(jax.random.key(0), 5)[0], jnp.int32(0)), actions)[1]
+
+    actions = jax.random.uniform(jax.random.key(2), (60, 5, 1), minval=-0.2, maxval=1.5)
+    rare, always = toy(randomized=MASS), toy(randomized=MASS, resets="every_step")
+    played = {env: jax.tree.map(np.asarray, jax.jit(run, static_argnums=0)(env, actions)) for env in (rare, always)}
+    jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-5), played[rare], played[always])
+    *_, outcome = played[rare]
+    done = (outcome.terminated | outcome.truncated).sum(1)
+    assert (done == 0).sum() > 10 and (done > 0).sum() > 10 and (done > 1).any()
+    wrapped = functools.partial(wrappers.wrap, action_repeat=2, time_limit=7)
+    branches = lambda env: str(jax.make_jaxpr(lambda a: run(env, a))(actions)).count(" cond[")
+    assert branches(rare) == branches(wrapped(rare)) == branches(always) + 1 == branches(wrapped(always)) + 1
+    assert len(pool(toy(reset_pool=3), 0, num_steps=1)[1]) == 3  # who wants fewer than one an environment gets a pool
 
 
 def masses(state):
@@ -249,7 +275,7 @@ def test_resets_come_in_turn_only_on_a_cpu_and_only_where_they_are_few():
     """In a program for another platform too, which is made on a CPU."""
     env = toy()
     few = lambda key: env.draw_resets(key, 100, 8, jnp.int32(0)).pool
-    many = lambda key: env.draw_resets(key, 1, 8, jnp.int32(0)).pool  # as many as environments: off-policy algorithms
+    many = lambda key: env.draw_resets(key, 2, 8, jnp.int32(0)).pool  # as many as environments
     key = jax.random.key(0)
     loops = lambda make, on: jax.jit(make).trace(key).lower(lowering_platforms=(on,)).as_text().count("stablehlo.while")
     beside = loops(many, "cpu")  # of the random bits themselves
