@@ -27,5 +27,5 @@ def show(argv: list[str]) -> None:
         print(f"  {title}")
         print("".join(f"    {name}\n" for name in names), end="")
     print("presets")
-    for found in presets.PRESETS.values():
+    for found in presets.PRESETS:
         print(f"  {found.name}")

@@ -21,7 +21,7 @@ from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import MissingExtraError, check_choice, check_float, check_int
 from jaxrl_fast.jsonl import number
-from jaxrl_fast.presets import PONG_IMAGES, PRESETS
+from jaxrl_fast.presets import PONG_IMAGES, find_preset
 from jaxrl_fast.train import train
 
 FRAMES = 4  # raw frames of the game that one step of the agent takes
@@ -36,6 +36,7 @@ _WRAPPED = dict(environment=f"gym:{WRAPPED}", env=dict(stack=4))
 _THREE = _BOOK | dict(num_envs=3, batch_size=96, target_period=333)
 _SMALL = dict(img_height=42, img_width=42)
 _VECTOR = _BOOK | dict(num_envs=16, num_steps=2, updates_per_iteration=8, double=True, n_step=3, target_period=250)
+_PRESET = find_preset("ppo", "ale:Pong")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +82,8 @@ RUNGS = (
         env=_SMALL, run=dict(actors=2),
     ),
     Rung(
-        "ppo", "PPO's preset, 42 x 42", algorithm="ppo", settings=PRESETS["ppo", "ale:Pong"].algo,
-        env=PRESETS["ppo", "ale:Pong"].env, run=dict(horizon=PRESETS["ppo", "ale:Pong"].run["total_steps"]),
+        "ppo", "PPO's preset, 42 x 42", algorithm="ppo", settings=_PRESET.algo, env=_PRESET.env,
+        run=dict(horizon=_PRESET.run["total_steps"]),
     ),
 )  # fmt: skip
 

@@ -56,227 +56,186 @@ PONG_IMAGES = dict(image_mean=87.0, image_scale=64.0)
 _PPO_SMALL_IMAGES = dict(num_envs=32, num_steps=64, num_epochs=3, num_minibatches=8, learning_rate=1e-3, shared_torso=True,
                          activation="relu", hidden=(256,))  # fmt: skip
 
-# (algorithm, pattern of environment names) -> preset; the first match counts.
-PRESETS: dict[tuple[str, str], Preset] = {
-    ("ppo", "CartPole-v1"): Preset(
-        "ppo/CartPole-v1",
+# Algorithm and pattern of environment names -> the rest of a `Preset`; the first match counts.
+_TABLE: dict[str, tuple[dict[str, Any], ...]] = {
+    "ppo/CartPole-v1": (
         dict(num_envs=8, num_steps=64, num_epochs=8, num_minibatches=4, learning_rate=1e-3, gae_lambda=0.9,
              discount=0.98, entropy_coefficient=0.0),
         dict(total_steps=500_000),
     ),  # fmt: skip
-    ("ppo", "LunarLander-v3"): Preset(
-        "ppo/LunarLander-v3",
+    "ppo/LunarLander-v3": (
         dict(num_envs=16, num_steps=256, num_epochs=6, num_minibatches=32, learning_rate=1e-3, anneal_learning_rate=True,
              discount=0.995, gae_lambda=0.98, entropy_coefficient=0.002, clip_value=False, normalize_observations=True,
              hidden=(64, 64)),
         dict(total_steps=1_000_000),
     ),  # fmt: skip
-    ("dqn", "LunarLander-v3"): Preset(
-        "dqn/LunarLander-v3",
+    "dqn/LunarLander-v3": (
         dict(num_envs=8, updates_per_iteration=4, batch_size=128, buffer_size=100_000, learning_starts=2_000, n_step=3,
              learning_rate=6e-4, anneal_learning_rate=True, target_period=250, huber=True, epsilon_end=0.05,
              epsilon_fraction=0.2, hidden=(256, 256)),
         dict(total_steps=300_000),
     ),  # fmt: skip
-    ("ppo", "ale:Pong"): Preset(  # on two CPU cores; `ladder pong` climbs it
-        "ppo/ale:Pong",
+    "ppo/ale:Pong": (  # on two CPU cores; `ladder pong` climbs it
         _PPO_SMALL_IMAGES | dict(entropy_coefficient=0.02, anneal_entropy_from=0.5) | PONG_IMAGES,
         _ATARI_RUN | dict(total_steps=1_700_000),
         dict(img_height=42, img_width=42),
     ),
-    ("ppo", "ale:Breakout"): Preset(  # ten minutes of two CPU cores; all but black is far from 0
-        "ppo/ale:Breakout",
+    "ppo/ale:Breakout": (  # ten minutes of two CPU cores; all but black is far from 0
         _PPO_SMALL_IMAGES | dict(entropy_coefficient=0.01, anneal_entropy_from=0.6, image_mean=0.0, image_scale=64.0),
         _ATARI_RUN | dict(total_steps=1_000_000),
         dict(img_height=84, img_width=42, stack=2, episodic_life=True),
     ),
-    ("ppo", "ale:*"): Preset(  # Schulman et al. 2017, as in CleanRL
-        "ppo/ale:*",
+    "ppo/ale:*": (  # Schulman et al. 2017, as in CleanRL
         dict(num_envs=8, num_steps=128, num_epochs=4, num_minibatches=4, learning_rate=2.5e-4, anneal_learning_rate=True,
              clip_ratio=0.1, shared_torso=True, activation="relu", hidden=(512,), max_grad_norm=0.5),
         _ATARI_RUN,
     ),  # fmt: skip
-    ("dqn", "ale:*"): Preset("dqn/ale:*", _ATARI_REPLAY | dict(huber=True), _ATARI_RUN),  # Mnih et al. 2015, with Adam
-    ("rainbow", "ale:*"): Preset(  # Hessel et al. 2018
-        "rainbow/ale:*", _ATARI_REPLAY | _NO_EPSILON | dict(learning_rate=6.25e-5, target_period=2_000), _ATARI_RUN
+    "dqn/ale:*": (_ATARI_REPLAY | dict(huber=True), _ATARI_RUN),  # Mnih et al. 2015, with Adam
+    "rainbow/ale:*": (  # Hessel et al. 2018
+        _ATARI_REPLAY | _NO_EPSILON | dict(learning_rate=6.25e-5, target_period=2_000), _ATARI_RUN
     ),
-    ("apex", "ale:*"): Preset("apex/ale:*", _ATARI_REPLAY | _APEX | dict(num_envs=32), _ATARI_RUN),  # DQN's
-    ("pqn", "ale:*"): Preset(  # Gallici et al. 2024
-        "pqn/ale:*",
+    "apex/ale:*": (_ATARI_REPLAY | _APEX | dict(num_envs=32), _ATARI_RUN),  # DQN's
+    "pqn/ale:*": (  # Gallici et al. 2024
         dict(num_envs=32, num_steps=32, num_epochs=2, num_minibatches=32, learning_rate=2.5e-4, epsilon_end=0.001,
              epsilon_fraction=0.1, return_lambda=0.65, hidden=(512,)),
         _ATARI_RUN,
     ),  # fmt: skip
-    ("impala", "ale:*"): Preset("impala/ale:*", dict(shared_torso=True, activation="relu", hidden=(512,)), _ATARI_RUN),
-    ("ppo", "Acrobot-v1"): Preset(
-        "ppo/Acrobot-v1",
+    "impala/ale:*": (dict(shared_torso=True, activation="relu", hidden=(512,)), _ATARI_RUN),
+    "ppo/Acrobot-v1": (
         dict(num_envs=16, num_steps=128, num_epochs=4, num_minibatches=8, learning_rate=1e-3, gae_lambda=0.94,
              entropy_coefficient=0.0, normalize_observations=True),
         dict(total_steps=500_000),
     ),  # fmt: skip
-    ("ppo", "MountainCar-v0"): Preset(
-        "ppo/MountainCar-v0",
+    "ppo/MountainCar-v0": (
         dict(num_envs=16, num_steps=32, num_epochs=8, num_minibatches=4, learning_rate=3e-3, gae_lambda=0.98,
              entropy_coefficient=0.003, clip_value=False, normalize_observations=True),
         dict(total_steps=1_000_000),
     ),  # fmt: skip
-    ("ppo", "MountainCarContinuous-v0"): Preset(
-        "ppo/MountainCarContinuous-v0",
+    "ppo/MountainCarContinuous-v0": (
         dict(num_envs=16, num_steps=512, num_epochs=8, num_minibatches=8, learning_rate=3e-3, discount=0.999,
              gae_lambda=0.98, entropy_coefficient=0.0, clip_value=False, normalize_observations=True),
         dict(total_steps=300_000),
     ),  # fmt: skip
-    ("ppo", "Pendulum-v1"): Preset(
-        "ppo/Pendulum-v1",
+    "ppo/Pendulum-v1": (
         dict(num_envs=16, num_steps=256, num_epochs=10, num_minibatches=32, learning_rate=1e-3, discount=0.9,
              entropy_coefficient=0.0, clip_value=False, normalize_observations=True),
         dict(total_steps=500_000),
     ),  # fmt: skip
-    ("dqn", "CartPole-v1"): Preset("dqn/CartPole-v1", _CLASSIC, dict(total_steps=100_000)),
-    ("dqn", "Acrobot-v1"): Preset("dqn/Acrobot-v1", _CLASSIC, dict(total_steps=100_000)),
-    ("c51", "CartPole-v1"): Preset("c51/CartPole-v1", _CLASSIC | dict(v_min=0.0, v_max=100.0), dict(total_steps=100_000)),
-    ("c51", "Acrobot-v1"): Preset("c51/Acrobot-v1", _CLASSIC | dict(v_min=-100.0, v_max=0.0), dict(total_steps=100_000)),
-    ("qr_dqn", "CartPole-v1"): Preset(  # a kappa of 1 is far below these returns: errors count by their sign alone
-        "qr_dqn/CartPole-v1",
+    "dqn/CartPole-v1": (_CLASSIC, dict(total_steps=100_000)),
+    "dqn/Acrobot-v1": (_CLASSIC, dict(total_steps=100_000)),
+    "c51/CartPole-v1": (_CLASSIC | dict(v_min=0.0, v_max=100.0), dict(total_steps=100_000)),
+    "c51/Acrobot-v1": (_CLASSIC | dict(v_min=-100.0, v_max=0.0), dict(total_steps=100_000)),
+    "qr_dqn/CartPole-v1": (  # a kappa of 1 is far below these returns: errors count by their sign alone
         _CLASSIC | dict(target_period=1, target_tau=0.01, kappa=10.0, num_quantiles=25),
         dict(total_steps=100_000),
     ),
-    ("qr_dqn", "Acrobot-v1"): Preset("qr_dqn/Acrobot-v1", _CLASSIC, dict(total_steps=100_000)),
-    ("iqn", "CartPole-v1"): Preset("iqn/CartPole-v1", _CLASSIC, dict(total_steps=100_000)),
-    ("iqn", "Acrobot-v1"): Preset("iqn/Acrobot-v1", _CLASSIC, dict(total_steps=100_000)),
-    ("rainbow", "CartPole-v1"): Preset(
-        "rainbow/CartPole-v1", _CLASSIC | _NO_EPSILON | dict(v_min=0.0, v_max=100.0), dict(total_steps=100_000)
-    ),
-    ("rainbow", "Acrobot-v1"): Preset(
-        "rainbow/Acrobot-v1", _CLASSIC | _NO_EPSILON | dict(v_min=-100.0, v_max=0.0), dict(total_steps=100_000)
-    ),
-    ("apex", "CartPole-v1"): Preset("apex/CartPole-v1", _CLASSIC | _APEX | dict(n_step=1), dict(total_steps=100_000)),
-    ("apex", "Acrobot-v1"): Preset("apex/Acrobot-v1", _CLASSIC | _APEX, dict(total_steps=100_000)),
-    ("pqn", "CartPole-v1"): Preset(
-        "pqn/CartPole-v1",
+    "qr_dqn/Acrobot-v1": (_CLASSIC, dict(total_steps=100_000)),
+    "iqn/CartPole-v1": (_CLASSIC, dict(total_steps=100_000)),
+    "iqn/Acrobot-v1": (_CLASSIC, dict(total_steps=100_000)),
+    "rainbow/CartPole-v1": (_CLASSIC | _NO_EPSILON | dict(v_min=0.0, v_max=100.0), dict(total_steps=100_000)),
+    "rainbow/Acrobot-v1": (_CLASSIC | _NO_EPSILON | dict(v_min=-100.0, v_max=0.0), dict(total_steps=100_000)),
+    "apex/CartPole-v1": (_CLASSIC | _APEX | dict(n_step=1), dict(total_steps=100_000)),
+    "apex/Acrobot-v1": (_CLASSIC | _APEX, dict(total_steps=100_000)),
+    "pqn/CartPole-v1": (
         dict(num_envs=32, num_steps=64, num_epochs=4, num_minibatches=16, learning_rate=5e-4, return_lambda=0.95,
              epsilon_end=0.05, epsilon_fraction=0.2),
         dict(total_steps=500_000),
     ),  # fmt: skip
-    ("pqn", "Acrobot-v1"): Preset(
-        "pqn/Acrobot-v1",
+    "pqn/Acrobot-v1": (
         dict(num_envs=32, num_steps=64, num_epochs=4, num_minibatches=16, learning_rate=5e-4, return_lambda=0.95,
              epsilon_end=0.05, epsilon_fraction=0.2),
         dict(total_steps=500_000),
     ),  # fmt: skip
-    ("a2c", "CartPole-v1"): Preset("a2c/CartPole-v1", _A2C, dict(total_steps=500_000)),
-    ("a2c", "Acrobot-v1"): Preset("a2c/Acrobot-v1", _A2C | dict(normalize_observations=True), dict(total_steps=500_000)),
-    ("impala", "CartPole-v1"): Preset("impala/CartPole-v1", _IMPALA, dict(total_steps=500_000)),
-    ("impala", "LunarLander-v3"): Preset(
-        "impala/LunarLander-v3",
+    "a2c/CartPole-v1": (_A2C, dict(total_steps=500_000)),
+    "a2c/Acrobot-v1": (_A2C | dict(normalize_observations=True), dict(total_steps=500_000)),
+    "impala/CartPole-v1": (_IMPALA, dict(total_steps=500_000)),
+    "impala/LunarLander-v3": (
         dict(num_envs=16, num_steps=128, num_epochs=4, num_minibatches=4, learning_rate=2e-3, rmsprop=False, discount=0.995,
              gae_lambda=0.98, entropy_coefficient=0.01, normalize_observations=True, hidden=(64, 64)),
         dict(total_steps=1_000_000),
     ),  # fmt: skip
-    ("impala", "Acrobot-v1"): Preset(
-        "impala/Acrobot-v1", _IMPALA | dict(normalize_observations=True), dict(total_steps=500_000)
-    ),
-    ("apg", "Pendulum-v1"): Preset(
-        "apg/Pendulum-v1", dict(num_envs=16, num_steps=64, learning_rate=1e-2), dict(total_steps=1_000_000)
-    ),
-    ("ars", "CartPole-v1"): Preset("ars/CartPole-v1", {}, dict(total_steps=500_000)),
-    ("ars", "Pendulum-v1"): Preset(
-        "ars/Pendulum-v1",
+    "impala/Acrobot-v1": (_IMPALA | dict(normalize_observations=True), dict(total_steps=500_000)),
+    "apg/Pendulum-v1": (dict(num_envs=16, num_steps=64, learning_rate=1e-2), dict(total_steps=1_000_000)),
+    "ars/CartPole-v1": ({}, dict(total_steps=500_000)),
+    "ars/Pendulum-v1": (
         dict(hidden=(16,), episodes_per_candidate=4, learning_rate=0.4, anneal_learning_rate=True, noise_std=0.1,
              normalize_observations=False),
         dict(total_steps=15_000_000),
     ),  # fmt: skip
-    ("es", "CartPole-v1"): Preset(
-        "es/CartPole-v1",
+    "es/CartPole-v1": (
         dict(hidden=(), directions=16, learning_rate=0.05, noise_std=0.1, normalize_observations=True),
         dict(total_steps=500_000),
     ),
-    ("es", "Pendulum-v1"): Preset(
-        "es/Pendulum-v1",
+    "es/Pendulum-v1": (
         dict(hidden=(16,), episodes_per_candidate=8, learning_rate=0.1, anneal_learning_rate=True, noise_std=0.1,
              weight_decay=0.03),
         dict(total_steps=15_000_000),
     ),  # fmt: skip
-    ("ppo", "Breakout-MinAtar"): Preset(
-        "ppo/Breakout-MinAtar",
+    "ppo/Breakout-MinAtar": (
         _PPO_MINATAR | dict(hidden=(256, 128), shared_torso=True, gae_lambda=0.8, entropy_coefficient=0.03),
         dict(total_steps=1_000_000),
     ),
-    ("ppo", "Asterix-MinAtar"): Preset(  # a long lambda leaves it at 2
-        "ppo/Asterix-MinAtar",
+    "ppo/Asterix-MinAtar": (  # a long lambda leaves it at 2
         _PPO_MINATAR | dict(hidden=(256,), shared_torso=True, gae_lambda=0.65),
         dict(total_steps=1_000_000),
     ),
-    ("ppo", "Ant-v5"): Preset(  # EnvPool's or Gymnasium's
-        "ppo/Ant-v5", _PPO_BRAX | dict(num_envs=64, num_steps=64), dict(total_steps=1_500_000, eval_episodes=32, actors=2)
+    "ppo/Ant-v5": (  # EnvPool's or Gymnasium's
+        _PPO_BRAX | dict(num_envs=64, num_steps=64), dict(total_steps=1_500_000, eval_episodes=32, actors=2)
     ),
-    ("ppo", "brax/*"): Preset("ppo/brax/*", _PPO_BRAX, dict(total_steps=3_000_000)),
+    "ppo/brax/*": (_PPO_BRAX, dict(total_steps=3_000_000)),
     # At a discount of 0.99 the cart drifts to the end of its rail, and returns of eight steps by much older policies mislead.
-    ("sac", "brax/inverted_pendulum"): Preset(
-        "sac/brax/inverted_pendulum",
+    "sac/brax/inverted_pendulum": (
         dict(num_envs=16, updates_per_iteration=8, batch_size=256, buffer_size=30_000, learning_starts=1_000, n_step=8,
              learning_rate=5e-4, discount=0.997, target_tau=0.01, reward_scale=0.1, normalize_observations=True,
              hidden=(64, 64), critic_hidden=(64, 64)),
         dict(total_steps=120_000),
     ),  # fmt: skip
-    ("sac", "brax/*"): Preset(  # those of brax's notebook for walker2d; not measured here
-        "sac/brax/*",
+    "sac/brax/*": (  # those of brax's notebook for walker2d; not measured here
         dict(num_envs=128, updates_per_iteration=32, batch_size=128, buffer_size=1_048_576, learning_starts=8_192,
              learning_rate=6e-4, discount=0.997, reward_scale=5.0, normalize_observations=True),
         dict(total_steps=8_000_000),
     ),  # fmt: skip
     # Rewards lie in [0, 1]; discount, reward scale and entropy are Playground's own of the dm_control suite.
     # CartpoleBalance is at 610 after these steps, on one seed.
-    ("ppo", "playground/*"): Preset(
-        "ppo/playground/*",
+    "ppo/playground/*": (
         _PPO_BRAX | dict(discount=0.995, reward_scale=10.0, entropy_coefficient=0.01),
         dict(total_steps=3_000_000),
     ),
     # Playground's own of the dm_control suite, but for a smaller replay (and 1e7 steps of its harder tasks); not measured here.
-    ("sac", "playground/*"): Preset(
-        "sac/playground/*",
+    "sac/playground/*": (
         dict(num_envs=128, updates_per_iteration=8, batch_size=512, buffer_size=1_048_576, learning_starts=8_192,
              learning_rate=1e-3, normalize_observations=True, layer_norm=True),
         dict(total_steps=5_000_000),
     ),  # fmt: skip
-    ("sac", "Pendulum-v1"): Preset("sac/Pendulum-v1", _PENDULUM, dict(total_steps=10_000)),
-    ("td3", "Pendulum-v1"): Preset("td3/Pendulum-v1", _PENDULUM, dict(total_steps=20_000)),
-    ("tqc", "Pendulum-v1"): Preset("tqc/Pendulum-v1", _PENDULUM, dict(total_steps=10_000)),
-    ("crossq", "Pendulum-v1"): Preset(
-        "crossq/Pendulum-v1", _PENDULUM | dict(critic_hidden=(128, 128), learning_rate=1e-3), dict(total_steps=20_000)
-    ),
-    ("sac", "MountainCarContinuous-v0"): Preset(  # white noise never leaves the valley
-        "sac/MountainCarContinuous-v0",
+    "sac/Pendulum-v1": (_PENDULUM, dict(total_steps=10_000)),
+    "td3/Pendulum-v1": (_PENDULUM, dict(total_steps=20_000)),
+    "tqc/Pendulum-v1": (_PENDULUM, dict(total_steps=10_000)),
+    "crossq/Pendulum-v1": (_PENDULUM | dict(critic_hidden=(128, 128), learning_rate=1e-3), dict(total_steps=20_000)),
+    "sac/MountainCarContinuous-v0": (  # white noise never leaves the valley
         dict(num_envs=16, updates_per_iteration=8, learning_starts=4000, buffer_size=100_000, batch_size=128, n_step=4,
              learning_rate=1e-3, discount=0.995, noise_correlation=0.95, hidden=(64, 64), critic_hidden=(64, 64)),
         dict(total_steps=60_000),
     ),  # fmt: skip
-    ("ppo", "*-MinAtar"): Preset(
-        "ppo/*-MinAtar",
+    "ppo/*-MinAtar": (
         _PPO_MINATAR | dict(hidden=(256,), shared_torso=True, gae_lambda=0.8),
         dict(total_steps=1_000_000),
     ),
-    ("dqn", "*-MinAtar"): Preset("dqn/*-MinAtar", _MINATAR | dict(huber=True), dict(total_steps=1_000_000)),
-    ("qr_dqn", "*-MinAtar"): Preset("qr_dqn/*-MinAtar", _MINATAR, dict(total_steps=1_000_000)),
-    ("iqn", "*-MinAtar"): Preset("iqn/*-MinAtar", _MINATAR, dict(total_steps=1_000_000)),
-    ("c51", "*-MinAtar"): Preset("c51/*-MinAtar", _MINATAR | _MINATAR_ATOMS, dict(total_steps=1_000_000)),
+    "dqn/*-MinAtar": (_MINATAR | dict(huber=True), dict(total_steps=1_000_000)),
+    "qr_dqn/*-MinAtar": (_MINATAR, dict(total_steps=1_000_000)),
+    "iqn/*-MinAtar": (_MINATAR, dict(total_steps=1_000_000)),
+    "c51/*-MinAtar": (_MINATAR | _MINATAR_ATOMS, dict(total_steps=1_000_000)),
     # Gradients of the cross-entropy, weighed, are small beside _MINATAR's epsilon. Breakout wants larger steps than the
     # others, with which Asterix does not get off 1; that one wants smaller ones still.
-    ("rainbow", "Breakout-MinAtar"): Preset(
-        "rainbow/Breakout-MinAtar", _RAINBOW_MINATAR | dict(learning_rate=1e-3), dict(total_steps=1_000_000)
-    ),
-    ("rainbow", "Asterix-MinAtar"): Preset(
-        "rainbow/Asterix-MinAtar", _RAINBOW_MINATAR | dict(learning_rate=1e-4), dict(total_steps=1_000_000)
-    ),
-    ("rainbow", "*-MinAtar"): Preset("rainbow/*-MinAtar", _RAINBOW_MINATAR, dict(total_steps=1_000_000)),
-    ("pqn", "*-MinAtar"): Preset(  # the settings of Gallici et al. 2024
-        "pqn/*-MinAtar",
+    "rainbow/Breakout-MinAtar": (_RAINBOW_MINATAR | dict(learning_rate=1e-3), dict(total_steps=1_000_000)),
+    "rainbow/Asterix-MinAtar": (_RAINBOW_MINATAR | dict(learning_rate=1e-4), dict(total_steps=1_000_000)),
+    "rainbow/*-MinAtar": (_RAINBOW_MINATAR, dict(total_steps=1_000_000)),
+    "pqn/*-MinAtar": (  # the settings of Gallici et al. 2024
         dict(num_envs=128, num_steps=32, num_epochs=2, num_minibatches=32, learning_rate=5e-4, epsilon_end=0.05,
              epsilon_fraction=0.1, return_lambda=0.65, network="cnn", hidden=(128,)),
         dict(total_steps=1_000_000),
     ),  # fmt: skip
 }
-
+PRESETS = tuple(Preset(name, *settings) for name, settings in _TABLE.items())
 
 # Of EnvPool's tasks "-v5" is Atari, but for these.
 _MUJOCO = ("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum", "Pusher",
@@ -295,11 +254,8 @@ def same_task(environment: str) -> str:
 
 def find_preset(algorithm: str, environment: str) -> Preset | None:
     """The preset for an algorithm on an environment, None where there is none."""
-    environment = same_task(environment)
-    for (name, pattern), preset in PRESETS.items():
-        if name == algorithm and fnmatch.fnmatchcase(environment, pattern):
-            return preset
-    return None
+    wanted = f"{algorithm}/{same_task(environment)}"
+    return next((found for found in PRESETS if fnmatch.fnmatchcase(wanted, found.name)), None)
 
 
 def preset(algorithm: str, environment: str, **settings: Any) -> Algorithm:

@@ -10,11 +10,9 @@ from jaxrl_fast.grid import RunConfig
 from jaxrl_fast.presets import PRESETS, find_preset
 
 
-@pytest.mark.parametrize("key", PRESETS, ids="/".join)
-def test_its_settings_are_accepted(key):
-    found = PRESETS[key]
-    assert found.name == "/".join(key)
-    algo = build_algorithm(algorithm_class(key[0]), found.algo)
+@pytest.mark.parametrize("found", PRESETS, ids=lambda found: found.name)
+def test_its_settings_are_accepted(found):
+    algo = build_algorithm(algorithm_class(found.name.split("/")[0]), found.algo)
     for name, value in found.algo.items():
         assert getattr(algo, name) == value
     assert RunConfig(**found.run).total_steps == found.run["total_steps"]
