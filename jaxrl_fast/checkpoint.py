@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -102,10 +103,24 @@ def _damage(folder: Path):
     except ConfigError:
         raise
     except Exception as error:  # orbax raises plain ones too
+        _silence_other_reads()
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConfigError(
             "checkpoint", str(folder), f"a whole checkpoint that this run wrote; reading it failed: {first[:200]}"
         ) from error
+
+
+def _silence_other_reads() -> None:
+    """Orbax reads arrays side by side. Those that failed beside the first are thrown away when Python ends, each with a page
+    of what one line has said."""
+    shown = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        code = getattr(unraisable.object, "cr_code", None)  # of a coroutine
+        if code is None or "orbax" not in code.co_filename:
+            shown(unraisable)
+
+    sys.unraisablehook = hook
 
 
 def _without_empty(state: Any) -> Any:

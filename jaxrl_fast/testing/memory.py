@@ -2,7 +2,8 @@
 
 Every value of a row is the row's own number. Two lives differ only by an offset in all numbers: what differs by it in
 a batch came out of a row, what does not differ was never written. So any memory's answer can be judged, whatever its
-fields. Each failure names the property, what was seen, and what to change.
+fields. A third life has ends of episodes: what windows, sequences and stacks make of them follows from the rows
+(`testing.ends`). Each failure names the property, what was seen, and what to change.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import numpy as np
 
 from jaxrl_fast import tree
 from jaxrl_fast.memory import Memory, Recurrent, Row, SequenceMemory
-from jaxrl_fast.testing import numbered
+from jaxrl_fast.memory.grouped import Grouped
+from jaxrl_fast.testing import ends, numbered
 from jaxrl_fast.testing.conformance import as_data, check_purity, describe, require_equal, require_strong
 from jaxrl_fast.types import Clock, Sequence, Window
 
@@ -54,20 +56,22 @@ def check_memory(
     """
     assert isinstance(memory, Memory), f"protocol: {type(memory).__name__} is not a jaxrl_fast.memory.Memory"
     rows = _example(memory) if rows is None else jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), rows)
-    blocks = blocks or 2 * getattr(memory, "num_blocks", 1) + 2
-    ready = ready or getattr(memory, "dead_blocks", 0) + 1
+    one = memory.memory if isinstance(memory, Grouped) else memory  # of a group, what all are like
+    num_blocks = getattr(one, "num_blocks", 1)
+    blocks = blocks or 2 * num_blocks + 2
+    ready = ready or getattr(one, "dead_blocks", 0) + 1
     assert ready < blocks, f"arguments: ready = {ready} leaves nothing to judge of {blocks} blocks"
     batch = _check_types(memory, rows)
     num_steps, num_envs = jax.tree.leaves(rows)[0].shape[:2]
-    held = num_steps * num_envs * getattr(memory, "num_blocks", 1)
+    held = num_steps * num_envs * num_blocks
     weight = getattr(batch, "weight", jax.tree.leaves(batch)[0])
     fetches = -(-20 * held // weight.shape[0])
     assert blocks * held <= 100_000, f"size: {held} rows in {blocks} blocks take too long; give `check_memory` a small memory"
 
-    ends = jax.random.randint(jax.random.key(1), (blocks, num_steps, num_envs), 0, 9)
-    offset = numbered.OFFSET
-    lives = [(0, jnp.zeros_like(ends), 2), (offset, jnp.zeros_like(ends), 2), (0, ends, 3)]
-    inputs = [(numbered.blocks(rows, blocks, number, ends), jax.random.key(seed)) for number, ends, seed in lives]
+    ended = jax.random.randint(jax.random.key(1), (blocks, num_steps, num_envs), 0, 9)
+    never = jnp.zeros_like(ended)
+    lives = [(0, never, 2), (numbered.OFFSET, never, 2), (0, ended, 3)]
+    inputs = [(numbered.blocks(rows, blocks, number, flags), jax.random.key(seed)) for number, flags, seed in lives]
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *inputs)
     lanes = _lanes(memory, rows, stacked, fetches, ready)
     plain, moved, other = (jax.tree.map(lambda x, i=i: np.asarray(x[i]), lanes) for i in range(3))
@@ -78,10 +82,11 @@ def check_memory(
         "plan: two keys gave the same plan. Draw from the `key` that it is given (or pass deterministic=True)"
     )
     seen = numbered.judge(rows, plain.batch, moved.batch, ready)
-    numbered.check_coverage(seen, ready, num_steps, num_envs, memory)
+    numbered.check_coverage(seen, ready, num_steps, num_envs, one)
+    ends.judge(inputs[2][0], other.batch, ready)
     _check_alone(memory, rows, inputs[2], lanes, fetches, ready)
-    if getattr(memory, "alpha", 0) > 0 if prioritized is None else prioritized:
-        _check_priorities(memory, rows, inputs[0][0], fetches)
+    if getattr(one, "alpha", 0) > 0 if prioritized is None else prioritized:
+        _check_priorities(memory, rows, inputs[0][0], fetches, getattr(one, "alpha", 1.0))
     return MemoryReport(blocks, ready, (blocks - ready + 1) * fetches, len(np.unique(seen.everything[1])))
 
 
@@ -94,6 +99,9 @@ class _Life(NamedTuple):
 
 
 def _example(memory: Memory) -> Any:
+    if isinstance(memory, Grouped):
+        wide = lambda x: jax.ShapeDtypeStruct((x.shape[0], x.shape[1] * memory.groups, *x.shape[2:]), x.dtype)
+        return jax.tree.map(wide, _example(memory.memory))
     assert hasattr(memory, "num_steps") and hasattr(memory, "num_envs"), (
         f"arguments: {type(memory).__name__} has no num_steps and num_envs; pass `rows`, shapes [T, B, ...]"
     )
@@ -143,8 +151,8 @@ def _check_types(memory: Memory, rows: Any) -> Any:
 
 def _feed(memory: Memory, mem: Any, batch: Any, handle: Any) -> Any:
     """One priority a batch element, where there is a weight; all alike, for one row may be in a batch twice."""
-    size = batch.weight.shape if hasattr(batch, "weight") else ()
-    return memory.feedback(mem, handle, jnp.full(size, 0.7, jnp.float32))
+    priority = jnp.full(batch.weight.shape, 0.7, jnp.float32) if hasattr(batch, "weight") else ()
+    return memory.feedback(mem, handle, priority)
 
 
 def _life(memory: Memory, rows: Any, data: Any, key: jax.Array, ws: jax.Array, fetches: int, ready: int) -> _Life:
@@ -205,7 +213,7 @@ def _check_alone(memory: Memory, rows: Any, inputs: Any, lanes: _Life, fetches: 
         assert close, f"population: a member's {jax.tree_util.keystr(path)} differs from that of its single run"
 
 
-def _check_priorities(memory: Memory, rows: Any, data: Any, fetches: int) -> None:
+def _check_priorities(memory: Memory, rows: Any, data: Any, fetches: int, alpha: float) -> None:
     """Every second row is fed back a hundred times the error of the others: then it is drawn far more often, and weighs less."""
     count = jax.tree.leaves(data)[0].shape[0]
     ws, end = jnp.arange(count, dtype=jnp.int32), jnp.int32(count)
@@ -228,7 +236,7 @@ def _check_priorities(memory: Memory, rows: Any, data: Any, fetches: int) -> Non
     even, weight = map(np.asarray, jax.jit(program).lower(data).compile(compiler_options=options)(data))
     assert weight.any(), "weight: all are 0, so nothing is learned from"
     even, weight = even[weight > 0], weight[weight > 0]
-    chance = 100.0 ** getattr(memory, "alpha", 1.0)
+    chance = 100.0**alpha
     assert even.mean() - 0.5 > 0.5 * (chance / (1 + chance) - 0.5), (
         f"priorities: rows with a hundred times the error of the others are {even.mean():.0%} of what is drawn. `feedback` must "
         "return the store with the priorities of `handle` set"

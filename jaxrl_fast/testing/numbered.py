@@ -12,7 +12,7 @@ from jaxrl_fast.testing.conformance import describe
 from jaxrl_fast.types import Window
 
 OFFSET = 1 << 20  # between two lives; beyond the numbers of both, and exact in float32
-_EXACT = ("int32", "uint32", "float32")  # dtypes that hold a number; others are filled with its low bits
+EXACT = ("int32", "uint32", "float32")  # dtypes that hold a number; others are filled with its low bits
 
 
 class Seen(NamedTuple):
@@ -46,7 +46,7 @@ def blocks(rows: Any, count: int, offset: int, ends: jax.Array) -> Any:
             flags += 1
             value = np.asarray(ends)[:, ::every] == flags
         else:
-            value = number[:, ::every] if str(x.dtype) in _EXACT else number[:, ::every] % 100
+            value = number[:, ::every] if str(x.dtype) in EXACT else number[:, ::every] % 100
         value = value.reshape(value.shape + (1,) * (len(x.shape) - 2))
         return jnp.asarray(np.broadcast_to(value, (count, *x.shape)), x.dtype)
 
@@ -87,7 +87,7 @@ def judge(rows: Any, plain: Any, moved: Any, ready: int) -> Seen:
         assert a.dtype == row.dtype, f"dtype: `fetch` gives {name} as {a.dtype}, its rows are {describe(row)}"
         axes = a.ndim - len(row.shape)
         came = b.astype(np.float64) - a.astype(np.float64) == OFFSET
-        if str(a.dtype) not in _EXACT or axes not in (1, 2) or not came.any():
+        if str(a.dtype) not in EXACT or axes not in (1, 2) or not came.any():
             continue  # narrow, or computed from rows
         lead = a.shape[: 2 + axes]
         counted = np.ones(lead, bool) if real is None else real if axes == 1 else np.broadcast_to(real[:, :, None], lead)
@@ -99,7 +99,7 @@ def judge(rows: Any, plain: Any, moved: Any, ready: int) -> Seen:
                 f"{int(np.argwhere(lost)[0][0])}). Draw only from the `w` blocks that were written"
             )
         if row.shape[2:] and a.shape[-1] != row.shape[-1]:
-            _check_frames(name, a, a.shape[-1] // row.shape[-1], num_envs, counted)
+            _check_frames(name, frames(a, lead, row.shape[-1]), num_envs, counted)
         newest = a.reshape((*lead, -1))[..., -1].astype(np.int64) - 1
         found.append(_Leaf(name, axes, own and row.shape[0] == num_steps, newest, counted))
     assert any(leaf.own for leaf in found), (
@@ -114,11 +114,15 @@ def _shapes(batch: Any) -> str:
     )
 
 
-def _check_frames(name: str, value: np.ndarray, stack: int, num_envs: int, counted: np.ndarray) -> None:
+def frames(value: np.ndarray, lead: tuple[int, ...], channels: int) -> np.ndarray:
+    """[*lead, ..., stack * channels] -> the rows' numbers of the stacked frames [*lead, stack]."""
+    return value.reshape((*lead, -1, value.shape[-1] // channels, channels))[..., -1, :, -1].astype(np.int64) - 1
+
+
+def _check_frames(name: str, frames: np.ndarray, num_envs: int, counted: np.ndarray) -> None:
     """A stack is this row's frame and the ones before it, oldest first; the very first one is repeated."""
-    frames = value.reshape((*counted.shape, -1, stack, value.shape[-1] // stack))[..., -1, :, -1].astype(np.int64) - 1
     newest = frames[..., -1:]
-    back = np.arange(stack)[::-1] * num_envs
+    back = np.arange(frames.shape[-1])[::-1] * num_envs
     right = np.where(newest - back < 0, newest % num_envs, newest - back) == frames
     wrong = counted & ~right.all(axis=-1)
     if wrong.any():

@@ -17,6 +17,8 @@ from jaxrl_fast.memory import (
     SequenceMemory,
     UniformMemory,
 )
+from jaxrl_fast.memory.grouped import grouped
+from jaxrl_fast.memory.ring import gather_obs
 from jaxrl_fast.testing import check_memory
 
 SEQUENCE = dict(seq_len=5, burn_in=2, carry_every=2)
@@ -32,6 +34,9 @@ GOOD = {
     "sequences": SequenceMemory(40, 4, 2, 8, **SEQUENCE),
     "sequences of stacks": SequenceMemory(60, 4, 2, 8, n_step=2, stack=4, **SEQUENCE),
     "prioritized sequences": PrioritizedSequenceMemory(48, 2, 2, 8, n_step=3, **SEQUENCE),
+    "groups": grouped(UniformMemory(48, 2, 4, 16, n_step=2), 2),
+    "prioritized groups": grouped(PrioritizedMemory(48, 1, 4, 16, n_step=2, stack=2), 2),
+    "groups of rollouts": grouped(RolloutMemory(4, 6, 2), 2),
 }
 
 
@@ -39,8 +44,9 @@ GOOD = {
 def test_every_memory_conforms(name):
     memory = GOOD[name]
     report = check_memory(memory)
-    held = memory.num_steps * memory.num_envs * getattr(memory, "num_blocks", 1)
-    assert held < report.rows <= report.blocks * memory.num_steps * memory.num_envs
+    one = getattr(memory, "memory", memory)
+    block = one.num_steps * one.num_envs * getattr(memory, "groups", 1)
+    assert block * getattr(one, "num_blocks", 1) < report.rows <= report.blocks * block
 
 
 def break_(base=UniformMemory, sizes=(24, 2, 3, 16), **methods):
@@ -126,10 +132,47 @@ def poisoned(right, self, mem):
     return jnp.log(right(mem) - 2.0)
 
 
+def blind(right, self, mem, x):
+    """To all ends: windows and stacks go across them, and nothing terminates."""
+    window, handle = right(mem._replace(terminated=mem.terminated & False, truncated=mem.truncated & False), x)
+    return window, handle
+
+
+def blind_sequences(right, self, mem, x):
+    return right(mem._replace(row=mem.row._replace(terminated=mem.row.terminated & False)), x)
+
+
+def learns_truncated(right, self, mem, x):
+    sequence, handle = right(mem, x)
+    return dataclasses.replace(sequence, use=sequence.use | sequence.steps.truncated), handle
+
+
+def changed(**fields):
+    """Windows with these fields made anew from the right window."""
+
+    def fetch(right, self, mem, x):
+        window, handle = right(mem, x)
+        return window._replace(**{name: change(window) for name, change in fields.items()}), handle
+
+    return fetch
+
+
+def stacks_across(right, self, mem, x):
+    return right(mem, x)[0]._replace(obs=blind(right, self, mem, x)[0].obs), right(mem, x)[1]
+
+
+def boots_across(right, self, mem, x):
+    window, handle = right(mem, x)
+    frames = mem._replace(terminated=mem.terminated & False, truncated=mem.truncated & False)
+    row, env, _ = x
+    return window._replace(boot_obs=gather_obs(frames, (row + window.steps) % self.length, env, self.stack)), handle
+
+
 def reads_w(right, self, mem, rows, w):
     return right(mem, rows, w) if int(w) >= 0 else mem
 
 
+SEQUENCES = (40, 4, 2, 8, 1, 1, *SEQUENCE.values())
 BROKEN = {
     "add": (break_(add=cast), r"add: the store must stay what `init` made it.*int16.*not uint8"),
     "weak": (break_(PrioritizedMemory, init=weak), r"weak type: the store after `init`\.top"),
@@ -150,6 +193,14 @@ BROKEN = {
     "priorities": (break_(PrioritizedMemory, feedback=deaf), r"priorities: .* of what is drawn"),
     "weight": (break_(PrioritizedMemory, fetch=unweighed), "weight: rows that are drawn more often"),
     "retain": (break_(RolloutMemory, (2, 3, 1), retain=lambda right, self, mem: mem), "retain: what outlives an iteration"),
+    "episode": (break_(fetch=blind, sizes=(24, 1, 3, 16, 3)), r"episode: of the window of rows .* are in `use`, not \["),
+    "truncated start": (break_(fetch=changed(weight=lambda x: x.weight + 1.0)), "weight: that of the window that starts at row"),
+    "terminal": (break_(fetch=changed(boot=lambda x: x.boot * 0 + 1)), "boot: 1.0 for the window of rows .*'terminated': .[0-9]"),
+    "steps": (break_(fetch=changed(steps=lambda x: x.steps * 0 + 3), sizes=(24, 1, 3, 16, 3)), "steps: 3 for the window"),
+    "stack of an episode": (break_(fetch=stacks_across, sizes=(24, 1, 3, 16, 1, 2)), r"stack: obs\['a'\] is made of rows"),
+    "stack after": (break_(fetch=boots_across, sizes=(24, 1, 3, 16, 2, 3)), r"stack: boot_obs\['a'\] is made of rows"),
+    "flags": (break_(SequenceMemory, SEQUENCES, fetch=blind_sequences), "episode: row .* another `terminated`"),
+    "truncated row": (break_(SequenceMemory, SEQUENCES, fetch=learns_truncated), "episode: row .* is in `use`"),
     "watch": (break_(PrioritizedMemory, watch=poisoned), "watch: not finite after block 0"),
     "protocol": (object(), "protocol: object is not a jaxrl_fast.memory.Memory"),
     "size": (UniformMemory(10**5, 2, 3, 16), "size: .* give `check_memory` a small memory"),
