@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxrl_fast import config as configs
 from jaxrl_fast import runtime
-from jaxrl_fast.cli_args import IMPORT, PROG, Option, parse, positionals
+from jaxrl_fast.cli_args import IMPORT, PROG, Option, kind_of_value, parse, peek, positionals
 from jaxrl_fast.errors import ConfigError, MissingExtraError, UserError
 
 ORDERED = ("observations", "actions", "rewards", "terminations", "truncations")
@@ -34,6 +34,7 @@ def keep(argv: list[str]) -> None:
         Option("environment", "str", help="whose spaces a dataset is checked against", metavar="ENV", hint="datasets need it"),
         Option("member", "int", 0, "member of a population"),
         IMPORT,
+        *_environment_options(flags),
     ]
     given = parse(f"{PROG} experience SOURCE FOLDER", HELP, options, flags)
     if len(names) != 2:
@@ -61,15 +62,24 @@ def keep(argv: list[str]) -> None:
     print(f"what comes next:\n  {PROG} train ALGO ENV --experience {folder}")
 
 
+def _environment_options(flags: list[str]) -> list[Option]:
+    """The settings of the environment that the flags name: the spaces, such as a stack's, depend on them."""
+    from jaxrl_fast.envs import registry
+
+    for module in peek(flags, "--import"):
+        configs.import_user_module(module)
+    found = [registry.settings_of(name) for name in peek(flags, "--environment")[-1:]]
+    return [Option(k, kind_of_value(x), x, "of the environment", group="env") for settings in found for k, x in settings.items()]
+
+
 def _dataset(source: str, given: dict[str, Any]) -> Any:
     from jaxrl_fast.envs import registry
     from jaxrl_fast.memory import UniformMemory, episodes_to_rows, hold, transitions_to_rows
 
     if "environment" not in given:
         raise ConfigError("--environment", None, "the environment that the dataset is of, such as CartPole-v1")
-    for module in given.get("import", ()):
-        configs.import_user_module(module)
-    spec = registry.make(given["environment"]).spec
+    settings = {name.removeprefix("env."): value for name, value in given.items() if name.startswith("env.")}
+    spec = registry.make(given["environment"], **settings).spec
     if source.startswith(MINARI):
         rows = episodes_to_rows(_minari(source.removeprefix(MINARI)), spec)
     else:

@@ -17,6 +17,7 @@ import numpy as np
 
 from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.fields import type_name
 from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.memory.ring import Ring, Row, without_extras
 from jaxrl_fast.memory.sequence import SequenceMemory
@@ -41,9 +42,8 @@ class Filled:
 
 def layout(memory: Memory) -> dict[str, Any]:
     """What two memories must share so that one can read the other's store: its class and its sizes."""
-    fields = {f.name: getattr(memory, f.name) for f in dataclasses.fields(memory) if f.name != "batch_size"}
-    sizes = {name: int(x) for name, x in fields.items() if isinstance(x, (int, np.integer)) and not isinstance(x, bool)}
-    return {"class": type(memory).__name__} | sizes
+    sizes = [f.name for f in dataclasses.fields(memory) if type_name(f) == "int" and f.name != "batch_size"]
+    return {"class": type(memory).__name__} | {name: int(getattr(memory, name)) for name in sizes}
 
 
 def check_windows(argument: str, filled: Filled) -> None:

@@ -158,7 +158,7 @@ class StartFrom(Memory):
         if not isinstance(start.rows, Row):
             raise ConfigError("start", type(start.rows).__name__, "rows of a replay memory: Row or Transition")
         found = start.rows
-        if not jax.tree.leaves(found.extras):  # nobody knew anything of these; no window crosses from them to others
+        if not jax.tree.leaves(found.extras):  # nobody knew anything of these (see `add`); no window crosses to others
             shape = (self.memory.length, self.memory.num_envs)
             found = found._replace(extras=jax.tree.map(lambda x: jnp.zeros((*shape, *x.shape[2:]), x.dtype), rows.extras))
         last = (start.w * self.memory.num_steps - 1) % self.memory.length
@@ -168,7 +168,10 @@ class StartFrom(Memory):
         return converted(start.memory, self.memory, start.store._replace(rows=rows))
 
     def add(self, mem, rows, w):
-        return self.memory.add(mem, rows, w + self.start.w)
+        memory = self.memory
+        if isinstance(memory, PrioritizedMemory) and not jax.tree.leaves(getattr(self.start.rows, "extras", ())):
+            memory = dataclasses.replace(memory, first_from=self.start.w * memory.num_steps)
+        return memory.add(mem, rows, w + self.start.w)
 
     def plan(self, key, n, w, clock):
         return self.memory.plan(key, n, w + self.start.w, clock)

@@ -113,6 +113,7 @@ class PrioritizedMemory(Ring):
     epsilon: Any = 1e-6
     axis: str | None = None  # see `memory.grouped`
     first: Callable[[Window], jax.Array] | None = None
+    first_from: int | None = None  # rows before this one, counted from the first, have invented extras
 
     def __post_init__(self):
         super().__post_init__()
@@ -134,7 +135,9 @@ class PrioritizedMemory(Ring):
             return jnp.where(start, top, 0.0), top
         row, env = jnp.broadcast_arrays((time % self.length)[:, None], jnp.arange(self.num_envs, dtype=jnp.int32))
         windows = gather_windows(store, row.ravel(), env.ravel(), self.n_step, self.stack)
-        born = jnp.where(start, priorities(self, self.first(windows)).reshape(start.shape), 0.0)
+        error = priorities(self, self.first(windows)).reshape(start.shape)
+        known = start & (time >= (self.first_from or 0))[:, None]
+        born = jnp.where(known, error, jnp.where(start, top, 0.0))
         return born, highest(self, top, born)
 
     def plan(self, key, n, w, clock):

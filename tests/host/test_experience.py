@@ -52,6 +52,20 @@ def test_a_replay_is_kept(kept, run_cli, tmp_path):
     np.testing.assert_array_equal(rows_of(same).obs, rows.obs)
 
 
+def test_a_dataset_of_stacks_takes_the_environment_that_stacks(run_cli, tmp_path):
+    env, steps = jf.make("Breakout-MinAtar").spec, 12
+    whole = np.zeros((steps, *env.observation.shape[:-1], 2 * env.observation.shape[-1]), env.observation.dtype)
+    arrays = {"observations": whole, "next_observations": whole, "actions": np.zeros(steps, int), "rewards": np.zeros(steps)}
+    np.savez(tmp_path / "stacks.npz", terminations=np.zeros(steps, bool), **arrays)
+    words = ["experience", str(tmp_path / "stacks.npz"), str(tmp_path / "kept"), "--environment", "Breakout-MinAtar"]
+    code, _, err = run_cli(*words)
+    assert code == 2 and "observations" in err
+    code, out, _ = run_cli(*words, "--env.stack", "2")
+    assert code == 0 and "12 steps" in out
+    code, _, err = run_cli(*words, "--env.stak", "2")
+    assert code == 2 and "--env.stack" in err
+
+
 def value(run) -> float:
     return float(np.mean(np.asarray(run.algo.action_values(run.agent().params, np.ones((1, 1), np.float32)))))
 

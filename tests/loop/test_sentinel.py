@@ -7,6 +7,7 @@ import re
 import sys
 
 import jax
+import jax.numpy as jnp
 import loop_tools as tools
 import numpy as np
 import pytest
@@ -86,6 +87,22 @@ def test_parameters_are_looked_at_too(chunks):
     ):
         tools.train(algo, sinks=[sink], eval_every=0)
     assert all(np.isfinite(v).all() for v in sink.rows[-1].metrics.values())  # no metric has shown it
+
+
+def test_priorities_are_looked_at_too(chunks):
+    @jf.settings
+    class Alarmed(jf.DQN):
+        name = "alarmed"
+
+        def update(self, agent, batch, key, clock):
+            agent, metrics, priority = super().update(agent, batch, key, clock)
+            return agent, metrics, jnp.where(clock.iteration == 40, jnp.nan, priority)
+
+    algo = Alarmed(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,), prioritized=True)
+    sink = Collects()
+    with pytest.raises(jf.NonFiniteError, match="agent parameters or priorities are not finite at 384 environment steps"):
+        tools.train(algo, sinks=[sink], total_steps=1280, log_every=64, eval_every=0)
+    assert all(np.isfinite(v).all() for v in sink.rows[-1].metrics.values())
 
 
 def test_an_episode_that_has_not_ended_is_not_an_error():

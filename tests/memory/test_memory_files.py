@@ -17,6 +17,7 @@ from jaxrl_fast.memory import (
     Filled,
     PrioritizedMemory,
     SequenceMemory,
+    StartFrom,
     UniformMemory,
     files,
     fill,
@@ -24,6 +25,7 @@ from jaxrl_fast.memory import (
     load_memory,
     mix,
     offline,
+    open_memory,
     save_memory,
     transitions_to_rows,
 )
@@ -69,6 +71,17 @@ def test_priorities_follow_the_exponent_of_who_reads_them(tmp_path):
     save_memory(tmp_path / "uniform", back)  # exponent 0: who had which error is lost
     again = load_memory(tmp_path / "uniform", data.memory).store.tree[0]
     assert set(np.unique(again).round(4).tolist()) == {0.0, 1.0}
+
+
+def test_exponents_are_no_sizes(tmp_path):
+    """Nor are they where somebody writes them without a point."""
+    memory = PrioritizedMemory(60, 2, 2, 4, 2, alpha=1)
+    data = fill(memory, numbered(0, 17))
+    save_memory(tmp_path / "replay", data)
+    assert open_memory(tmp_path / "replay").memory == dataclasses.replace(memory, batch_size=1)
+    for alpha in (1.0, 0.5):
+        assert load_memory(tmp_path / "replay", dataclasses.replace(memory, alpha=alpha)).memory.alpha == alpha
+    StartFrom(dataclasses.replace(memory, alpha=0.5, beta=1), data)
 
 
 def test_bad_files_are_refused(tmp_path):

@@ -135,6 +135,25 @@ def test_a_prioritized_run_starts_from_data_of_another_exponent():
         np.testing.assert_allclose(found, 4.0**alpha, rtol=1e-4)
 
 
+def test_windows_whose_actor_nobody_knows_get_the_largest_priority():
+    """Those of the last rows of a run's replay come to life with the first rows of the next run."""
+    memory = PrioritizedMemory(32, 1, 1, 4, n_step=3, alpha=1.0, first=lambda window: window.boot_extras - window.extras + 1.5)
+    unknown = dataclasses.replace(memory, first=None)
+    row = numbered(0, 1, envs=1)._replace(truncated=np.zeros((1, 1), bool))
+    known = [row._replace(extras=np.full((1, 1), 10.0 * i)) for i in range(6)]
+    state = unknown.init(row)
+    for w in range(10):
+        state = unknown.add(state, row, jnp.int32(w))
+    state = unknown.feedback(state, jnp.array([5]), jnp.array([7.0]))
+    start = StartFrom(memory, Filled(unknown, state, 10))
+    state = start.init(known[0])
+    for w, row in enumerate(known):
+        state = start.add(state, row, jnp.int32(w))
+    leaves = np.asarray(state.tree[0]).ravel()[3:]  # a window's is n_step rows on
+    np.testing.assert_allclose(leaves[:13], [1, 1, 7, 1, 1, 1, 1, 7, 7, 0, 31.5, 31.5, 31.5], rtol=1e-5)
+    assert state.top == pytest.approx(31.5)
+
+
 def test_online_runs_mix_and_start_from_a_run():
     """The data's rewards are ten times the environment's, so the values tell who was learned from."""
     env = jf.make("probe/constant-reward")
