@@ -55,6 +55,10 @@ def wrap(
     if action_repeat != 1:
         env = ActionRepeat(env, int(action_repeat))
     if time_limit is not None:
+        own = env.spec.max_episode_steps
+        if own is not None and time_limit > own:
+            valid = f"at most {own}, after which {env.spec.name} itself ends an episode; a setting of its own may change that"
+            raise ConfigError("env.time_limit", time_limit, valid)
         env = TimeLimit(env, int(time_limit))
     if not _is_default(reward_scale, 1.0):
         env = RewardScale(env, reward_scale)

@@ -165,7 +165,7 @@ def test_all_wrappers_together_conform():
         {"action_repeat": 0}, {"action_repeat": 1.5}, {"action_repeat": True}, {"sticky_actions": -0.1},
         {"sticky_actions": 1.0}, {"sticky_actions": float("nan")}, {"stack": 0}, {"stack": "2"}, {"reward_scale": 0.0},
         {"reward_scale": float("inf")}, {"reward_clip": 0.0}, {"reward_clip": -1.0}, {"reward_clip": "1"},
-        {"time_limit": 0}, {"time_limit": -5}, {"time_limit": 2.0},
+        {"time_limit": 0}, {"time_limit": -5}, {"time_limit": 2.0}, {"time_limit": 501},
     ],
     ids=str,
 )  # fmt: skip
