@@ -8,7 +8,8 @@
 Each pair is one run of `jf.train` with the presets and all seeds in one program (vmapped on an accelerator, mapped over
 the cores of a CPU), 2e6 steps a seed on a CPU and 1e7 elsewhere. Its run directory stays under --out: a run that was cut
 off goes on, one that has ended is not repeated. --json gets everything; beside it, under the same name, are a table of the
-means with their 95% intervals (.md) and a picture of each environment with the curves of its runs (-ENVIRONMENT.png).
+means with their 95% intervals (.md) and a picture of each environment with the curves of its runs (-ENVIRONMENT.png); of an
+ablation also one with all scores (-ablation.png).
 """
 
 from __future__ import annotations
@@ -164,6 +165,31 @@ def draw(collected, path):
         print(plots.learning_curve(rows, path.with_name(f"{path.stem}-{game}.png"), smooth=5, title=game))
 
 
+def draw_ablation(collected, path):
+    """Scores of Rainbow without each of its switches over Rainbow's own mean: all games in one picture, every seed a dot."""
+    bench.prepare()
+    from jaxrl_fast import plots
+
+    learned = [row["learned"] for row in collected.values() if "learned" in row]
+    whole = {x["environment"]: x["mean"] for x in learned if x["algorithm"] == "rainbow"}
+    variants = [name for name in ABLATION if any(x["algorithm"] == name for x in learned)][::-1]
+    figure, axes = plots.figure()
+    for k, (game, colour) in enumerate(zip(whole, plots.PALETTE, strict=False)):
+        for x in (x for x in learned if x["environment"] == game):
+            place = variants.index(x["algorithm"]) + 0.3 * (len(whole) - 1) / 2 - 0.3 * k
+            scores, mean, half = [s / whole[game] for s in x["scores"]], x["mean"] / whole[game], x["interval"] / whole[game]
+            label = game if x["algorithm"] == "rainbow" else None
+            axes.plot([mean - half, mean + half], [place, place], color=colour, linewidth=2, label=label)
+            axes.plot([mean], [place], "o", color=colour, markersize=7)
+            axes.plot(scores, [place] * len(scores), "o", color=colour, markersize=3, alpha=0.5)
+    axes.axvline(1.0, color="0.6", linewidth=0.8, zorder=1)
+    axes.set_yticks(range(len(variants)), [name.replace("rainbow-", "without ") for name in variants])
+    what = "return over Rainbow's mean: the seeds, their mean and its 95% interval"
+    plots.style(axes, what, "", "Rainbow without each of its switches")
+    axes.legend(frameon=False)
+    print(plots.save(figure, path.with_name(f"{path.stem}-ablation.png")))
+
+
 # Beside PureJaxRL ----------------------------------------------------------------------------------------------------
 
 
@@ -225,6 +251,8 @@ def main(argv):
         Path(args.json).with_suffix(".md").write_text(table(collected))
         print(table(collected))
         draw(collected, Path(args.json))
+        if args.ablation:
+            draw_ablation(collected, Path(args.json))
     return code
 
 
