@@ -75,6 +75,22 @@ def test_two_halves_are_the_whole(name, half, unbroken, tmp_path):
     assert (session.env_steps, session.grid) == (whole.env_steps, whole.grid)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("name", "num_steps"), [("ppo", 8), ("sac", 1)])  # resets from a pool, and as they are needed
+def test_with_physics_and_statistics(name, num_steps, tmp_path):
+    """brax's pipeline states, masses that every episode draws, and running statistics of observations; two learning rates."""
+    env = jf.make("brax/inverted_pendulum", episode_length=20, randomize="link.inertia.mass=0.8:1.2")
+    algo = tools.algorithm(name, normalize_observations=True, num_steps=num_steps)
+    settings = dict(env=env, population={"algo.learning_rate": [1e-3, 3e-4]})
+    whole = tools.train(algo, tmp_path / "whole", **settings)
+    tools.train(algo, tmp_path / "run", total_steps=tools.HALF, horizon=tools.TOTAL, **settings)
+    session = tools.resume(tmp_path / "run", tools.TOTAL)
+    tools.assert_same(tools.state(session), tools.state(whole))
+    assert tools.logged(tmp_path / "run") == tools.logged(tmp_path / "whole")
+    assert max(np.nanmax(r.metrics["episode_length"]) for r in session.history) > 15  # some were cut, maybe with shorter ones
+
+
 KILLED = """
 import os, signal, sys, loop_tools as tools
 
