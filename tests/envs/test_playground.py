@@ -5,6 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import jaxrl_fast as jf
@@ -59,6 +62,43 @@ def test_the_names_are_those_of_the_suite():
 def test_bad_input(name, settings, message):
     with pytest.raises(ConfigError, match=message):
         registry.make(name, **settings)
+
+
+QUICK = "playground/CartpoleBalance"
+
+
+@needs_playground
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "name", [QUICK, *(pytest.param(x, marks=pytest.mark.slow) for x in playground_adapter.NAMES if x != QUICK)]
+)
+def test_a_step_is_the_suites_own(name):
+    """Its own keeps the whole State from step to step; ours gives it zeros for what it only overwrites."""
+    env = jf.make(name)
+    state, obs = jax.jit(env.init, static_argnums=1)(jax.random.key(0), 3)
+    nothing = jax.tree.map(lambda x: jnp.zeros((3, *x.shape), x.dtype), env.template)
+    begun = nothing.replace(**{env.physics_field: state.physics}, info=state.info, obs=obs)
+    actions = jax.random.uniform(jax.random.key(1), (6, 3, *env.spec.action.shape), minval=-1.0)
+
+    @jax.jit
+    def theirs(state, actions):
+        def step(state, action):
+            state = jax.vmap(env.env.step)(state, action)
+            return state, (state.obs, state.reward, state.done)
+
+        return jax.lax.scan(step, state, actions)[1]
+
+    @jax.jit
+    def ours(state, actions):
+        def step(state, action):
+            state, outcome = env.transition((), state, action)
+            return state, (outcome.next_obs, outcome.reward, outcome.terminated)
+
+        return jax.lax.scan(step, state, actions)[1]
+
+    got, want = ours(state, actions), theirs(begun, actions)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), got, want)
+    assert np.std(jax.tree.leaves(want[0])[0], axis=0).max() > 0  # it moved
 
 
 @needs_playground
