@@ -113,14 +113,18 @@ def _damage(folder: Path):
 def _silence_other_reads() -> None:
     """Orbax reads arrays side by side. Those that failed beside the first are thrown away when Python ends, each with a page
     of what one line has said."""
-    shown = sys.unraisablehook
+    import orbax.checkpoint as ocp
 
-    def hook(unraisable: Any) -> None:
+    shown, package = sys.unraisablehook, str(Path(ocp.__file__).parent)
+    if getattr(shown, "__module__", None) == __name__:
+        return  # it is there already
+
+    def silent(unraisable: Any) -> None:
         code = getattr(unraisable.object, "cr_code", None)  # of a coroutine
-        if code is None or "orbax" not in code.co_filename:
+        if code is None or not code.co_filename.startswith(package):
             shown(unraisable)
 
-    sys.unraisablehook = hook
+    sys.unraisablehook = silent
 
 
 def _without_empty(state: Any) -> Any:

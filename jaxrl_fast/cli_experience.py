@@ -63,13 +63,17 @@ def keep(argv: list[str]) -> None:
 
 
 def _environment_options(flags: list[str]) -> list[Option]:
-    """The settings of the environment that the flags name: the spaces, such as a stack's, depend on them."""
-    from jaxrl_fast.envs import registry
+    """The settings of the environment that the flags name. Of those that all have, `stack` alone changes the spaces."""
+    from jaxrl_fast.envs import registry, wrappers
 
     for module in peek(flags, "--import"):
         configs.import_user_module(module)
-    found = [registry.settings_of(name) for name in peek(flags, "--environment")[-1:]]
-    return [Option(k, kind_of_value(x), x, "of the environment", group="env") for settings in found for k, x in settings.items()]
+    named = peek(flags, "--environment")[-1:]
+    asked = [flag for flag in flags if flag.startswith("--env.")]
+    if asked and not named:
+        raise ConfigError("--environment", None, f"the environment that {asked[0]} is a setting of")
+    found = [(k, x) for name in named for k, x in registry.settings_of(name).items() if k == "stack" or k not in wrappers.COMMON]
+    return [Option(k, kind_of_value(x), x, "as the dataset has it; only the spaces matter", group="env") for k, x in found]
 
 
 def _dataset(source: str, given: dict[str, Any]) -> Any:

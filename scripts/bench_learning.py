@@ -171,7 +171,9 @@ def draw_ablation(collected, path):
     from jaxrl_fast import plots
 
     learned = [row["learned"] for row in collected.values() if "learned" in row]
-    whole = {x["environment"]: x["mean"] for x in learned if x["algorithm"] == "rainbow"}
+    whole = {x["environment"]: x["mean"] for x in learned if x["algorithm"] == "rainbow" and x["mean"] > 0}
+    if not whole:
+        return print("no picture of the ablation: it takes Rainbow's own row, with a mean above 0")
     variants = [name for name in ABLATION if any(x["algorithm"] == name for x in learned)][::-1]
     figure, axes = plots.figure()
     for k, (game, colour) in enumerate(zip(whole, plots.PALETTE, strict=False)):

@@ -47,8 +47,9 @@ class Again(NamedTuple):
 
 
 class Rare(NamedTuple):
-    """Noise of dear resets, computed in those steps alone in which an episode ends: a real branch, but where a population
-    is vmapped, whose members take both sides."""
+    """What `draw_resets` may return where resets are dear: they are computed in those steps alone in which an episode
+    ends. A real branch, but where a population is vmapped, whose members take both sides; and where a wrapper draws more
+    for a reset and puts this inside of it, `reset` gets it as it is, to be computed always."""
 
     noise: PyTree
 

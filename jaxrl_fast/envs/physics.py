@@ -139,6 +139,8 @@ class PhysicsEnv(Env):
             return tree.take(noise.pool.value, noise.index)
         if isinstance(noise, Start):
             return self._reset_few(noise.key, noise.t.value)
+        if isinstance(noise, Rare):  # inside what a wrapper draws, where `Env.step` does not see it
+            noise = noise.noise
         return self._reset_all(noise.key, noise.t.value)
 
     def _reset_all(self, keys: jax.Array, t: jax.Array) -> tuple[PhysicsState, Any]:

@@ -1,23 +1,39 @@
-"""Where episodes end in rows that carry their own number, and what of a batch must follow from it."""
+"""Where episodes end in rows that carry their own number, and what of a batch must follow from it.
+
+A window's or a sequence's rows are known by its rewards, and its frames by their values. Where `fetch` computes something of
+them (scaled rewards, normalised observations), or they are too narrow for a number, that part is not judged.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from jaxrl_fast.testing.numbered import EXACT, frames
+from jaxrl_fast.testing.numbered import EXACT, OFFSET, frames
 from jaxrl_fast.types import Sequence, Window
 
 
-def judge(data: Any, batch: Any, ready: int) -> None:
+class _Rows(NamedTuple):
+    """By row number."""
+
+    terminated: np.ndarray
+    truncated: np.ndarray
+    begun: np.ndarray  # the first row of its episode
+    num_envs: int
+    obs: Any  # leaves [blocks, T, B, ...]
+
+
+def judge(data: Any, batch: Any, plain: Any, moved: Any, ready: int) -> None:
     """Check what batches [blocks, fetches, ...] make of the ends in `data` [blocks, T, B, ...], from block `ready` on.
 
-    Windows and sequences alone: of other answers nobody knows what they say of an end.
+    plain, moved: batches of two lives that differ by OFFSET, from which it is seen what comes out as it was written.
     """
-    rows = getattr(data, "row", data)
-    if not isinstance(batch, (Window, Sequence)) or not hasattr(rows, "truncated"):
+    rows, reward = getattr(data, "row", data), _reward(batch)
+    if not all(hasattr(rows, name) for name in ("obs", "reward", "terminated", "truncated")) or reward is None:
+        return
+    if rows.terminated.dtype != bool or rows.truncated.dtype != bool or not _stored(_reward(plain), _reward(moved)):
         return
     num_envs = rows.reward.shape[2]
     terminated, truncated = (np.asarray(x).reshape(-1, num_envs) for x in (rows.terminated, rows.truncated))
@@ -25,77 +41,91 @@ def judge(data: Any, batch: Any, ready: int) -> None:
     time = np.arange(len(ended))[:, None]
     begun = np.maximum.accumulate(np.where(ended, time, 0), axis=0) * num_envs + np.arange(num_envs)
     real = (batch.weight > 0) & (np.arange(batch.weight.shape[0]) >= ready - 1)[:, None, None]
-    flags = terminated.ravel(), truncated.ravel()
-    judged = _judge_windows if isinstance(batch, Window) else _judge_sequences
-    judged(batch, real, rows.obs, flags, begun.ravel(), num_envs)
+    written = _Rows(terminated.ravel(), truncated.ravel(), begun.ravel(), num_envs, rows.obs)
+    (_judge_windows if isinstance(batch, Window) else _judge_sequences)(batch, plain, moved, real, written)
 
 
-def _numbers(reward: np.ndarray) -> np.ndarray:
-    return reward.astype(np.int64) - 1
+def _reward(batch: Any) -> Any:
+    """Of answers that are neither windows nor sequences nobody knows what they say of an end."""
+    if isinstance(batch, Window):
+        return batch.reward
+    return getattr(batch.steps, "reward", None) if isinstance(batch, Sequence) else None
 
 
-def _judge_windows(batch: Window, real: np.ndarray, like: Any, flags: Any, begun: np.ndarray, num_envs: int) -> None:
-    first, length = _numbers(batch.reward[:, :, 0])[real], batch.use.shape[2]
-    rows = first[:, None] + np.arange(length) * num_envs  # [windows, length]
-    terminated, truncated = (np.pad(x, (0, length * num_envs))[rows] for x in flags)
+def _stored(plain: np.ndarray, moved: np.ndarray) -> bool:
+    return str(plain.dtype) in EXACT and bool((moved.astype(np.float64) - plain.astype(np.float64) == OFFSET).any())
+
+
+def _judge_windows(batch: Window, plain: Window, moved: Window, real: np.ndarray, written: _Rows) -> None:
+    first, length = (batch.reward[:, :, 0].astype(np.int64) - 1)[real], batch.use.shape[2]
+    rows = first[:, None] + np.arange(length) * written.num_envs  # [windows, length]
+    terminated, truncated = (np.pad(x, (0, length * written.num_envs))[rows] for x in (written.terminated, written.truncated))
     end = terminated | truncated
     mine = (np.cumsum(end, axis=1) - end == 0) & ~truncated
     use = np.moveaxis(batch.use, 2, -1)[real]
-    ends = lambda i: {"terminated": rows[i][terminated[i]].tolist(), "truncated": rows[i][truncated[i]].tolist()}
-    wrong = (use != mine).any(axis=1)
-    if wrong.any():
-        i = int(np.argmax(wrong))
-        raise AssertionError(
-            f"episode: of the window of rows {rows[i].tolist()}, {ends(i)}, {rows[i][use[i]].tolist()} are in `use`, not "
-            f"{rows[i][mine[i]].tolist()}. Its rows are used up to and with a termination, or up to but without a truncated row"
-        )
+
+    def shown(i: int) -> str:
+        ends = {"terminated": rows[i][terminated[i]].tolist(), "truncated": rows[i][truncated[i]].tolist()}
+        return f"the window of rows {rows[i].tolist()}, {ends}"
+
     unused = ~mine[:, 0]
     assert not unused.any(), (
-        f"weight: that of the window that starts at row {first[np.argmax(unused)]} is not 0, though the row is truncated: its "
-        "successor is not in the store, so there is nothing to learn"
+        f"weight: that of {shown(int(np.argmax(unused)))} is not 0, though its first row is truncated: its successor is not in "
+        "the store, so there is nothing to learn"
     )
-    boot, want = batch.boot[real], ~(mine & terminated).any(axis=1)
-    if (boot != want).any():
-        i = int(np.argmax(boot != want))
-        raise AssertionError(
-            f"boot: {boot[i]} for the window of rows {rows[i].tolist()}, {ends(i)}; 0 after a termination that it uses, else 1"
-        )
-    steps = batch.steps[real]
-    wrong = want & (steps != mine.sum(axis=1))
+    whole = np.minimum.accumulate(use, axis=1) == use  # no gaps
+    wrong = (use & ~mine).any(axis=1) | ~use[:, 0] | ~whole.all(axis=1)
     if wrong.any():
         i = int(np.argmax(wrong))
-        raise AssertionError(f"steps: {steps[i]} for the window of rows {rows[i].tolist()}, {ends(i)}; those before boot_obs")
-    _judge_frames("obs", batch.obs, like, real, first, begun, num_envs)
-    _judge_frames("boot_obs", batch.boot_obs, like, real & (batch.boot > 0), (first + steps * num_envs)[want], begun, num_envs)
+        raise AssertionError(
+            f"episode: of {shown(i)}, {rows[i][use[i]].tolist()} are in `use`, not {rows[i][mine[i]].tolist()} or the first of "
+            "these. Rows are used up to and with a termination, or up to but without a truncated row"
+        )
+    boot, want = batch.boot[real], ~(use & terminated).any(axis=1)
+    wrong = boot != want
+    assert not wrong.any(), (
+        f"boot: {boot[np.argmax(wrong)]} for {shown(int(np.argmax(wrong)))}; 0 after a termination that it uses, else 1"
+    )
+    steps = batch.steps[real]
+    wrong = want & (steps != use.sum(axis=1))
+    assert not wrong.any(), (
+        f"steps: {steps[np.argmax(wrong)]} for {shown(int(np.argmax(wrong)))}; as many as are in `use`, before boot_obs"
+    )
+    _judge_frames("obs", batch.obs, plain.obs, moved.obs, real, first, written)
+    after = (first + steps * written.num_envs)[want]
+    _judge_frames("boot_obs", batch.boot_obs, plain.boot_obs, moved.boot_obs, real & (batch.boot > 0), after, written)
 
 
-def _judge_sequences(batch: Sequence, real: np.ndarray, like: Any, flags: Any, begun: np.ndarray, num_envs: int) -> None:
+def _judge_sequences(batch: Sequence, plain: Sequence, moved: Sequence, real: np.ndarray, written: _Rows) -> None:
     real = np.broadcast_to(real[:, :, None], batch.use.shape)
-    rows = _numbers(batch.steps.reward)[real]
+    rows = (batch.steps.reward.astype(np.int64) - 1)[real]
     place = np.broadcast_to(np.arange(batch.use.shape[2])[:, None], batch.use.shape)[real]
-    for name, flag in zip(("terminated", "truncated"), flags, strict=True):
-        seen = getattr(batch.steps, name)[real]
-        wrong = seen != flag[rows]
+    for name in ("terminated", "truncated"):
+        wrong = getattr(batch.steps, name)[real] != getattr(written, name)[rows]
         assert not wrong.any(), f"episode: row {rows[np.argmax(wrong)]} comes out with another `{name}` than was written"
-    wrong = batch.use[real] & (flags[1][rows] | (place < batch.burn_in))
+    wrong = batch.use[real] & (written.truncated[rows] | (place < batch.burn_in))
     assert not wrong.any(), (
         f"episode: row {rows[np.argmax(wrong)]} is in `use`, though it is truncated (its successor is not in the store) or of "
         "the burn-in"
     )
-    _judge_frames("steps.obs", batch.steps.obs, like, real, rows, begun, num_envs)
+    _judge_frames("steps.obs", batch.steps.obs, plain.steps.obs, moved.steps.obs, real, rows, written)
 
 
-def _judge_frames(name: str, obs: Any, like: Any, real: np.ndarray, rows: np.ndarray, begun: np.ndarray, num_envs: int) -> None:
-    """Stacks do not reach back over an end. rows [N]: numbers of the newest frames where `real`; like: the rows' own obs."""
-    for (path, leaf), row in zip(jax.tree_util.tree_leaves_with_path(obs), jax.tree.leaves(like), strict=True):
-        if str(leaf.dtype) not in EXACT or leaf.ndim == real.ndim:
+def _judge_frames(name: str, obs: Any, plain: Any, moved: Any, real: np.ndarray, rows: np.ndarray, written: _Rows) -> None:
+    """Stacks do not reach back over an end. rows [N]: numbers of the newest frames where `real`."""
+    if jax.tree.structure(obs) != jax.tree.structure(written.obs):
+        return
+    leaves = [jax.tree.leaves(x) for x in (plain, moved, written.obs)]
+    for (path, leaf), *lives, row in zip(jax.tree_util.tree_leaves_with_path(obs), *leaves, strict=True):
+        if leaf.ndim == real.ndim or not _stored(*lives):
             continue
         seen = frames(leaf[real], (len(rows),), row.shape[-1])
-        want = np.maximum(rows[:, None] - np.arange(seen.shape[1])[::-1] * num_envs, begun[rows][:, None])
+        want = np.maximum(rows[:, None] - np.arange(seen.shape[1])[::-1] * written.num_envs, written.begun[rows][:, None])
         wrong = (seen != want).any(axis=1)
         if wrong.any():
             i = int(np.argmax(wrong))
             raise AssertionError(
                 f"stack: {name}{jax.tree_util.keystr(path)} is made of rows {seen[i].tolist()}, where the episode of row "
-                f"{rows[i]} begins at row {begun[rows[i]]}; expected {want[i].tolist()}. A stack repeats an episode's first frame"
+                f"{rows[i]} begins at row {written.begun[rows[i]]}; expected {want[i].tolist()}. A stack "
+                "repeats an episode's first frame"
             )

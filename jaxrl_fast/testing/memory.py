@@ -83,7 +83,7 @@ def check_memory(
     )
     seen = numbered.judge(rows, plain.batch, moved.batch, ready)
     numbered.check_coverage(seen, ready, num_steps, num_envs, one)
-    ends.judge(inputs[2][0], other.batch, ready)
+    ends.judge(inputs[2][0], other.batch, plain.batch, moved.batch, ready)
     _check_alone(memory, rows, inputs[2], lanes, fetches, ready)
     if getattr(one, "alpha", 0) > 0 if prioritized is None else prioritized:
         _check_priorities(memory, rows, inputs[0][0], fetches, getattr(one, "alpha", 1.0))

@@ -143,6 +143,26 @@ def test_in_rollouts_of_a_step_resets_are_computed_only_when_an_episode_ends():
     assert len(pool(toy(reset_pool=3), 0, num_steps=1)[1]) == 3  # who wants fewer than one an environment gets a pool
 
 
+def test_a_wrapper_may_draw_more_for_a_reset():
+    @tree.settings
+    class Shifted(wrappers.Wrapper):
+        env: jf.Env = wrappers._inner()
+
+        def draw_start(self, key, num_envs, t):
+            return jnp.ones(num_envs), self.env.draw_start(key, num_envs, t)
+
+        def draw_resets(self, key, num_steps, num_envs, t):
+            return jnp.ones((num_steps, num_envs)), self.env.draw_resets(key, num_steps, num_envs, t)
+
+        def reset(self, noise):
+            state, obs = self.env.reset(noise[1])
+            return state, obs + noise[0][:, None]
+
+    for num_steps in (1, 4):
+        _, obs, outcome, _ = play(Shifted(toy(episode_length=1)), jnp.zeros((num_steps, 3, 1)))
+        assert outcome.truncated.all() and (obs >= 0.3).all()  # toy's own starts are in [-0.7, 0.7]
+
+
 def masses(state):
     (mass,) = state.varied
     return mass[..., 0] / 2.0  # [T, B] the factor

@@ -64,6 +64,10 @@ def test_a_dataset_of_stacks_takes_the_environment_that_stacks(run_cli, tmp_path
     assert code == 0 and "12 steps" in out
     code, _, err = run_cli(*words, "--env.stak", "2")
     assert code == 2 and "--env.stack" in err
+    code, _, err = run_cli(*words, "--env.reward-clip", "0.5")  # the rewards of a dataset stay what they are
+    assert code == 2 and "--env.reward-clip" in err
+    code, _, err = run_cli(*words[:3], "--env.stack", "2")
+    assert code == 2 and "--environment" in err
 
 
 def value(run) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from jaxrl_fast.memory import (
     PrioritizedMemory,
     PrioritizedSequenceMemory,
     RolloutMemory,
+    Row,
     SequenceMemory,
     UniformMemory,
 )
@@ -135,7 +137,7 @@ def poisoned(right, self, mem):
 def blind(right, self, mem, x):
     """To all ends: windows and stacks go across them, and nothing terminates."""
     window, handle = right(mem._replace(terminated=mem.terminated & False, truncated=mem.truncated & False), x)
-    return window, handle
+    return window._replace(weight=right(mem, x)[0].weight), handle
 
 
 def blind_sequences(right, self, mem, x):
@@ -194,7 +196,7 @@ BROKEN = {
     "weight": (break_(PrioritizedMemory, fetch=unweighed), "weight: rows that are drawn more often"),
     "retain": (break_(RolloutMemory, (2, 3, 1), retain=lambda right, self, mem: mem), "retain: what outlives an iteration"),
     "episode": (break_(fetch=blind, sizes=(24, 1, 3, 16, 3)), r"episode: of the window of rows .* are in `use`, not \["),
-    "truncated start": (break_(fetch=changed(weight=lambda x: x.weight + 1.0)), "weight: that of the window that starts at row"),
+    "truncated start": (break_(fetch=changed(weight=lambda x: x.weight + 1.0)), "weight: that of the window of rows"),
     "terminal": (break_(fetch=changed(boot=lambda x: x.boot * 0 + 1)), "boot: 1.0 for the window of rows .*'terminated': .[0-9]"),
     "steps": (break_(fetch=changed(steps=lambda x: x.steps * 0 + 3), sizes=(24, 1, 3, 16, 3)), "steps: 3 for the window"),
     "stack of an episode": (break_(fetch=stacks_across, sizes=(24, 1, 3, 16, 1, 2)), r"stack: obs\['a'\] is made of rows"),
@@ -212,6 +214,47 @@ def test_a_broken_memory_is_told_what_it_breaks(name):
     memory, message = BROKEN[name]
     with pytest.raises(AssertionError, match=message):
         check_memory(memory)
+
+
+def shorter(right, self, mem, x):
+    """Windows of one environment have one row, not n_step."""
+    row, env, _ = x
+    window, handle = right(mem, x)
+    use = window.use & ((jnp.arange(self.n_step) < 1)[:, None] | (env > 0))
+    steps = use.sum(0, dtype=jnp.int32)
+    ended = use & mem.terminated[(row + jnp.arange(self.n_step)[:, None]) % self.length, env]
+    boot_obs = jax.tree.map(lambda o: o[(row + steps) % self.length, env], mem.obs)
+    return window._replace(use=use, steps=steps, boot=1.0 - ended.any(0).astype(jnp.float32), boot_obs=boot_obs), handle
+
+
+def scaled(right, self, mem, x):
+    window, handle = right(mem, x)
+    return window._replace(reward=10.0 * window.reward), handle
+
+
+@pytest.mark.parametrize("fetch", [shorter, scaled])
+def test_what_a_memory_may_do(fetch):
+    own = break_(fetch=fetch, sizes=(24, 1, 3, 16, 2))
+    check_memory(own)
+
+
+def test_rows_of_which_little_is_known():
+    """Rewards too narrow for a number, and ends by other names."""
+    shape = lambda *s, dtype="int32": jax.ShapeDtypeStruct((1, 3, *s), dtype)
+    row = Row(shape(2), shape(), shape(dtype="float16"), shape(dtype="bool"), shape(dtype="bool"))
+    check_memory(UniformMemory(24, 1, 3, 16, 2), row)
+
+    class Mine(NamedTuple):
+        obs: Any
+        action: Any
+        reward: Any
+        done: Any
+        truncated: Any
+        extras: Any = ()
+
+    as_row = lambda mem: Row(mem.obs, mem.action, mem.reward, mem.done, mem.truncated)
+    memory = break_(fetch=lambda right, self, mem, x: right(as_row(mem), x), sizes=(24, 1, 3, 16, 2))
+    check_memory(memory, Mine(shape(2), shape(), shape(dtype="float32"), shape(dtype="bool"), shape(dtype="bool")))
 
 
 class Queue(Memory):
