@@ -42,6 +42,7 @@ class Filled:
 
 def layout(memory: Memory) -> dict[str, Any]:
     """What two memories must share so that one can read the other's store: its class and its sizes."""
+    # By annotation: exponents may be written as ints too.
     sizes = [f.name for f in dataclasses.fields(memory) if type_name(f) == "int" and f.name != "batch_size"]
     return {"class": type(memory).__name__} | {name: int(getattr(memory, name)) for name in sizes}
 

@@ -113,7 +113,7 @@ class PrioritizedMemory(Ring):
     epsilon: Any = 1e-6
     axis: str | None = None  # see `memory.grouped`
     first: Callable[[Window], jax.Array] | None = None
-    first_from: int | None = None  # rows before this one, counted from the first, have invented extras
+    first_from: int | None = None  # rows before this one, counted from the first, have invented extras. No size (`layout`)
 
     def __post_init__(self):
         super().__post_init__()

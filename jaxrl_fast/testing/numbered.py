@@ -119,16 +119,16 @@ def frames(value: np.ndarray, lead: tuple[int, ...], channels: int) -> np.ndarra
     return value.reshape((*lead, -1, value.shape[-1] // channels, channels))[..., -1, :, -1].astype(np.int64) - 1
 
 
-def _check_frames(name: str, frames: np.ndarray, num_envs: int, counted: np.ndarray) -> None:
+def _check_frames(name: str, seen: np.ndarray, num_envs: int, counted: np.ndarray) -> None:
     """A stack is this row's frame and the ones before it, oldest first; the very first one is repeated."""
-    newest = frames[..., -1:]
-    back = np.arange(frames.shape[-1])[::-1] * num_envs
-    right = np.where(newest - back < 0, newest % num_envs, newest - back) == frames
+    newest = seen[..., -1:]
+    back = np.arange(seen.shape[-1])[::-1] * num_envs
+    right = np.where(newest - back < 0, newest % num_envs, newest - back) == seen
     wrong = counted & ~right.all(axis=-1)
     if wrong.any():
         at = tuple(np.argwhere(wrong)[0])
         raise AssertionError(
-            f"stack: {name} after block {at[0]} is made of rows {frames[at].tolist()} of {num_envs} environments; a "
+            f"stack: {name} after block {at[0]} is made of rows {seen[at].tolist()} of {num_envs} environments; a "
             "stack is one environment's, each row the one after the other, oldest first, and does not cross the write head"
         )
 
