@@ -76,8 +76,8 @@ def apply(tx: optax.GradientTransformation, learning_rate: Any, params: Any, gra
 
 
 def polyak(target: Any, params: Any, tau: Any) -> Any:
-    """target + tau (params - target); tau = 1 copies."""
-    return jax.tree.map(lambda t, p: t + tau * (p - t), target, params)
+    """(1 - tau) target + tau params; tau = 1 copies, bit for bit."""
+    return jax.tree.map(lambda t, p: (1 - tau) * t + tau * p, target, params)
 
 
 def global_norm(tree: Any) -> jax.Array:

@@ -109,7 +109,8 @@ def window_return(window: Window, discount: jax.Array | float) -> tuple[jax.Arra
     """
     chex.assert_equal_shape([window.reward, window.use])
     powers = discount ** jnp.arange(window.reward.shape[0], dtype=jnp.float32)
-    return jnp.tensordot(powers, window.reward * window.use, 1), discount**window.steps * window.boot
+    ret = jnp.sum(powers[:, None] * window.reward * window.use, axis=0)  # a product of matrices is bfloat16 on a TPU
+    return ret, discount**window.steps * window.boot
 
 
 def bootstrap_values(value: jax.Array, last_value: jax.Array, truncated: jax.Array, value_at) -> jax.Array:

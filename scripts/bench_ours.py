@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -124,9 +125,16 @@ def env_steps(out: Any) -> int:
 
 
 def scaled(config: dict, scale: float) -> dict:
-    """The same configuration over fewer steps."""
+    """The same configuration over fewer steps; what comes before the first update keeps its share of them."""
+    if scale == 1:
+        return config
     spans = ("TOTAL_TIMESTEPS", "TOTAL_TIMESTEPS_DECAY", "EPSILON_ANNEAL_TIME")
-    return config | {name: max(1, int(config[name] * scale)) for name in spans if name in config and scale != 1}
+    config = config | {name: max(1, int(config[name] * scale)) for name in spans if name in config}
+    if "LEARNING_STARTS" not in config:
+        return config
+    envs = config["NUM_ENVS"]
+    starts = max(config["LEARNING_STARTS"] * scale, config["BUFFER_BATCH_SIZE"])
+    return config | {"LEARNING_STARTS": math.ceil(starts / envs) * envs}
 
 
 def usable(jf: Any, algorithm: str, notes: list[str]) -> bool:

@@ -4,7 +4,7 @@
 
 Rows: DQN on CartPole against PureJaxRL and rejax, DQN on Breakout-MinAtar against rejax, PQN on both against purejaxql,
 and 16 seeds of prioritized DQN against 16 times one seed. `dqn_breakout` and `pqn_breakout` train a CNN: on a CPU give
-them a --scale of 0.03 and 0.002 (20 000 steps of `dqn_breakout` are its warm-up). A peer without a checkout (or without
+them a --scale of 0.01 and 0.002. A peer without a checkout (or without
 flax, optax, distrax, flashbax, gymnax) is left out, and said to be. Runs on any device.
 """
 

@@ -15,6 +15,8 @@ from jaxrl_fast.memory import sum_tree
 from jaxrl_fast.memory.ring import Ring, Row, gather_windows
 from jaxrl_fast.types import Window
 
+SPACING = 2.0**-22  # of the sum: places in it that float32 can tell apart lie closer, rounding of the product included
+
 
 class Prioritized(NamedTuple):
     rows: Row
@@ -27,11 +29,15 @@ def sample(
 ) -> tuple[jax.Array, jax.Array]:
     """Leaves drawn by priority, one from each of [b] equal strata, and their weights; 0 where nothing can be drawn.
 
+    uniform: [2, b]; the second numbers fill in what float32 leaves out of a place in the sum, or leaves of less than
+    about 10^-7 of it could often not be drawn at all.
     axis: of groups that sample by themselves. Then what counts is a leaf's share of its own group's sum.
     """
-    stratum = (jnp.arange(uniform.shape[0], dtype=jnp.float32) + uniform) / uniform.shape[0]
+    first = jnp.arange(uniform.shape[1], dtype=jnp.float32)
     total = sum_tree.total(tree)
-    leaf, priority = sum_tree.find(tree, stratum * total)
+    mass, end = ((first + x) / uniform.shape[1] * total for x in (uniform[0], 1.0))
+    rest = jnp.minimum(uniform[1] * (SPACING * total), end - mass)  # so that leaves come in order, see `first_of_equals`
+    leaf, priority = sum_tree.find(tree, mass, rest)
     real = priority > 0  # all are, unless nothing at all can be sampled
     if axis is not None:
         priority = jnp.where(real, priority / total, 0.0)
@@ -141,7 +147,7 @@ class PrioritizedMemory(Ring):
         return born, highest(self, top, born)
 
     def plan(self, key, n, w, clock):
-        return random.uniform(key, (n, self.batch_size)), jnp.broadcast_to(clock.anneal(self.beta, 1.0), (n,))
+        return random.uniform(key, (n, 2, self.batch_size)), jnp.broadcast_to(clock.anneal(self.beta, 1.0), (n,))
 
     def fetch(self, mem, x):
         leaf, weight = sample(mem.tree, *x, self.axis)

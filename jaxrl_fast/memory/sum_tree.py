@@ -55,26 +55,28 @@ def set_at(tree: Tree, index: jax.Array, values: jax.Array) -> Tree:
     return tuple(levels)
 
 
-def find(tree: Tree, mass: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The leaves at which the running sum of all leaves passes `mass` float32 [b] in [0, total).
+def find(tree: Tree, mass: jax.Array, rest: jax.Array | float = 0.0) -> tuple[jax.Array, jax.Array]:
+    """The leaves at which the running sum of all leaves passes mass + rest, float32 [b] in [0, total).
 
-    Returns (index int32 [b], leaf float32 [b]). A leaf of zero is never found while another is not, whatever
-    rounding does: `mass` beyond a row's sum goes to the row's last leaf that is not zero.
+    Returns (index int32 [b], leaf float32 [b]). `rest`, at least 0, is what float32 cannot hold of the sum of the two:
+    near the leaves, where little of `mass` is left, it decides. A leaf of zero is never found while another is not,
+    whatever rounding does: what lies beyond a row's sum goes to the row's last leaf that is not zero.
     """
+    rest = jnp.broadcast_to(rest, mass.shape)
     node = jnp.zeros(mass.shape, jnp.int32)
     for level in reversed(tree):
         row = level[node]  # [b, FANOUT]
-        child, before, weight = _choose(row, mass)
-        mass = mass - before
+        child, before, weight = _choose(row, mass, rest)
+        mass = mass - before  # at least -rest: `_choose` compares by this very difference
         node = node * FANOUT + child
     return node, weight
 
 
-def _choose(row: jax.Array, mass: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Which of the siblings [b, FANOUT] `mass` falls on, the sum of those before it, and its weight."""
+def _choose(row: jax.Array, mass: jax.Array, rest: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Which of the siblings [b, FANOUT] mass + rest falls on, the sum of those before it, and its weight."""
     upper = jnp.triu(jnp.ones((FANOUT, FANOUT), jnp.float32))
     running = jnp.matmul(row, upper, precision=jax.lax.Precision.HIGHEST)  # a product is the fastest short cumsum
-    passed = running <= mass[:, None]
+    passed = running - mass[:, None] <= rest[:, None]
     place = jnp.arange(FANOUT, dtype=jnp.int32)
     last = jnp.max(jnp.where(row > 0, place, 0), axis=1)
     child = jnp.minimum(jnp.sum(passed, axis=1, dtype=jnp.int32), last)

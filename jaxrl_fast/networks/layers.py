@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -43,13 +44,15 @@ def orthonormal_rows(a: jax.Array) -> jax.Array:
     """Gram-Schmidt on the rows of [m, n], m <= n; for a Gaussian matrix the result is uniform (Haar).
 
     Not `jnp.linalg.qr`: on CPU that is a call to LAPACK, which deadlocks with jaxlib 0.10 where two devices run a
-    batch of them, and loads SciPy. Each row is projected twice, which keeps float32 orthogonal to rounding.
+    batch of them, and loads SciPy. Each row is projected twice, which keeps float32 orthogonal to rounding, in products
+    of full precision: the default of accelerators is less.
     """
+    product = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
 
     def row(i: jax.Array, q: jax.Array) -> jax.Array:
         x = a[i]
         for _ in range(2):  # the rows of q from i on are still zero
-            x = x - (q @ x) @ q
+            x = x - product(product(q, x), q)
         return q.at[i].set(x / jnp.linalg.norm(x))
 
     if a.shape[0] == 1:  # nothing to be orthogonal to, and no loop to compile

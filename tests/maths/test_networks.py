@@ -119,6 +119,12 @@ def test_embed_takes_any_batch_and_stacked_frames():
     assert embed(jnp.zeros((5,)), Box(-1, 1, ())).shape == (5, 1)
 
 
+def test_orthogonal_in_full_precision(key):
+    """The default of an accelerator is bfloat16 or TF32: rows would be orthogonal to two or three digits."""
+    jaxpr = str(jax.make_jaxpr(orthogonal(1.0))(jax.random.normal(key, (8, 16))))
+    assert jaxpr.count("dot_general[") == jaxpr.count("precision=(Precision.HIGHEST") > 0, jaxpr
+
+
 def test_orthogonal(key):
     for shape in ((6, 4), (4, 6), (3, 3, 2, 8)):
         w = np.asarray(orthogonal(math.sqrt(2))(jax.random.normal(key, shape))).reshape(-1, shape[-1])

@@ -73,5 +73,6 @@ def test_rmsprop_is_tensorflows(clip):
 def test_polyak():
     target, params = {"a": jnp.array([0.0, 4.0])}, {"a": jnp.array([1.0, 8.0])}
     np.testing.assert_allclose(optim.polyak(target, params, 0.25)["a"], [0.25, 5.0])
-    np.testing.assert_array_equal(optim.polyak(target, params, 1.0)["a"], params["a"])
+    drawn = {"a": jnp.asarray(np.random.default_rng(0).normal(size=1000) * 10.0 ** np.arange(-9, 1).repeat(100), jnp.float32)}
+    np.testing.assert_array_equal(optim.polyak(jax.tree.map(jnp.ones_like, drawn), drawn, 1.0)["a"], drawn["a"])
     np.testing.assert_array_equal(optim.polyak(target, params, 0.0)["a"], target["a"])

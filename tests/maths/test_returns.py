@@ -258,3 +258,9 @@ def test_window_return_equals_a_plain_loop():
         for fn in (returns.window_return, jax.jit(returns.window_return)):
             ret, factor = fn(window, jnp.float32(discount))
             np.testing.assert_allclose(ret + factor * jnp.float32(boot_value), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_window_return_is_no_product_of_matrices():
+    """Those are bfloat16 on a TPU by default; returns stay float32."""
+    window = Window((), (), jnp.ones((3, 8)), jnp.ones((3, 8), bool), jnp.ones(8, jnp.int32), (), jnp.ones(8), jnp.ones(8))
+    assert "dot_general" not in str(jax.make_jaxpr(returns.window_return)(window, 0.9))

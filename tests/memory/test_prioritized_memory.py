@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory import PrioritizedMemory, PrioritizedSequenceMemory, Row, UniformMemory, grouped, sum_tree
+from jaxrl_fast.memory.prioritized import sample
 from jaxrl_fast.types import Clock
 
 ENVS, BLOCKS, BATCH = 3, 5, 32
@@ -155,6 +156,23 @@ def test_frequencies_and_weights_follow_the_priorities(rng):
     np.testing.assert_allclose(
         windows.weight, (priority.min(axis=1, keepdims=True) / priority) ** 0.55, rtol=1e-4
     )
+
+
+def test_errors_of_zero_are_drawn_as_often_as_they_should_be_in_a_large_memory():
+    """A priority of 2.4e-9 of the sum, where uniform numbers stand 1.2e-7 apart: its share still comes out."""
+    leaves, near, fine = 100_000, 5, 128
+    values = np.ones(leaves, np.float32)
+    zeros = np.arange(50, leaves, 500)
+    values[zeros] = 1e-6**0.6
+    tree = sum_tree.build(jnp.asarray(values))
+    ends = np.cumsum(values, dtype=np.float64)
+    place = np.round((ends[zeros] - values[zeros] / 2) / ends[-1] * 2**23)
+    coarse = ((place[:, None] + np.arange(-near, near + 1)) * 2.0**-23).astype(np.float32)
+    u = np.stack(np.broadcast_arrays(coarse[..., None], (np.arange(fine, dtype=np.float32) + 0.5) / fine), -1)
+    drawn = jax.jit(jax.vmap(lambda u: sample(tree, u[:, None], 1.0)[0][0]))(u.reshape(-1, 2)).reshape(u.shape[:-1])
+    chance = (drawn == zeros[:, None, None]).mean(2).sum(1) * 2.0**-23
+    assert (chance > 0).all()
+    np.testing.assert_allclose(chance.mean(), 1e-6**0.6 / ends[-1], rtol=0.1)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 1), (4, 2, 2)])

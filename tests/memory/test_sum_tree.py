@@ -79,6 +79,24 @@ def test_leaves_are_found_in_proportion(rng):
     np.testing.assert_array_less(np.abs(count / 200_000 - p), 5 * np.sqrt(p / 200_000) + 1e-5)
 
 
+def test_the_rest_of_a_mass_decides_where_float32_ends():
+    """Leaves of 2^-8 among 2^18 of 1 (every sum is exact); the places in the sum that float32 has are 2^-6 apart there."""
+    values = np.ones(2**18, np.float32)
+    small = np.arange(2**17 + 3, 2**18, 4096)
+    values[small] = 2.0**-8
+    tree = sum_tree.build(jnp.asarray(values))
+    ends = np.cumsum(values, dtype=np.float64)
+    wanted = ends[small] - 2.0**-9  # the middle of each
+    mass = wanted.astype(np.float32)
+    mass = np.where(mass > wanted, np.nextafter(mass, np.float32(0)), mass)
+    rest = (wanted - mass).astype(np.float32)
+    find = jax.jit(sum_tree.find)
+    leaf, weight = find(tree, mass, rest)
+    np.testing.assert_array_equal(leaf, small)
+    np.testing.assert_array_equal(weight, 2.0**-8)
+    assert not np.isin(find(tree, mass)[0], small).all()  # without it most of them are passed by
+
+
 @pytest.mark.parametrize(("batch", "writes"), [(1000, 10_000), (100, 100_000)])
 def test_no_drift_over_many_writes(batch, writes):
     """Ten million leaves of wildly different sizes: the root is still the sum of the leaves, as a fresh tree has it.
