@@ -11,12 +11,14 @@ batches of 256 on Pendulum-v1; `first_step` compiles PPO on ant and takes one it
 the host: its numbers are those that it reports itself (`training/sps`), compile left out. Runs on any device.
 
 `learn_NAME` trains PPO on brax's NAME (spring): our preset, brax's trainer at its numbers and widths, and at those of
-brax's notebook, `--seeds` times `--total-steps` each, and compares their last evaluations. These rows take hours on a CPU
-(give them `--timeout`), and run only when they are named.
+brax's notebook, `--seeds` times `--total-steps` each, and compares their last evaluations. `resets_NAME` does so with our
+preset and three ways to begin an episode: a pool, a reset in every step, brax's cached state. These rows take hours on a
+CPU (give them `--timeout`), and run only when they are named.
 """
 
 from __future__ import annotations
 
+import copy
 import statistics
 import sys
 import tempfile
@@ -147,6 +149,14 @@ def ppo(args, name, config, iterations):
 LEARN = ("inverted_pendulum", "reacher", "hopper", "halfcheetah", "walker2d", "ant")
 
 
+def scored(scores):
+    return {"mean": statistics.fmean(scores), "interval": bench.interval(scores), "scores": scores}
+
+
+def shown(row):
+    return f"{row['mean']:.1f} ± {row['interval']:.1f} ({' '.join(f'{s:.0f}' for s in row['scores'])})"
+
+
 def brax_score(name, config, steps, seed, episodes):
     """Mean return of deterministic episodes after so many steps (whole training steps, at least one)."""
     from brax import envs as brax_envs
@@ -178,12 +188,43 @@ def learn_beside(args, name, jf):
         for seed in range(args.seeds):
             scores[who].append(brax_score(name, config, steps, seed, episodes))
             bench.say(f"    {who}, seed {seed}: {scores[who][-1]:.1f}")
-    rows = {who: {"mean": statistics.fmean(x), "interval": bench.interval(x), "scores": x} for who, x in scores.items()}
+    rows = {who: scored(x) for who, x in scores.items()}
     for who, x in rows.items():
-        seeds = " ".join(f"{s:.0f}" for s in x["scores"])
-        bench.say(f"  {name}, {steps:,} steps, {who}: {x['mean']:.1f} ± {x['interval']:.1f} ({seeds})")
+        bench.say(f"  {name}, {steps:,} steps, {who}: {shown(x)}")
     notes = [f"{steps:,} steps, {args.seeds} seeds, {episodes} episodes each"]
     return {"machine": bench.machine(), "notes": notes, "scores": rows}
+
+
+def cached(env):
+    """`env`, every copy of which begins each episode in the state that was drawn for it at first, as brax's wrapper has it."""
+    import jax
+    import jax.numpy as jnp
+
+    from jaxrl_fast.envs.physics import Pooled
+    from jaxrl_fast.types import Shared
+
+    class Cached(type(env)):
+        def draw_resets(self, key, num_steps, num_envs, t):
+            first = self._reset_all(jax.random.split(jax.random.key(7), num_envs), jnp.int32(0))
+            return Pooled(Shared(first), jnp.broadcast_to(jnp.arange(num_envs, dtype=jnp.int32), (num_steps, num_envs)))
+
+    env = copy.copy(env)
+    env.__class__ = Cached
+    return env
+
+
+def resets(args, name):
+    """What the three ways to begin an episode do to learning: PPO's preset; evaluations begin in fresh states for all."""
+    jf = bench.prepare(host_devices=min(args.seeds, bench.cores()))
+    ways = {how: jf.make(f"brax/{name}", backend="spring", resets=how) for how in ("pool", "every_step")}
+    ways["brax's cached state"] = cached(ways["pool"])
+    rows = {}
+    for how, env in ways.items():
+        settings = {"seeds": args.seeds, "eval_every": 0, "eval_episodes": args.eval_episodes}
+        run = jf.train(jf.preset("ppo", f"brax/{name}"), env, args.total_steps, **settings)
+        rows[how] = scored([float(x) for x in run.eval_return]) | {"steps_per_second": run.steps_per_second}
+        bench.say(f"  {name}, {args.total_steps:,} steps, {how}: {shown(rows[how])}; {run.steps_per_second:,.0f} steps/s")
+    return {"machine": bench.machine(), "notes": [f"{args.seeds} seeds, {args.eval_episodes} episodes each"], "scores": rows}
 
 
 # Start ---------------------------------------------------------------------------------------------------------------
@@ -232,16 +273,17 @@ ROWS = {
     "sac_sbx": sac_sbx,
     "first_step": first_step,
 } | {f"learn_{name}": lambda args, name=name: learn(args, name) for name in LEARN}
+ROWS |= {f"resets_{name}": lambda args, name=name: resets(args, name) for name in LEARN}
 
 
 def main(argv):
     parser = bench.parser(__doc__, ROWS, turns=3)
     _peers.add_arguments(parser, "rejax")
     parser.add_argument("--sbx-python", help="the Python of an environment that has sbx-rl")
-    parser.add_argument("--seeds", type=int, default=5, help="of the rows learn_NAME (default 5)")
+    parser.add_argument("--seeds", type=int, default=5, help="of the rows learn_NAME and resets_NAME (default 5)")
     parser.add_argument("--total-steps", type=lambda x: int(float(x)), default=3_000_000, help="of theirs (default 3e6)")
     parser.add_argument("--eval-episodes", type=int, default=128, help="deterministic episodes of each of theirs (default 128)")
-    parser.set_defaults(rows=[name for name in ROWS if not name.startswith("learn_")])
+    parser.set_defaults(rows=[name for name in ROWS if not name.startswith(("learn_", "resets_"))])
     return bench.main(parser.parse_args(argv), ROWS, argv)
 
 
