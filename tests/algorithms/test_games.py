@@ -47,16 +47,28 @@ def test_two_iterations_on_minatar(algo, compiled):
 
 
 GYMNAX = [name for name, listed in registry.list_environments().items() if listed.source == "gymnax"]
+SHAPES = ("MemoryChain-bsuite", "FrozenLake-misc", "Catch-bsuite")  # a vector, a number, and a small matrix
+LAYERS = {"noisy": True, "dueling": True}
+SWITCHED = [  # with all switches that each of them takes
+    jf.C51(**REPLAY | LAYERS, num_atoms=5, prioritized=True, n_step=2),
+    jf.QRDQN(**REPLAY | LAYERS, num_quantiles=5, prioritized=True, munchausen=True),
+    jf.IQN(**REPLAY | LAYERS | FRACTIONS, prioritized=True, munchausen=True),
+    jf.Rainbow(**REPLAY, num_atoms=5),
+    jf.PQN(**COMMON | LAYERS, num_epochs=1, num_minibatches=2),
+]
+FITS = [(FAMILY[0], name) for name in GYMNAX] + [
+    pytest.param(algo, name, marks=[] if name in SHAPES else pytest.mark.slow) for algo in SWITCHED for name in GYMNAX
+]
 
 
-@pytest.mark.parametrize("name", GYMNAX)
-def test_dqn_fits_every_environment_of_gymnax(name):
+@pytest.mark.parametrize(("algo", "name"), FITS, ids=lambda x: x if isinstance(x, str) else x.name)
+def test_every_environment_of_gymnax_fits(algo, name):
     """Traced, not run: shapes and dtypes agree from reset to replay and update. Continuous actions are refused."""
     env = jf.make(name)
     if not isinstance(env.spec.action, Discrete):
-        with pytest.raises(jf.ConfigError, match="dqn needs Discrete actions"):
-            program(FAMILY[0], env)
+        with pytest.raises(jf.ConfigError, match=f"{algo.name} needs Discrete actions"):
+            program(algo, env)
         return
-    first, agent, metrics = jax.eval_shape(program(FAMILY[0], env), jax.random.key(0))
-    assert first == agent and agent.params["head"]["params"]["kernel"].shape == (8, env.spec.action.n)
+    first, agent, metrics = jax.eval_shape(program(algo, env), jax.random.key(0))
+    assert first == agent and agent.params["head"]["params"]["kernel"].shape == (8, env.spec.action.n * algo.outputs)
     assert {x.shape for x in jax.tree.leaves(metrics)} == {()}
