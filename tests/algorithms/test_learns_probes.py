@@ -78,6 +78,11 @@ DQN = {
     "num_envs": 16, "batch_size": 64, "buffer_size": 4096, "learning_starts": 512, "learning_rate": 1e-2,
     "anneal_learning_rate": True, "discount": 0.9, "hidden": (16,), "target_period": 10, "epsilon_end": 0.1,
 }  # fmt: skip
+ONE = {  # environment, and a replay ratio above 1: these steps are too few for one update each
+    "num_envs": 1, "updates_per_iteration": 6, "batch_size": 32, "buffer_size": 1024, "learning_starts": 100,
+    "prioritized": True, "n_step": 2,
+}  # fmt: skip
+ONE_STEPS = 300
 DQN_PROBES = [
     (jf.DQN, "constant-reward", {"dueling": True}),
     (jf.DQN, "reward-at-end", {"n_step": 3}),
@@ -89,6 +94,7 @@ DQN_PROBES = [
     pytest.param(jf.DQN, "dict", {"layer_norm": True}, marks=pytest.mark.slow),
     (jf.DQN, "truncated-only", {"prioritized": True, "n_step": 2, "num_steps": 2}),
     (jf.DQN, "constant-reward", {"prioritized": True, "reset_period": 700}),
+    (jf.DQN, "truncated-only", ONE),
     (jf.C51, "reward-at-end", {"v_min": -0.5, "v_max": 1.5}),
     (jf.C51, "masked", {"v_min": -2.0, "v_max": 4.0, "dueling": True}),
     (jf.QRDQN, "truncated-only", {"num_quantiles": 8}),
@@ -113,7 +119,8 @@ PQN_PROBES = [
 @pytest.mark.parametrize(("cls", "name", "settings"), DQN_PROBES + PQN_PROBES, ids=lambda x: getattr(x, "name", None))
 def test_value_based(learn, cls, name, settings):
     common = PQN if cls is jf.PQN else DQN
-    algo, agent, known, metrics = learn(cls(**common | settings), f"probe/{name}", 20_000)
+    steps = ONE_STEPS if settings is ONE else 20_000
+    algo, agent, known, metrics = learn(cls(**common | settings), f"probe/{name}", steps)
     q = np.asarray(algo.action_values(agent.params, known.obs))
     legal = known.q > -50  # an illegal action is never taken, so its value is never learned
     np.testing.assert_allclose(q[legal], known.q[legal], atol=0.05 * max(1.0, abs(known.value).max()))
