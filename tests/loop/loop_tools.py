@@ -28,8 +28,8 @@ SETTINGS = {
                 target_period=3),
     "rainbow": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,),
                     num_atoms=11, v_min=0.0, v_max=30.0, target_period=3),
-    "c51": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,), num_atoms=11,
-                v_min=0.0, v_max=30.0, target_period=3),
+    "c51": dict(num_envs=1, updates_per_iteration=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,),
+                num_atoms=11, v_min=0.0, v_max=30.0, prioritized=True, target_period=3),  # a replay ratio above 1
     "qr_dqn": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,), num_quantiles=5,
                    target_period=3),
     "apex": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,), target_period=3),
