@@ -63,9 +63,9 @@ def quick(fn, *args):
 @pytest.mark.parametrize(
     "name",
     [
-        "ppo", "dqn", "apg", "es",
+        "ppo", "dqn", "rainbow", "pqn", "apg", "es",
         *(pytest.param(x, marks=pytest.mark.slow) for x in (
-            "rainbow", "iqn", "pqn", "apex", "sac", "td3", "tqc", "crossq", "c51", "qr_dqn", "ars")),
+            "iqn", "apex", "sac", "td3", "tqc", "crossq", "c51", "qr_dqn", "ars")),
     ],
 )  # fmt: skip
 def test_vmap_over_keys_of_make_train(name):
