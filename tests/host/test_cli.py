@@ -132,6 +132,27 @@ def test_config_with_flags_and_a_population(first, run_cli, tmp_path):
     assert run_cli("eval", str(out), "--member", "1", "--episodes", "2")[0] == 0
 
 
+REPLAY = ["--algo.buffer-size", "256", "--algo.learning-starts", "32", "--algo.batch-size", "8", "--algo.hidden", "8"]
+
+
+def test_rainbow_plays_minatar(run_cli, tmp_path):
+    """The preset's Rainbow but for its sizes: warm-up, updates by priority, one evaluation."""
+    flags = ["--algo.num-envs", "4", "--algo.num-atoms", "5", *REPLAY, "--eval-every", "0", "--eval-episodes", "1"]
+    out = tmp_path / "run"
+    code, printed, err = run_cli(
+        "train", "rainbow", "Breakout-MinAtar", *flags, "--total-steps", "64", "--log-every", "16", "--no-tensorboard",
+        "--out", str(out),
+    )  # fmt: skip
+    assert code == 0, err
+    assert "rainbow on Breakout-MinAtar: preset rainbow/Breakout-MinAtar" in printed and "mean of 1 greedy episode" in printed
+    settings = read(out / "config.json")["algorithm"]["settings"]
+    assert settings["prioritized"] and settings["noisy"] and settings["v_max"] == 20.0  # the class's, and the preset's
+    found = rows(out)
+    assert [row["env_steps"] for row in found] == [32, 48, 64] and "loss" not in found[0]  # the warm-up has no updates
+    assert all(0 < row["loss"][0] < 10 and 0 < row["q_value"][0] < 20 for row in found[1:])
+    assert read(out / "result.json")["eval_return"][0] >= 0 and (out / "rollout.gif").exists()
+
+
 def test_resume_goes_on(first, run_cli, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(first[2], run)
