@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast.algorithms.dqn import Agent
+from jaxrl_fast.algorithms.pqn import Rows
 from jaxrl_fast.distributions import ILLEGAL
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.spaces import Box, Discrete
@@ -65,13 +67,18 @@ def by_hand(algo, params, target, batch):
         slope = np.clip(error, -1, 1)
     else:
         loss, slope = 0.5 * error**2, error
-    slope = slope * batch.weight / ROWS
-    chosen = np.eye(ACTIONS)[batch.action]
-    head = chosen - 1 / ACTIONS if algo.dueling else chosen
-    grads = {"head": {"kernel": batch.obs.T @ (slope[:, None] * head), "bias": (slope[:, None] * head).sum(0)}}
-    if algo.dueling:
-        grads["value"] = {"kernel": batch.obs.T @ slope[:, None], "bias": slope.sum(keepdims=True)}
+    grads = gradients(batch, slope * batch.weight / ROWS, algo.dueling)
     return targets, error, (batch.weight * loss).mean(), grads
+
+
+def gradients(batch, slope, dueling):
+    """By name, of a loss with this slope [rows] at Q of the action taken."""
+    chosen = np.eye(ACTIONS)[batch.action]
+    head = chosen - 1 / ACTIONS if dueling else chosen
+    grads = {"head": {"kernel": batch.obs.T @ (slope[:, None] * head), "bias": (slope[:, None] * head).sum(0)}}
+    if dueling:
+        grads["value"] = {"kernel": batch.obs.T @ slope[:, None], "bias": slope.sum(keepdims=True)}
+    return grads
 
 
 VARIANTS = {
@@ -206,6 +213,19 @@ def quantile(algo, z, z_boot, taus, batch):
     return loss
 
 
+def at_fractions(algo, params, obs, taus):
+    """Outputs of QR-DQN and IQN at fractions [rows, N] -> [rows, n, N]."""
+    if isinstance(algo, jf.QRDQN):
+        return outputs(algo, params, obs)
+    w, b = (np.asarray(params["fractions"]["params"][k], np.float64) for k in ("kernel", "bias"))
+    phi = np.maximum(np.cos(np.pi * np.arange(algo.num_cosines) * taus[..., None]) @ w + b, 0.0)
+    return outputs(algo, params, obs[:, None] * phi)[..., 0].swapaxes(1, 2)
+
+
+def middle(n):
+    return np.broadcast_to((np.arange(n) + 0.5) / n, (ROWS, n))
+
+
 @pytest.mark.parametrize("dueling", [False, True])
 @pytest.mark.parametrize("cls", [jf.C51, jf.QRDQN, jf.IQN])
 def test_distributional_updates_equal_numpy(cls, dueling, clock, rng, monkeypatch):
@@ -222,15 +242,7 @@ def test_distributional_updates_equal_numpy(cls, dueling, clock, rng, monkeypatc
     else:
         drawn = rng.uniform(size=(ROWS, 5)).astype(np.float32)
         monkeypatch.setattr("jaxrl_fast.algorithms.iqn.random.uniform", lambda key, shape: jnp.asarray(drawn))
-        middle = lambda n: np.broadcast_to((np.arange(n) + 0.5) / n, (ROWS, n))
-
-        def z(params, obs, taus):
-            if cls is jf.QRDQN:
-                return outputs(algo, params, obs)
-            w, b = (np.asarray(params["fractions"]["params"][k], np.float64) for k in ("kernel", "bias"))
-            phi = np.maximum(np.cos(np.pi * np.arange(4) * taus[..., None]) @ w + b, 0.0)
-            return outputs(algo, params, obs[:, None] * phi)[..., 0].swapaxes(1, 2)
-
+        z = functools.partial(at_fractions, algo)
         taus, act = (middle(5), middle(5)) if cls is jf.QRDQN else (drawn, middle(6))
         best = z(params, batch.boot_obs, act).mean(-1).argmax(1)
         boot = z(target, batch.boot_obs, taus)[rows, best]
@@ -238,6 +250,38 @@ def test_distributional_updates_equal_numpy(cls, dueling, clock, rng, monkeypatc
     _, metrics, found = jax.jit(algo.update)(Agent(params, target, agent.opt_state), batch, jax.random.key(0), clock(1, 1))
     assert float(metrics["loss"].total) == pytest.approx((batch.weight * loss).mean(), rel=1e-4)
     np.testing.assert_allclose(found, priority, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("cls", [jf.QRDQN, jf.IQN])
+def test_munchausen_of_quantiles_equals_numpy(cls, clock, rng, monkeypatch):
+    """Every quantile takes the policy of their means at the fractions drawn; the bonus is of those that actions use."""
+    sizes = {jf.QRDQN: dict(num_quantiles=5), jf.IQN: dict(num_fractions=5, num_act_fractions=6, num_cosines=4)}[cls]
+    alpha, tau, clip = 0.8, 0.7, -1.2
+    soft = dict(munchausen=True, munchausen_alpha=alpha, munchausen_temperature=tau, munchausen_clip=clip)
+    algo = cls(hidden=(), discount=0.9, kappa=0.7, **sizes | soft).bind(SPEC)
+    shake = lambda p: p + 0.5 * rng.normal(size=p.shape).astype(np.float32)
+    agent, rows, batch = algo.init(jax.random.key(0)), np.arange(ROWS), window(rng)
+    agent = agent._replace(params=jax.tree.map(shake, agent.params), target=jax.tree.map(shake, agent.target))
+    boot = (rows > 2).astype(np.float32)  # the others ended there
+    batch = batch._replace(reward=batch.reward[:1], use=np.ones((1, ROWS), bool), steps=np.ones(ROWS, np.int32), boot=boot)
+    boot_taus, taus = rng.uniform(size=(2, ROWS, 5)).astype(np.float32)  # in the order in which they are drawn
+    monkeypatch.setattr("jaxrl_fast.algorithms.iqn.random.uniform", lambda *_, left=[boot_taus, taus]: jnp.asarray(left.pop(0)))
+    act = middle(6)
+    if cls is jf.QRDQN:
+        boot_taus = taus = act = middle(5)
+    z = at_fractions(algo, agent.target, batch.boot_obs, boot_taus)
+    log_policy = log_softmax(z.mean(-1) / tau)[..., None]
+    value = (np.exp(log_policy) * (z - tau * log_policy)).sum(1)
+    raw = tau * log_softmax(at_fractions(algo, agent.target, batch.obs, act).mean(-1) / tau)[rows, batch.action]
+    assert (raw < clip).any() and (raw > clip).any()  # some bonuses are clipped
+    munchausen = batch._replace(reward=batch.reward + alpha * np.clip(raw, clip, 0.0))
+    loss = quantile(algo, at_fractions(algo, agent.params, batch.obs, taus)[rows, batch.action], value, taus, munchausen)
+    _, metrics, priority = jax.jit(algo.update)(agent, batch, jax.random.key(0), clock(1, 1))
+    np.testing.assert_allclose(priority, loss, rtol=1e-3, atol=1e-5)
+    assert float(metrics["loss"].total) == pytest.approx((batch.weight * loss).mean(), rel=1e-4)
+    each = log_softmax((z / tau).swapaxes(1, 2).reshape(-1, ACTIONS)).reshape(ROWS, -1, ACTIONS).swapaxes(1, 2)
+    for wrong in ((np.exp(each) * (z - tau * each)).sum(1), (np.exp(log_policy) * z).sum(1)):
+        assert np.abs(wrong - value).max() > 0.05  # a policy for each quantile, and no entropy
 
 
 @pytest.mark.parametrize("stack", [1, 2])
@@ -271,6 +315,42 @@ def test_targets_of_pqn_equal_numpy(stack, rng):
     rows = jax.jit(algo.prepare)(agent, Trajectory(step, (), jnp.asarray(first), jnp.asarray(seen[-1])))
     np.testing.assert_allclose(rows.target, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(rows.obs, np.stack(seen[:-1]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+def test_updates_of_pqn_equal_numpy(dueling, clock, rng):
+    """Half the mean square, clipped; RAdam (Liu et al. 2020, algorithm 2) is plain momentum for its first five steps."""
+    settings = dict(learning_rate=0.05, max_grad_norm=1.0, adam_epsilon=1e-3, dueling=dueling)
+    algo = jf.PQN(hidden=(), num_envs=ROWS, num_steps=1, num_minibatches=1, **settings).bind(SPEC)
+    agent, update = algo.init(jax.random.key(0)), jax.jit(algo.update)
+    params = jax.tree.map(np.asarray, agent.params)
+    m = {(n, k): 0.0 for n in ("head", "value")[: 1 + dueling] for k in ("kernel", "bias")}
+    v, longest, clipped = dict(m), 2 / (1 - 0.999) - 1, []
+    for step in range(1, 10):
+        batch, progress = window(rng), 0.1 * step
+        batch = Rows(batch.obs, batch.action, batch.reward[0] / step)
+        q = linear(params, batch.obs)[np.arange(ROWS), batch.action]
+        error = q - batch.target
+        grads = gradients(batch, error / ROWS, dueling)
+        norm = np.sqrt(sum((g**2).sum() for part in grads.values() for g in part.values()))
+        clipped.append(norm > algo.max_grad_norm)
+        length = longest - 2 * step * 0.999**step / (1 - 0.999**step)  # of the variance's average
+        assert (length > 5) == (step > 5)
+        for n, k in m:
+            g = grads[n][k] * min(1.0, algo.max_grad_norm / norm)
+            m[n, k] = 0.9 * m[n, k] + 0.1 * g
+            v[n, k] = 0.999 * v[n, k] + 0.001 * g**2
+            direction = m[n, k] / (1 - 0.9**step)
+            if step > 5:
+                rectified = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
+                direction *= np.sqrt(rectified) / (np.sqrt(v[n, k] / (1 - 0.999**step)) + algo.adam_epsilon)
+            params[n]["params"][k] = (params[n]["params"][k] - 0.05 * (1 - progress) * direction).astype(np.float32)
+        agent, metrics, _ = update(agent, batch, jax.random.key(0), clock(0, step, progress))
+        expected = {"loss": 0.5 * np.mean(error**2), "q_value": q.mean(), "td_error": np.abs(error).mean()}
+        assert {name: float(x.total) for name, x in metrics.items()} == pytest.approx(expected, rel=1e-4, abs=1e-5)
+        for a, b in zip(jax.tree.leaves(agent.params), jax.tree.leaves(params), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    assert any(clipped) and not all(clipped)
 
 
 def counts(opt_state):
@@ -351,12 +431,10 @@ def test_noise_without_a_torso_to_be_noisy():
 
 @pytest.mark.parametrize("cls", [jf.DQN, jf.PQN])
 def test_an_update_depends_on_its_key_only_through_noise(cls, clock, rng):
-    from jaxrl_fast.algorithms import pqn
-
     batch = window(rng)
     batch = batch._replace(boot=np.zeros(ROWS, np.float32))  # the noise of the online network; the target's is below
     if cls is jf.PQN:
-        batch = pqn.Rows(batch.obs, batch.action, batch.reward[0])
+        batch = Rows(batch.obs, batch.action, batch.reward[0])
     for noisy in (False, True):
         algo = cls(hidden=(8,), noisy=noisy, **({"n_step": N} if cls is jf.DQN else {})).bind(SPEC)
         agent, update = algo.init(jax.random.key(0)), jax.jit(algo.update)
