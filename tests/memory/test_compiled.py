@@ -6,6 +6,9 @@ import dataclasses
 import functools
 import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -147,6 +150,31 @@ def test_dqn_keeps_its_replay_in_place(population, prioritized):
     if prioritized:  # nor is a level of the sum tree: 6000 leaves, 750 rows of 8
         assert f"[{leading}750,8]" in text and copies(text, f"[{leading}750,8]") == []
     assert "conditional(" in text  # the target network's period stays a branch: its counter is not batched
+
+
+AS_USERS_HAVE_IT = """
+import os
+import test_compiled as here
+
+here.test_the_search_would_find_a_scatter_and_a_copy()
+here.test_the_memory_analysis_would_find_a_copy()
+for population in (0, here.POPULATION):
+    for prioritized in (False, True):
+        here.test_dqn_keeps_its_replay_in_place(population, prioritized)
+print(os.environ.get("XLA_FLAGS", ""))
+"""
+
+
+@pytest.mark.slow
+def test_dqn_keeps_its_replay_in_place_in_the_code_that_users_run():
+    """Without the flags of tests/conftest.py, with which XLA fuses less: what it fuses it may also copy."""
+    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    ended = subprocess.run(
+        [sys.executable, "-c", AS_USERS_HAVE_IT], cwd=Path(__file__).parent, env=environment, timeout=280,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert not any(name in ended.stdout for name in ("optimization_level", "expensive_passes", "fusion_emitters"))
 
 
 @pytest.mark.parametrize("prioritized", [False, True])
