@@ -129,11 +129,11 @@ def test_the_memory_analysis_would_find_a_copy():
 
 @pytest.mark.parametrize("prioritized", [False, True])
 @pytest.mark.parametrize("population", [0, POPULATION])
-def test_dqn_keeps_its_replay_in_place(population, prioritized):
+def test_dqn_keeps_its_replay_in_place(population, prioritized, updates=2):
     """The whole iteration, as the host loop runs it. Six times as slow at 10^5 rows when this fails."""
     sizes = dict(num_envs=3, buffer_size=6000, batch_size=8, hidden=(8,), learning_starts=30, n_step=2)
-    algo = DQN(**sizes, updates_per_iteration=2, prioritized=prioritized)  # a loop inside the loop carries the store
-    algo = algo.bind(ENV.spec)
+    # two updates: a loop inside the loop carries the store
+    algo = DQN(**sizes, updates_per_iteration=updates, prioritized=prioritized).bind(ENV.spec)
     run = tree.as_float32(iterate.Run(ENV, algo, 1000.0))
     init, fn = lambda key: iterate.init(run, key), lambda s, t: iterate.iterations(run, s, t, 50, True)
     key, leading = jax.eval_shape(lambda: jax.random.key(0)), ""
@@ -153,24 +153,24 @@ def test_dqn_keeps_its_replay_in_place(population, prioritized):
 
 
 AS_USERS_HAVE_IT = """
-import os
+import itertools, os
 import test_compiled as here
 
 here.test_the_search_would_find_a_scatter_and_a_copy()
 here.test_the_memory_analysis_would_find_a_copy()
-for population in (0, here.POPULATION):
-    for prioritized in (False, True):
-        here.test_dqn_keeps_its_replay_in_place(population, prioritized)
+for case in itertools.product((0, here.POPULATION), (False, True), (1, 2)):
+    here.test_dqn_keeps_its_replay_in_place(*case)
 print(os.environ.get("XLA_FLAGS", ""))
 """
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_dqn_keeps_its_replay_in_place_in_the_code_that_users_run():
     """Without the flags of tests/conftest.py, with which XLA fuses less: what it fuses it may also copy."""
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     ended = subprocess.run(
-        [sys.executable, "-c", AS_USERS_HAVE_IT], cwd=Path(__file__).parent, env=environment, timeout=280,
+        [sys.executable, "-c", AS_USERS_HAVE_IT], cwd=Path(__file__).parent, env=environment, timeout=590,
         capture_output=True, text=True,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr[-3000:]
