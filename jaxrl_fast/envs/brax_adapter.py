@@ -19,6 +19,7 @@ import types
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxrl_fast.envs import mujoco_tools, physics, randomize
 from jaxrl_fast.errors import ConfigError, check_choice, check_float, nearest
@@ -53,6 +54,18 @@ class BraxEnv(physics.PhysicsEnv):
             # the viewer's time between states
             sys = self.env.sys.tree_replace({"opt.timestep": step_seconds or self.step_seconds})
             return html.render(sys, [state.physics for state in states])
+
+    def inert(self, model):
+        """What spring and positional take to the power 0, as most of brax's models tell them to."""
+        if self.env.backend not in ("spring", "positional"):
+            return {}
+        scales = {"mass": model.spring_mass_scale, "i": model.spring_inertia_scale}
+        return {
+            f"link.inertia.{leaf}": f"a leaf that changes something; {self.env.backend} takes this one to the power 0 in "
+            f"{self.spec.name}: try --env.backend generalized, or mjx and {'body_mass' if leaf == 'mass' else 'body_inertia'}"
+            for leaf, scale in scales.items()
+            if np.all(1 - np.asarray(scale) == 0)
+        }
 
 
 def installed() -> bool:

@@ -101,7 +101,8 @@ class PhysicsEnv(Env):
         # What a State is made of; found by tracing alone, for a reset that runs op by op takes seconds.
         self.template = jax.eval_shape(env.reset, jax.eval_shape(jax.random.PRNGKey, 0))
         self._spec = EnvSpec(name, _space(self.template.obs), action, int(episode_length))
-        self.randomizer = Randomizer(getattr(env, self.model_attribute), randomize, self._trial) if randomize else None
+        model = getattr(env, self.model_attribute)
+        self.randomizer = Randomizer(model, randomize, self._trial, self.inert) if randomize else None
 
     @property
     def spec(self):
@@ -162,20 +163,22 @@ class PhysicsEnv(Env):
 
     def _with(self, varied: list[jax.Array]) -> Any:
         """The environment with these leaves in its physical model."""
-        if not self.randomizer:
-            return self.env
+        return self._on(self.randomizer.put(varied)) if self.randomizer else self.env
+
+    def _on(self, model: Any) -> Any:
+        """The environment with another physical model."""
         env = copy.copy(self.env)
-        setattr(env, self.model_attribute, self.randomizer.put(varied))
+        setattr(env, self.model_attribute, model)
         return env
 
-    def _step_one(self, physics: Any, info: Any, varied: list[jax.Array], action: jax.Array) -> Any:
+    def _step_one(self, env: Any, physics: Any, info: Any, action: jax.Array) -> Any:
         """-> (physics, info, obs, reward, done) of the types that `reset` gave them."""
         # Neither brax's nor Playground's environments read the observation, reward, done and metrics that a State
         # brings along; they only overwrite them. So these need not be carried.
         nothing = {self.physics_field: physics, "info": dict(info)}
         for name in ("obs", "reward", "done", "metrics"):
             nothing[name] = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), getattr(self.template, name))
-        new = self._with(varied).step(self.template.replace(**nothing), action)
+        new = env.step(self.template.replace(**nothing), action)
 
         def typed(name: str) -> Any:
             like, value = getattr(self.template, name), getattr(new, name)
@@ -185,17 +188,26 @@ class PhysicsEnv(Env):
         return tuple(typed(name) for name in (self.physics_field, "info", "obs", "reward", "done"))
 
     def _trial(self, model: Any, key: jax.Array) -> Any:
-        """What physics comes to with another model, for the check of randomised leaves."""
-        env = copy.copy(self.env)
-        setattr(env, self.model_attribute, model)
-        state = env.reset(key)
-        state = env.step(state, jnp.zeros(self.spec.action.shape))
-        return getattr(state, self.physics_field), state.obs, state.reward
+        """What an agent sees of some steps with another model, for the check of randomised leaves."""
+        env = self._on(model)
+        new = env.reset(key)
+        start = tree.strong(jax.tree.map(jnp.asarray, (getattr(new, self.physics_field), new.info)))
+
+        def step(carry, _):
+            *carry, obs, reward, done = self._step_one(env, *carry, jnp.zeros(self.spec.action.shape))
+            return tuple(carry), (obs, reward, done)
+
+        return new.obs, jax.lax.scan(step, start, length=2)[1]  # two stand for any number
+
+    def inert(self, model: Any) -> dict[str, str]:
+        """Leaves that are read, but have no effect in this very model -> what would be valid instead."""
+        return {}
 
     def transition(self, noise, state, action):
         low, high = self.spec.action.bounds()
         action = jnp.clip(action, low, high)
-        physics, info, obs, reward, done = jax.vmap(self._step_one)(state.physics, state.info, state.varied, action)
+        step = lambda varied, *args: self._step_one(self._with(varied), *args)
+        physics, info, obs, reward, done = jax.vmap(step)(state.varied, state.physics, state.info, action)
         time = state.time + 1
         terminated = done.astype(bool)
         truncated = (time >= self.spec.max_episode_steps) & ~terminated

@@ -1,12 +1,13 @@
 """Domain randomisation: leaves of a physical model that every environment draws for itself, anew at every reset.
 
-As text: `"geom_friction=0.5:1.5, link.inertia.mass=0.8:1.2"` multiplies the named leaves by uniform factors, one an
-environment and leaf (so all masses of a body grow together). From Python: any function `(key, model, t) -> model` of
+As text: `"geom_friction=0.5:1.5, actuator.gear=0.8:1.2"` multiplies the named leaves by uniform factors, one an
+environment and leaf (so all gears of a body grow together). From Python: any function `(key, model, t) -> model` of
 one environment, `t` the iteration.
 
-What a leaf is called depends on who computes. brax's own backends read `link.inertia.mass`, `dof.damping`, `gravity`,
-`actuator.gear`; mjx, which Playground is on too, `body_mass`, `dof_damping`, `opt.gravity`, `actuator_gainprm`; both
-`geom_friction`.
+What a leaf is called, and whether anybody reads it, depends on who computes. brax's own backends read `gravity`,
+`actuator.gear`, `link.inertia.mass` (spring and positional as its model tells them to: in some to the power 0), and
+generalized alone `dof.damping`; mjx, which Playground is on too, `opt.gravity`, `actuator_gainprm`, `body_mass`,
+`dof_damping`; all of them `geom_friction`. So what would change nothing is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ from jaxrl_fast import random
 from jaxrl_fast.envs.tracing import depends_on_inputs, used_inputs
 from jaxrl_fast.errors import ConfigError, check_int, float32, nearest
 
-_FORM = "text like 'geom_friction=0.5:1.5, link.inertia.mass=0.8:1.2', or from Python a function (key, model, t) -> model"
+_FORM = "text like 'geom_friction=0.5:1.5, actuator.gear=0.8:1.2', or from Python a function (key, model, t) -> model"
+_OTHERS = (
+    "mjx: body_mass, dof_damping, opt.gravity; generalized: link.inertia.mass, dof.damping, gravity; "
+    "spring, positional: actuator.gear, link.constraint_vel_damping, gravity"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,8 +116,11 @@ def _unknown(path: str, known: dict[str, Any]) -> str:
 class Randomizer:
     """A function (key, model, t) -> model, taken apart: what of the model it draws, and how to put that back."""
 
-    def __init__(self, model: Any, function: Callable, trial: Callable[[Any, jax.Array], Any]):
-        """trial(model, raw key): some physics with `model`, to see that every drawn leaf changes it."""
+    def __init__(self, model: Any, function: Callable, trial: Callable, inert: Callable[[Any], dict[str, str]]):
+        """trial(model, raw key): some physics with `model`, to see that every drawn leaf changes it.
+
+        inert(model): leaves that change nothing although they are read -> what would be valid.
+        """
         key, t = jax.random.key(0), jnp.int32(0)
         leaves, self._structure = jax.tree.flatten(model)
         try:
@@ -131,7 +139,7 @@ class Randomizer:
         self._function, self._model = function, model
         self._places = [i for i, is_drawn in enumerate(drawn) if is_drawn]
         self._leaves = [y if x is not y else x for x, y in zip(leaves, jax.tree.leaves(new), strict=True)]
-        self._check(trial)
+        self._check(trial, inert(jax.tree.unflatten(self._structure, self._leaves)))
 
     def draw(self, key: jax.Array, t: jax.Array) -> list[jax.Array]:
         """The drawn leaves of one environment."""
@@ -145,9 +153,12 @@ class Randomizer:
             leaves[i] = leaf
         return jax.tree.unflatten(self._structure, leaves)
 
-    def _check(self, trial: Callable[[Any, jax.Array], Any]) -> None:
+    def _check(self, trial: Callable[[Any, jax.Array], Any], inert: dict[str, str]) -> None:
         """Refuse a leaf that this environment never reads, or not as something that may differ."""
         names = [list(_paths(self._model))[i] for i in self._places]
+        for name in names:
+            if name in inert:
+                raise ConfigError("env.randomize", name, inert[name])
         key = jax.random.key_data(jax.random.key(0))
         try:
             closed = jax.make_jaxpr(lambda varied: jax.tree.leaves(trial(self.put(varied), key)))(
@@ -158,5 +169,5 @@ class Randomizer:
             raise ConfigError("env.randomize", ", ".join(names), valid) from None
         for name, is_used in zip(names, used_inputs(closed.jaxpr), strict=True):
             if not is_used:
-                others = "mjx: body_mass, dof_damping, opt.gravity; brax's own: link.inertia.mass, dof.damping, gravity"
-                raise ConfigError("env.randomize", name, f"a leaf that this backend reads ({others}); it would change nothing")
+                valid = f"a leaf that this backend and environment read ({_OTHERS}); it would change nothing"
+                raise ConfigError("env.randomize", name, valid)

@@ -78,6 +78,9 @@ def test_settings_and_specs():
         ("brax/ant", {"episode_length": 2.5}, "env.episode_length = 2.5"),
         ("brax/ant", {"randomize": "geom_frction=1:2"}, "geom_friction"),
         (PENDULUM, {"randomize": "body_mass=1:2"}, "env.randomize = 'body_mass' .*change nothing"),
+        (PENDULUM, {"randomize": "dof.damping=1:2"}, "'dof.damping' .*generalized: .*dof.damping.*change nothing"),
+        ("brax/ant", {"randomize": "link.inertia.mass=1:2"}, "spring .*to the power 0 .*generalized, or mjx and body_mass"),
+        (PENDULUM, {"backend": "positional", "randomize": "link.inertia.i=1:2"}, "positional .*power 0 .*body_inertia"),
     ],
 )
 def test_bad_input(name, settings, message):
@@ -105,6 +108,17 @@ def test_physics_are_randomised_by_name():
     env = jf.make(PENDULUM, randomize="link.inertia.mass=0.5:1.5, actuator.gear=0.8:1.2")
     state, _ = jax.eval_shape(lambda key: env.init(key, 5), jax.random.key(0))
     assert sorted(x.shape for x in state.varied) == [(5, 1), (5, 2)]
+
+
+def test_masses_count_where_a_function_makes_them():
+    """Springs raise masses to a power that the model tells; ant's is 0."""
+
+    def heavier(key, model, t):
+        mass = model.link.inertia.mass * jax.random.uniform(key)
+        return model.tree_replace({"link.inertia.mass": mass, "spring_mass_scale": 0.0})
+
+    state, _ = jax.eval_shape(lambda key: jf.make("brax/ant", randomize=heavier).init(key, 2), jax.random.key(0))
+    assert [x.shape for x in state.varied] == [(2, 9)]
 
 
 def test_it_is_brax_and_it_is_drawn():

@@ -14,7 +14,7 @@ from toy_physics import ToyEnv, toy
 
 import jaxrl_fast as jf
 from jaxrl_fast import collect, config, iterate, tree
-from jaxrl_fast.envs import probes, randomize, registry, wrappers
+from jaxrl_fast.envs import probes, randomize, registry, tracing, wrappers
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.evaluate import evaluate
 from jaxrl_fast.testing import check_env
@@ -190,6 +190,42 @@ def test_a_function_randomises_and_may_change_more_than_it_draws():
     state, _, outcome, first = play(env, jnp.ones((1, 64, 1)))
     assert len(state.varied) == 1 and np.unique(np.round(state.varied[0], 3)).tolist() == pytest.approx([0.02, 0.03, 0.04])
     np.testing.assert_allclose(outcome.next_obs[0, :, 0] - first[:, 0], 0.05 + state.varied[0][0], atol=1e-6)
+
+
+def test_a_function_may_be_jitted():
+    """All leaves go through the nested program, drawn or not."""
+
+    @jax.jit
+    def heavier(key, model, t):
+        return model.replace(part=model.part.replace(mass=model.part.mass * jax.random.uniform(key, minval=0.5)))
+
+    env = toy(randomized=heavier)
+    state, _, outcome, first = play(env, jnp.full((1, 8, 1), -0.5))
+    assert len(np.unique(masses(state))) == 8
+    np.testing.assert_allclose(outcome.next_obs[0, :, 0] - first[:, 0], -0.05 / masses(state)[0] + 0.01, atol=1e-6)
+
+
+def test_what_is_read_is_found_inside_of_nested_programs():
+    def scanned(a, b, c):
+        return jax.lax.scan(lambda carry, _: ((carry[0] + b, carry[1] * c), ()), (0.0, a), length=2)[0][0]
+
+    read = lambda f: tracing.used_inputs(jax.make_jaxpr(f)(1.0, 2.0, 3.0).jaxpr)
+    assert read(lambda *args: jnp.sin(jax.jit(lambda a, b, c: (a, b * c))(*args)[1])) == [False, True, True]
+    assert read(scanned) == [False, True, False]
+    assert read(lambda a, b, c: (1.0, c)) == [False, False, True]
+
+    def depends(f, **kwargs):
+        return tracing.depends_on_inputs(jax.make_jaxpr(f)(1.0, 2.0, 3.0).jaxpr, **kwargs)
+
+    pair = jax.jit(lambda a, b, c: (a, b * c))
+    assert depends(pair, first=1) == [True, False] and depends(pair) == [True, True]
+    assert depends(scanned, first=1) == [False]
+
+    def printed(a, b, c):
+        jax.debug.print("{}", a)
+        return b, 2.0 * a, 1.0
+
+    assert depends(printed, first=1) == [False, True, False]
 
 
 def test_a_curriculum_opens_the_range():

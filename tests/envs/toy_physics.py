@@ -36,6 +36,12 @@ class State:
     info: dict
 
 
+@jax.jit
+def push(model: Model, action: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The whole model goes in, as it does in MJX; what comes out beside the move is carried in the state, and that is all."""
+    return 0.1 * action / model.part.mass.sum() * 6.0 + model.wind + model.still.sum(), model.unread
+
+
 class Ball:
     """Starts in [-0.7, 0.7], is pushed by action * 0.1 / mass and by the wind; done beyond 1.
 
@@ -49,15 +55,16 @@ class Ball:
         assert rng.dtype == jnp.uint32 and rng.shape == (2,)  # an old-style key
         x = jax.random.uniform(rng, (1,), minval=-0.7, maxval=0.7)
         zero = jnp.zeros(())
-        return State({"x": x, "nothing": jnp.zeros((0, 3))}, x, zero, zero, {"speed": zero}, {"rng": rng, "steps": jnp.int32(0)})
+        place = {"x": x, "nothing": jnp.zeros((0, 3)), "carried": self.model.unread}
+        return State(place, x, zero, zero, {"speed": zero}, {"rng": rng, "steps": jnp.int32(0)})
 
     def step(self, state, action):
-        move = 0.1 * action / self.model.part.mass.sum() * 6.0 + self.model.wind + self.model.still.sum()
+        move, carried = push(self.model, action)
         x = state.place["x"] + move
         state.metrics.update(speed=move[0])
         state.info["steps"] = state.info["steps"] + 1.0  # a float where reset gave an int
         done = jnp.where(jnp.abs(x[0]) > 1.0, 1.0, 0.0)
-        return state.replace(place=state.place | {"x": x}, obs=x, reward=1.0, done=done)
+        return state.replace(place=state.place | {"x": x, "carried": carried}, obs=x, reward=1.0, done=done)
 
 
 class ToyEnv(physics.PhysicsEnv):

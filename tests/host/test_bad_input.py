@@ -207,6 +207,8 @@ TABLE = [
     row("unknown backend", "train ppo brax/ant --env.backend sprin", "env.backend = 'sprin'", "did you mean 'spring'"),
     row("unknown flag of brax", "train ppo brax/ant --env.ctrl-cost 1", "'--env.ctrl-cost'", "'--env.ctrl-cost-weight'"),
     row("unknown physics", "train ppo brax/ant --env.randomize mass=1:2", "env.randomize = 'mass'", "link.inertia.mass"),
+    row("masses to the power 0", "train ppo brax/ant --env.randomize link.inertia.mass=1:2",
+        "env.randomize = 'link.inertia.mass'", "--env.backend generalized, or mjx"),
     row("physics without a range", "train ppo brax/ant --env.randomize gravity=2", "env.randomize = 'gravity=2'", "1.5"),
     row("unknown resets", "train ppo brax/ant --env.resets cached", "env.resets = 'cached'", "'pool', 'every_step'"),
     row("missing brax", "train ppo brax/ant", "environment = 'brax/ant'", "pip install 'brax", patch=no_brax),
