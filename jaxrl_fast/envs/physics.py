@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jaxrl_fast import random, tree
 from jaxrl_fast.envs.api import LAST, Env, Rare
 from jaxrl_fast.envs.randomize import Randomizer
-from jaxrl_fast.errors import ConfigError, check_choice, check_int, nearest
+from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int, is_number, nearest
 from jaxrl_fast.spaces import Box, Dict, Space
 from jaxrl_fast.types import EnvSpec, Outcome, Shared
 
@@ -97,6 +97,8 @@ class PhysicsEnv(Env):
         check_int("env.episode_length", episode_length)
         check_choice("env.resets", resets, ABOUT["resets"].choices)
         check_int("env.reset_pool", reset_pool, low=0)
+        if reset_pool and resets == "every_step":
+            raise ConfigError("env.reset_pool", reset_pool, "0 with env.resets = 'every_step', which has no pool")
         self.env, self.resets, self.reset_pool = env, resets, int(reset_pool)
         # What a State is made of; found by tracing alone, for a reset that runs op by op takes seconds.
         self.template = jax.eval_shape(env.reset, jax.eval_shape(jax.random.PRNGKey, 0))
@@ -220,6 +222,13 @@ def check_known(name: str, settings: dict[str, Any], known: dict[str, Any]) -> N
     for k, value in settings.items():
         if k not in known:
             raise ConfigError(f"env.{k}", value, f"a setting of {name}: {', '.join(known)}{nearest(k, known)}")
+
+
+def check_number(argument: str, value: Any, low: float = -math.inf, open_low: bool = False) -> None:
+    """A number for a constructor. These environments are static, so it can be neither traced nor an array."""
+    check_float(argument, value, low, open_low=open_low)
+    if not is_number(value):
+        raise ConfigError(argument, value, "a number of Python's or NumPy's: it is part of the program")
 
 
 def _raw(key: jax.Array) -> jax.Array:

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from jaxrl_fast.envs import mujoco_tools, physics, randomize
-from jaxrl_fast.errors import ConfigError, check_float, nearest
+from jaxrl_fast.errors import ConfigError, nearest
 from jaxrl_fast.spaces import Box
 
 PREFIX = "playground/"
@@ -96,8 +96,8 @@ def make(name: str, **settings: Any) -> PlaygroundEnv:
     physics.check_known(name, settings, known)
     given = known | settings
     ctrl_dt, sim_dt = (given.pop(k) for k in ("ctrl_dt", "sim_dt"))
-    check_float("env.sim_dt", sim_dt, 0.0, open_low=True)
-    check_float("env.ctrl_dt", ctrl_dt, float(sim_dt))
+    physics.check_number("env.sim_dt", sim_dt, 0.0, open_low=True)
+    physics.check_number("env.ctrl_dt", ctrl_dt, float(sim_dt))
     if abs(ctrl_dt / sim_dt - round(ctrl_dt / sim_dt)) > 1e-6:  # Playground would round, and step another time than it says
         raise ConfigError("env.ctrl_dt", ctrl_dt, f"a multiple of env.sim_dt = {sim_dt}")
     env = _constructed(name, float(ctrl_dt), float(sim_dt))

@@ -47,6 +47,8 @@ def test_settings_and_specs():
     env = jf.make("brax/ant", backend="generalized", ctrl_cost_weight=0.1, healthy_z_range=[0.3, 0.9])
     assert env is jf.make("brax/ant", backend="generalized", ctrl_cost_weight=0.1, healthy_z_range=(0.3, 0.9))
     assert env.env._ctrl_cost_weight == 0.1 and env.env._healthy_z_range == (0.3, 0.9)
+    assert env.env is jf.make("brax/ant", backend="generalized", ctrl_cost_weight=np.float64(0.1),
+                              healthy_z_range=tuple(np.array([0.3, 0.9]))).env  # fmt: skip
     assert env.env.backend == "generalized" and jf.make("brax/ant").env.backend == "spring"
     assert jf.make("brax/ant", episode_length=5).env is jf.make("brax/ant").env  # static by identity: traced once
     spec = env.spec
@@ -68,6 +70,10 @@ def test_settings_and_specs():
         ("brax/ant", {"ctrl_cost": 1.0}, r"env.ctrl_cost = 1.0.*did you mean 'ctrl_cost_weight'"),
         ("brax/ant", {"ctrl_cost_weight": "x"}, "env.ctrl_cost_weight = 'x'"),
         ("brax/ant", {"ctrl_cost_weight": float("nan")}, "env.ctrl_cost_weight = nan"),
+        ("brax/ant", {"ctrl_cost_weight": jnp.float32(0.1)}, "env.ctrl_cost_weight = .*part of the program"),
+        ("brax/ant", {"ctrl_cost_weight": np.ones(2)}, "env.ctrl_cost_weight = .*part of the program"),
+        ("brax/ant", {"healthy_z_range": (jnp.float32(0.1), 1.0)}, "env.healthy_z_range = .*2 numbers"),
+        ("brax/ant", {"reset_noise_scale": -1.0}, r"env.reset_noise_scale = -1.0.*\[0, inf\)"),
         ("brax/ant", {"healthy_z_range": (1.0,)}, r"env.healthy_z_range = \(1.0,\).*2 numbers"),
         ("brax/ant", {"healthy_z_range": (float("nan"), 1.0)}, r"env.healthy_z_range = \(nan, 1.0\).*the lower first"),
         ("brax/ant", {"healthy_z_range": (1.0, 0.2)}, r"env.healthy_z_range = \(1.0, 0.2\).*the lower first"),

@@ -303,6 +303,7 @@ def test_keys_of_another_implementation():
         ({"randomize_warmup": 3, "randomized": lambda key, model, t: model}, "gets t itself"),
         ({"resets": "never"}, "env.resets = 'never'"),
         ({"reset_pool": -1}, "env.reset_pool = -1"),
+        ({"reset_pool": 7, "resets": "every_step"}, "env.reset_pool = 7 .*'every_step', which has no pool"),
         ({"episode_length": 0}, "env.episode_length = 0"),
     ],
 )

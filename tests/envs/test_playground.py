@@ -55,6 +55,7 @@ def test_the_names_are_those_of_the_suite():
         ("playground/CartpoleBalance", {"backend": "mjx"}, "env.backend = 'mjx'"),
         ("playground/CartpoleBalance", {"ctrl_dt": 0.001}, "env.ctrl_dt = 0.001"),
         ("playground/CartpoleBalance", {"sim_dt": 0}, "env.sim_dt = 0"),
+        ("playground/CartpoleBalance", {"sim_dt": jnp.float32(0.01)}, "env.sim_dt = .*part of the program"),
         ("playground/CartpoleBalance", {"ctrl_dt": 0.01, "sim_dt": 0.004}, "a multiple of env.sim_dt = 0.004"),
         ("playground/CartpoleBalance", {"randomize": "body_mas=1:2"}, "there are"),
     ],
