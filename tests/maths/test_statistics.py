@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast.statistics import Moments
+from jaxrl_fast import statistics
+from jaxrl_fast.statistics import LONGEST, Moments
 
 
 def check(moments, seen):
@@ -49,10 +50,39 @@ def test_trees_scalars_images_and_integers(rng):
         np.testing.assert_allclose(m2 / 48, x.var(0), rtol=1e-4)
 
 
+def test_a_count_that_float32_cannot_go_on_with():
+    """As a long run of one environment left it before there was a longest: the count stood still, the variance grew."""
+    moments = Moments(jnp.float32(2.0**24), jnp.zeros(1), jnp.full(1, 2.0**24))
+    blocks = jax.random.split(jax.random.key(0), 2**8)
+
+    def block(moments, key):
+        return jax.lax.scan(lambda m, x: (m.update(x), None), moments, jax.random.normal(key, (2**14, 1, 1)))[0], None
+
+    moments = jax.jit(lambda m: jax.lax.scan(block, m, blocks)[0])(moments)
+    assert moments.count == LONGEST
+    np.testing.assert_allclose(moments.m2 / moments.count, 1.0, rtol=0.02)
+    np.testing.assert_allclose(moments.mean, 0.0, atol=2e-3)
+
+
+def test_the_past_counts_for_so_many_rows_at_most(rng, monkeypatch):
+    monkeypatch.setattr(statistics, "LONGEST", 64.0)
+    moments, (count, mean, m2) = Moments.init(jnp.zeros(2)), (0.0, np.zeros(2), np.zeros(2))
+    for i, n in enumerate([50, 14, 1, 5, 1, 200, *[7] * 30]):
+        batch = rng.normal(i, 1.0 + i, (n, 2)).astype(np.float32)
+        moments = moments.update(batch)
+        delta, total = batch.mean(0) - mean, count + n
+        m2 = m2 + n * batch.var(0) + delta**2 * count * n / total
+        count, mean, m2 = min(total, 64.0), mean + delta * n / total, m2 * min(total, 64.0) / total
+        for got, want in ((moments.count, count), (moments.mean, mean), (moments.m2, m2)):
+            np.testing.assert_allclose(got, want, rtol=1e-4)
+    assert np.abs(moments.mean - i).max() < 15 and moments.m2.min() / 64 > 15**2  # of the last batches, not of all
+
+
 def test_normalize(rng):
     data = rng.normal(5.0, 2.0, (1000, 2)).astype(np.float32)
     moments = Moments.init(jnp.zeros(2))
-    np.testing.assert_array_equal(moments.normalize(jnp.asarray(data[:3])), data[:3])  # nothing seen: the identity
+    np.testing.assert_array_equal(moments.normalize(jnp.asarray(data[:3])), np.clip(data[:3], -10, 10))  # nothing seen
+    np.testing.assert_array_equal(moments.normalize(jnp.array([3.5, -99.0])), [3.5, -10.0])
     moments = moments.update(data)
     out = np.asarray(moments.normalize(data))
     np.testing.assert_allclose(out.mean(0), 0, atol=1e-4)
