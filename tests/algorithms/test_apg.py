@@ -140,6 +140,7 @@ def test_it_learns(learn):
     ("env", "says"),
     [
         (lambda: jf.make("CartPole-v1"), "apg needs Box actions"),
+        (lambda: jf.make("gymnax:CartPole-v1"), "apg needs Box actions"),
         (lambda: Line(action=jf.Box(-np.inf, np.inf, (1,))), "needs bounded actions"),
         (lambda: Line(reward="steps"), "reward depends smoothly on the action"),
         (lambda: Line(reward="constant"), "reward depends smoothly on the action"),
@@ -156,6 +157,24 @@ def test_what_it_refuses(env, says):
 def test_a_backend_of_brax_with_a_gradient():
     """Traced only, contacts and all."""
     check_differentiable(jf.make("brax/inverted_double_pendulum", backend="generalized"))
+
+
+@pytest.mark.slow
+def test_a_reward_of_brax_without_a_gradient():
+    """1 a step, until the pole has fallen."""
+    with pytest.raises(ConfigError, match="depends smoothly on the action; try .*ppo, ars, es"):
+        check_differentiable(jf.make("brax/inverted_pendulum"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_it_trains_on_brax():
+    """Through the physics: a few steps, a gradient that is there, and parameters that move and stay finite."""
+    env = jf.make("brax/reacher", episode_length=6)
+    algo = jf.APG(num_envs=2, num_steps=4, hidden=(4,), normalize_observations=True)
+    state, metrics = jax.jit(jf.make_train(algo, env, 32))(jax.random.key(0))
+    assert all(np.isfinite(metrics[name]).all() for name in ("policy_loss", "grad_norm", "policy_std"))
+    assert np.all(metrics["grad_norm"] > 0) and tree.all_finite(state.agent.params)
 
 
 @pytest.mark.slow  # nine seconds of tracing, on an idle machine

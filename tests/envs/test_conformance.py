@@ -17,9 +17,9 @@ from jaxrl_fast.spaces import Box, Discrete
 from jaxrl_fast.testing import check_env
 from jaxrl_fast.types import EnvSpec, Outcome
 
-SLOW = {  # one adapter brings all of gymnax's: a few of them here, the others with `-m slow`
+SLOW = {  # one adapter brings all of gymnax's: a few of them here, one with continuous actions, the others with `-m slow`
     "Freeway-MinAtar", "Seaquest-MinAtar", "SpaceInvaders-MinAtar", "Asterix-MinAtar", "Pong-misc", "PointRobot-misc",
-    "MemoryChain-bsuite", "Reacher-misc", "MetaMaze-misc", "Swimmer-misc", "GaussianBandit-misc", "BernoulliBandit-misc",
+    "MemoryChain-bsuite", "Reacher-misc", "MetaMaze-misc", "GaussianBandit-misc", "BernoulliBandit-misc",
     "UmbrellaChain-bsuite", "SimpleBandit-bsuite", "DiscountingChain-bsuite",
 }  # fmt: skip
 SHORT = {

@@ -103,6 +103,19 @@ def test_a_step_is_the_suites_own(name):
 
 
 @needs_playground
+def test_it_is_drawn():
+    env = jf.make(QUICK)
+    state, _ = jax.jit(env.init, static_argnums=1)(jax.random.key(0), 1)
+    one = jax.tree.map(lambda x: np.asarray(x)[0], state)
+    picture = env.render(one)
+    if picture is None:
+        pytest.skip("OpenGL does not work here")
+    assert picture.shape == (180, 240, 3) and picture.dtype == np.uint8 and picture.std() > 5
+    data = one.physics.replace(qpos=one.physics.qpos + np.float32([0.5, 1.0]))  # the cart aside, its pole down
+    assert np.abs(env.render(one._replace(physics=data)).astype(int) - picture).max() > 50
+
+
+@needs_playground
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", playground_adapter.NAMES)

@@ -17,11 +17,12 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 
 import jaxrl_fast as jf
 from jaxrl_fast import algorithms, cli, cli_args, config
 from jaxrl_fast.cli_train import describe_train
-from jaxrl_fast.envs import registry
+from jaxrl_fast.envs import mujoco_tools, registry
 
 TINY = ["--algo.num-envs", "4", "--algo.num-steps", "32", "--algo.hidden", "8", "--eval-episodes", "4"]
 pytestmark = pytest.mark.timeout(120)
@@ -81,6 +82,29 @@ def test_train_writes_a_run_and_says_what_comes_next(first):
     settings = content["algorithm"]["settings"]
     assert settings["num_envs"] == 4 and settings["hidden"] == [8]  # flags
     assert settings["gae_lambda"] == 0.9  # the preset
+
+
+@pytest.mark.slow  # the physics of ant and their pictures compile for minutes
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sac brax/inverted_pendulum --total-steps 400 --algo.num-envs 4 --algo.hidden 8 --algo.critic-hidden 8 "
+        "--algo.batch-size 8 --algo.buffer-size 256 --algo.learning-starts 64",
+        "ppo brax/ant --total-steps 256 --algo.num-envs 4 --algo.num-steps 16 --algo.num-minibatches 1 "
+        "--algo.num-epochs 1 --algo.hidden 8",
+    ],
+)
+def test_physics_are_trained_and_shown(line, tmp_path):
+    run = tmp_path / "run"
+    assert cli.main(["train", *line.split(), "--env.episode-length", "20", "--eval-episodes", "2", "--out", str(run)]) == 0
+    assert np.isfinite(read(run / "result.json")["eval_return"]).all()
+    assert "<html" in (run / "rollout.html").read_text()
+    env = jf.make(line.split()[1])
+    if mujoco_tools._renderer(env.env.sys.mj_model) is None:
+        pytest.skip("OpenGL does not work here")
+    with Image.open(run / "rollout.gif") as film:
+        assert film.n_frames > 1 and np.asarray(film.convert("RGB")).std() > 5
 
 
 def test_eval_prints_the_score(first, run_cli):

@@ -43,7 +43,7 @@ SETTINGS = {
     "sac": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256, learning_starts=64,
                 hidden=(8,), critic_hidden=(8,), n_step=2, policy_period=3, normalize_observations=True),
     "td3": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256, learning_starts=64,
-                hidden=(8,), critic_hidden=(8,), policy_period=3, noise_correlation=0.5),
+                hidden=(8,), critic_hidden=(8,), policy_period=3, noise_correlation=0.5, normalize_observations=True),
     "tqc": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256, learning_starts=64,
                 hidden=(8,), critic_hidden=(8,), num_quantiles=5, drop_quantiles=1, prioritized=True),
     "crossq": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256, learning_starts=64,

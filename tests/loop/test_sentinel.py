@@ -79,6 +79,17 @@ def test_the_member_that_broke_is_named(chunks):
     assert all(np.isfinite(r.metrics["episode_return"]).all() for r in sink.rows[:-1])
 
 
+@pytest.mark.parametrize("name", ["ars", "es"])
+def test_one_candidate_that_diverged_is_seen(name, chunks):
+    """Ranks could leave it out; nothing is left out silently."""
+    sink = Collects()
+    algo = tools.algorithm(name, directions=4, num_steps=3)  # no episode ends, so that its return would show it
+    with pytest.raises(jf.NonFiniteError) as error:
+        tools.train(algo, env=tools.Breaks(at=12, share=0.01), sinks=[sink], eval_every=0)
+    assert named(error.value)[0] == "best_candidate_return" and np.isnan(sink.rows[-1].metrics["candidate_return"]).all()
+    assert np.isfinite(sink.rows[0].metrics["candidate_return"]).all()
+
+
 def test_parameters_are_looked_at_too(chunks):
     algo = tools.BreaksItself(num_envs=4, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,), at=5)
     sink = Collects()
