@@ -89,17 +89,27 @@ def refuse_sequences(argument: str, memory: Memory) -> None:
         raise ConfigError(argument, type(memory).__name__, valid)
 
 
+def _check_layout(memory: Ring, rows: Any) -> None:
+    """Raises ConfigError for rows in which `memory` would not find successors: a `TransitionMemory` has them in the row."""
+    kinds = (Transition,) if isinstance(memory, TransitionMemory) else (Row, Transition)
+    if not isinstance(rows, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise ConfigError("rows", type(rows).__name__, f"{names} for a {type(memory).__name__}")
+
+
 def hold(memory: Ring, rows: Row | Transition) -> Filled:
     """A memory like `memory` with room for exactly `rows`, and them in it: every window of theirs can be drawn.
 
     `Transition`s go into a `TransitionMemory` where `memory` is uniform; where it is not, each becomes an episode of
     one step (its row, and its successor as a row that is truncated), which a prioritized memory never starts from.
+    Raises ConfigError for `Row`s where `memory` stores successors: they have none of their own.
     """
     refuse_sequences("memory", memory)
+    _check_layout(memory, rows)
     if isinstance(rows, Transition):
         if memory.n_step != 1:
             raise ConfigError("n_step", memory.n_step, "1 for shuffled transitions: what comes next is not known")
-        if type(memory) is UniformMemory:
+        if type(memory) in (UniformMemory, TransitionMemory):
             time, envs = rows.reward.shape
             return fill(TransitionMemory(time * envs, time, envs, memory.batch_size), rows)
         memory, rows = dataclasses.replace(memory, stack=1), as_rows(rows)
@@ -120,6 +130,7 @@ def fill(memory: Ring, rows: Row | Transition) -> Filled:
     Raises ConfigError where the rows do not fit.
     """
     refuse_sequences("memory", memory)
+    _check_layout(memory, rows)
     time, envs = rows.reward.shape
     if envs != memory.num_envs:
         raise ConfigError("rows", f"[{time}, {envs}]", f"rows of {memory.num_envs} environments, as the memory has")

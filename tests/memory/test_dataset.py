@@ -131,6 +131,19 @@ def test_windows_of_shuffled_transitions_equal_brute_force(cls, rng):
     check(window, episodes, 1, 1, True)
 
 
+@pytest.mark.parametrize("build", [hold, fill])
+def test_rows_of_another_layout_are_refused_before_anything_is_built(build, rng, monkeypatch):
+    """Successors are in the row or they are the next row; what a memory does not read would fail at the first batch."""
+    rows, loose = episodes_to_rows([OK], SPEC), transitions([OK], np.arange(3))
+    memory = TransitionMemory(3, 3, 1, BATCH)
+    check(draw(build(memory, loose)), [OK], 1, 1, True)
+    monkeypatch.setattr("jaxrl_fast.memory.filled._write", lambda *_: pytest.fail("it was built"))
+    with pytest.raises(ConfigError, match="rows = 'Row' is not valid: Transition for a TransitionMemory"):
+        build(memory, rows)
+    with pytest.raises(ConfigError, match="rows = 'dict' is not valid: Row or Transition for a UniformMemory"):
+        build(UniformMemory(100, 1, 1, 4), rows._asdict())
+
+
 def test_a_transition_memory_is_a_ring_too():
     memory = TransitionMemory(12, 2, 2, 64)
     mem, store = None, {}
