@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import tree
-from jaxrl_fast.memory import Memory, Recurrent, Row, SequenceMemory
+from jaxrl_fast.memory import Memory, Recurrent, Row, SequenceMemory, StartFrom, Transition, TransitionMemory
 from jaxrl_fast.memory.grouped import Grouped
 from jaxrl_fast.testing import ends, numbered
 from jaxrl_fast.testing.conformance import as_data, check_purity, describe, require_equal, require_strong
@@ -45,9 +45,10 @@ def check_memory(
 
     memory         any `jaxrl_fast.memory.Memory`; a small one, for every row it holds is drawn about twenty times
     rows           arrays or shapes [T, B, ...] of what `Algorithm.prepare` returns, at least one leaf of them int32 or
-                   float32; by default a `Row` of the memory's `num_steps` and `num_envs`
+                   float32, what is called `next_...` being the successor's; by default a `Row` (of a `TransitionMemory` a
+                   `Transition`) of the memory's `num_steps` and `num_envs`
     blocks         blocks of rows to write: more than the memory holds (default: twice its `num_blocks`, or 4)
-    ready          blocks after which every batch must be real (default: its `dead_blocks` + 1, or 1)
+    ready          blocks after which every batch must be real and of these rows (default: its `dead_blocks` + 1, or 1)
     deterministic  set it for a memory that draws nothing at random
     prioritized    whether the errors that are fed back decide what is drawn, and weights undo it (default: an `alpha` above 0)
 
@@ -56,10 +57,11 @@ def check_memory(
     """
     assert isinstance(memory, Memory), f"protocol: {type(memory).__name__} is not a jaxrl_fast.memory.Memory"
     rows = _example(memory) if rows is None else jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), rows)
-    one = memory.memory if isinstance(memory, Grouped) else memory  # of a group, what all are like
+    one = memory.memory if isinstance(memory, Grouped | StartFrom) else memory  # of a group, what all are like
     num_blocks = getattr(one, "num_blocks", 1)
     blocks = blocks or 2 * num_blocks + 2
-    ready = ready or getattr(one, "dead_blocks", 0) + 1
+    # what a memory starts with has no numbers: it is judged once that is overwritten
+    ready = ready or (num_blocks if isinstance(memory, StartFrom) else getattr(one, "dead_blocks", 0) + 1)
     assert ready < blocks, f"arguments: ready = {ready} leaves nothing to judge of {blocks} blocks"
     batch = _check_types(memory, rows)
     num_steps, num_envs = jax.tree.leaves(rows)[0].shape[:2]
@@ -68,7 +70,7 @@ def check_memory(
     fetches = -(-20 * held // weight.shape[0])
     assert blocks * held <= 100_000, f"size: {held} rows in {blocks} blocks take too long; give `check_memory` a small memory"
 
-    ended = jax.random.randint(jax.random.key(1), (blocks, num_steps, num_envs), 0, 9)
+    ended = jax.random.randint(jax.random.key(1), (blocks, num_steps, num_envs), 0, numbered.MOST + 1)
     never = jnp.zeros_like(ended)
     lives = [(0, never, 2), (numbered.OFFSET, never, 2), (0, ended, 3)]
     inputs = [(numbered.blocks(rows, blocks, number, flags), jax.random.key(seed)) for number, flags, seed in lives]
@@ -102,11 +104,15 @@ def _example(memory: Memory) -> Any:
     if isinstance(memory, Grouped):
         wide = lambda x: jax.ShapeDtypeStruct((x.shape[0], x.shape[1] * memory.groups, *x.shape[2:]), x.dtype)
         return jax.tree.map(wide, _example(memory.memory))
+    if isinstance(memory, StartFrom):
+        return _example(memory.memory)
     assert hasattr(memory, "num_steps") and hasattr(memory, "num_envs"), (
         f"arguments: {type(memory).__name__} has no num_steps and num_envs; pass `rows`, shapes [T, B, ...]"
     )
     shape = lambda *s, dtype="int32": jax.ShapeDtypeStruct((memory.num_steps, memory.num_envs, *s), dtype)
     obs = {"a": shape(2), "pixels": shape(1, dtype="uint8")}
+    if isinstance(memory, TransitionMemory):
+        return Transition(obs, shape(), shape(dtype="float32"), obs, shape(dtype="bool"))
     row = Row(obs, shape(), shape(dtype="float32"), shape(dtype="bool"), shape(dtype="bool"))
     if not isinstance(memory, SequenceMemory):
         return row

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +14,8 @@ from jaxrl_fast.types import Window
 
 OFFSET = 1 << 20  # between two lives; beyond the numbers of both, and exact in float32
 EXACT = ("int32", "uint32", "float32")  # dtypes that hold a number; others are filled with its low bits
+ENDS = ("terminated", "truncated")  # flags 1 and 2; all others share the numbers from 3 to MOST
+MOST = 8
 
 
 class Seen(NamedTuple):
@@ -25,7 +28,8 @@ class Seen(NamedTuple):
 class _Leaf(NamedTuple):
     name: str
     axes: int  # of the batch: [b] or [n, b]
-    own: bool  # under its own name, not as a successor (`boot_obs`)
+    own: bool  # under its own name, and of every row
+    after: tuple[bool, bool]  # a window's successor (`boot_obs`), a row's (`next_obs`)
     number: np.ndarray  # [blocks, fetches, (n,) b] of the newest frame
     counted: np.ndarray  # bool, alike
 
@@ -33,28 +37,34 @@ class _Leaf(NamedTuple):
 def blocks(rows: Any, count: int, offset: int, ends: jax.Array) -> Any:
     """[count, T, B, ...]: every value of row (t, i, e) is its number (t T + i) B + e, plus 1, for 0 is "unwritten".
 
-    Of flags at most one is set, where `ends` int [count, T, B] names it, from 1: an episode does not end twice.
+    What is called `next_...` has its successor's. A flag is set where `ends` int [count, T, B] names it: an episode does not
+    end twice.
     """
     num_steps, num_envs = jax.tree.leaves(rows)[0].shape[:2]
     number = 1 + offset + np.arange(count * num_steps * num_envs).reshape(count, num_steps, num_envs)
-    flags = 0
+    others = itertools.cycle(range(3, MOST + 1))
 
-    def fill(x):
-        nonlocal flags
+    def fill(path, x):
         every = num_steps // x.shape[0]  # a leaf may hold only every k-th row's (see `SequenceMemory`)
+        names = _names(path)
         if x.dtype == bool:
-            flags += 1
-            value = np.asarray(ends)[:, ::every] == flags
+            flag = ENDS.index(names[-1]) + 1 if names and names[-1] in ENDS else next(others)
+            value = np.asarray(ends)[:, ::every] == flag
         else:
-            value = number[:, ::every] if str(x.dtype) in EXACT else number[:, ::every] % 100
+            value = (number + num_envs * _after(names)[1])[:, ::every]
+            value = value if str(x.dtype) in EXACT else value % 100
         value = value.reshape(value.shape + (1,) * (len(x.shape) - 2))
         return jnp.asarray(np.broadcast_to(value, (count, *x.shape)), x.dtype)
 
-    return jax.tree.map(fill, rows)
+    return jax.tree.map_with_path(fill, rows)
 
 
 def _names(path: Any) -> tuple[str, ...]:
     return tuple(jax.tree_util.keystr((key,)).strip(".[]'\"") for key in path)
+
+
+def _after(names: tuple[str, ...]) -> tuple[bool, bool]:
+    return tuple(any(name.startswith(prefix) for name in names) for prefix in ("boot_", "next_"))
 
 
 def _match(path: Any, rows: list) -> tuple[Any, bool] | None:
@@ -99,13 +109,14 @@ def judge(rows: Any, plain: Any, moved: Any, ready: int) -> Seen:
                 f"{int(np.argwhere(lost)[0][0])}). Draw only from the `w` blocks that were written"
             )
         if row.shape[2:] and a.shape[-1] != row.shape[-1]:
-            _check_frames(name, frames(a, lead, row.shape[-1]), num_envs, counted)
+            stacks = frames(a, lead, row.shape[-1])[counted]
+            check_frames(name, stacks, stacks[:, -1], stacks[:, -1] % num_envs, num_envs)
         newest = a.reshape((*lead, -1))[..., -1].astype(np.int64) - 1
-        found.append(_Leaf(name, axes, own and row.shape[0] == num_steps, newest, counted))
+        found.append(_Leaf(name, axes, own and row.shape[0] == num_steps, _after(_names(path)), newest, counted))
     assert any(leaf.own for leaf in found), (
         f"numbers: no int32 or float32 leaf of a batch is called like one of the rows'. The batch is {_shapes(plain)}"
     )
-    return _check_rows(found, plain, num_envs)
+    return _check_rows(found, plain, num_envs, any(_after(_names(path))[1] for path, _ in row_leaves))
 
 
 def _shapes(batch: Any) -> str:
@@ -119,22 +130,21 @@ def frames(value: np.ndarray, lead: tuple[int, ...], channels: int) -> np.ndarra
     return value.reshape((*lead, -1, value.shape[-1] // channels, channels))[..., -1, :, -1].astype(np.int64) - 1
 
 
-def _check_frames(name: str, seen: np.ndarray, num_envs: int, counted: np.ndarray) -> None:
-    """A stack is this row's frame and the ones before it, oldest first; the very first one is repeated."""
-    newest = seen[..., -1:]
-    back = np.arange(seen.shape[-1])[::-1] * num_envs
-    right = np.where(newest - back < 0, newest % num_envs, newest - back) == seen
-    wrong = counted & ~right.all(axis=-1)
+def check_frames(name: str, seen: np.ndarray, newest: np.ndarray, begun: np.ndarray, num_envs: int) -> None:
+    """Stacks [N, stack] are of row `newest` [N] and those before it, oldest first; the first of all, `begun` [N], is repeated."""
+    want = np.maximum(newest[:, None] - np.arange(seen.shape[1])[::-1] * num_envs, begun[:, None])
+    wrong = (seen != want).any(axis=1)
     if wrong.any():
-        at = tuple(np.argwhere(wrong)[0])
+        i = int(np.argmax(wrong))
         raise AssertionError(
-            f"stack: {name} after block {at[0]} is made of rows {seen[at].tolist()} of {num_envs} environments; a "
-            "stack is one environment's, each row the one after the other, oldest first, and does not cross the write head"
+            f"stack: {name} is made of rows {seen[i].tolist()} of {num_envs} environments, where the episode of row {newest[i]} "
+            f"begins at row {begun[i]}; expected {want[i].tolist()}. A stack is one environment's, each row the one after the "
+            "other, oldest first; it repeats an episode's first frame and does not cross the write head"
         )
 
 
-def _check_rows(found: list[_Leaf], batch: Any, num_envs: int) -> Seen:
-    """Rows are whole, and those along a time axis follow each other."""
+def _check_rows(found: list[_Leaf], batch: Any, num_envs: int, stored: bool) -> Seen:
+    """Rows are whole, and those along a time axis follow each other. stored: rows hold their successors."""
     for leaf in found:
         if leaf.axes == 1:
             continue
@@ -148,14 +158,14 @@ def _check_rows(found: list[_Leaf], batch: Any, num_envs: int) -> Seen:
                 f"next one of its environment ({pair[0] + num_envs}). A window never crosses the write head"
             )
     start = lambda leaf: (leaf.number, leaf.counted) if leaf.axes == 1 else (leaf.number[:, :, 0], leaf.counted[:, :, 0])
-    successor = lambda leaf: not leaf.own and isinstance(batch, Window)
+    steps = batch.steps if isinstance(batch, Window) else 1
     reference = next(leaf for leaf in found if leaf.own)
     first, counted = start(reference)
     for leaf in found:
         number, _ = start(leaf)
         if number.shape != first.shape:
             continue
-        want = first + batch.steps * num_envs if successor(leaf) else first
+        want = first + num_envs * (leaf.after[0] * steps + leaf.after[1])
         wrong = counted & (number != want)
         if wrong.any():
             at = tuple(np.argwhere(wrong)[0])
@@ -164,7 +174,8 @@ def _check_rows(found: list[_Leaf], batch: Any, num_envs: int) -> Seen:
                 f"expected row {want[at]}. What belongs together is taken from one place"
             )
     where = lambda number, counted: (np.argwhere(counted)[:, 0], number[counted])
-    pairs = [where(leaf.number, leaf.counted) for leaf in found]
+    rows = [leaf for leaf in found if not (stored and any(leaf.after))]  # a copy of a successor may be of no row that is there
+    pairs = [where(leaf.number, leaf.counted) for leaf in rows]
     everything = tuple(np.concatenate(x) for x in zip(*pairs, strict=True))
     return Seen(where(first, counted), everything)
 

@@ -17,7 +17,10 @@ from jaxrl_fast.memory import (
     RolloutMemory,
     Row,
     SequenceMemory,
+    StartFrom,
+    TransitionMemory,
     UniformMemory,
+    fill,
 )
 from jaxrl_fast.memory.grouped import grouped
 from jaxrl_fast.memory.ring import gather_obs
@@ -39,6 +42,8 @@ GOOD = {
     "groups": grouped(UniformMemory(48, 2, 4, 16, n_step=2), 2),
     "prioritized groups": grouped(PrioritizedMemory(48, 1, 4, 16, n_step=2, stack=2), 2),
     "groups of rollouts": grouped(RolloutMemory(4, 6, 2), 2),
+    "transitions": TransitionMemory(24, 2, 3, 16),
+    "groups of transitions": grouped(TransitionMemory(48, 1, 4, 16), 2),
 }
 
 
@@ -49,6 +54,33 @@ def test_every_memory_conforms(name):
     one = getattr(memory, "memory", memory)
     block = one.num_steps * one.num_envs * getattr(memory, "groups", 1)
     assert block * getattr(one, "num_blocks", 1) < report.rows <= report.blocks * block
+
+
+def starting(memory):
+    """`memory` that starts with all its blocks written."""
+    ones = lambda *s, dtype="int32": np.ones((5, 3, *s), dtype)
+    obs, flags = {"a": ones(2), "pixels": ones(1, dtype="uint8")}, np.zeros((5, 3), bool)
+    return fill(memory, Row(obs, ones(), ones(dtype="float32"), flags, flags))
+
+
+# `MixedMemory` and `OfflineMemory` are no cases of it: the kit knows rows by the numbers that `add` wrote, and a dataset's,
+# which nothing adds, would be "unwritten". tests/memory/test_mixed_memory.py judges them.
+@pytest.mark.parametrize("cls", [UniformMemory, PrioritizedMemory])
+def test_a_memory_that_starts_full_conforms(cls):
+    """From when its own rows have overwritten what it started with."""
+    memory = cls(24, 2, 3, 16, n_step=2)
+    assert memory.num_blocks < check_memory(StartFrom(memory, starting(memory))).rows / 6
+
+
+class Late(StartFrom):
+    def add(self, mem, rows, w):
+        return super().add(mem, rows, w - 1)
+
+
+def test_a_memory_that_starts_full_and_is_broken():
+    memory = UniformMemory(24, 2, 3, 16, n_step=2)
+    with pytest.raises(AssertionError, match="coverage: .* the newest row that comes out|write head: "):
+        check_memory(Late(memory, starting(memory)))
 
 
 def break_(base=UniformMemory, sizes=(24, 2, 3, 16), **methods):
@@ -100,6 +132,10 @@ def only_old(right, self, key, n, w, clock):
     return right(key, n, jnp.where(w <= self.num_blocks, jnp.maximum(w - 1, 2), w), clock)
 
 
+def one_old(right, self, key, n, w, clock):
+    return right(key, n, jnp.maximum(w - 1, 1), clock)
+
+
 def mixed(right, self, mem, x):
     window, handle = right(mem, x)
     return window._replace(action=jnp.roll(window.action, 1)), handle
@@ -110,6 +146,11 @@ def late_boot(right, self, mem, x):
     window, handle = right(mem, x)
     obs = jax.tree.map(lambda o: o[(row + self.n_step - 1) % self.length, env], mem.obs)
     return window._replace(boot_obs=obs), handle
+
+
+def mixed_boots(right, self, mem, x):
+    window, handle = right(mem, x)
+    return window._replace(boot_obs=jax.tree.map(lambda o: jnp.roll(o, 1, axis=0), window.boot_obs)), handle
 
 
 def as_floats(right, self, mem, x):
@@ -186,7 +227,7 @@ BROKEN = {
     "write head": (break_(plan=across, sizes=(24, 2, 3, 16, 3)), "write head: in reward after block .* is followed by row"),
     "boot": (break_(fetch=late_boot), r"row: boot_obs\['a'\] is row .*'s where obs\['a'\] is row"),
     "row": (break_(fetch=mixed), r"row: action is row .*'s where obs\['a'\] is row"),
-    "stack": (break_(plan=across, sizes=(24, 2, 3, 16, 1, 3)), r"stack: obs\['a'\] after block .* is made of rows"),
+    "stack": (break_(plan=across, sizes=(24, 2, 3, 16, 1, 3)), r"stack: obs\['a'\] is made of rows"),
     "dtype": (break_(fetch=as_floats), r"dtype: `fetch` gives obs\['a'\] as float32, its rows are int32"),
     "environment": (break_(plan=one_environment), "coverage: .* no batch starts at .time, environment."),
     "times": (break_(plan=even_rows), "coverage: .* those in between never come out"),
@@ -203,6 +244,10 @@ BROKEN = {
     "stack after": (break_(fetch=boots_across, sizes=(24, 1, 3, 16, 2, 3)), r"stack: boot_obs\['a'\] is made of rows"),
     "flags": (break_(SequenceMemory, SEQUENCES, fetch=blind_sequences), "episode: row .* another `terminated`"),
     "truncated row": (break_(SequenceMemory, SEQUENCES, fetch=learns_truncated), "episode: row .* is in `use`"),
+    "no successor": (break_(TransitionMemory, fetch=changed(boot_obs=lambda x: x.obs)), "row: boot_obs.* is row .*; expected"),
+    "another's successor": (break_(TransitionMemory, fetch=mixed_boots), "row: boot_obs.* is row .*; expected"),
+    "terminal transition": (break_(TransitionMemory, fetch=changed(boot=lambda x: x.boot * 0 + 1)), "boot: 1.0 for the window"),
+    "newest transition": (break_(TransitionMemory, (24, 1, 3, 16), plan=one_old), "coverage: .* the newest row .* of time 0"),
     "watch": (break_(PrioritizedMemory, watch=poisoned), "watch: not finite after block 0"),
     "protocol": (object(), "protocol: object is not a jaxrl_fast.memory.Memory"),
     "size": (UniformMemory(10**5, 2, 3, 16), "size: .* give `check_memory` a small memory"),
@@ -255,6 +300,30 @@ def test_rows_of_which_little_is_known():
     as_row = lambda mem: Row(mem.obs, mem.action, mem.reward, mem.done, mem.truncated)
     memory = break_(fetch=lambda right, self, mem, x: right(as_row(mem), x), sizes=(24, 1, 3, 16, 2))
     check_memory(memory, Mine(shape(2), shape(), shape(dtype="float32"), shape(dtype="bool"), shape(dtype="bool")))
+
+
+def test_ends_are_seen_among_many_flags():
+    shape = lambda *s, dtype="int32": jax.ShapeDtypeStruct((1, 3, *s), dtype)
+    obs = {"a": shape(2)} | {f"flag{i}": shape(dtype="bool") for i in range(8)}
+    rows = Row(obs, shape(), shape(dtype="float32"), shape(dtype="bool"), shape(dtype="bool"))
+    learns_from_cuts = break_(fetch=changed(weight=lambda x: x.weight + 1.0), sizes=(24, 1, 3, 16))
+    with pytest.raises(AssertionError, match="weight: that of the window of rows"):
+        check_memory(learns_from_cuts, rows)
+
+
+def test_rows_that_hold_their_successors_may_come_out_as_they_are():
+    """Whatever the answer is; and a memory that makes them up is told."""
+    row = lambda *s, dtype="int32": jax.ShapeDtypeStruct((3, 2, *s), dtype)
+    rows = {"obs": row(4), "next_obs": row(4), "flag": row(dtype="bool")}
+    assert check_memory(Queue(), rows, deterministic=True).rows == 4 * 3 * 2
+
+    class Lost(Queue):
+        def fetch(self, mem, x):
+            batch, _ = super().fetch(mem, x)
+            return batch | {"next_obs": batch["obs"]}, ()
+
+    with pytest.raises(AssertionError, match=r"row: \['next_obs'\] is row 0's where .* expected row 2"):
+        check_memory(Lost(), rows, deterministic=True)
 
 
 class Queue(Memory):
