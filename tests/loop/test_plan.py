@@ -127,10 +127,12 @@ ADVICE = re.compile(r"(\w+) = (\d+)")
 @pytest.mark.parametrize(
     "name, seeds, mode, part, expected",
     [("dqn", 3, "map", 0.5, {"buffer_size", "seeds"}), ("prioritized", 1, "map", 0.3, {"buffer_size"}),
-     ("ppo", 4, "vmap", 0.6, {"seeds", "num_envs"}), ("ppo", 4, "map", 0.7, {"num_envs"})],
+     ("ppo", 4, "vmap", 0.6, {"seeds", "num_envs"}), ("ppo", 4, "map", 0.7, {"num_envs"}),
+     ("batches", 1, "map", 0.7, {"batch_size"})],
 )  # fmt: skip
 def test_what_a_refusal_advises_really_fits(name, seeds, mode, part, expected, have):
-    algo = dataclasses.replace(ALGORITHMS[name], num_envs=32)
+    batches = jf.DQN(**REPLAY | dict(batch_size=16_384))  # larger than what a smaller buffer would hold
+    algo = dataclasses.replace(ALGORITHMS.get(name, batches), num_envs=32)
     plan = lambda algo, seeds: jf.plan(algo, tools.environment(), 5000, seeds=seeds, batching=mode, eval_episodes=4)
     limit = int(part * plan(algo, seeds).need)
     have(limit)
