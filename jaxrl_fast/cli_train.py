@@ -212,7 +212,7 @@ def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfi
     if "experience" in given:
         run["experience_id"] = None  # that of a config.json was another's
     config = RunConfig(**run | {"mesh": parse_mesh(run.get("mesh")), "devices": parse_devices(run.get("devices"))})
-    build_run(algo, env, config)
+    build_run(algo, env, config, outline=True)
     if config.devices or config.mesh:
         population_of(config)
     return algo, env, config

@@ -70,6 +70,6 @@ def check_names(algo: Algorithm, env: Env, grid: Mapping[str, Any], sample: Mapp
             continue
         if name in fields and not isinstance(fields[name], float):
             raise ConfigError(name, text, static)
-        here, there = (program_of(build_run(*configure(algo, env, {name: prior.at(u)}), config)) for u in (0.0, 1.0))
+        here, there = (program_of(build_run(*configure(algo, env, {name: prior.at(u)}), config, True)) for u in (0.0, 1.0))
         if here != there:
             raise ConfigError(name, text, static)

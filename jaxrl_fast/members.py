@@ -24,9 +24,9 @@ from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.errors import ConfigError, MissingExtraError, nearest
 from jaxrl_fast.grid import RunConfig, plan_grid, sizes_of
 from jaxrl_fast.iterate import Run, check_types
-from jaxrl_fast.memory import Filled, identity, load_experience
+from jaxrl_fast.memory import Filled, identity, load_experience, outline_experience
 from jaxrl_fast.memory.filled import check_batch
-from jaxrl_fast.offline import check_data, replay_of
+from jaxrl_fast.offline import check_data, check_spaces, replay_of
 from jaxrl_fast.population import Members
 
 
@@ -68,8 +68,11 @@ def _configure_env(env: Env, settings: dict[str, Any]) -> Env:
     return dataclasses.replace(env, **settings)
 
 
-def build_run(algo: Algorithm, env: Env, config: RunConfig) -> Run:
-    """One configuration as it is traced: the algorithm bound and checked, every number an array."""
+def build_run(algo: Algorithm, env: Env, config: RunConfig, outline: bool = False) -> Run:
+    """One configuration as it is traced: the algorithm bound and checked, every number an array.
+
+    outline: of experience only shapes, which is all that a plan needs; nothing of it is read but its layout.
+    """
     check_types(algo, env)
     algo = algo.bind(env.spec)
     algo.check_env(env)
@@ -79,7 +82,7 @@ def build_run(algo: Algorithm, env: Env, config: RunConfig) -> Run:
         argument, parts = ("mesh env", config.env_devices) if config.groups is None else ("groups", config.groups)
         reason = f"1: {algo.name} improves by its rollout as a whole, which is not divided among devices"
         raise ConfigError(argument, parts, f"{reason}; its seeds are: --mesh population=N")
-    data = load_data(algo, config) if config.experience is not None else None
+    data = load_data(algo, config, outline) if config.experience is not None else None
     horizon, fraction = float(plan_grid(algo, config).horizon), config.experience_fraction
     placed = env.on_device()
     if isinstance(env, HostEnv) and env.at_once(algo.num_envs) is not None:
@@ -87,7 +90,7 @@ def build_run(algo: Algorithm, env: Env, config: RunConfig) -> Run:
     run = Run(placed, algo, horizon, config.sampling_groups, config.unroll, data, fraction)
     run = tree.as_float32(run, np.asarray)
     try:
-        run.memory()  # refuses groups that something cannot be divided into
+        jax.eval_shape(lambda run: (run.memory(), ())[1], run)  # refuses groups that something cannot be divided into
     except ConfigError as error:
         if config.groups is not None or config.env_devices == 1:
             raise
@@ -95,14 +98,18 @@ def build_run(algo: Algorithm, env: Env, config: RunConfig) -> Run:
     return run
 
 
-def load_data(algo: Algorithm, config: RunConfig) -> Filled:
-    """The experience of a run, checked: `algo` is bound."""
+def load_data(algo: Algorithm, config: RunConfig, outline: bool = False) -> Filled:
+    """The experience of a run, checked: `algo` is bound. outline: its shapes (see `build_run`)."""
     if config.sampling_groups > 1:
         raise ConfigError("experience", config.experience, "None with groups or a mesh along env")
     if hosts.several():
         raise ConfigError("experience", config.experience, "None with several hosts")
     if config.experience_id not in (None, identity(config.experience)):
         raise ConfigError("experience", config.experience, "the folder as it was when the run began; it was written anew")
+    if outline:
+        data = outline_experience(config.experience, replay_of(algo), config.experience_fraction)
+        check_spaces("experience", data, algo.spec)
+        return data
     data = load_experience(config.experience, replay_of(algo), config.experience_fraction)
     check_data("experience", data, algo.spec)
     if config.offline:
@@ -168,10 +175,11 @@ def leaf_names(run: Run) -> list[str]:
     return [".".join(map(key, path)) for path, _ in jax.tree.leaves_with_path(run)]
 
 
-def gather(algo: Algorithm, env: Env, config: RunConfig, always: Sequence[str] = ()) -> Members:
+def gather(algo: Algorithm, env: Env, config: RunConfig, always: Sequence[str] = (), outline: bool = False) -> Members:
     """The configurations of a population side by side.
 
     always: settings of the algorithm that get the member axis although all members begin with the same value.
+    outline: see `build_run`.
     Raises ConfigError for a setting that needs a program of its own.
     """
     if not isinstance(env, HostEnv):
@@ -182,7 +190,7 @@ def gather(algo: Algorithm, env: Env, config: RunConfig, always: Sequence[str] =
     runs = []
     for c in range(config.configurations):
         settings = config.settings_of(c * config.seeds)
-        runs.append(build_run(*configure(algo, env, settings), config))
+        runs.append(build_run(*configure(algo, env, settings), config, outline))
         if c and program_of(runs[c]) != program_of(runs[0]):
             raise ConfigError("population", settings, f"settings that one program can hold; {_static(algo, env, config, c)}")
     names = leaf_names(runs[0])
@@ -206,10 +214,10 @@ def _differ(a: Any, b: Any) -> bool:
 def _static(algo: Algorithm, env: Env, config: RunConfig, configuration: int) -> str:
     """Which of them is static."""
     base, own = config.settings_of(0), config.settings_of(configuration * config.seeds)
-    first = program_of(build_run(*configure(algo, env, base), config))
+    first = program_of(build_run(*configure(algo, env, base), config, outline=True))
     for name, value in own.items():
         try:
-            other = program_of(build_run(*configure(algo, env, base | {name: value}), config))
+            other = program_of(build_run(*configure(algo, env, base | {name: value}), config, outline=True))
         except ConfigError:
             continue
         if other != first:

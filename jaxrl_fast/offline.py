@@ -121,8 +121,8 @@ def replay_after(run: Run, store: Any, iterations: int) -> Filled:
     return Filled(memory, store, w)
 
 
-def check_data(argument: str, data: Filled, spec: EnvSpec) -> None:
-    """The rows are such as the environment would have given; of shuffled transitions, whole stacks are kept."""
+def check_spaces(argument: str, data: Filled, spec: EnvSpec) -> None:
+    """The rows have the shapes that the environment would have given; of shuffled transitions, whole stacks are kept."""
     stack = 1 if data.memory.stack == spec.stack else spec.stack
     seen = start(spaces.zeros(spec.observation, (1,)), stack)
     for name, found, wanted in (
@@ -132,6 +132,11 @@ def check_data(argument: str, data: Filled, spec: EnvSpec) -> None:
         if kind(found, 2) != kind(wanted, 1):
             raise ConfigError(f"{argument}.{name}", kind(found, 2), f"{kind(wanted, 1)}, as {spec.name} has it")
     check_windows(argument, data)
+
+
+def check_data(argument: str, data: Filled, spec: EnvSpec) -> None:
+    """The rows are such as the environment would have given."""
+    check_spaces(argument, data, spec)
     sizes = getattr(spec.action, "n", getattr(spec.action, "nvec", None))
     if sizes is not None:
         low, high = jnp.min(data.rows.action), jnp.max(data.rows.action - jnp.asarray(sizes, data.rows.action.dtype))

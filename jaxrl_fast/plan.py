@@ -21,7 +21,7 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.evaluate import BLOCK
 from jaxrl_fast.grid import ROWS, RunConfig, ahead_of, plan_grid, ring_rows, run_config
 from jaxrl_fast.iterate import Run
-from jaxrl_fast.members import gather
+from jaxrl_fast.members import gather, load_data
 from jaxrl_fast.plan_table import show, table
 from jaxrl_fast.population import Population, plan_population, population_of, spread
 from jaxrl_fast.types import Clock
@@ -196,6 +196,8 @@ class MemoryPlan:
             config = dataclasses.replace(config, eval_episodes=value)
         else:
             run = dataclasses.replace(run, algo=dataclasses.replace(run.algo, **{name: value}))
+            if run.experience is not None:  # a replay that starts with it holds as much
+                run = dataclasses.replace(run, experience=load_data(run.algo, config, outline=True))
         plan_grid(run.algo, config)
         return memory_plan(run, self.population, config, self.work["metrics"])
 
@@ -289,5 +291,5 @@ def plan(algo: Algorithm, env: Env, total_steps: int = 500_000, **settings: Any)
     """What `jf.train` with the same arguments would take; print it, or ask it for `need`, `have` and `remedies()`."""
     config = run_config(total_steps, settings)
     spread(config)  # the devices that `train` would have
-    run = gather(algo, env, config).first
+    run = gather(algo, env, config, outline=True).first
     return memory_plan(run, population_of(config), config)

@@ -71,7 +71,7 @@ def split(
     groups: dict[Any, list[int]] = {}
     firsts: dict[Any, Any] = {}
     for i, settings in enumerate(configurations):
-        run = build_run(*configure(algo, env, settings), config)
+        run = build_run(*configure(algo, env, settings), config, outline=True)
         program = program_of(run)
         groups.setdefault(program, []).append(i)
         firsts.setdefault(program, run)
@@ -88,6 +88,8 @@ def split(
         else:
             edges = np.array_split(np.arange(config.seeds), -(-config.seeds // most))
             parts += [Part((m,), config.seed + int(e[0]), len(e)) for m in members for e in edges]
+    for i in [i for members in groups.values() for i in members if config.experience is not None]:
+        build_run(*configure(algo, env, configurations[i]), config)  # there is room for it: what it holds is checked
     return parts
 
 

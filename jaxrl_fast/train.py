@@ -23,6 +23,7 @@ from jaxrl_fast.grid import Grid, RunConfig, plan_grid, run_config
 from jaxrl_fast.loop import loop
 from jaxrl_fast.members import gather, leaf_names
 from jaxrl_fast.memory import forget_experience, identity
+from jaxrl_fast.plan import memory_plan
 from jaxrl_fast.population import Members, Population, population_of, spread
 from jaxrl_fast.programs import Programs
 from jaxrl_fast.rundir import RunDir, check_free, describe
@@ -93,14 +94,14 @@ def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=
         hosts.check_same("config", {k: content[k] for k in ("algorithm", "environment", "run", "versions")})
         sinks, progress = (sinks, progress) if hosts.is_first() else ((), False)
     selection = decode_selection(config.selection)
-    members = check_members(algo, env, config)
+    lanes = np.asarray(resume["lanes"] if resume else range(config.members), np.int64)
+    members = check_members(algo, env, config, len(lanes))
     settings = {}
     if selection:
         names, leaves = leaf_names(members.first), jax.tree.leaves(members.run)
         settings = {name: np.asarray(leaves[names.index(name)]) for name in selection.traced}
     algo = algo.bind(env.spec)
     grid = plan_grid(members.first.algo, config)
-    lanes = np.asarray(resume["lanes"] if resume else range(config.members), np.int64)
     population = population_of(config, len(lanes))
     try:
         with contextlib.ExitStack() as stack:
@@ -144,11 +145,16 @@ def programs_of(env: Env, members: Members, grid: Grid, population: Population, 
     return HostPrograms(members, grid, population, config, env)
 
 
-def check_members(algo: Algorithm, env: Env, config: RunConfig) -> Members:
-    """The members of a run as its programs take them; ConfigError where there cannot be such a population."""
+def check_members(algo: Algorithm, env: Env, config: RunConfig, size: int | None = None) -> Members:
+    """The members of a run as its programs take them; ConfigError where there cannot be such a population.
+
+    Experience is read once a plan says that `size` of them (default: all) fit with it.
+    """
     selection = decode_selection(config.selection)
     if selection:
         selection.check(config)
+    if config.experience is not None:
+        memory_plan(gather(algo, env, config, outline=True).first, population_of(config, size), config).check()
     return gather(algo, env, config, selection.traced if selection else ())
 
 

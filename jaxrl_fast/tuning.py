@@ -24,12 +24,13 @@ from jaxrl_fast.configurations import check_names
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, MissingExtraError, check_int
 from jaxrl_fast.grid import RunConfig, run_config
-from jaxrl_fast.members import build_run, configure
+from jaxrl_fast.members import configure
 from jaxrl_fast.population import elsewhere, spread
 from jaxrl_fast.priors import parse_prior
 from jaxrl_fast.rundir import describe
 from jaxrl_fast.sweep import finish, open_folder, run_parts, split
 from jaxrl_fast.sweep_results import FORMAT, SweepResult, decode_base, read_folder, read_sweep
+from jaxrl_fast.train import check_members
 
 JOURNAL = "optuna.log"
 
@@ -64,8 +65,8 @@ def tune(
     check_names(algo, env, {}, sample, config)
     if config.population is not None or config.selection is not None:
         raise ConfigError("population", config.population, "None: Optuna says what differs")
-    _check_values(algo, env, sample, config)
     spread(config, members * config.seeds)
+    _check_values(algo, env, sample, config)
     out, about = Path(out), about or {}
     search = {"trials": trials, "members": members}
     content = open_folder(out, {"format": FORMAT, "base": describe(algo, env, config, **about), "sample": dict(sample),
@@ -101,7 +102,7 @@ def _check_values(algo: Algorithm, env: Env, sample: Mapping[str, str], config: 
     low, high = ({name: values(name)[end] for name in priors} for end in (0, -1))
     choices = [low | {name: v} for name, prior in priors.items() if prior.kind == "choice" for v in prior.choices]
     for settings in [low, high, *choices]:
-        build_run(*configure(algo, env, settings), config)
+        check_members(*configure(algo, env, settings), dataclasses.replace(config, seeds=1))
 
 
 def _study(optuna: Any, out: Path, seed: int, sampler: Any = None) -> Any:

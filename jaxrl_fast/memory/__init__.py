@@ -1,6 +1,6 @@
 """Memories: what experience is kept, and how batches are drawn from it."""
 
-from jaxrl_fast.memory.adapted import forget_experience, load_experience, with_experience
+from jaxrl_fast.memory.adapted import forget_experience, load_experience, outline_experience, with_experience
 from jaxrl_fast.memory.api import Memory, NoMemory
 from jaxrl_fast.memory.dataset import episodes_to_rows, transitions_to_rows
 from jaxrl_fast.memory.files import identity, load_memory, open_memory, save_memory
@@ -18,6 +18,6 @@ __all__ = [
     "Filled", "Grouped", "Memory", "MixedMemory", "NoMemory", "OfflineMemory", "PrioritizedMemory",
     "PrioritizedSequenceMemory", "Recurrent", "Ring", "RolloutMemory", "Row", "SequenceMemory", "StartFrom",
     "Transition", "TransitionMemory", "UniformMemory", "episodes_to_rows", "fill", "forget_experience", "grouped",
-    "hold", "identity", "load_experience", "load_memory", "mix", "offline", "open_memory", "rows_of", "save_memory",
-    "transitions_to_rows", "with_experience",
+    "hold", "identity", "load_experience", "load_memory", "mix", "offline", "open_memory", "outline_experience", "rows_of",
+    "save_memory", "transitions_to_rows", "with_experience",
 ]  # fmt: skip

@@ -14,7 +14,17 @@ import numpy as np
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.memory.files import open_memory
-from jaxrl_fast.memory.filled import Filled, as_rows, check_windows, fill, hold, layout, rows_of
+from jaxrl_fast.memory.filled import (
+    Filled,
+    as_rows,
+    check_windows,
+    fill,
+    hold,
+    keeps_transitions,
+    layout,
+    room_for,
+    rows_of,
+)
 from jaxrl_fast.memory.mixed import StartFrom, mix, offline
 from jaxrl_fast.memory.prioritized import PrioritizedMemory
 from jaxrl_fast.memory.ring import Ring, Row
@@ -37,23 +47,56 @@ def load_experience(path: str | Path, memory: Ring, fraction: float) -> Filled:
     path = Path(path).absolute()
     file = path / "layout.json"
     written = file.stat().st_mtime_ns if file.is_file() else 0
+    return _load(path, written, _usual(memory), fraction)
+
+
+def _usual(memory: Ring) -> Ring:
+    """Without what the members of a population may differ in."""
     usual = {"batch_size": 1}
-    if isinstance(memory, PrioritizedMemory):  # what the members of a population may differ in
+    if isinstance(memory, PrioritizedMemory):
         usual |= {name: getattr(PrioritizedMemory, name) for name in ("alpha", "beta", "epsilon", "first")}
-    return _load(path, written, dataclasses.replace(memory, **usual), fraction)
+    return dataclasses.replace(memory, **usual)
 
 
 @functools.lru_cache(maxsize=1)
 def _load(path: Path, written: int, memory: Ring, fraction: float) -> Filled:
     data = open_memory(path)
     check_windows("experience", data)
+    if _as_it_is(memory, data, fraction):
+        return data
+    rows = rows_of(data)
+    del data  # the device has room for what is made of it
+    return fill(memory, _newest(memory, rows)) if fraction == 0 else hold(memory, rows)
+
+
+def outline_experience(path: str | Path, memory: Ring, fraction: float) -> Filled:
+    """Shapes of what `load_experience` gives, from layout.json alone: so a run is planned before anything is read.
+
+    How many blocks are written is not known of what is laid out anew: all, here.
+    """
+    memory, data = _usual(memory), open_memory(path, outline=True)
+    check_windows("experience", data)
+    if _as_it_is(memory, data, fraction):
+        return data
+    rows, time = data.rows, min(data.w, data.memory.num_blocks) * data.memory.num_steps
+    if isinstance(rows, Transition):
+        _check_shuffled(memory, fraction)
+        memory = dataclasses.replace(memory, stack=1)
+        if fraction == 0 or not keeps_transitions(memory):  # see `as_rows`
+            rows, time = Row(rows.obs, rows.action, rows.reward, rows.terminated, rows.terminated), 2 * time
+    sized = lambda t, b: jax.tree.map(lambda x: jax.ShapeDtypeStruct((t, b, *x.shape[2:]), x.dtype), rows)
+    found = memory if fraction == 0 else room_for(memory, sized(time, data.memory.num_envs))
+    return Filled(found, jax.eval_shape(found.init, sized(found.num_steps, found.num_envs)), found.num_blocks)
+
+
+def _as_it_is(memory: Ring, data: Filled, fraction: float) -> bool:
+    """Whether `with_experience` takes `data` in its own layout."""
     if fraction == 0:
-        return data if layout(data.memory) == layout(memory) else fill(memory, _newest(memory, rows_of(data)))
+        return layout(data.memory) == layout(memory)
     whole = isinstance(data.memory, TransitionMemory)  # stacks, and successors
     kind = UniformMemory if whole else type(data.memory)
     shape = lambda memory: (memory.n_step, 1 if whole else memory.stack)
-    alike = kind is type(memory) and shape(data.memory) == shape(memory)
-    return data if alike else hold(memory, rows_of(data))
+    return kind is type(memory) and shape(data.memory) == shape(memory)
 
 
 def forget_experience() -> None:
@@ -61,20 +104,20 @@ def forget_experience() -> None:
     _load.cache_clear()
 
 
-def _as_rows(memory: Ring, rows: Row | Transition) -> Row:
-    if isinstance(rows, Row):
-        return rows
-    if memory.stack > 1:
+def _check_shuffled(memory: Ring, fraction: float) -> None:
+    """Raises ConfigError where shuffled transitions do not serve a run with this memory."""
+    if fraction == 0 and memory.stack > 1:
         valid = "episodes in order: this run stacks frames, which it stores one by one"
         raise ConfigError("experience", "shuffled transitions", valid)
     if memory.n_step > 1:
         raise ConfigError("n_step", memory.n_step, "1 for shuffled transitions: what comes next is not known")
-    return as_rows(rows)
 
 
 def _newest(memory: Ring, rows: Row | Transition) -> Row:
     """Rows [T, B] in the columns of `memory`, the oldest left out where they do not all fit."""
-    rows = _as_rows(memory, rows)
+    if isinstance(rows, Transition):
+        _check_shuffled(memory, 0)
+        rows = as_rows(rows)
     steps = int((~rows.truncated).sum())
     rows = in_columns(rows, memory.num_envs)
     left = int((~rows.truncated).sum())

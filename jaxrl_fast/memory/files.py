@@ -86,8 +86,11 @@ def identity(path: str | Path) -> str:
     return hashlib.sha256((path / "layout.json").read_bytes()).hexdigest()[:16]
 
 
-def open_memory(path: str | Path) -> Filled:
-    """What `save_memory` wrote, in the layout in which it was written; batches of 1."""
+def open_memory(path: str | Path, outline: bool = False) -> Filled:
+    """What `save_memory` wrote, in the layout in which it was written; batches of 1.
+
+    outline: shapes in place of arrays, from layout.json alone.
+    """
     path = Path(path).absolute()
     about = _read(path)
     sizes = {name: value for name, value in about["layout"].items() if name != "class"}
@@ -95,7 +98,8 @@ def open_memory(path: str | Path) -> Filled:
         memory = MEMORIES[about["layout"]["class"]](**sizes, batch_size=1, **about["priorities"])
     except (KeyError, TypeError) as error:
         raise _damaged(path, error) from error
-    return Filled(memory, _restore(path, memory, about), about["written"])
+    store = jax.eval_shape(memory.init, about["rows"]) if outline else _restore(path, memory, about)
+    return Filled(memory, store, about["written"])
 
 
 def _restore(path: Path, memory: Ring, about: dict[str, Any]) -> Any:

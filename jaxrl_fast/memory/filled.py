@@ -109,17 +109,26 @@ def hold(memory: Ring, rows: Row | Transition) -> Filled:
     if isinstance(rows, Transition):
         if memory.n_step != 1:
             raise ConfigError("n_step", memory.n_step, "1 for shuffled transitions: what comes next is not known")
-        if type(memory) in (UniformMemory, TransitionMemory):
-            time, envs = rows.reward.shape
-            return fill(TransitionMemory(time * envs, time, envs, memory.batch_size), rows)
-        memory, rows = dataclasses.replace(memory, stack=1), as_rows(rows)
+        if not keeps_transitions(memory):
+            memory, rows = dataclasses.replace(memory, stack=1), as_rows(rows)
+    return fill(room_for(memory, rows), rows)
+
+
+def keeps_transitions(memory: Ring) -> bool:
+    """Whether `hold` makes no episodes of transitions for it."""
+    return type(memory) in (UniformMemory, TransitionMemory)
+
+
+def room_for(memory: Ring, rows: Row | Transition) -> Ring:
+    """The memory in which `hold` puts rows of these shapes [T, B, ...]."""
     time, envs = rows.reward.shape
+    if isinstance(rows, Transition):
+        return TransitionMemory(time * envs, time, envs, memory.batch_size)
     margin = memory.n_step + memory.stack - 1
     # At least as long as a margin, so that one block beside the head is enough; few, because a fill is a loop over them.
     block = max(margin, -(-(time + margin) // 64))
     blocks = -(-(time + margin) // block) + 1
-    sizes = {"capacity": blocks * block * envs, "num_steps": block, "num_envs": envs}
-    return fill(dataclasses.replace(memory, **sizes), rows)
+    return dataclasses.replace(memory, capacity=blocks * block * envs, num_steps=block, num_envs=envs)
 
 
 def fill(memory: Ring, rows: Row | Transition) -> Filled:

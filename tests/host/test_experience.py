@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import cli, tree
+from jaxrl_fast import cli, runtime, tree
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory import UniformMemory, episodes_to_rows, hold, open_memory, rows_of, save_memory
 
@@ -153,6 +153,61 @@ def test_the_plan_counts_it(kept):
     size = tree.nbytes(open_memory(kept / "replay").store)
     assert with_it.settings - without.settings == size
     assert plan(experience=str(kept / "replay"), experience_fraction=1.0).state.get("replay", 0) == 0
+
+
+def nothing_is_read(monkeypatch):
+    monkeypatch.setattr("jaxrl_fast.memory.files._restore", lambda *_: pytest.fail("it was read"))
+
+
+@pytest.mark.parametrize("data", ["replay", "shuffled"])
+def test_a_plan_reads_nothing_of_it(kept, monkeypatch, capsys, data):
+    """Members that differ, and the programs too."""
+    nothing_is_read(monkeypatch)
+    algo = jf.DQN(num_envs=4, learning_starts=64, buffer_size=2_000, prioritized=True)
+    for fraction in (0.0, 0.5, 1.0):
+        more = dict(experience=str(kept / data), experience_fraction=fraction, population={"algo.discount": [0.5, 0.9]})
+        assert jf.plan(algo, jf.make(ENV), 500, **more).fits
+    assert cli.main(["plan", "dqn", ENV, "--experience", str(kept / data), "--compile", *TINY[:-1]]) == 0
+    assert "compiled temporaries" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.5, 1.0])
+def test_a_run_that_cannot_fit_is_refused_before_it_is_read(kept, run_cli, monkeypatch, tmp_path, fraction):
+    algo, out = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000), tmp_path / "x"
+    more = dict(experience=str(kept / "tens"), experience_fraction=fraction)
+    monkeypatch.setattr(runtime, "device_memory", lambda device: 5_000)
+    nothing_is_read(monkeypatch)
+    for train, settings in ((jf.train, more), (jf.sweep, more | {"grid": {"algo.n_step": [1, 2]}})):
+        with pytest.raises(ConfigError, match="memory = .* the run must fit the 4.9 KiB"):
+            train(algo, jf.make(ENV), 500, out=out, **settings)
+    flags = ["--experience", more["experience"], "--experience-fraction", str(fraction), "--out", str(out), *TINY[:-1]]
+    for command in (["train", "dqn", ENV], ["sweep", "dqn", ENV, "--grid", "algo.discount=0.5,0.9"]):
+        code, _, err = run_cli(*command, *flags)
+        assert code == 2 and "the run must fit the 4.9 KiB" in err, err
+    assert not out.exists()
+
+
+def test_what_is_advised_fits_a_replay_that_starts_with_it(kept, monkeypatch):
+    """With another buffer the experience is laid out in that size."""
+    plan = lambda size: jf.plan(jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=size), jf.make(ENV), 500,
+                                experience=str(kept / "replay"), experience_fraction=0.0)  # fmt: skip
+    limit = plan(20_000).need // 2
+    monkeypatch.setattr(runtime, "device_memory", lambda device: limit)
+    assert not plan(20_000).fits and plan(plan(20_000).remedies()["buffer_size"]).fits
+
+
+def test_a_run_that_ended_in_few_members_is_resumed_where_they_fit(kept, monkeypatch, tmp_path):
+    """Halving has dropped the others: they are no longer planned."""
+    algo, settings = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000), dict(
+        log_every=20, eval_every=20, eval_episodes=2, selection=jf.Halving(2), experience=str(kept / "replay"),
+        experience_fraction=0.5, population={"algo.learning_rate": [1e-4, 1e-3, 1e-2, 1e-1]},
+    )  # fmt: skip
+    run = jf.train(algo, jf.make(ENV), 400, out=tmp_path / "run", tensorboard=False, **settings)
+    plan = jf.plan(algo, jf.make(ENV), 400, **settings)
+    have = (plan.need + plan.of_size(len(run.lanes)).need) // 2
+    monkeypatch.setattr(runtime, "device_memory", lambda device: have)
+    assert not jf.plan(algo, jf.make(ENV), 400, **settings).fits
+    assert jf.resume(tmp_path / "run").env_steps == run.env_steps
 
 
 def test_minari_episodes(kept, run_cli, tmp_path, monkeypatch):

@@ -24,12 +24,24 @@ from jaxrl_fast.memory import (
     hold,
     load_experience,
     open_memory,
+    outline_experience,
     save_memory,
     with_experience,
 )
 from jaxrl_fast.memory.adapted import in_columns
 
 KINDS = {0.0: StartFrom, 0.5: MixedMemory, 1.0: OfflineMemory}
+
+
+def loaded(path, memory, fraction):
+    """What `load_experience` gives, which is what it was outlined to be before anything was read."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jaxrl_fast.memory.files._restore", lambda *_: pytest.fail("it was read"))
+        outline = outline_experience(path, memory, fraction)
+    found = load_experience(path, memory, fraction)
+    shape = lambda x: jax.tree.map(lambda x: (x.shape, x.dtype), x)
+    assert outline.memory == found.memory and shape(outline.store) == shape(found.store)
+    return found
 
 
 def drawn(memory, mem, w: int, n: int = 8):
@@ -49,7 +61,7 @@ def test_another_layout_gives_the_same_windows(tmp_path, cls, n_step, fraction):
     """Written by one that draws single steps of two environments; taken by others, of four."""
     save_memory(tmp_path / "x", fill(UniformMemory(400, 2, 2, 8), numbered(0, 40)))
     own = cls(400, 1, 4, 64, n_step)
-    data = load_experience(tmp_path / "x", own, fraction)
+    data = loaded(tmp_path / "x", own, fraction)
     memory = with_experience(own, data, fraction)
     assert type(memory) is KINDS[fraction]
     mem = memory.init(jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, 4, *x.shape[2:]), x.dtype), data.rows))
@@ -71,7 +83,7 @@ def test_where_the_layout_is_the_same_priorities_stay(tmp_path):
     data = dataclasses.replace(data, store=memory.feedback(data.store, jnp.arange(8), jnp.arange(8.0)))
     save_memory(tmp_path / "x", data)
     for fraction in KINDS:
-        found = load_experience(tmp_path / "x", memory, fraction)
+        found = loaded(tmp_path / "x", memory, fraction)
         same(found.store, data.store)
         other = dataclasses.replace(memory, alpha=1.0, beta=0.9)  # a member of its own: the same object
         assert load_experience(tmp_path / "x", other, fraction) is found
@@ -107,7 +119,7 @@ def shuffled(count: int = 30) -> Transition:
 def test_shuffled_transitions(tmp_path, cls, fraction):
     save_memory(tmp_path / "x", hold(UniformMemory(8, 1, 1, 1), shuffled()))
     own = cls(400, 1, 4, 64)
-    data = load_experience(tmp_path / "x", own, fraction)
+    data = loaded(tmp_path / "x", own, fraction)
     assert (type(data.memory) is TransitionMemory) == (cls is UniformMemory and fraction > 0)
     memory = with_experience(own, data, fraction)
     rows = numbered(10_000, 1, 4)
@@ -119,11 +131,12 @@ def test_shuffled_transitions(tmp_path, cls, fraction):
     assert set(action[old].tolist()) <= set(range(30)) and len(set(action[old].tolist())) >= 26  # four cuts at most
     np.testing.assert_array_equal(boot[old], action[old] + 1000)
     np.testing.assert_array_equal(reward[old, 0], action[old])
-    with pytest.raises(ConfigError, match="n_step = 2"):
-        load_experience(tmp_path / "x", dataclasses.replace(own, n_step=2), fraction)
-    if fraction == 0:
-        with pytest.raises(ConfigError, match="in order"):
-            load_experience(tmp_path / "x", dataclasses.replace(own, stack=2), fraction)
+    for take in (load_experience, outline_experience):
+        with pytest.raises(ConfigError, match="n_step = 2 .* for shuffled"):
+            take(tmp_path / "x", dataclasses.replace(own, n_step=2), fraction)
+        if fraction == 0:
+            with pytest.raises(ConfigError, match="in order"):
+                take(tmp_path / "x", dataclasses.replace(own, stack=2), fraction)
 
 
 @pytest.mark.parametrize("fraction", [0.5, 1.0])
@@ -134,7 +147,7 @@ def test_shuffled_transitions_of_whole_stacks(tmp_path, cls, fraction):
     both = lambda x: np.concatenate([x - 0.5, x], axis=-1)
     save_memory(tmp_path / "x", hold(UniformMemory(8, 1, 1, 1), rows._replace(obs=both(rows.obs), next_obs=both(rows.next_obs))))
     own = cls(400, 1, 4, 64, 1, 2)
-    memory = with_experience(own, load_experience(tmp_path / "x", own, fraction), fraction)
+    memory = with_experience(own, loaded(tmp_path / "x", own, fraction), fraction)
     fresh = numbered(10_000, 1, 4)
     mem = memory.init(fresh)
     for w in range(4 if fraction < 1 else 0):
@@ -153,7 +166,7 @@ def test_the_newest_rows_are_kept(tmp_path):
     save_memory(tmp_path / "x", fill(UniformMemory(400, 1, 2, 8), numbered(0, 150)))
     own = UniformMemory(100, 1, 2, 64)
     with pytest.warns(UserWarning, match="the newest 94 of 302 rows fit the replay"):
-        data = load_experience(tmp_path / "x", own, 0.0)
+        data = loaded(tmp_path / "x", own, 0.0)
     action, *_ = drawn(with_experience(own, data, 0.0), data.store, 0)
     assert action.min() >= 200 and action.max() >= 290
 
@@ -185,5 +198,7 @@ def test_columns(columns):
 
 
 def test_what_is_no_experience(tmp_path):
+    with pytest.raises(ConfigError, match="layout.json"):
+        outline_experience(tmp_path / "none", UniformMemory(40, 1, 2, 8), 0.5)
     with pytest.raises(ConfigError, match="layout.json"):
         load_experience(tmp_path / "none", UniformMemory(40, 1, 2, 8), 0.5)
