@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ SOURCE is one of
   a run directory   what the replay holds in its last checkpoint
   FILE.npz          arrays [N, ...] in the order of time: {", ".join(ORDERED)};
                     or transitions in any order: {", ".join(SHUFFLED)}
-  {MINARI}NAME       a dataset of Minari's that is installed here (pip install minari)"""
+  {MINARI}NAME       a dataset of Minari's that is installed here (pip install 'jaxrl_fast[minari]')"""
 
 
 def keep(argv: list[str]) -> None:
@@ -108,13 +109,14 @@ def _arrays(source: str) -> dict[str, Any]:
         raise ConfigError("SOURCE", source, f"a whole .npz file of plain arrays; reading it failed: {error}") from error
 
 
-def _minari(name: str) -> Any:
+def _minari(name: str) -> Iterator[Any]:
+    """Its episodes. Minari opens files only as they are taken, so what it raises then is its own too."""
     try:
         import minari
     except ImportError:
         raise MissingExtraError(f"the dataset {name}", "minari") from None
     try:
-        return minari.load_dataset(name).iterate_episodes()
+        yield from minari.load_dataset(name).iterate_episodes()
     except Exception as error:  # what it raises depends on its version
-        valid = f"a dataset that `minari list local` shows; {type(error).__name__}: {error}"
+        valid = f"a whole dataset that `minari list local` shows; {type(error).__name__}: {error}"
         raise ConfigError("SOURCE", MINARI + name, valid) from error

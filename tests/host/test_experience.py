@@ -218,6 +218,8 @@ def test_minari_episodes(kept, run_cli, tmp_path, monkeypatch):
     )  # fmt: skip
 
     def load_dataset(name):
+        if name == "broken-v0":
+            return types.SimpleNamespace(iterate_episodes=lambda: map(int, ["a file that is not whole"]))
         if name != "mine-v0":
             raise FileNotFoundError("no such dataset")
         return types.SimpleNamespace(iterate_episodes=lambda: iter([episode] * 3))
@@ -226,8 +228,9 @@ def test_minari_episodes(kept, run_cli, tmp_path, monkeypatch):
     code, _, err = run_cli("experience", "minari:mine-v0", str(tmp_path / "m"), "--environment", ENV)
     assert code == 0, err
     assert rows_of(open_memory(tmp_path / "m")).reward.sum() == 3 * steps
-    code, _, err = run_cli("experience", "minari:other-v0", str(tmp_path / "n"), "--environment", ENV)
-    assert code == 2 and "minari list local" in err
+    for name, why in (("other-v0", "no such dataset"), ("broken-v0", "a file that is not whole")):
+        code, _, err = run_cli("experience", f"minari:{name}", str(tmp_path / "n"), "--environment", ENV)
+        assert code == 2 and "minari list local" in err and why in err
     monkeypatch.setitem(sys.modules, "minari", None)
     code, _, err = run_cli("experience", "minari:mine-v0", str(tmp_path / "n"), "--environment", ENV)
     assert code == 2 and "[minari]" in err
