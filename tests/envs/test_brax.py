@@ -71,6 +71,7 @@ def test_settings_and_specs():
         ("brax/ant", {"ctrl_cost_weight": "x"}, "env.ctrl_cost_weight = 'x'"),
         ("brax/ant", {"ctrl_cost_weight": float("nan")}, "env.ctrl_cost_weight = nan"),
         ("brax/ant", {"ctrl_cost_weight": jnp.float32(0.1)}, "env.ctrl_cost_weight = .*part of the program"),
+        ("brax/ant", {"ctrl_cost_weight": np.array(0.1)}, "env.ctrl_cost_weight = .*part of the program"),
         ("brax/ant", {"ctrl_cost_weight": np.ones(2)}, "env.ctrl_cost_weight = .*part of the program"),
         ("brax/ant", {"healthy_z_range": (jnp.float32(0.1), 1.0)}, "env.healthy_z_range = .*2 numbers"),
         ("brax/ant", {"reset_noise_scale": -1.0}, r"env.reset_noise_scale = -1.0.*\[0, inf\)"),
