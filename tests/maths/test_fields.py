@@ -38,10 +38,6 @@ BAD = [
     ("rate", None, "a number"),
     ("rate", True, "a number"),
     ("rate", np.float32(-2), "(0, inf)"),
-    ("rate", np.array(-2.0), "(0, inf)"),
-    ("rate", jnp.float32(-2), "(0, inf)"),
-    ("rate", jnp.array(math.nan), "finite number"),
-    ("share", jnp.int32(2), "[0, 1]"),
     ("share", 1.5, "[0, 1]"),
     ("share", -0.1, "[0, 1]"),
     ("size", 1, "an integer from 2"),
@@ -70,8 +66,6 @@ def test_a_bad_value_is_named_with_what_would_be_valid(name, value, valid):
 def test_good_values_become_plain_python():
     made = Example(rate=1, share=np.float32(1), size=np.int64(2), switch=np.bool_(True), widths=[3, 4])
     assert (type(made.rate), type(made.share), type(made.size)) == (float, float, int)
-    arrays = Example(rate=jnp.float32(0.5), share=np.array(1))
-    assert arrays == Example(rate=0.5, share=1.0) and (type(arrays.rate), type(arrays.share)) == (float, float)
     assert made.switch is True and made.widths == (3, 4)
     assert hash(Example()) == hash(Example()) and Example() == Example()
 
@@ -148,32 +142,14 @@ def test_a_sweep_needs_no_second_trace_and_tracers_pass_the_checks():
     assert len(traces) == 1
     batch = Example(rate=jnp.array([0.1, 0.2]), share=jnp.array([0.5, 0.5]))
     np.testing.assert_allclose(jax.vmap(double)(batch), [0.2, 0.4])
-    again = dataclasses.replace(batch, size=8)
-    assert again.size == 8 and again.rate is batch.rate
-    for bad in ([-0.1, 0.2], [0.1]):  # whatever is in it
-        batch = Example(rate=jnp.array(bad), share=np.array(bad))
-        assert [x.shape for x in jax.tree.leaves(batch)] == 2 * [(len(bad),)]
+    assert dataclasses.replace(batch, size=8).size == 8
     jax.tree.map(lambda _: object(), batch)  # a placeholder of a tree transformation is not looked at
-
-
-def test_what_is_traced_is_never_judged():
-    def make(rate):
-        made = Example(rate=rate, share=2 * rate)  # beyond its range, were it known
-        assert not errors.is_number(rate) and isinstance(made.rate, jax.core.Tracer)
-        return made.rate
-
-    for program in (jax.jit(make), jax.grad(make)):
-        assert np.isfinite(program(-3.0))
-    np.testing.assert_array_equal(jax.vmap(make)(jnp.array([-1.0, 2.0])), [-1.0, 2.0])
-    assert jax.eval_shape(make, -3.0).shape == ()
-    for other in (jax.random.key(0), np.array(True), np.array("0.5"), jax.ShapeDtypeStruct((), jnp.float32), None, "0.5"):
-        assert not errors.is_number(other)
 
 
 def test_check_float_and_int_edges():
     errors.check_float("x", 0.0, 0.0, 1.0)
     errors.check_float("x", 1, 0.0, 1.0)
-    errors.check_float("x", jnp.array([-5.0]), 0.0, 1.0)  # a leaf of a sweep: not looked at
+    errors.check_float("x", jnp.float32(-5), 0.0, 1.0)  # an array is a leaf of a sweep: not looked at
     errors.check_int("n", np.int32(1))
     with pytest.raises(ConfigError, match=r"x = 0.0 .*\(0, 1\]"):
         errors.check_float("x", 0.0, 0.0, 1.0, open_low=True)
