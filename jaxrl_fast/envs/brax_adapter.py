@@ -23,7 +23,7 @@ import jax
 import numpy as np
 
 from jaxrl_fast.envs import mujoco_tools, physics, randomize
-from jaxrl_fast.errors import ConfigError, check_choice, nearest
+from jaxrl_fast.errors import ConfigError, check_choice, is_number, nearest
 from jaxrl_fast.spaces import Box
 
 PREFIX = "brax/"
@@ -136,7 +136,7 @@ def _checked(argument: str, value: Any, default: Any) -> Any:
         physics.check_number(argument, value, 0.0 if argument == "env.reset_noise_scale" else -math.inf)
     elif isinstance(default, tuple):
         numbers = value if isinstance(value, (tuple, list)) else ()
-        if len(numbers) != len(default) or any(isinstance(x, bool) or not physics.is_static_number(x) for x in numbers):
+        if len(numbers) != len(default) or any(isinstance(x, bool) or not is_number(x) for x in numbers):
             raise ConfigError(argument, value, f"{len(default)} numbers")
         if not all(a < b for a, b in itertools.pairwise(numbers)):  # NaN neither; an end may be infinite (hopper's height)
             raise ConfigError(argument, value, f"{len(default)} numbers, the lower first: all of them are ranges")

@@ -20,12 +20,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.envs.api import LAST, Env, Rare
 from jaxrl_fast.envs.randomize import Randomizer
-from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int, nearest
+from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int, is_number, nearest
 from jaxrl_fast.spaces import Box, Dict, Space
 from jaxrl_fast.types import EnvSpec, Outcome, Shared
 
@@ -228,13 +227,8 @@ def check_known(name: str, settings: dict[str, Any], known: dict[str, Any]) -> N
 def check_number(argument: str, value: Any, low: float = -math.inf, open_low: bool = False) -> None:
     """A number for a constructor. These environments are static, so it can be neither traced nor an array."""
     check_float(argument, value, low, open_low=open_low)
-    if not is_static_number(value):
+    if not is_number(value):
         raise ConfigError(argument, value, "a number of Python's or NumPy's: it is part of the program")
-
-
-def is_static_number(value: Any) -> bool:
-    """One that is hashable, and so part of the key that a constructor's object is found by; arrays without axes are not."""
-    return isinstance(value, (int, float, np.floating, np.integer))
 
 
 def _raw(key: jax.Array) -> jax.Array:
