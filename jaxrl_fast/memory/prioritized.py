@@ -35,8 +35,9 @@ def sample(
     """
     first = jnp.arange(uniform.shape[1], dtype=jnp.float32)
     total = sum_tree.total(tree)
-    mass, end = ((first + x) / uniform.shape[1] * total for x in (uniform[0], 1.0))
-    rest = jnp.minimum(uniform[1] * (SPACING * total), end - mass)  # so that leaves come in order, see `first_of_equals`
+    begin, mass, end = ((first + x) / uniform.shape[1] * total for x in (0.0, uniform[0], 1.0))
+    rest = (uniform[1] - 0.5) * (SPACING * total)  # to both sides, or the last leaf of a node would get what the first lacks
+    rest = jnp.clip(rest, begin - mass, end - mass)  # so that leaves come in order, see `first_of_equals`
     leaf, priority = sum_tree.find(tree, mass, rest)
     real = priority > 0  # all are, unless nothing at all can be sampled
     if axis is not None:

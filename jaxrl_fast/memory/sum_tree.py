@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 FANOUT = 8
+NEAR = 2  # the level at which `find` adds the rest of a mass: of nodes of FANOUT^3 leaves
 WHOLE = 1  # a level is summed whole where it has at most so many nodes for each index written
 
 Tree = tuple[jax.Array, ...]
@@ -58,25 +59,27 @@ def set_at(tree: Tree, index: jax.Array, values: jax.Array) -> Tree:
 def find(tree: Tree, mass: jax.Array, rest: jax.Array | float = 0.0) -> tuple[jax.Array, jax.Array]:
     """The leaves at which the running sum of all leaves passes mass + rest, float32 [b] in [0, total).
 
-    Returns (index int32 [b], leaf float32 [b]). `rest`, at least 0, is what float32 cannot hold of the sum of the two:
-    near the leaves, where little of `mass` is left, it decides. A leaf of zero is never found while another is not,
-    whatever rounding does: what lies beyond a row's sum goes to the row's last leaf that is not zero.
+    Returns (index int32 [b], leaf float32 [b]). `rest` is what float32 cannot hold of the sum of the two: it is added
+    near the leaves, where little of `mass` is left, and reaches no further than the ends of the node there. A leaf of
+    zero is never found while another is not, whatever rounding does: what lies beyond a row's sum goes to the row's
+    last leaf that is not zero.
     """
-    rest = jnp.broadcast_to(rest, mass.shape)
     node = jnp.zeros(mass.shape, jnp.int32)
-    for level in reversed(tree):
+    for height, level in reversed(list(enumerate(tree))):
+        if height == min(NEAR, len(tree) - 1):
+            mass = jnp.maximum(mass + rest, 0.0)
         row = level[node]  # [b, FANOUT]
-        child, before, weight = _choose(row, mass, rest)
-        mass = mass - before  # at least -rest: `_choose` compares by this very difference
+        child, before, weight = _choose(row, mass)
+        mass = mass - before
         node = node * FANOUT + child
     return node, weight
 
 
-def _choose(row: jax.Array, mass: jax.Array, rest: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Which of the siblings [b, FANOUT] mass + rest falls on, the sum of those before it, and its weight."""
+def _choose(row: jax.Array, mass: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Which of the siblings [b, FANOUT] `mass` falls on, the sum of those before it, and its weight."""
     upper = jnp.triu(jnp.ones((FANOUT, FANOUT), jnp.float32))
     running = jnp.matmul(row, upper, precision=jax.lax.Precision.HIGHEST)  # a product is the fastest short cumsum
-    passed = running - mass[:, None] <= rest[:, None]
+    passed = running <= mass[:, None]
     place = jnp.arange(FANOUT, dtype=jnp.int32)
     last = jnp.max(jnp.where(row > 0, place, 0), axis=1)
     child = jnp.minimum(jnp.sum(passed, axis=1, dtype=jnp.int32), last)
