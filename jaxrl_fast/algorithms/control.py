@@ -33,6 +33,7 @@ class ActorCritics(ControlNetworks, Replay, Normalizing):
     buffer_size: int = setting(1_000_000, "transitions kept", low=2)
     learning_starts: int = setting(5_000, "environment steps of random actions before the first update", low=0)
     learning_rate: float = setting(3e-4, "Adam's step size", low=0)
+    anneal_learning_rate: bool = setting(False, "linearly to zero over the horizon")
     discount: float = setting(0.99, "gamma", low=0, high=1)
     target_tau: float = setting(0.005, "how far the targets move an update (Polyak)", low=0, high=1, open_low=True)
     reward_scale: float = setting(1.0, "of the reward as the critics see it; logs keep the environment's")
@@ -83,11 +84,11 @@ class ActorCritics(ControlNetworks, Replay, Normalizing):
     def optimizer(self):
         return optim.adam(epsilon=self.adam_epsilon)
 
-    def descend(self, agent: Any, name: str, loss: Any) -> tuple[Any, Any]:
+    def descend(self, agent: Any, clock: Any, name: str, loss: Any) -> tuple[Any, Any]:
         """One step down loss(params[name]) -> (value, aux) -> (agent, (value, aux))."""
         out, grads = jax.value_and_grad(loss, has_aux=True)(agent.params[name])
         params, opt_state = optim.apply(
-            self.optimizer, self.learning_rate, agent.params[name], grads, agent.opt_state[name]
+            self.optimizer, clock.step_size(self), agent.params[name], grads, agent.opt_state[name]
         )
         params, opt_state = agent.params | {name: params}, agent.opt_state | {name: opt_state}
         return agent._replace(params=params, opt_state=opt_state), out
@@ -108,11 +109,11 @@ class ActorCritics(ControlNetworks, Replay, Normalizing):
         metrics = {name: Mean(jnp.sum(real * x), jnp.sum(real)) for name, x in metrics.items()}
         return loss, ({"critic_loss": Mean.of(loss)} | metrics, error)
 
-    def update_critics(self, agent: Any, obs: Any, batch: Any, target: jax.Array) -> tuple[Any, dict, jax.Array]:
+    def update_critics(self, agent: Any, clock: Any, obs: Any, batch: Any, target: jax.Array) -> tuple[Any, dict, jax.Array]:
         """One step of all critics toward targets [b, ...] -> (agent, metrics, priorities [b])."""
         action = self.spec.action.to_unit(batch.action)
         loss_fn = lambda critics: self.critic_loss(self.critic_output(critics, obs, action), target, batch)
-        agent, (_, (metrics, error)) = self.descend(agent, "critics", loss_fn)
+        agent, (_, (metrics, error)) = self.descend(agent, clock, "critics", loss_fn)
         return agent, metrics, error
 
     def regression(self, z: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -55,7 +55,7 @@ class CrossQ(SAC):
     def init(self, key):
         return super().init(key)._replace(target=())
 
-    def learn_critics(self, agent, batch, obs, boot_obs, key):
+    def learn_critics(self, agent, clock, batch, obs, boot_obs, key):
         """One pass over both halves, normalised together; the values of the second are the targets (section 4)."""
         boot_action, log_prob = self.sample(self.actor_output(agent.params["actor"], boot_obs), key)
         action = jnp.concatenate([self.spec.action.to_unit(batch.action), boot_action])
@@ -69,7 +69,7 @@ class CrossQ(SAC):
             loss, aux = self.critic_loss(z, target, batch)
             return loss, (*aux, seen)
 
-        agent, (_, (metrics, error, seen)) = self.descend(agent, "critics", loss_fn)
+        agent, (_, (metrics, error, seen)) = self.descend(agent, clock, "critics", loss_fn)
         return self.keep(agent, "critics", seen), metrics, error
 
     def learning_output(self, params, obs):

@@ -12,7 +12,7 @@ from jaxrl_fast.algorithms.control import ActorCritics
 from jaxrl_fast.distributions import TanhNormal
 from jaxrl_fast.errors import ConfigError, is_number
 from jaxrl_fast.fields import setting
-from jaxrl_fast.types import Mean
+from jaxrl_fast.types import Clock, Mean
 
 
 class Agent(NamedTuple):
@@ -68,14 +68,14 @@ class SAC(ActorCritics):
     def update(self, agent, batch, key, clock):
         target_key, actor_key = random.split(key)
         obs, boot_obs = self.view(agent.moments, batch.obs), self.view(agent.moments, batch.boot_obs)
-        agent, metrics, priority = self.learn_critics(agent, batch, obs, boot_obs, target_key)
-        agent, more = self.delayed(agent, clock, lambda: self.update_policy(agent, obs, actor_key))
+        agent, metrics, priority = self.learn_critics(agent, clock, batch, obs, boot_obs, target_key)
+        agent, more = self.delayed(agent, clock, lambda: self.update_policy(agent, clock, obs, actor_key))
         return agent, metrics | more, priority
 
-    def learn_critics(self, agent: Agent, batch: Any, obs: Any, boot_obs: Any, key: jax.Array):
+    def learn_critics(self, agent: Agent, clock: Clock, batch: Any, obs: Any, boot_obs: Any, key: jax.Array):
         """One step of the critics, and of their targets -> (agent, metrics, priorities [b])."""
         target = jax.lax.stop_gradient(self.target(agent, batch, boot_obs, key))
-        agent, metrics, priority = self.update_critics(agent, obs, batch, target)
+        agent, metrics, priority = self.update_critics(agent, clock, obs, batch, target)
         critics = optim.polyak(agent.target, agent.params["critics"], self.target_tau)
         return agent._replace(target=critics), metrics, priority
 
@@ -98,7 +98,7 @@ class SAC(ActorCritics):
         """What the actor climbs [b]."""
         return jnp.min(jnp.mean(z, axis=-1), axis=0)
 
-    def update_policy(self, agent: Agent, obs: Any, key: jax.Array) -> tuple[Agent, dict[str, Mean]]:
+    def update_policy(self, agent: Agent, clock: Clock, obs: Any, key: jax.Array) -> tuple[Agent, dict[str, Mean]]:
         """The actor up Q - alpha log pi, then the temperature toward the target entropy (eq. 9 and 18 of 2018b)."""
         temperature = jnp.exp(agent.params["log_temperature"])
 
@@ -108,12 +108,12 @@ class SAC(ActorCritics):
             q = self.value(self.critic_output(agent.params["critics"], obs, action))
             return jnp.mean(temperature * log_prob - q), (log_prob, seen)
 
-        agent, (loss, (log_prob, seen)) = self.descend(agent, "actor", loss_fn)
+        agent, (loss, (log_prob, seen)) = self.descend(agent, clock, "actor", loss_fn)
         agent = self.keep(agent, "actor", seen)
         metrics = {"actor_loss": loss, "entropy": -jnp.mean(log_prob), "temperature": temperature}
         if self.autotune:
             excess = -jnp.mean(log_prob) - self.target_entropy * self.action_size
-            agent, _ = self.descend(agent, "log_temperature", lambda x: (jnp.exp(x) * excess, ()))
+            agent, _ = self.descend(agent, clock, "log_temperature", lambda x: (jnp.exp(x) * excess, ()))
         return agent, {name: Mean.of(x) for name, x in metrics.items()}
 
     def learning_output(self, params: Any, obs: Any) -> tuple[jax.Array, Any]:

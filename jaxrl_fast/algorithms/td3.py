@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxrl_fast import optim, random, returns, tree
 from jaxrl_fast.algorithms.control import ActorCritics
 from jaxrl_fast.fields import setting
-from jaxrl_fast.types import Mean
+from jaxrl_fast.types import Clock, Mean
 
 
 class Agent(NamedTuple):
@@ -50,8 +50,8 @@ class TD3(ActorCritics):
     def update(self, agent, batch, key, clock):
         obs, boot_obs = self.view(agent.moments, batch.obs), self.view(agent.moments, batch.boot_obs)
         target = jax.lax.stop_gradient(self.target(agent, batch, boot_obs, key))
-        agent, metrics, priority = self.update_critics(agent, obs, batch, target)
-        agent, more = self.delayed(agent, clock, lambda: self.update_policy(agent, obs))
+        agent, metrics, priority = self.update_critics(agent, clock, obs, batch, target)
+        agent, more = self.delayed(agent, clock, lambda: self.update_policy(agent, clock, obs))
         return agent, metrics | more, priority
 
     def target(self, agent: Agent, batch: Any, boot_obs: Any, key: jax.Array) -> jax.Array:
@@ -63,12 +63,12 @@ class TD3(ActorCritics):
         ret, factor = returns.window_return(batch, self.discount)
         return self.reward_scale * ret[:, None] + factor[:, None] * jnp.min(z, axis=0)
 
-    def update_policy(self, agent: Agent, obs: Any) -> tuple[Agent, dict[str, Mean]]:
+    def update_policy(self, agent: Agent, clock: Clock, obs: Any) -> tuple[Agent, dict[str, Mean]]:
         """The actor up the first critic, then both targets (the end of the paper's algorithm 1)."""
 
         def loss_fn(actor):
             return -jnp.mean(self.critic_output(agent.params["critics"], obs, self.policy(actor, obs))[0]), ()
 
-        agent, (loss, _) = self.descend(agent, "actor", loss_fn)
+        agent, (loss, _) = self.descend(agent, clock, "actor", loss_fn)
         agent = agent._replace(target=optim.polyak(agent.target, agent.params, self.target_tau))
         return agent, {"actor_loss": Mean.of(loss)}

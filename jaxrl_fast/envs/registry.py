@@ -11,6 +11,8 @@ import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
+
 from jaxrl_fast.envs import (
     ale_adapter,
     brax_adapter,
@@ -143,13 +145,15 @@ def make(name: str, **settings: Any) -> Env:
     `action_repeat`, `sticky_actions`, `stack`, `reward_scale`, `reward_clip` and `time_limit` (`envs.wrappers`).
     The same arguments give the same object.
     """
-    known = settings_of(name)
+    with jax.ensure_compile_time_eval():  # within a trace too: adapters look at their arrays
+        known = settings_of(name)
     for key, value in settings.items():
         if key not in known:
             raise ConfigError(f"env.{key}", value, f"{name} has the settings {', '.join(known)}{nearest(key, known)}")
     frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
     try:
-        return _cached(name, _factory(name), tuple(sorted((k, type(v), v) for k, v in frozen.items())))
+        with jax.ensure_compile_time_eval():  # what is cached outlives the trace that it was made in
+            return _cached(name, _factory(name), tuple(sorted((k, type(v), v) for k, v in frozen.items())))
     except TypeError as error:
         if "unhashable" not in str(error) and "hash" not in str(error):
             raise

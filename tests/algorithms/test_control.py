@@ -31,13 +31,15 @@ TINY = {
 QUICK_TARGETS = TINY | {"target_tau": 0.3}  # crossq has none
 CLIPPED = {"log_std_min": -0.8, "log_std_max": 0.3}  # so that both ends of the range are met
 VARIANTS = {
-    "sac": jf.SAC(**QUICK_TARGETS, **CLIPPED, initial_temperature=0.4, target_entropy=-0.5, normalize_observations=True),
+    "sac": jf.SAC(**QUICK_TARGETS, **CLIPPED, initial_temperature=0.4, target_entropy=-0.5, normalize_observations=True,
+        anneal_learning_rate=True),
     "sac, period 2, three critics": jf.SAC(
         **QUICK_TARGETS, policy_period=2, num_critics=3, initial_temperature=0.2, autotune=False),
     "td3": jf.TD3(**QUICK_TARGETS, target_noise=0.6, target_noise_clip=0.4),
-    "ddpg": jf.TD3(**QUICK_TARGETS, num_critics=1, policy_period=1, target_noise=0.0),
+    "ddpg": jf.TD3(**QUICK_TARGETS, num_critics=1, policy_period=1, target_noise=0.0, anneal_learning_rate=True),
     "tqc": jf.TQC(**QUICK_TARGETS, **CLIPPED, num_quantiles=5, drop_quantiles=2, kappa=0.6, initial_temperature=0.3),
-    "crossq": jf.CrossQ(**TINY, policy_period=2, norm_momentum=0.7, norm_warmup=2, adam_beta=0.3, initial_temperature=0.3),
+    "crossq": jf.CrossQ(**TINY, policy_period=2, norm_momentum=0.7, norm_warmup=2, adam_beta=0.3, initial_temperature=0.3,
+        anneal_learning_rate=True),
 }  # fmt: skip
 
 
@@ -223,10 +225,11 @@ class Reference:
         """Kingma & Ba 2015, algorithm 1."""
         n, m, v = self.adam[name]
         b1, b2, n = getattr(self.algo, "adam_beta", 0.9), 0.999, n + 1
+        rate = self.algo.learning_rate * (1 - self.progress if self.algo.anneal_learning_rate else 1)
         m = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, m, grads)
         v = jax.tree.map(lambda v, g: b2 * v + (1 - b2) * g * g, v, grads)
         self.adam[name] = n, m, v
-        move = lambda p, m, v: p - self.algo.learning_rate * (m / (1 - b1**n)) / (
+        move = lambda p, m, v: p - rate * (m / (1 - b1**n)) / (
             np.sqrt(v / (1 - b2**n)) + self.algo.adam_epsilon)  # fmt: skip
         self.params[name] = jax.tree.map(lambda *x: np.float32(move(*x)), self.params[name], m, v)
 
@@ -239,9 +242,9 @@ class Reference:
         tau = self.algo.target_tau
         return jax.tree.map(lambda t, p: np.float32((1 - tau) * t + tau * p), target, params)
 
-    def update(self, batch, key, due):
+    def update(self, batch, key, due, progress=0.0):
         """-> (metrics, errors [b])."""
-        algo = self.algo
+        algo, self.progress = self.algo, progress
         args = dict(self.params), self.target, self.moments, batch, key
         (loss, (errors, q, seen)), grads = self.slope("critics", critics_objective, *args)
         self.step("critics", grads)
@@ -293,8 +296,8 @@ def test_updates_equal_the_formulas(name, updates, clock, rng):
     for step in (1, 2, 3):  # with a period of 2 only the second moves the actor
         batch, key, before = window(rng), jax.random.key(step), dict(reference.params)
         due = step % algo.policy_period == 0
-        expected, errors = reference.update(batch, key, due)
-        agent, metrics, priority = updates(name)(agent, batch, key, clock(step, step))
+        expected, errors = reference.update(batch, key, due, progress=0.25 * step)
+        agent, metrics, priority = updates(name)(agent, batch, key, clock(step, step, 0.25 * step))
         np.testing.assert_allclose(priority, errors, rtol=1e-3, atol=1e-5)
         close(agent.params, reference.params)
         close(agent.target, reference.target)
