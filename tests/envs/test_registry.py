@@ -6,6 +6,7 @@ import functools
 import subprocess
 import sys
 
+import jax
 import pytest
 
 from jaxrl_fast import tree
@@ -167,6 +168,25 @@ def test_missing_gymnax_says_what_to_install(monkeypatch):
     rows = registry.list_environments()
     assert not rows["Catch-bsuite"].installed
     assert rows["CartPole-v1"].installed
+
+
+@pytest.mark.parametrize(
+    "name, settings",
+    [("gymnax:Acrobot-v1", {}), ("Reacher-misc", {}),
+     ("brax/inverted_pendulum", {"randomize": "actuator.gear=0.8:1.2", "reset_pool": 3})],
+)  # fmt: skip
+def test_made_within_a_trace(name, settings):
+    """What is cached outlives the trace: nothing of the environment may belong to it."""
+    made = []
+
+    def start(key):
+        made.append(registry.make(name, **settings))
+        return made[-1].init(key, 2)
+
+    traced = jax.eval_shape(start, jax.random.key(0))
+    env = registry.make(name, **settings)
+    assert env is made[0]
+    assert jax.eval_shape(lambda key: env.init(key, 2), jax.random.key(0)) == traced
 
 
 def test_native_environments_import_nothing_heavy():
