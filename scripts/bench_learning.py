@@ -162,7 +162,7 @@ def draw(collected, path):
     learned = [row["learned"] for row in collected.values() if "learned" in row]
     for game in dict.fromkeys(x["environment"] for x in learned):
         rows = {x["algorithm"]: read_jsonl(Path(x["run"]) / "metrics.jsonl") for x in learned if x["environment"] == game}
-        print(plots.learning_curve(rows, path.with_name(f"{path.stem}-{game}.png"), smooth=5, title=game))
+        print(plots.learning_curve(rows, path.with_name(f"{path.stem}-{game.replace('/', '-')}.png"), smooth=5, title=game))
 
 
 def draw_ablation(collected, path):
