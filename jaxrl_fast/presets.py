@@ -1,4 +1,4 @@
-"""Settings per algorithm and environment: docs/benchmarks.md has their scores by seed, but where it says that there are none."""
+"""Settings per algorithm and environment: docs/benchmarks.md has their scores by seed, but for those not measured here."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _PPO_BRAX = dict(num_envs=128, num_steps=32, num_epochs=4, num_minibatches=16, l
                  entropy_coefficient=0.0, reward_scale=0.1, clip_value=False, normalize_observations=True,
                  initial_log_std=-0.5, hidden=(128, 128), activation="silu")  # fmt: skip
 _PPO_PLAYGROUND = _PPO_BRAX | dict(num_epochs=10, discount=0.99)
-# Where a step is a few hundredths of a second. Returns of eight steps by much older policies mislead: the replay is small.
+# Where a step is a hundredth or two of a second. Returns of eight steps by much older policies mislead: the replay is small.
 # A rate that does not fall leaves single seeds of five at 806 or 939 at the end.
 _SAC_SHORT_STEPS = dict(num_envs=16, updates_per_iteration=8, batch_size=256, buffer_size=30_000, learning_starts=1_000,
                         n_step=8, learning_rate=5e-4, anneal_learning_rate=True, discount=0.997, target_tau=0.01,

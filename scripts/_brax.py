@@ -51,7 +51,7 @@ def brax_trainer():
 def in_its_names(algo):
     """Our settings and sizes of networks for brax's trainer: a training step of it is an iteration of ours.
 
-    What stays brax's own: a learning rate that is not annealed, its tanh Gaussian, its initial weights.
+    What stays brax's own: a learning rate that is not annealed, its tanh Gaussian whose width is an output, its initial weights.
     """
     import jax
     from brax.training.agents.ppo import networks

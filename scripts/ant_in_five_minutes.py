@@ -15,8 +15,8 @@ import jax  # noqa: E402
 import jaxrl_fast as jf  # noqa: E402
 
 REST = 45  # seconds for the evaluation, the picture and the files at the end
-# environments, steps of each in a rollout, horizon: what a CPU does in the time, and an accelerator, which wants width
-CPU, ACCELERATOR, HOST = (128, 32, 2_000_000), (4096, 8, 50_000_000), (64, 64, 1_500_000)
+# environments, steps of each in a rollout, steps at most: what a CPU does in the time, and an accelerator, which wants width
+CPU, ACCELERATOR, HOST = (128, 32, 5_000_000), (4096, 8, 50_000_000), (64, 64, 1_500_000)
 
 
 def arguments():
@@ -30,7 +30,7 @@ def arguments():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--num-envs", type=int, default=envs, help="ants")
     parser.add_argument("--num-steps", type=int, default=steps, help="of each between two updates")
-    parser.add_argument("--total-steps", type=int, default=total, help="horizon of the schedules: about what fits")
+    parser.add_argument("--total-steps", type=int, default=total, help="at most; Ant-v5's rate falls over them")
     parser.add_argument("--out", default="runs/ant", help="run directory, new or empty")
     return parser.parse_args()
 

@@ -4,7 +4,7 @@ What is used of them is their physics alone. Auto-reset, the time limit and the 
 environment: resets are fresh, `Outcome.next_obs` is the true successor, `done` of the environment is a termination and
 `episode_length` a truncation.
 
-A reset costs a tenth to a sixth of a step, and few steps end an episode, so one for every environment at every step
+A reset costs a tenth to a fifth of a step, and few steps end an episode, so one for every environment at every step
 would be waste. With `resets="pool"` an iteration draws `reset_pool` of them, once, before its rollout, and environments
 whose episodes end share them out. They are renewed every iteration; within one, two episodes may have the same start by
 chance. There are at least as many as environments: those that end together must not begin together, for they would stay

@@ -145,14 +145,14 @@ def make(name: str, **settings: Any) -> Env:
     `action_repeat`, `sticky_actions`, `stack`, `reward_scale`, `reward_clip` and `time_limit` (`envs.wrappers`).
     The same arguments give the same object.
     """
-    with jax.ensure_compile_time_eval():  # within a trace too: adapters look at their arrays
+    with jax.core.eval_context():  # within a trace too: adapters look at their arrays
         known = settings_of(name)
     for key, value in settings.items():
         if key not in known:
             raise ConfigError(f"env.{key}", value, f"{name} has the settings {', '.join(known)}{nearest(key, known)}")
     frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
     try:
-        with jax.ensure_compile_time_eval():  # what is cached outlives the trace that it was made in
+        with jax.core.eval_context():  # what is cached outlives the trace that it was made in
             return _cached(name, _factory(name), tuple(sorted((k, type(v), v) for k, v in frozen.items())))
     except TypeError as error:
         if "unhashable" not in str(error) and "hash" not in str(error):

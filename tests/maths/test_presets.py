@@ -24,7 +24,8 @@ def test_its_settings_are_accepted(found):
     ("envpool:Pong-v5", "ppo/ale:Pong"), ("ale:Breakout", "ppo/ale:Breakout"), ("envpool:Breakout-v5", "ppo/ale:Breakout"),
     ("ale:Qbert", "ppo/ale:*"),
     ("envpool:SpaceInvaders-v5", "ppo/ale:*"), ("envpool:Ant-v5", "ppo/Ant-v5"), ("gym:Hopper-v5", None),
-    ("brax/ant", "ppo/brax/*"), ("playground/CartpoleBalance", "ppo/playground/*"),
+    ("brax/ant", "ppo/brax/*"), ("brax/inverted_pendulum", "ppo/brax/inverted_pendulum"),
+    ("playground/CartpoleBalance", "ppo/playground/Cartpole*"), ("playground/CheetahRun", "ppo/playground/*"),
     ("Freeway-MinAtar", "ppo/*-MinAtar"),
     ("Asterix-MinAtar", "ppo/Asterix-MinAtar"), ("nothing", None),
 ])  # fmt: skip
@@ -35,7 +36,8 @@ def test_who_makes_an_environment_does_not_matter(environment, name):
 
 @pytest.mark.parametrize(("environment", "name"), [
     ("brax/inverted_pendulum", "sac/brax/inverted_pendulum"), ("brax/ant", "sac/brax/*"),
-    ("playground/CartpoleBalance", "sac/playground/*"), ("Pendulum-v1", "sac/Pendulum-v1"),
+    ("playground/CartpoleBalance", "sac/playground/Cartpole*"),
+    ("playground/CheetahRun", "sac/playground/*"), ("Pendulum-v1", "sac/Pendulum-v1"),
 ])  # fmt: skip
 def test_the_narrower_pattern_comes_first(environment, name):
     assert find_preset("sac", environment).name == name
