@@ -5,7 +5,8 @@
     python scripts/bench_control.py --rows sac_sbx --sbx-python ~/sbx/bin/python     # SBX needs PyTorch: a venv of its own
 
 Rows: `step_NAME` steps 128 environments with our resets and with brax's, 100 steps a rollout, and `step_one_NAME` with
-rollouts of one step, as off-policy algorithms have them; `ppo_inverted_pendulum` and `ppo_ant` are brax's PPO at its settings; `sac_pendulum` is rejax's SAC at its settings; `sac_sbx` counts updates a second of 256-256 networks and
+rollouts of one step, as off-policy algorithms have them; `ppo_inverted_pendulum` and `ppo_ant` are brax's PPO at its settings;
+`sac_pendulum` is rejax's SAC at its settings; `sac_sbx` counts updates a second of 256-256 networks and
 batches of 256 on Pendulum-v1; `first_step` compiles PPO on ant and takes one iteration. brax's trainers are loops on
 the host: its numbers are those that it reports itself (`training/sps`), compile left out. Runs on any device.
 
