@@ -24,7 +24,7 @@ def test_its_settings_are_accepted(found):
     ("envpool:Pong-v5", "ppo/ale:Pong"), ("ale:Breakout", "ppo/ale:Breakout"), ("envpool:Breakout-v5", "ppo/ale:Breakout"),
     ("ale:Qbert", "ppo/ale:*"),
     ("envpool:SpaceInvaders-v5", "ppo/ale:*"), ("envpool:Ant-v5", "ppo/Ant-v5"), ("gym:Hopper-v5", None),
-    ("brax/ant", "ppo/brax/*"), ("brax/inverted_pendulum", "ppo/brax/inverted_pendulum"),
+    ("brax/ant", "ppo/brax/ant"), ("brax/hopper", "ppo/brax/hopper"), ("brax/reacher", "ppo/brax/*"), ("brax/inverted_pendulum", "ppo/brax/inverted_pendulum"),
     ("playground/CartpoleBalance", "ppo/playground/Cartpole*"), ("playground/CheetahRun", "ppo/playground/*"),
     ("Freeway-MinAtar", "ppo/*-MinAtar"),
     ("Asterix-MinAtar", "ppo/Asterix-MinAtar"), ("nothing", None),
