@@ -206,6 +206,9 @@ _TABLE: dict[str, tuple[dict[str, Any], ...]] = {
     # PPO with 4 epochs leaves one seed of two of CartpoleBalance below 510. SAC with one step's returns (of 0.01 s) stays there.
     "ppo/playground/Cartpole*": (_PPO_PLAYGROUND, dict(total_steps=1_000_000)),
     "ppo/playground/*": (_PPO_PLAYGROUND, dict(total_steps=5_000_000)),  # not measured here
+    "sac/playground/CartpoleSwingup": (  # eight steps and the small replay: 649
+        _SAC_SHORT_STEPS | dict(discount=0.99, n_step=4, buffer_size=100_000), dict(total_steps=100_000)
+    ),
     "sac/playground/Cartpole*": (_SAC_SHORT_STEPS | dict(discount=0.99), dict(total_steps=100_000)),
     # Playground's own of the dm_control suite, but for a smaller replay (and 1e7 steps of its harder tasks); not measured here.
     "sac/playground/*": (
