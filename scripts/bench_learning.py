@@ -91,6 +91,7 @@ def check_same(algo, folder):
 
 def train(args, jf, variant, game, steps, folder):
     """One run to its end, whatever was there of it before."""
+    from jaxrl_fast.presets import find_preset
     from jaxrl_fast.rundir import RunDir
 
     if (folder / "config.json").exists():
@@ -103,7 +104,9 @@ def train(args, jf, variant, game, steps, folder):
     if (folder / "config.json").exists():  # cut off before its first checkpoint
         shutil.rmtree(folder)
     settings = {"seeds": args.seeds, "eval_every": 0, "eval_episodes": args.eval_episodes}
-    jf.train(algorithm(jf, variant, game), jf.make(game), steps, out=folder, tensorboard=False, **settings)
+    found = find_preset(variant.partition("-")[0], game)
+    env = jf.make(game, **(found.env if found else {}))
+    jf.train(algorithm(jf, variant, game), env, steps, out=folder, tensorboard=False, **settings)
 
 
 def learn(args, variant, game):

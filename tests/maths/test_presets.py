@@ -6,6 +6,7 @@ import pytest
 
 from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.config import build_algorithm
+from jaxrl_fast.envs.wrappers import COMMON
 from jaxrl_fast.grid import RunConfig
 from jaxrl_fast.presets import PRESETS, find_preset
 
@@ -16,6 +17,7 @@ def test_its_settings_are_accepted(found):
     for name, value in found.algo.items():
         assert getattr(algo, name) == value
     assert RunConfig(**found.run).total_steps == found.run["total_steps"]
+    assert set(found.env) <= {*COMMON}  # whatever makes the environment takes them
 
 
 @pytest.mark.parametrize(("environment", "name"), [
