@@ -25,7 +25,8 @@ def test_its_settings_are_accepted(found):
     ("ale:Qbert", "ppo/ale:*"),
     ("envpool:SpaceInvaders-v5", "ppo/ale:*"), ("envpool:Ant-v5", "ppo/Ant-v5"), ("gym:Hopper-v5", None),
     ("brax/ant", "ppo/brax/ant"), ("brax/hopper", "ppo/brax/*"), ("brax/inverted_pendulum", "ppo/brax/inverted_pendulum"),
-    ("playground/CartpoleBalance", "ppo/playground/Cartpole*"), ("playground/CartpoleSwingup", "ppo/playground/CartpoleSwingup"), ("playground/CheetahRun", "ppo/playground/*"),
+    ("playground/CartpoleBalance", "ppo/playground/Cartpole*"),
+    ("playground/CartpoleSwingup", "ppo/playground/CartpoleSwingup"), ("playground/CheetahRun", "ppo/playground/*"),
     ("Freeway-MinAtar", "ppo/*-MinAtar"),
     ("Asterix-MinAtar", "ppo/Asterix-MinAtar"), ("nothing", None),
 ])  # fmt: skip
