@@ -14,7 +14,7 @@ import jax  # noqa: E402
 
 import jaxrl_fast as jf  # noqa: E402
 
-REST = 45  # seconds for the evaluation, the picture and the files at the end
+REST = 30  # seconds for the evaluation, the picture and the files at the end
 # environments, steps of each in a rollout, steps at most: what a CPU does in the time, and an accelerator, which wants width
 CPU, ACCELERATOR, HOST = (128, 32, 5_000_000), (4096, 8, 50_000_000), (64, 64, 1_500_000)
 
