@@ -200,11 +200,11 @@ _TABLE: dict[str, tuple[dict[str, Any], ...]] = {
              learning_rate=6e-4, discount=0.997, reward_scale=5.0, normalize_observations=True),
         dict(total_steps=8_000_000),
     ),  # fmt: skip
-    # PPO with 4 epochs leaves one seed of two of CartpoleBalance below 510. SAC with one step's returns (of 0.01 s) stays there.
     # White noise of 0.01 s averages out and never swings the pole up: 160 to 420 after 1e6 to 3e6 steps without the repeat.
     "ppo/playground/CartpoleSwingup": (
         _PPO_PLAYGROUND | dict(initial_log_std=0.0), dict(total_steps=500_000), dict(action_repeat=4)
     ),
+    # PPO with 4 epochs leaves one seed of two of CartpoleBalance below 510. SAC with one step's returns (of 0.01 s) stays there.
     "ppo/playground/Cartpole*": (_PPO_PLAYGROUND, dict(total_steps=1_000_000)),
     "ppo/playground/*": (_PPO_PLAYGROUND, dict(total_steps=5_000_000)),  # not measured here
     "sac/playground/CartpoleSwingup": (  # eight steps and the small replay: 649

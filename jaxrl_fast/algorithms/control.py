@@ -16,7 +16,7 @@ from jaxrl_fast.algorithms.replay import Replay
 from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import setting
 from jaxrl_fast.spaces import Box
-from jaxrl_fast.types import Mean
+from jaxrl_fast.types import Clock, Mean
 
 
 @tree.settings
@@ -84,7 +84,7 @@ class ActorCritics(ControlNetworks, Replay, Normalizing):
     def optimizer(self):
         return optim.adam(epsilon=self.adam_epsilon)
 
-    def descend(self, agent: Any, clock: Any, name: str, loss: Any) -> tuple[Any, Any]:
+    def descend(self, agent: Any, clock: Clock, name: str, loss: Any) -> tuple[Any, Any]:
         """One step down loss(params[name]) -> (value, aux) -> (agent, (value, aux))."""
         out, grads = jax.value_and_grad(loss, has_aux=True)(agent.params[name])
         params, opt_state = optim.apply(
@@ -93,7 +93,7 @@ class ActorCritics(ControlNetworks, Replay, Normalizing):
         params, opt_state = agent.params | {name: params}, agent.opt_state | {name: opt_state}
         return agent._replace(params=params, opt_state=opt_state), out
 
-    def delayed(self, agent: Any, clock: Any, improve: Any) -> tuple[Any, dict[str, Mean]]:
+    def delayed(self, agent: Any, clock: Clock, improve: Any) -> tuple[Any, dict[str, Mean]]:
         """improve() -> (agent, metrics) at every policy_period-th update; otherwise `agent`, and metrics that count nothing."""
         if self.policy_period == 1:
             return improve()
@@ -109,7 +109,7 @@ class ActorCritics(ControlNetworks, Replay, Normalizing):
         metrics = {name: Mean(jnp.sum(real * x), jnp.sum(real)) for name, x in metrics.items()}
         return loss, ({"critic_loss": Mean.of(loss)} | metrics, error)
 
-    def update_critics(self, agent: Any, clock: Any, obs: Any, batch: Any, target: jax.Array) -> tuple[Any, dict, jax.Array]:
+    def update_critics(self, agent: Any, clock: Clock, obs: Any, batch: Any, target: jax.Array) -> tuple[Any, dict, jax.Array]:
         """One step of all critics toward targets [b, ...] -> (agent, metrics, priorities [b])."""
         action = self.spec.action.to_unit(batch.action)
         loss_fn = lambda critics: self.critic_loss(self.critic_output(critics, obs, action), target, batch)
