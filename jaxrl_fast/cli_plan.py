@@ -45,7 +45,7 @@ def compile_programs(forecast: Any) -> dict[str, Any]:
     runtime.enable_compile_cache()
     run, population, config = forecast.run, forecast.population, forecast.config
     programs = Programs(Members(run, run), plan_grid(run.algo, config), population, config)
-    programs.compile(population.keys(config.member_seeds()))
+    programs.compile(population.keys(config.member_seeds()), everything=True)
     return programs.memory_analysis()
 
 

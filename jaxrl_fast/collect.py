@@ -49,11 +49,15 @@ def draw(env: Env, algo: Algorithm, keys: jax.Array, num_steps: int, num_envs: i
     return Noise(env.draw(keys[0], num_steps, num_envs, t), algo.draw(keys[1], num_steps, num_envs))
 
 
-@functools.partial(jax.jit, static_argnames=("mode", "unroll"))  # traced once, though `init` asks for its shapes too
 def collect(
     env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, clock: Clock, mode: str, unroll: int = 1
 ) -> tuple[Actor, Trajectory]:
     """Step the environments once for every row of `noise` -> (Actor, Trajectory [T, B]). unroll: of the scan, static."""
+    return _collect(env, algo, agent, actor, noise, clock, mode, unroll)  # the cache of traces knows no default values
+
+
+@functools.partial(jax.jit, static_argnums=(6, 7))  # traced once, though `init` and the memory plan ask for its shapes too
+def _collect(env, algo, agent, actor, noise, clock, mode, unroll):
     stack, agent = env.spec.stack, algo.acting(agent)
     stepped, join = stepwise(noise)
 

@@ -93,7 +93,7 @@ def _collect(run: Run, agent: Any, actor: rollout.Actor, key: jax.Array, mode: s
     zero = jnp.int32(0)
     noise = rollout.draw(env, algo, random.split(key), algo.num_steps, algo.num_envs, zero)
     clock = Clock(zero, zero, jnp.float32(0))
-    actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, mode)
+    actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, mode, run.unroll)
     return actor, algo.prepare(agent, trajectory)
 
 

@@ -264,7 +264,7 @@ def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
     actor = collect.Actor(state.env, state.obs, state.carry)
     trajectory, rows, batch, mem = (), (), (), state.memory
     if not run.offline:
-        _, trajectory = collect.collect(env, algo, state.agent, actor, draws.rollout, clock, "sample")
+        _, trajectory = collect.collect(env, algo, state.agent, actor, draws.rollout, clock, "sample", run.unroll)
         rows = algo.prepare(state.agent, trajectory)
         mem = memory.add(mem, rows, zero)
     if algo.updates:

@@ -12,13 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast import hosts, iterate, random, tree
+from jaxrl_fast import hosts, iterate, random, runtime, tree
 from jaxrl_fast.evaluate import evaluate
 from jaxrl_fast.grid import ROWS, Grid, RunConfig
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.plan import memory_plan
 from jaxrl_fast.population import Members, Population
 from jaxrl_fast.types import Mean, RunState
+
+CORES_TO_SPARE = 4  # of a CPU, to compile an evaluation beside a chunk
 
 
 def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array, row: int):
@@ -78,8 +80,10 @@ class Programs:
         self._jobs: dict[str, Future] = {}
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="compile")
 
-    def compile(self, keys: jax.Array) -> None:
-        """Compile side by side what the first updates need, and the evaluation after it, while they run.
+    def compile(self, keys: jax.Array, everything: bool = False) -> None:
+        """Compile side by side what the first updates need, and `everything` else where there are cores to spare.
+
+        A CPU compiles and runs by the same threads: on few cores the first updates would wait for the evaluation's program.
 
         Raises ConfigError where the run cannot fit the device (`plan.py`), with what would; and so does the first chunk where
         the temporaries of what is compiled then do not fit.
@@ -90,11 +94,13 @@ class Programs:
         traced = self._init.trace(self.run, keys)
         state = self.population.abstract_state(traced.out_info)
         zero = self._scalar(0)
-        self._start("init", lambda: traced.lower().compile())
+        platform = self.population.devices[0].platform
+        self._start("init", lambda: traced.lower().compile(runtime.once_options(platform)))
         if self.grid.warmup:
             self._start("warmup", lambda: self._warmup.lower(self.run, state).compile())
         self._start("chunk", lambda: self._chunk.lower(self.run, state, zero, zero).compile())
-        self._start("evaluate", lambda: self._evaluate.lower(self.run, (state.agent, state.key), zero).compile())
+        if everything or platform != "cpu" or runtime.cpu_count() >= CORES_TO_SPARE:
+            self._start("evaluate", lambda: self._evaluate.lower(self.run, (state.agent, state.key), zero).compile())
         self._jobs["init"].result()
         self.compile_seconds += time.perf_counter() - began
 

@@ -60,6 +60,16 @@ def prepare_xla() -> None:
             )
 
 
+def once_options(platform: str) -> dict[str, Any] | None:
+    """Compiler options for a program that runs once: on a CPU what makes programs fast is left out, for it takes longer."""
+    if platform != "cpu":
+        return None
+    options = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+    if jaxlib_version() == (0, 10):  # later ones have no such option
+        options["xla_cpu_use_fusion_emitters"] = False
+    return options
+
+
 def cpu_count() -> int:
     """Cores that this process may use; the environment variable NPROC (which XLA respects too) lowers it."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

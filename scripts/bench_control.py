@@ -6,9 +6,9 @@
 
 Rows: `step_NAME` steps 128 environments with our resets and with brax's, 100 steps a rollout, and `step_one_NAME` with
 rollouts of one step, as off-policy algorithms have them; `ppo_inverted_pendulum` and `ppo_ant` are brax's PPO at its settings;
-`sac_pendulum` is rejax's SAC at its settings; `sac_sbx` counts updates a second of 256-256 networks and
-batches of 256 on Pendulum-v1; `first_step` compiles PPO on ant and takes one iteration. brax's trainers are loops on
-the host: its numbers are those that it reports itself (`training/sps`), compile left out. Runs on any device.
+`sac_pendulum` is rejax's SAC at its settings; `sac_sbx` counts updates a second of 256-256 networks and batches of 256 on
+Pendulum-v1; `first_step` compiles PPO on ant and takes one iteration, as one program and as a run. brax's trainers are
+loops on the host: its numbers are those that it reports itself (`training/sps`), compile left out. Runs on any device.
 
 `learn_NAME` trains PPO on brax's NAME (spring): our preset, brax's trainer at its numbers and widths, and at those of
 brax's notebook, `--seeds` times `--total-steps` each, and compares their last evaluations. `resets_NAME` does so with our
@@ -237,30 +237,38 @@ def first_step(args):
     from brax.envs import get_environment
 
     config = shrunk(ANT, min(args.scale, 1 / 32))  # the program is the same, its iteration short
-    times = {"jaxrl_fast": [], "brax": []}
+    steps = iteration_steps(config)
 
-    def mine(env):
-        train = jf.make_train(our_ppo(jf, config), env, total_steps=iteration_steps(config))
-        jax.block_until_ready(jax.jit(train)(jax.random.key(0)))
+    def program(env):
+        jax.block_until_ready(jax.jit(jf.make_train(our_ppo(jf, config), env, total_steps=steps))(jax.random.key(0)))
+
+    def whole_run(env):  # as by the command line: further programs, and what stands around them
+        first = []
+        note = lambda session, rows: first or first.append(time.perf_counter())
+        jf.train(our_ppo(jf, config), env, 2 * steps, log_every=steps, eval_every=0, eval_episodes=8, hooks=[note])
+        return first[0]
 
     def brax(env):
-        steps = iteration_steps(config)
         brax_trainer().train(env, num_timesteps=steps, episode_length=LENGTH, num_evals=1, max_devices_per_host=1,
                   run_evals=False, **config)  # fmt: skip
 
+    contestants = {"jaxrl_fast": program, "jaxrl_fast, train": whole_run, "brax": brax}
+    times = {who: [] for who in contestants}
     for turn in range(args.turns + 1):
-        for who, run in (("jaxrl_fast", mine), ("brax", brax)):
+        for who, run in contestants.items():
             jax.clear_caches()
-            env = jf.make("brax/ant", backend="spring") if who == "jaxrl_fast" else get_environment("ant", backend="spring")
+            env = get_environment("ant", backend="spring") if who == "brax" else jf.make("brax/ant", backend="spring")
             began = time.perf_counter()
-            run(env)
-            seconds = time.perf_counter() - began
-            bench.say(f"    {f'turn {turn}/{args.turns}' if turn else 'unmeasured':<12} {who:<12} {seconds:.1f} s")
+            ended = run(env) or time.perf_counter()
+            bench.say(f"    {f'turn {turn}/{args.turns}' if turn else 'unmeasured':<12} {who:<18} {ended - began:.1f} s")
             if turn:  # the first one pays for imports
-                times[who].append(seconds)
-    ratio = statistics.median(a / b for a, b in zip(times["jaxrl_fast"], times["brax"], strict=True))
-    bench.say(f"  time of jaxrl_fast / brax: {ratio:.2f}")
-    return {"machine": bench.machine(), "notes": [], "times": times, "ratio": ratio}
+                times[who].append(ended - began)
+    ratios = {}
+    for who in ("jaxrl_fast", "jaxrl_fast, train"):
+        turns = [a / b for a, b in zip(times[who], times["brax"], strict=True)]
+        ratios[f"{who} / brax"] = {"median": statistics.median(turns), "turns": turns}
+        bench.say(f"  time of {who} / brax: {statistics.median(turns):.2f} ({' '.join(f'{x:.2f}' for x in turns)})")
+    return {"machine": bench.machine(), "notes": [], "times": times, "ratios_of_time": ratios}
 
 
 ROWS = {

@@ -15,6 +15,7 @@ are computed only when an episode ends.
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -147,21 +148,13 @@ class PhysicsEnv(Env):
         return self._reset_all(noise.key, noise.t.value)
 
     def _reset_all(self, keys: jax.Array, t: jax.Array) -> tuple[PhysicsState, Any]:
-        return jax.vmap(lambda key: self._reset_one(key, t))(keys)
+        return jax.vmap(lambda key: _reset_one(self, key, t))(keys)
 
     def _reset_few(self, keys: jax.Array, t: jax.Array) -> tuple[PhysicsState, Any]:
         """Resets that are few beside the steps. On a CPU one after the other: two to five times as slow, but compiled in
         two thirds of the time, which is seconds."""
-        one = jax.jit(self._reset_one, inline=True)  # traced once for both
-        in_turn = lambda keys, t: jax.lax.map(lambda key: one(key, t), keys)
-        at_once = jax.vmap(one, (0, None))
-        return jax.lax.platform_dependent(keys, t, cpu=in_turn, default=at_once)
-
-    def _reset_one(self, key: jax.Array, t: jax.Array) -> tuple[PhysicsState, Any]:
-        varied = self.randomizer.draw(random.fold_in(key, 1), t) if self.randomizer else []
-        new = self._with(varied).reset(_raw(key))
-        state = PhysicsState(getattr(new, self.physics_field), new.info, jnp.int32(0), varied)
-        return tree.strong(jax.tree.map(jnp.asarray, (state, new.obs)))
+        in_turn = lambda keys, t: jax.lax.map(lambda key: _reset_one(self, key, t), keys)
+        return jax.lax.platform_dependent(keys, t, cpu=in_turn, default=self._reset_all)
 
     def _with(self, varied: list[jax.Array]) -> Any:
         """The environment with these leaves in its physical model."""
@@ -215,6 +208,14 @@ class PhysicsEnv(Env):
         truncated = (time >= self.spec.max_episode_steps) & ~terminated
         outcome = Outcome(obs, reward.astype(jnp.float32), terminated, truncated)
         return PhysicsState(physics, info, time, state.varied), outcome
+
+
+@functools.partial(jax.jit, static_argnums=0, inline=True)  # traced once for first states, pools and questions of shape
+def _reset_one(env: PhysicsEnv, key: jax.Array, t: jax.Array) -> tuple[PhysicsState, Any]:
+    varied = env.randomizer.draw(random.fold_in(key, 1), t) if env.randomizer else []
+    new = env._with(varied).reset(_raw(key))
+    state = PhysicsState(getattr(new, env.physics_field), new.info, jnp.int32(0), varied)
+    return tree.strong(jax.tree.map(jnp.asarray, (state, new.obs)))
 
 
 def check_known(name: str, settings: dict[str, Any], known: dict[str, Any]) -> None:

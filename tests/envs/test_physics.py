@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
 import warnings
@@ -338,6 +339,22 @@ def test_resets_come_in_turn_only_on_a_cpu_and_only_where_they_are_few():
     beside = loops(many, "cpu")  # of the random bits themselves
     assert loops(few, "cpu") > beside and loops(lambda key: env.init(key, 8), "cpu") > beside
     assert loops(few, "tpu") == loops(many, "tpu") == loops(lambda key: env.init(key, 8), "tpu")
+
+
+@pytest.mark.parametrize("settings", [{}, {"resets": "every_step"}, {"randomized": MASS}])
+def test_the_physics_is_traced_once(settings, monkeypatch):
+    """Seconds of each run's start, and first states, pools, rollouts and questions of shape all ask for it."""
+    traced = collections.Counter()
+    for name in ("reset", "step"):
+        whole = getattr(type(toy().env), name)
+        counted = lambda self, *args, name=name, whole=whole: (traced.update([name]), whole(self, *args))[1]
+        monkeypatch.setattr(type(toy().env), name, counted)
+    env, algo = toy(**settings), jf.PPO(num_envs=4, num_steps=6, hidden=(4,))
+    made = traced.copy()
+    jax.jit(jf.make_train(algo, env, 96)).trace(jax.random.key(0))
+    assert traced - made == {"reset": 1, "step": 1}
+    jf.plan(algo, env, 96)
+    assert traced - made == {"reset": 1, "step": 1}  # the memory plan, which comes first in a run, finds them there
 
 
 def test_a_rollout_of_one_step_and_of_several():

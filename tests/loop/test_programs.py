@@ -14,7 +14,7 @@ import pytest
 from jax import export
 
 import jaxrl_fast as jf
-from jaxrl_fast import iterate, programs
+from jaxrl_fast import iterate, programs, runtime
 from jaxrl_fast.grid import RunConfig, plan_grid
 from jaxrl_fast.members import gather
 from jaxrl_fast.population import plan_population
@@ -148,6 +148,25 @@ def test_no_leaf_of_the_state_is_weakly_typed(name):
     closed = jax.make_jaxpr(iterate.init)(made.run, jax.random.key(0))
     assert not any(aval.weak_type for aval in closed.out_avals if hasattr(aval, "weak_type"))
     assert not any(x.weak_type for x in jax.tree.leaves(made.run))
+
+
+@pytest.mark.parametrize(("cores", "everything", "beside"), [(2, False, False), (4, False, True), (2, True, True)])
+def test_what_is_compiled_before_the_first_update(cores, everything, beside, monkeypatch):
+    """On few cores not the evaluation: the updates would wait for it. And what runs once is compiled quickly."""
+    options, compile = [], jax.stages.Lowered.compile
+    seen = lambda lowered, given=None: (options.append(given), compile(lowered, given))[1]
+    monkeypatch.setattr(jax.stages.Lowered, "compile", seen)
+    monkeypatch.setattr(runtime, "cpu_count", lambda: cores)
+    made, _ = build("dqn")
+    made.compile(made.population.keys(range(made.population.size)), everything)
+    assert list(made.memory_analysis()) == ["init", "warmup", "chunk", *["evaluate"] * beside]
+    assert [x for x in options if x] == [runtime.once_options("cpu")]
+
+
+def test_a_program_that_runs_once():
+    assert runtime.once_options("gpu") is None and runtime.once_options("tpu") is None
+    double = jax.jit(lambda x: 2 * x).lower(jnp.arange(3.0)).compile(runtime.once_options("cpu"))
+    assert double(jnp.arange(3.0)).tolist() == [0, 2, 4]  # this jaxlib knows the options
 
 
 @BOTH
