@@ -177,7 +177,7 @@ def learn(args, name):
 def learn_beside(args, name, jf):
     algo, steps, episodes = jf.preset("ppo", f"brax/{name}"), args.total_steps, args.eval_episodes
     env = jf.make(f"brax/{name}", backend="spring")
-    run = jf.train(algo, env, steps, seeds=args.seeds, eval_every=0, eval_episodes=episodes)
+    run = jf.train(algo, env, steps, horizon=args.horizon, seeds=args.seeds, eval_every=0, eval_episodes=episodes)
     scores = {"jaxrl_fast, its preset": [float(x) for x in run.eval_return]}
     bench.say(f"    {scores}")
     rivals = {"brax, our settings and sizes of networks": in_its_names(algo)}
@@ -191,7 +191,7 @@ def learn_beside(args, name, jf):
     rows = {who: scored(x) for who, x in scores.items()}
     for who, x in rows.items():
         bench.say(f"  {name}, {steps:,} steps, {who}: {shown(x)}")
-    notes = [f"{steps:,} steps, {args.seeds} seeds, {episodes} episodes each"]
+    notes = [f"{steps:,} steps of {args.horizon or steps:,}, {args.seeds} seeds, {episodes} episodes each"]
     return {"machine": bench.machine(), "notes": notes, "scores": rows}
 
 
@@ -291,6 +291,9 @@ def main(argv):
     parser.add_argument("--sbx-python", help="the Python of an environment that has sbx-rl")
     parser.add_argument("--seeds", type=int, default=5, help="of the rows learn_NAME and resets_NAME (default 5)")
     parser.add_argument("--total-steps", type=lambda x: int(float(x)), default=3_000_000, help="of theirs (default 3e6)")
+    parser.add_argument(
+        "--horizon", type=lambda x: int(float(x)), help="steps over which the rate of ours falls in learn_NAME (default: all)"
+    )
     parser.add_argument("--eval-episodes", type=int, default=128, help="deterministic episodes of each of theirs (default 128)")
     parser.set_defaults(rows=[name for name in ROWS if not name.startswith(("learn_", "resets_"))])
     return bench.main(parser.parse_args(argv), ROWS, argv)

@@ -30,6 +30,7 @@ from jaxrl_fast.spaces import Box, Dict, Space
 from jaxrl_fast.types import EnvSpec, Outcome, Shared
 
 STEPS_A_RESET = 64
+BLOCK_BYTES, LEAST_BLOCK = 200_000, 64  # of states and actions, whose step has several times as much in hand; environments
 
 
 class Setting(NamedTuple):
@@ -182,6 +183,28 @@ class PhysicsEnv(Env):
 
         return tuple(typed(name) for name in (self.physics_field, "info", "obs", "reward", "done"))
 
+    def _step_all(self, *args: Any) -> Any:
+        """`_step_one` of all environments. On a CPU of a block at a time, which stays in its cache: many at once take twice as
+        long and more."""
+        leaves, structure = jax.tree.flatten(args)
+        num_envs, ends = leaves[0].shape[0], None
+        block = _block(num_envs, sum(x.nbytes for x in leaves) // num_envs)
+
+        def at_once(*leaves):
+            nonlocal ends
+            step = jax.vmap(lambda *args: _step_one(self, *args))
+            out, ends = jax.tree.flatten(step(*jax.tree.unflatten(structure, leaves)))
+            return out
+
+        def in_blocks(*leaves):
+            # Each block takes its share of every part of the batch: of a batch that is divided over devices, from each of them.
+            split = lambda x: jnp.moveaxis(x.reshape(block, num_envs // block, *x.shape[1:]), 1, 0)
+            join = lambda x: jnp.moveaxis(x, 0, 1).reshape(num_envs, *x.shape[2:])
+            return [join(x) for x in jax.lax.map(lambda part: at_once(*part), [split(x) for x in leaves])]
+
+        out = at_once(*leaves) if block == num_envs else jax.lax.platform_dependent(*leaves, cpu=in_blocks, default=at_once)
+        return jax.tree.unflatten(ends, out)
+
     def _trial(self, model: Any, key: jax.Array) -> Any:
         """What an agent sees of some steps with another model, for the check of randomised leaves."""
         env = self._on(model)
@@ -201,8 +224,7 @@ class PhysicsEnv(Env):
     def transition(self, noise, state, action):
         low, high = self.spec.action.bounds()
         action = jnp.clip(action, low, high)
-        step = lambda varied, *args: self._step_one(self._with(varied), *args)
-        physics, info, obs, reward, done = jax.vmap(step)(state.varied, state.physics, state.info, action)
+        physics, info, obs, reward, done = self._step_all(state.varied, state.physics, state.info, action)
         time = state.time + 1
         terminated = done.astype(bool)
         truncated = (time >= self.spec.max_episode_steps) & ~terminated
@@ -216,6 +238,18 @@ def _reset_one(env: PhysicsEnv, key: jax.Array, t: jax.Array) -> tuple[PhysicsSt
     new = env._with(varied).reset(_raw(key))
     state = PhysicsState(getattr(new, env.physics_field), new.info, jnp.int32(0), varied)
     return tree.strong(jax.tree.map(jnp.asarray, (state, new.obs)))
+
+
+@functools.partial(jax.jit, static_argnums=0, inline=True)
+def _step_one(env: PhysicsEnv, varied: list[jax.Array], physics: Any, info: Any, action: jax.Array) -> Any:
+    return env._step_one(env._with(varied), physics, info, action)
+
+
+def _block(num_envs: int, size: int) -> int:
+    """Environments that a CPU steps together, a divisor of `num_envs`: of `size` bytes each, as many as its cache holds."""
+    most = max(LEAST_BLOCK, BLOCK_BYTES // size)
+    block = max(b for b in range(1, min(num_envs, most) + 1) if num_envs % b == 0)
+    return block if 4 * block >= LEAST_BLOCK else num_envs
 
 
 def check_known(name: str, settings: dict[str, Any], known: dict[str, Any]) -> None:
