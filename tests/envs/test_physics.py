@@ -15,7 +15,7 @@ from toy_physics import ToyEnv, toy
 
 import jaxrl_fast as jf
 from jaxrl_fast import collect, config, iterate, tree
-from jaxrl_fast.envs import probes, randomize, registry, tracing, wrappers
+from jaxrl_fast.envs import physics, probes, randomize, registry, tracing, wrappers
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.evaluate import evaluate
 from jaxrl_fast.testing import check_env
@@ -355,6 +355,44 @@ def test_the_physics_is_traced_once(settings, monkeypatch):
     assert traced - made == {"reset": 1, "step": 1}
     jf.plan(algo, env, 96)
     assert traced - made == {"reset": 1, "step": 1}  # the memory plan, which comes first in a run, finds them there
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "size", "block"),
+    [(1, 8, 1), (64, 2000, 64), (128, 2000, 64), (2048, 1000, 128), (200, 2000, 100), (96, 10**6, 48), (131, 2000, 131),
+     (512, 10, 512)],
+)
+def test_blocks_of_environments(num_envs, size, block):
+    """A divisor of their number, at most as many as fit; all at once where no divisor is of use."""
+    assert physics._block(num_envs, size) == block
+
+
+def test_stepped_by_blocks_it_is_the_same(monkeypatch):
+    env, actions = toy(randomized=MASS, reset_pool=5), jax.random.uniform(jax.random.key(3), (30, 6, 1))
+    want = play(env, actions)
+    assert want[2].terminated.any() and want[2].truncated.any()
+    monkeypatch.setattr(physics, "BLOCK_BYTES", 1)
+    for least, loops in ((6, 0), (3, 1), (2, 1)):
+        monkeypatch.setattr(physics, "LEAST_BLOCK", least)
+        jax.clear_caches()
+        lowered = jax.jit(lambda state, action: env.transition((), state, action)).trace(
+            env.init(jax.random.key(0), 6)[0], actions[0]
+        )
+        assert lowered.lower(lowering_platforms=("cpu",)).as_text().count("stablehlo.while") == loops
+        assert "stablehlo.while" not in lowered.lower(lowering_platforms=("cuda",)).as_text()
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), play(env, actions), want)
+
+
+def test_gradients_flow_through_blocks(monkeypatch):
+    env = toy()
+    state, action = env.init(jax.random.key(0), 6)[0], jnp.full((6, 1), 0.1)
+    slope = jax.jit(jax.grad(lambda action: env.transition((), state, action)[1].next_obs.sum()))
+    want = slope(action)
+    monkeypatch.setattr(physics, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(physics, "LEAST_BLOCK", 2)
+    jax.clear_caches()
+    np.testing.assert_allclose(slope(action), want, rtol=1e-6)
+    assert (want > 0).all()
 
 
 def test_a_rollout_of_one_step_and_of_several():

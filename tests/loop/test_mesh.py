@@ -19,7 +19,9 @@ MESH = """
 import re, sys
 import loop_tools as tools
 import jax, numpy as np
+from jaxrl_fast.envs import physics
 
+physics.BLOCK_BYTES, physics.LEAST_BLOCK = 1, 2  # the environments are stepped by blocks, each with its share of both devices
 ALL = r"= (\\S+) (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter|collective-broadcast)\\((.*)"
 BASE = dict(total_steps=256, log_every=64, eval_every=0)
 CASES = {
