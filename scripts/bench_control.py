@@ -5,9 +5,10 @@
     python scripts/bench_control.py --rows sac_sbx --sbx-python ~/sbx/bin/python     # SBX needs PyTorch: a venv of its own
 
 Rows: `step_NAME` steps 128 environments with our resets and with brax's, 100 steps a rollout, and `step_one_NAME` with
-rollouts of one step, as off-policy algorithms have them; `ppo_inverted_pendulum` and `ppo_ant` are brax's PPO at its settings;
-`sac_pendulum` is rejax's SAC at its settings; `sac_sbx` counts updates a second of 256-256 networks and batches of 256 on
-Pendulum-v1; `first_step` compiles PPO on ant and takes one iteration, as one program and as a run. brax's trainers are
+rollouts of one step, as off-policy algorithms have them, `step_many_NAME` 2,048 of them, 20 steps; `ppo_inverted_pendulum`
+and `ppo_ant` are brax's PPO at its settings; `sac_pendulum` is rejax's SAC at its settings; `sac_sbx` counts updates a second
+of 256-256 networks and batches of 256 on Pendulum-v1; `first_step` compiles PPO on ant and takes one iteration, as one
+program and as a run. brax's trainers are
 loops on the host: its numbers are those that it reports itself (`training/sps`), compile left out. Runs on any device.
 
 `learn_NAME` trains PPO on brax's NAME (spring): our preset, brax's trainer at its numbers and widths, and at those of
@@ -33,6 +34,8 @@ from bench_common import Contestant
 
 warnings.filterwarnings("ignore", module="brax|mujoco")
 
+MANY = ("ant", "halfcheetah", "humanoid", "hopper", "inverted_pendulum")
+
 # Stepping ------------------------------------------------------------------------------------------------------------
 
 
@@ -42,7 +45,7 @@ def step(args, name, rollout, envs=128, steps=100):
     import jax
     import jax.numpy as jnp
 
-    notes, contestants = [f"{rollout} steps a rollout"], []
+    notes, contestants = [f"{envs} environments, {rollout} steps a rollout"], []
 
     def ours_with(resets):
         env = jf.make(f"brax/{name}", backend="spring", resets=resets)
@@ -276,6 +279,7 @@ ROWS = {
     "step_inverted_pendulum": lambda args: step(args, "inverted_pendulum", 100),
     "step_one_ant": lambda args: step(args, "ant", 1),
     "step_one_inverted_pendulum": lambda args: step(args, "inverted_pendulum", 1),
+    **{f"step_many_{name}": lambda args, name=name: step(args, name, 20, 2048, 20) for name in MANY},
     "ppo_inverted_pendulum": lambda args: ppo(args, "inverted_pendulum", PENDULUM, 3),
     "ppo_ant": lambda args: ppo(args, "ant", ANT, 1),
     "sac_pendulum": sac_pendulum,
