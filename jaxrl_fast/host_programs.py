@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast import host_play, iterate, random, tree
+from jaxrl_fast import host_play, iterate, random, runtime, tree
 from jaxrl_fast.actors import Actors, whose
 from jaxrl_fast.envs.host import HostEnv, HostError
 from jaxrl_fast.grid import Grid, RunConfig, ahead_of
@@ -75,7 +75,8 @@ class HostPrograms(Programs):
         """`init` alone; the others are compiled when they are called first."""
         began = time.perf_counter()
         memory_plan(self.first, self.population, self.config).check()
-        self._start("init", lambda: self._init.lower(self.run, keys).compile())
+        options = runtime.once_options(self.population.devices[0].platform)
+        self._start("init", lambda: self._init.lower(self.run, keys).compile(options))
         self._jobs["init"].result()
         self.compile_seconds += time.perf_counter() - began
 

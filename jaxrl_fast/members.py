@@ -84,7 +84,7 @@ def build_run(algo: Algorithm, env: Env, config: RunConfig, outline: bool = Fals
         raise ConfigError(argument, parts, f"{reason}; its seeds are: --mesh population=N")
     data = load_data(algo, config, outline) if config.experience is not None else None
     horizon, fraction = float(plan_grid(algo, config).horizon), config.experience_fraction
-    placed = env.on_device()
+    placed = env.on_device(config.env_devices)
     if isinstance(env, HostEnv) and env.at_once(algo.num_envs) is not None:
         placed = dataclasses.replace(placed, in_any_order=True)
     run = Run(placed, algo, horizon, config.sampling_groups, config.unroll, data, fraction)

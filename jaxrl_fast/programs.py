@@ -81,9 +81,8 @@ class Programs:
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="compile")
 
     def compile(self, keys: jax.Array, everything: bool = False) -> None:
-        """Compile side by side what the first updates need, and `everything` else where there are cores to spare.
-
-        A CPU compiles and runs by the same threads: on few cores the first updates would wait for the evaluation's program.
+        """Compile side by side what the first updates need. The evaluation too, but (without `everything`) on a CPU of few cores:
+        it compiles and runs by the same threads, so the first updates would wait for it.
 
         Raises ConfigError where the run cannot fit the device (`plan.py`), with what would; and so does the first chunk where
         the temporaries of what is compiled then do not fit.

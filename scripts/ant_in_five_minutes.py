@@ -15,7 +15,7 @@ import jax  # noqa: E402
 import jaxrl_fast as jf  # noqa: E402
 from jaxrl_fast import runtime  # noqa: E402
 
-REST = 30  # seconds for the evaluation, the picture and the files at the end
+REST = 30  # seconds for the evaluation (its program too), the picture and the files at the end
 # environments, steps of each in a rollout, steps at most: what a CPU does in the time, and an accelerator, which wants width
 CPU, ACCELERATOR, HOST = (256, 16, 4_500_000), (4096, 8, 50_000_000), (64, 64, 1_500_000)
 ANTS_A_CORE = 128  # a core for fewer is not worth what the cores have to tell each other
@@ -65,7 +65,8 @@ def clock(minutes):
 if __name__ == "__main__":
     args = arguments()
     brax = args.environment.startswith("brax/")
-    cores = max(1, min(runtime.cpu_count(), args.num_envs // ANTS_A_CORE)) if jax.default_backend() == "cpu" else 1
+    most = min(jax.device_count(), args.num_envs // ANTS_A_CORE) if jax.default_backend() == "cpu" else 1
+    cores = max(n for n in range(1, max(1, most) + 1) if args.num_envs % n == 0)
     session = jf.train(
         jf.preset("ppo", args.environment, num_envs=args.num_envs, num_steps=args.num_steps),
         jf.make(args.environment, **({"backend": "spring"} if brax else {})), args.total_steps, seed=args.seed,

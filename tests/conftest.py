@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 # Tests compile far more than they run: what makes programs fast is left out, which takes a third of the time. XLA's own
-# passes stay. Set before JAX starts, and inherited by the programs that tests start. Users have none of these.
+# passes stay. Set before JAX starts, and inherited by the programs that tests start. Users have these for `init` alone.
 QUICK = {"--xla_backend_optimization_level": "0", "--xla_llvm_disable_expensive_passes": "true"}
 if metadata.version("jaxlib").startswith("0.10."):  # others abort where they do not know a flag
     QUICK["--xla_cpu_use_fusion_emitters"] = "false"

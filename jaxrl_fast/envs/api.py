@@ -61,8 +61,11 @@ class Env:
     def spec(self) -> EnvSpec:
         raise NotImplementedError
 
-    def on_device(self) -> Env:
-        """What programs are compiled with: this very environment, unless it lives on the host (`envs.host`)."""
+    def on_device(self, parts: int = 1) -> Env:
+        """What programs are compiled with: this very environment, unless it lives on the host (`envs.host`).
+
+        parts: the devices that its environments are divided over.
+        """
         return self
 
     def draw_reset(self, key: jax.Array, shape: tuple[int, ...]) -> PyTree:

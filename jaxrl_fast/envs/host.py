@@ -178,7 +178,7 @@ class HostEnv(Env):
             return Rewards(vector, self.reward_scale, self.reward_clip)
         return vector
 
-    def on_device(self) -> Env:
+    def on_device(self, parts: int = 1) -> Env:
         return StandIn(self.spec)
 
     def _refuse(self, *args: Any, **kwargs: Any) -> Any:

@@ -30,7 +30,9 @@ from jaxrl_fast.spaces import Box, Dict, Space
 from jaxrl_fast.types import EnvSpec, Outcome, Shared
 
 STEPS_A_RESET = 64
-BLOCK_BYTES, LEAST_BLOCK = 200_000, 64  # of states and actions, whose step has several times as much in hand; environments
+# What fits a core's cache: so many bytes of states and actions, whose step has several times as much in hand, and so many
+# environments in any case. Blocks of less than a quarter of these are not worth their loop.
+BLOCK_BYTES, BLOCK_ENVS = 200_000, 64
 
 
 class Setting(NamedTuple):
@@ -102,6 +104,7 @@ class PhysicsEnv(Env):
         if reset_pool and resets == "every_step":
             raise ConfigError("env.reset_pool", reset_pool, "0 with env.resets = 'every_step', which has no pool")
         self.env, self.resets, self.reset_pool = env, resets, int(reset_pool)
+        self._parts, self._divided = 1, {}  # devices that the environments are divided over; itself for other numbers of them
         # What a State is made of; found by tracing alone, for a reset that runs op by op takes seconds.
         self.template = jax.eval_shape(env.reset, jax.eval_shape(jax.random.PRNGKey, 0))
         self._spec = EnvSpec(name, _space(self.template.obs), action, int(episode_length))
@@ -115,6 +118,15 @@ class PhysicsEnv(Env):
     @property
     def step_seconds(self):
         return float(self.env.dt) if hasattr(self.env, "dt") else None
+
+    def on_device(self, parts=1):
+        if parts == self._parts:
+            return self
+        kind = type(self), parts
+        if kind not in self._divided:  # once: programs are kept by the environment that they are of
+            self._divided[kind] = copy.copy(self)
+            self._divided[kind]._parts = parts
+        return self._divided[kind]
 
     def draw_reset(self, key, shape):
         return Start(random.split(key, shape), Shared(jnp.int32(LAST)))
@@ -184,11 +196,11 @@ class PhysicsEnv(Env):
         return tuple(typed(name) for name in (self.physics_field, "info", "obs", "reward", "done"))
 
     def _step_all(self, *args: Any) -> Any:
-        """`_step_one` of all environments. On a CPU of a block at a time, which stays in its cache: many at once take twice as
-        long and more."""
+        """`_step_one` of all environments. On a CPU of a block at a time, which stays in the cache of a core: many at once take
+        up to twice as long. (Members that are vmapped together are as many blocks at once.)"""
         leaves, structure = jax.tree.flatten(args)
         num_envs, ends = leaves[0].shape[0], None
-        block = _block(num_envs, sum(x.nbytes for x in leaves) // num_envs)
+        block = self._parts * _block(num_envs // self._parts, sum(x.nbytes for x in leaves) // num_envs)
 
         def at_once(*leaves):
             nonlocal ends
@@ -197,7 +209,7 @@ class PhysicsEnv(Env):
             return out
 
         def in_blocks(*leaves):
-            # Each block takes its share of every part of the batch: of a batch that is divided over devices, from each of them.
+            # Each block takes an equal share of every device's environments, so none of them moves.
             split = lambda x: jnp.moveaxis(x.reshape(block, num_envs // block, *x.shape[1:]), 1, 0)
             join = lambda x: jnp.moveaxis(x, 0, 1).reshape(num_envs, *x.shape[2:])
             return [join(x) for x in jax.lax.map(lambda part: at_once(*part), [split(x) for x in leaves])]
@@ -246,10 +258,10 @@ def _step_one(env: PhysicsEnv, varied: list[jax.Array], physics: Any, info: Any,
 
 
 def _block(num_envs: int, size: int) -> int:
-    """Environments that a CPU steps together, a divisor of `num_envs`: of `size` bytes each, as many as its cache holds."""
-    most = max(LEAST_BLOCK, BLOCK_BYTES // size)
+    """Environments, of `size` bytes each, that a core steps together: a divisor of `num_envs`; all where only small ones fit."""
+    most = max(BLOCK_ENVS, BLOCK_BYTES // size)
     block = max(b for b in range(1, min(num_envs, most) + 1) if num_envs % b == 0)
-    return block if 4 * block >= LEAST_BLOCK else num_envs
+    return block if 4 * block >= BLOCK_ENVS else num_envs
 
 
 def check_known(name: str, settings: dict[str, Any], known: dict[str, Any]) -> None:

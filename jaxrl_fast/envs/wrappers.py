@@ -84,6 +84,9 @@ class Wrapper(Env):
     def spec(self) -> EnvSpec:
         return self.env.spec
 
+    def on_device(self, parts=1):
+        return self if parts == 1 else dataclasses.replace(self, env=self.env.on_device(parts))
+
     def draw_reset(self, key, shape):
         return self.env.draw_reset(key, shape)
 

@@ -360,7 +360,7 @@ def test_the_physics_is_traced_once(settings, monkeypatch):
 @pytest.mark.parametrize(
     ("num_envs", "size", "block"),
     [(1, 8, 1), (64, 2000, 64), (128, 2000, 64), (2048, 1000, 128), (200, 2000, 100), (96, 10**6, 48), (131, 2000, 131),
-     (512, 10, 512)],
+     (512, 10, 512), (32 * 17, 2000, 68), (16 * 67, 2000, 67), (16 * 131, 2000, 16), (15 * 131, 2000, 15 * 131)],
 )
 def test_blocks_of_environments(num_envs, size, block):
     """A divisor of their number, at most as many as fit; all at once where no divisor is of use."""
@@ -373,7 +373,7 @@ def test_stepped_by_blocks_it_is_the_same(monkeypatch):
     assert want[2].terminated.any() and want[2].truncated.any()
     monkeypatch.setattr(physics, "BLOCK_BYTES", 1)
     for least, loops in ((6, 0), (3, 1), (2, 1)):
-        monkeypatch.setattr(physics, "LEAST_BLOCK", least)
+        monkeypatch.setattr(physics, "BLOCK_ENVS", least)
         jax.clear_caches()
         lowered = jax.jit(lambda state, action: env.transition((), state, action)).trace(
             env.init(jax.random.key(0), 6)[0], actions[0]
@@ -384,15 +384,33 @@ def test_stepped_by_blocks_it_is_the_same(monkeypatch):
 
 
 def test_gradients_flow_through_blocks(monkeypatch):
-    env = toy()
+    env = toy(randomized=MASS)  # so each environment has a slope of its own
     state, action = env.init(jax.random.key(0), 6)[0], jnp.full((6, 1), 0.1)
-    slope = jax.jit(jax.grad(lambda action: env.transition((), state, action)[1].next_obs.sum()))
-    want = slope(action)
+    slope = lambda action: jax.grad(lambda action: env.transition((), state, action)[1].next_obs.sum())(action)
+    want = jax.jit(slope)(action)
+    assert len(set(want[:, 0].tolist())) == 6
     monkeypatch.setattr(physics, "BLOCK_BYTES", 1)
-    monkeypatch.setattr(physics, "LEAST_BLOCK", 2)
+    monkeypatch.setattr(physics, "BLOCK_ENVS", 2)
     jax.clear_caches()
-    np.testing.assert_allclose(slope(action), want, rtol=1e-6)
-    assert (want > 0).all()
+    assert "stablehlo.while" in jax.jit(slope).lower(action).as_text()
+    np.testing.assert_allclose(jax.jit(slope)(action), want, rtol=1e-6)
+
+
+def test_on_several_devices_each_has_blocks_of_its_own(monkeypatch):
+    """What is divided over three devices is stepped by blocks of three times as many; the environment is made once for each."""
+    env = wrappers.wrap(toy(), action_repeat=2)
+    assert env.on_device(1) is env and env.on_device(3).env is env.on_device(3).env is not env.env
+    assert toy().on_device(3).spec == toy().spec
+    monkeypatch.setattr(physics, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(physics, "BLOCK_ENVS", 2)
+    shapes, scan = [], jax.lax.map
+    monkeypatch.setattr(jax.lax, "map", lambda f, xs: (shapes.append(xs[0].shape), scan(f, xs))[1])
+    env, actions = toy(), jnp.full((12, 1), 0.1)
+    state = jax.eval_shape(lambda: env.init(jax.random.key(0), 12)[0])
+    for parts, shape in ((1, (6, 2)), (3, (2, 6))):
+        shapes.clear()
+        jax.eval_shape(lambda state, parts=parts: env.on_device(parts).transition((), state, actions), state)
+        assert {x[:2] for x in shapes} == {shape}  # blocks, environments in each
 
 
 def test_a_rollout_of_one_step_and_of_several():

@@ -19,7 +19,8 @@ def as_users_have_it():
     if "fusion_emitters" in os.environ["XLA_FLAGS"]:
         options["xla_cpu_use_fusion_emitters"] = True
     compile = jax.stages.Lowered.compile
-    return lambda: mock.patch.object(jax.stages.Lowered, "compile", lambda lowered, _=None: compile(lowered, options))
+    as_then = lambda lowered, own=None: compile(lowered, options | (own or {}))
+    return lambda: mock.patch.object(jax.stages.Lowered, "compile", as_then)
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ import loop_tools as tools
 import jax, numpy as np
 from jaxrl_fast.envs import physics
 
-physics.BLOCK_BYTES, physics.LEAST_BLOCK = 1, 2  # the environments are stepped by blocks, each with its share of both devices
+physics.BLOCK_BYTES, physics.BLOCK_ENVS = 1, 1  # each device's two environments are stepped one after the other
 ALL = r"= (\\S+) (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter|collective-broadcast)\\((.*)"
 BASE = dict(total_steps=256, log_every=64, eval_every=0)
 CASES = {
