@@ -200,7 +200,8 @@ class PhysicsEnv(Env):
         up to twice as long. (Members that are vmapped together are as many blocks at once.)"""
         leaves, structure = jax.tree.flatten(args)
         num_envs, ends = leaves[0].shape[0], None
-        block = self._parts * _block(num_envs // self._parts, sum(x.nbytes for x in leaves) // num_envs)
+        parts = self._parts if num_envs % self._parts == 0 else 1  # of an evaluation's episodes perhaps not
+        block = parts * _block(num_envs // parts, sum(x.nbytes for x in leaves) // num_envs)
 
         def at_once(*leaves):
             nonlocal ends

@@ -407,7 +407,7 @@ def test_on_several_devices_each_has_blocks_of_its_own(monkeypatch):
     monkeypatch.setattr(jax.lax, "map", lambda f, xs: (shapes.append(xs[0].shape), scan(f, xs))[1])
     env, actions = toy(), jnp.full((12, 1), 0.1)
     state = jax.eval_shape(lambda: env.init(jax.random.key(0), 12)[0])
-    for parts, shape in ((1, (6, 2)), (3, (2, 6))):
+    for parts, shape in ((1, (6, 2)), (3, (2, 6)), (5, (6, 2)), (24, (6, 2))):  # five devices cannot share twelve environments
         shapes.clear()
         jax.eval_shape(lambda state, parts=parts: env.on_device(parts).transition((), state, actions), state)
         assert {x[:2] for x in shapes} == {shape}  # blocks, environments in each
