@@ -8,8 +8,8 @@ Rows: `step_NAME` steps 128 environments with our resets and with brax's, 100 st
 rollouts of one step, as off-policy algorithms have them, `step_many_NAME` 2,048 of them, 20 steps; `ppo_inverted_pendulum`
 and `ppo_ant` are brax's PPO at its settings; `sac_pendulum` is rejax's SAC at its settings; `sac_sbx` counts updates a second
 of 256-256 networks and batches of 256 on Pendulum-v1; `first_step` compiles PPO on ant and takes one iteration, as one
-program and as a run. brax's trainers are
-loops on the host: its numbers are those that it reports itself (`training/sps`), compile left out. Runs on any device.
+program and as a run. brax's trainers are loops on the host: its numbers are those that it reports itself (`training/sps`),
+compile left out. Runs on any device.
 
 `learn_NAME` trains PPO on brax's NAME (spring): our preset, brax's trainer at its numbers and widths, and at those of
 brax's notebook, `--seeds` times `--total-steps` each, and compares their last evaluations. `resets_NAME` does so with our
@@ -180,7 +180,7 @@ def learn(args, name):
 def learn_beside(args, name, jf):
     algo, steps, episodes = jf.preset("ppo", f"brax/{name}"), args.total_steps, args.eval_episodes
     env = jf.make(f"brax/{name}", backend="spring")
-    run = jf.train(algo, env, steps, horizon=args.horizon, seeds=args.seeds, eval_every=0, eval_episodes=episodes)
+    run = jf.train(algo, env, steps, seeds=args.seeds, eval_every=0, eval_episodes=episodes)
     scores = {"jaxrl_fast, its preset": [float(x) for x in run.eval_return]}
     bench.say(f"    {scores}")
     rivals = {"brax, our settings and sizes of networks": in_its_names(algo)}
@@ -194,7 +194,7 @@ def learn_beside(args, name, jf):
     rows = {who: scored(x) for who, x in scores.items()}
     for who, x in rows.items():
         bench.say(f"  {name}, {steps:,} steps, {who}: {shown(x)}")
-    notes = [f"{steps:,} steps of {args.horizon or steps:,}, {args.seeds} seeds, {episodes} episodes each"]
+    notes = [f"{steps:,} steps, {args.seeds} seeds, {episodes} episodes each"]
     return {"machine": bench.machine(), "notes": notes, "scores": rows}
 
 
@@ -295,9 +295,6 @@ def main(argv):
     parser.add_argument("--sbx-python", help="the Python of an environment that has sbx-rl")
     parser.add_argument("--seeds", type=int, default=5, help="of the rows learn_NAME and resets_NAME (default 5)")
     parser.add_argument("--total-steps", type=lambda x: int(float(x)), default=3_000_000, help="of theirs (default 3e6)")
-    parser.add_argument(
-        "--horizon", type=lambda x: int(float(x)), help="steps over which the rate of ours falls in learn_NAME (default: all)"
-    )
     parser.add_argument("--eval-episodes", type=int, default=128, help="deterministic episodes of each of theirs (default 128)")
     parser.set_defaults(rows=[name for name in ROWS if not name.startswith(("learn_", "resets_"))])
     return bench.main(parser.parse_args(argv), ROWS, argv)
