@@ -46,6 +46,27 @@ def _backwards(delta: jax.Array, decay: jax.Array) -> jax.Array:
     return jax.lax.scan(step, jnp.zeros_like(delta[0]), (delta, decay), reverse=True)[1]
 
 
+def target_advantages(
+    reward: jax.Array,
+    terminated: jax.Array,
+    done: jax.Array,
+    value: jax.Array,
+    next_value: jax.Array,
+    target: jax.Array,
+    discount: jax.Array | float,
+) -> jax.Array:
+    """Advantages up to the target of the next row, [T, B], as V-trace has them (Espeholt et al. 2018, section 4.2).
+
+        A_t = r_t + gamma (1 - terminated_t) v_{t+1} - V(obs_t),   v_{t+1} = V(next_obs_t) where done and after the last row
+
+    reward, value, next_value, target (v_t): float [T, B]; terminated, done: bool [T, B]. With targets of TD(lambda) it is
+    GAE whose first step is not weighed by lambda: less biased, and with more variance.
+    """
+    chex.assert_equal_shape([reward, terminated, done, value, next_value, target])
+    following = jnp.where(done, next_value, jnp.concatenate([target[1:], next_value[-1:]]))
+    return reward + discount * jnp.where(terminated, 0.0, following) - value
+
+
 def lambda_returns(
     reward: jax.Array,
     terminated: jax.Array,

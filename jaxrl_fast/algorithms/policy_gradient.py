@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,11 +29,23 @@ class Rows(NamedTuple):
     log_prob: jax.Array
     value: jax.Array
     advantage: jax.Array
+    steps: Any = ()  # a `Steps` where targets are made anew
+
+
+class Steps(NamedTuple):
+    """What targets are made of, beside V(obs); [T, B]."""
+
+    reward: jax.Array  # scaled
+    terminated: jax.Array
+    done: jax.Array
+    next_value: jax.Array  # of the true successors, by the agent that acted
 
 
 @tree.settings
 class PolicyGradient(ActorCritic):
     """Rollouts of a stochastic policy; subclasses say what is descended. The distributions of all steps are kept."""
+
+    recompute_advantage: ClassVar[bool] = False  # whether rows keep what targets are made of
 
     num_envs: int = setting(16, "environments stepped together")
     num_steps: int = setting(128, "steps of each environment in one rollout")
@@ -88,11 +100,14 @@ class PolicyGradient(ActorCritic):
         next_value = returns.bootstrap_values(
             value, last, steps.truncated, lambda t: value_of(stacking.successors(trajectory, stack, t))
         )
-        advantage = returns.gae(
-            self.reward_scale * steps.reward, steps.terminated, steps.done, value, next_value, self.discount,
-            self.gae_lambda,
-        )  # fmt: skip
-        return Rows(obs, action, log_prob, value, advantage)
+        made_of = Steps(self.reward_scale * steps.reward, steps.terminated, steps.done, next_value)
+        advantage = self.gae(made_of, value)
+        return Rows(obs, action, log_prob, value, advantage, made_of if self.recompute_advantage else ())
+
+    def gae(self, steps: Steps, value: jax.Array) -> jax.Array:
+        return returns.gae(
+            steps.reward, steps.terminated, steps.done, value, steps.next_value, self.discount, self.gae_lambda
+        )
 
     def weighed(self, advantage: jax.Array) -> jax.Array:
         """The advantages of a minibatch as the policy's loss takes them."""

@@ -11,12 +11,12 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import collect, iterate, optim, random, tree
-from jaxrl_fast.algorithms.policy_gradient import Rows
+from jaxrl_fast.algorithms.policy_gradient import Rows, Steps
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.spaces import Box, Dict, Discrete
 from jaxrl_fast.types import EnvSpec
 
-OBS, ROWS = 3, 12
+OBS, ROWS, TIMES = 3, 12, (6, 2)  # whole environments: [T, b]
 BASE = jf.PPO(
     num_envs=4, num_steps=6, num_minibatches=2, hidden=(5,), learning_rate=0.02, entropy_coefficient=0.03,
     value_coefficient=0.7, clip_ratio=0.1, max_grad_norm=0.3, adam_epsilon=1e-5,
@@ -33,11 +33,25 @@ VARIANTS = {
     "squashed box, deviations from the head": (
         {"squash": True, "state_dependent_std": True, "initial_log_std": -0.5, "learning_rate": 0.006}, Box(-1.0, 1.0, (2,))
     ),
+    "box, advantages anew": ({"recompute_advantage": True, "learning_rate": 0.006, "discount": 0.9}, Box(-1.0, 1.0, (2,))),
 }  # fmt: skip
 
 
 def dense(params, x):
     return x @ params["params"]["kernel"] + params["params"]["bias"]
+
+
+def anew(value, steps, algo):
+    """Targets and advantages by these values, row by row from the last; [T, b]."""
+    target, advantage = [], []
+    for t in reversed(range(len(value))):
+        going = ~steps.done[t] if t < len(value) - 1 else np.zeros_like(steps.done[t])
+        ahead, excess = (value[t + 1], target[0] - value[t + 1]) if target else (0.0, 0.0)
+        beyond = jnp.where(going, ahead, steps.next_value[t]) * (1.0 - steps.terminated[t])
+        delta = steps.reward[t] + algo.discount * beyond - value[t]
+        target.insert(0, value[t] + delta + algo.discount * algo.gae_lambda * going * excess)
+        advantage.insert(0, delta + algo.discount * going * excess)
+    return jnp.stack(target), jnp.stack(advantage)
 
 
 def reference_loss(params, batch, algo, discrete, noise, progress):
@@ -62,7 +76,10 @@ def reference_loss(params, batch, algo, discrete, noise, progress):
         if algo.squash:
             log_prob -= jnp.log(1 - jnp.tanh(batch.action) ** 2).sum(1)
             entropy += jnp.log(1 - jnp.tanh(out + std * noise) ** 2).sum(1)
-    advantage = batch.advantage
+    advantage, target = batch.advantage, batch.advantage + batch.value
+    if algo.recompute_advantage:
+        values = jax.lax.stop_gradient(value).reshape(batch.steps.done.shape)
+        target, advantage = (x.ravel() for x in anew(values, batch.steps, algo))
     if algo.normalize_advantage:
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
     ratio = jnp.exp(log_prob) / jnp.exp(batch.log_prob)
@@ -70,7 +87,6 @@ def reference_loss(params, batch, algo, discrete, noise, progress):
     policy_loss = -jnp.where(
         advantage > 0, jnp.minimum(ratio, high) * advantage, jnp.maximum(ratio, low) * advantage
     ).mean()
-    target = batch.advantage + batch.value
     error = (value - target) ** 2
     if algo.clip_value:
         near = jnp.clip(value, batch.value - algo.clip_ratio, batch.value + algo.clip_ratio)
@@ -111,6 +127,10 @@ def test_two_updates_equal_a_reference_written_by_hand(variant, key, clock):
     for i, progress in enumerate((0.25, 0.5)):
         act = rng.integers(0, 4, ROWS).astype(np.int32) if discrete else rng.normal(size=(ROWS, 2)).astype(np.float32)
         batch = Rows(*(rng.normal(size=(ROWS, *s)).astype(np.float32) for s in ((OBS,), (), (), (), ())))
+        if algo.recompute_advantage:
+            ends = rng.integers(0, 3, TIMES)  # 0: terminated, 1: truncated
+            steps = (rng.normal(size=TIMES).astype(np.float32) for _ in range(2))
+            batch = batch._replace(steps=Steps(next(steps), ends == 0, ends < 2, next(steps)))
         now = algo.policy(agent.params, batch.obs).log_prob(act)  # only to be near it: some ratios clip, some do not
         batch = batch._replace(action=act, log_prob=now + 0.3 * batch.log_prob)
         grads, (policy_loss, value_loss, entropy, fraction) = jax.grad(reference_loss, has_aux=True)(
@@ -122,6 +142,8 @@ def test_two_updates_equal_a_reference_written_by_hand(variant, key, clock):
         )
         norms.append(norm)
         clipped.append(float(fraction))
+        in_time = lambda x: x if x.shape == TIMES else x.reshape(TIMES + x.shape[1:])
+        batch = jax.tree.map(in_time, batch) if algo.recompute_advantage else batch
         agent, metrics, _ = update(agent, batch, key, clock(i, i, progress))
         for name, expected in (
             ("policy_loss", policy_loss), ("value_loss", value_loss), ("entropy", entropy), ("clip_fraction", fraction)
@@ -150,6 +172,7 @@ FRESH = {
     "a value of its own width": ("probe/continuous", {"value_hidden": (8, 24), "normalize_observations": True}),
     "masked, normalised": ("probe/masked", {"normalize_observations": True}),
     "stacked": ("probe/reward-at-end", {"stack": 3}),
+    "advantages anew": ("probe/continuous", {"recompute_advantage": True, "normalize_observations": True}),
 }
 
 
@@ -202,6 +225,36 @@ def test_the_first_minibatch_has_ratio_one_and_is_seen_as_it_was_acted_on(case, 
         assert float(last.moments.count) == 3 * 8 * 4
         for mean, x in zip(jax.tree.leaves(last.moments.mean), jax.tree.leaves(raw), strict=True):
             np.testing.assert_allclose(mean, x.mean(0), rtol=1e-4, atol=1e-5)
+
+
+def test_advantages_anew_begin_with_the_targets_of_the_rollout(key, clock, compiled):
+    """Before anything is learned; by other values they are others. Poles fall here, and episodes run out of time."""
+    env = jf.make("CartPole-v1", max_steps_in_episode=12)
+    settings = dict(num_envs=8, num_steps=24, num_minibatches=4, hidden=(8,), discount=0.9, reward_scale=0.5)
+    algo = jf.PPO(recompute_advantage=True, **settings).bind(env.spec)
+    run = tree.as_float32(iterate.Run(env, algo, 10.0))
+
+    def play(key):
+        state = iterate.init(run, key)
+        draws = iterate.draw(run, key, jnp.int32(0))
+        actor = collect.Actor(state.env, state.obs, state.carry)
+        _, trajectory = collect.collect(env, algo, state.agent, actor, draws.rollout, clock(), "sample")
+        rows = algo.prepare(state.agent, trajectory)
+        memory = algo.memory()
+        batch, _ = memory.fetch(memory.add(memory.init(rows), rows, 0), draws.plan[0])
+        return rows, batch, algo.targets(batch, batch.value), algo.targets(batch, batch.value + 1.0)
+
+    rows, batch, (target, advantage), (moved, _) = compiled(play, key)
+    assert rows.steps.terminated.any() and (rows.steps.done & ~rows.steps.terminated).any()
+    assert batch.obs.shape == (24, 2, 4)
+    np.testing.assert_allclose(target, batch.value + batch.advantage, rtol=1e-5, atol=1e-5)
+    going = ~batch.steps.done[:-1]
+    ahead = np.where(going, batch.value[1:] + batch.advantage[1:], batch.steps.next_value[:-1])
+    expected = batch.steps.reward + 0.9 * np.where(batch.steps.terminated, 0, np.append(ahead, batch.steps.next_value[-1:], 0))
+    np.testing.assert_allclose(advantage, expected - batch.value, rtol=1e-5, atol=1e-5)
+    last = np.asarray(batch.steps.done)  # nothing of the values lies behind the end of an episode
+    np.testing.assert_allclose(moved[last], target[last], rtol=1e-5, atol=1e-5)
+    assert np.abs(moved - target)[:-1][going].min() > 0.01
 
 
 def test_statistics_change_after_the_updates_and_not_in_them(key, clock):
@@ -276,6 +329,8 @@ def test_log_probabilities_are_of_the_action_before_any_clipping(key, clock):
 def test_sizes_and_spaces_that_do_not_fit_are_refused():
     with pytest.raises(ConfigError, match=r"num_minibatches = 5 .* divisor of num_envs \* num_steps = 24"):
         dataclasses.replace(BASE, num_minibatches=5)
+    with pytest.raises(ConfigError, match=r"num_minibatches = 8 .* divisor of num_envs, for recompute_advantage .* = 4"):
+        dataclasses.replace(BASE, num_minibatches=8, recompute_advantage=True)
     spec = EnvSpec("x", Dict.of(action_mask=Box(0, 1, (2,), jnp.bool_)), Box(-1, 1, (2,)))
     with pytest.raises(ConfigError, match="action_mask needs Discrete actions"):
         BASE.bind(spec)

@@ -101,6 +101,21 @@ def test_gae_and_lambda_returns_equal_plain_loops_on_every_pattern(data):
         np.testing.assert_allclose(lambda_returns[i], advantages[i] + value, rtol=1e-5, atol=2e-5)
 
 
+def test_advantages_up_to_the_target_of_the_next_row(data):
+    """On every pattern what the loop says; without lambda's weight GAE, so of lambda = 1 the very same."""
+    reward, value, next_value = data
+    rng = np.random.default_rng(6)
+    target = rng.normal(size=(T, B)).astype(np.float32)
+    ours = returns.target_advantages(reward, TERMINATED, DONE, value, next_value, target, 0.9)
+    for t, b in itertools.product(range(T), range(B)):
+        beyond = next_value[t, b] if DONE[t, b] or t == T - 1 else target[t + 1, b]
+        expected = reward[t, b] + (0.0 if TERMINATED[t, b] else 0.9 * beyond) - value[t, b]
+        assert ours[t, b] == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    gae = returns.gae(reward, TERMINATED, DONE, value, next_value, 0.9, 1.0)
+    again = returns.target_advantages(reward, TERMINATED, DONE, value, next_value, value + gae, 0.9)
+    np.testing.assert_allclose(again, gae, rtol=1e-5, atol=1e-5)
+
+
 BARS = [(1.0, 1.0), (2.0, 0.5), (1.5, 1.5), (0.7, 1.2), (np.inf, np.inf), (1.0, 0.0)]  # rho's, c's; one a setting
 
 
