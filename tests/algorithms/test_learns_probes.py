@@ -18,6 +18,7 @@ PPO_PROBES = [
     ("constant-reward", {}, slice(None)),
     ("reward-at-end", {"shared_torso": True}, slice(None)),
     ("two-step-credit", {}, slice(0, 2)),
+    ("two-step-credit", {"recompute_advantage": True}, slice(0, 2)),
     ("action-reward", {"normalize_observations": True}, slice(None)),
     ("truncated-only", {}, slice(None)),
     pytest.param("named-action", {}, slice(None), marks=pytest.mark.slow),

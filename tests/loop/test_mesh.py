@@ -26,6 +26,7 @@ ALL = r"= (\\S+) (all-reduce|all-gather|all-to-all|collective-permute|reduce-sca
 BASE = dict(total_steps=256, log_every=64, eval_every=0)
 CASES = {
     "ppo": (dict(total_steps=32, log_every=32), dict(mesh={"env": 2}), dict(devices=1, groups=2)),
+    "anew": (dict(total_steps=32, log_every=32), dict(mesh={"env": 2}), dict(devices=1, groups=2)),
     "dqn": (dict(total_steps=136, log_every=8), dict(mesh={"env": 2}), dict(devices=1, groups=2)),
     "prioritized": (dict(total_steps=136, log_every=8), dict(mesh={"env": 2}), dict(devices=1, groups=2)),
     "sac": (dict(total_steps=72, log_every=8), dict(mesh={"env": 2}), dict(devices=1, groups=2)),
@@ -39,8 +40,9 @@ def unclipped(name):
 
 for case in sys.argv[2:]:
     run, mesh, alone = CASES[case]
-    name = {"prioritized": "dqn", "both": "ppo", "physics": "td3"}.get(case, case)
-    more = {"prioritized": dict(prioritized=True), "physics": dict(normalize_observations=True)}.get(case, {})
+    name = {"prioritized": "dqn", "both": "ppo", "anew": "ppo", "physics": "td3"}.get(case, case)
+    more = {"prioritized": dict(prioritized=True), "physics": dict(normalize_observations=True),
+            "anew": dict(recompute_advantage=True)}.get(case, {})
     # clipping by the norm would hide from Adam's moments a gradient that is counted twice
     algo = tools.algorithm(name, **more, **unclipped(name))
     several = tools.train(algo, env=tools.environment(name), **BASE | run | mesh)
@@ -66,7 +68,9 @@ for case in sys.argv[2:]:
 
 
 @pytest.mark.parametrize(
-    "cases", [("ppo", "prioritized", "both"), ("physics",), pytest.param(("dqn", "sac"), marks=pytest.mark.slow)], ids="-".join
+    "cases",
+    [("ppo", "prioritized", "both"), ("physics",), pytest.param(("anew", "dqn", "sac"), marks=pytest.mark.slow)],
+    ids="-".join,
 )
 def test_devices_along_the_environments(cases, tmp_path):
     """The state after the run, optimizer included (a gradient counted twice would show in Adam's moments), and its logs."""
