@@ -44,8 +44,8 @@ _PENDULUM = dict(num_envs=4, updates_per_iteration=4, learning_starts=500, buffe
 _PPO_BRAX = dict(num_envs=128, num_steps=32, num_epochs=4, num_minibatches=16, learning_rate=1e-3, discount=0.98,
                  entropy_coefficient=0.0, reward_scale=0.1, clip_value=False, normalize_observations=True,
                  initial_log_std=-0.5, hidden=(128, 128), activation="silu")  # fmt: skip
-# A step of hopper and walker2d is 8 ms, of ant and halfcheetah 50: a discount of 0.98 sees 0.4 s ahead, less than a hop. The reward
-# scale falls as the sum of the rewards grows, and Adam's epsilon with the gradients. Each line: docs/benchmarks.md.
+# A step of hopper and walker2d is 8 ms, of ant and halfcheetah 50: a discount of 0.98 sees 0.4 s ahead, less than a hop. The
+# reward scale falls as the sum of the rewards grows, and Adam's epsilon with the gradients. What each does: docs/benchmarks.md.
 _PPO_LEGS = _PPO_BRAX | dict(num_steps=64, num_minibatches=32, num_epochs=8, recompute_advantage=True, learning_rate=2e-3,
                              adam_epsilon=1e-8, discount=0.997, gae_lambda=0.98, reward_scale=0.03, squash=True)  # fmt: skip
 _PPO_PLAYGROUND = _PPO_BRAX | dict(num_epochs=10, discount=0.99)
