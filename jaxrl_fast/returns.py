@@ -55,12 +55,13 @@ def target_advantages(
     target: jax.Array,
     discount: jax.Array | float,
 ) -> jax.Array:
-    """Advantages up to the target of the next row, [T, B], as V-trace has them (Espeholt et al. 2018, section 4.2).
+    """Advantages up to the target of the next row, [T, B], of V-trace's form (Espeholt et al. 2018, section 4.2).
 
         A_t = r_t + gamma (1 - terminated_t) v_{t+1} - V(obs_t),   v_{t+1} = V(next_obs_t) where done and after the last row
 
-    reward, value, next_value, target (v_t): float [T, B]; terminated, done: bool [T, B]. With targets of TD(lambda) it is
-    GAE whose first step is not weighed by lambda: less biased, and with more variance.
+    reward, value, next_value, target (v_t): float [T, B]; terminated, done: bool [T, B]. With v = V + GAE it is
+    delta_t + gamma (1 - done_t) GAE_{t+1}, one factor of lambda more than GAE: less biased, and with more variance. brax's
+    PPO has this form; `vtrace` here weighs by lambda, and is GAE on policy.
     """
     chex.assert_equal_shape([reward, terminated, done, value, next_value, target])
     following = jnp.where(done, next_value, jnp.concatenate([target[1:], next_value[-1:]]))

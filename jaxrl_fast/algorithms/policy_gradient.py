@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,14 +38,14 @@ class Steps(NamedTuple):
     reward: jax.Array  # scaled
     terminated: jax.Array
     done: jax.Array
-    next_value: jax.Array  # of the true successors, by the agent that acted
+    next_value: jax.Array  # of the true successors, by the agent before the iteration's updates
 
 
 @tree.settings
 class PolicyGradient(ActorCritic):
     """Rollouts of a stochastic policy; subclasses say what is descended. The distributions of all steps are kept."""
 
-    recompute_advantage: ClassVar[bool] = False  # whether rows keep what targets are made of
+    recompute_advantage = False  # whether rows keep what targets are made of. Not annotated: no field, so PPO's has its own place
 
     num_envs: int = setting(16, "environments stepped together")
     num_steps: int = setting(128, "steps of each environment in one rollout")

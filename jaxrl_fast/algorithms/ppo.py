@@ -20,16 +20,16 @@ class PPO(PolicyGradient):
     name: ClassVar[str] = "ppo"
 
     num_epochs: int = setting(4, "passes over a rollout")
-    num_minibatches: int = setting(4, "minibatches a pass; must divide num_envs * num_steps (or num_envs: recompute_advantage)")
+    num_minibatches: int = setting(4, "minibatches a pass; must divide num_envs * num_steps (with recompute_advantage: num_envs)")
     clip_ratio: float = setting(0.2, "epsilon of the clipped surrogate", low=0, open_low=True)
     clip_value: bool = setting(True, "clip the value's change by clip_ratio as well")
-    recompute_advantage: bool = setting(False, "in every minibatch, of whole environments, by the values of the agent of then")
+    recompute_advantage: bool = setting(False, "targets and advantages anew in every minibatch, of whole environments")
     adam_epsilon: float = setting(1e-5, "Adam's epsilon", low=0, open_low=True)
 
     def __post_init__(self):
         super().__post_init__()
         if self.recompute_advantage:
-            check_minibatches(self, self.num_envs, "num_envs, for recompute_advantage = True takes whole environments")
+            check_minibatches(self, self.num_envs, "num_envs (recompute_advantage takes whole environments)")
         else:
             check_minibatches(self, self.num_envs * self.num_steps, "num_envs * num_steps")
 
@@ -45,7 +45,7 @@ class PPO(PolicyGradient):
         return optim.adam(self.max_grad_norm, self.adam_epsilon)
 
     def targets(self, batch, value):
-        """The value's targets and the policy's advantages: those of the rollout [b], or anew [T, b], as brax's PPO has them."""
+        """Targets of the value, advantages of the policy: the rollout's [b], or anew by `value` [T, b]. docs/algorithms/ppo.md"""
         if not self.recompute_advantage:
             return batch.advantage + batch.value, batch.advantage
         value, steps = jax.lax.stop_gradient(value), batch.steps
@@ -57,7 +57,7 @@ class PPO(PolicyGradient):
         )
 
     def update(self, agent, batch, key, clock):
-        """batch: [b], or [T, b] where advantages are made anew."""
+        """batch: [b], or [T, b] where advantages are recomputed."""
 
         def parts(params):
             both = lambda obs: self.both(params, self.view(agent.moments, obs))

@@ -31,7 +31,8 @@ class RolloutMemory(Memory):
     """Rows [T, B] become T * B rows in a shuffled order; `by_env` shuffles whole environments, keeping time.
 
     Every row is handed out exactly once an epoch. Batches are [rows / minibatches, ...], or [T, B / minibatches, ...]
-    with `by_env` (for recurrent policies and V-trace). One minibatch is the rollout as it lies: its order is of no use.
+    with `by_env` (for recurrent policies, V-trace and recomputed advantages). One minibatch is the rollout as it lies: its
+    order is of no use.
     """
 
     num_steps: int

@@ -33,7 +33,10 @@ VARIANTS = {
     "squashed box, deviations from the head": (
         {"squash": True, "state_dependent_std": True, "initial_log_std": -0.5, "learning_rate": 0.006}, Box(-1.0, 1.0, (2,))
     ),
-    "box, advantages anew": ({"recompute_advantage": True, "learning_rate": 0.006, "discount": 0.9}, Box(-1.0, 1.0, (2,))),
+    "box, recomputed advantages": ({"recompute_advantage": True, "learning_rate": 0.006, "discount": 0.9}, Box(-1.0, 1.0, (2,))),
+    "squashed box, recomputed advantages": (
+        {"recompute_advantage": True, "squash": True, "clip_value": False, "learning_rate": 0.006}, Box(-1.0, 1.0, (2,))
+    ),
 }  # fmt: skip
 
 
@@ -128,7 +131,7 @@ def test_two_updates_equal_a_reference_written_by_hand(variant, key, clock):
         act = rng.integers(0, 4, ROWS).astype(np.int32) if discrete else rng.normal(size=(ROWS, 2)).astype(np.float32)
         batch = Rows(*(rng.normal(size=(ROWS, *s)).astype(np.float32) for s in ((OBS,), (), (), (), ())))
         if algo.recompute_advantage:
-            ends = rng.integers(0, 3, TIMES)  # 0: terminated, 1: truncated
+            ends = rng.integers(0, 6, TIMES)  # 0: terminated, 1: truncated
             steps = (rng.normal(size=TIMES).astype(np.float32) for _ in range(2))
             batch = batch._replace(steps=Steps(next(steps), ends == 0, ends < 2, next(steps)))
         now = algo.policy(agent.params, batch.obs).log_prob(act)  # only to be near it: some ratios clip, some do not
@@ -172,7 +175,7 @@ FRESH = {
     "a value of its own width": ("probe/continuous", {"value_hidden": (8, 24), "normalize_observations": True}),
     "masked, normalised": ("probe/masked", {"normalize_observations": True}),
     "stacked": ("probe/reward-at-end", {"stack": 3}),
-    "advantages anew": ("probe/continuous", {"recompute_advantage": True, "normalize_observations": True}),
+    "recomputed advantages": ("probe/continuous", {"recompute_advantage": True, "normalize_observations": True}),
 }
 
 
@@ -227,7 +230,7 @@ def test_the_first_minibatch_has_ratio_one_and_is_seen_as_it_was_acted_on(case, 
             np.testing.assert_allclose(mean, x.mean(0), rtol=1e-4, atol=1e-5)
 
 
-def test_advantages_anew_begin_with_the_targets_of_the_rollout(key, clock, compiled):
+def test_recomputed_advantages_begin_with_the_targets_of_the_rollout(key, clock, compiled):
     """Before anything is learned; by other values they are others. Poles fall here, and episodes run out of time."""
     env = jf.make("CartPole-v1", max_steps_in_episode=12)
     settings = dict(num_envs=8, num_steps=24, num_minibatches=4, hidden=(8,), discount=0.9, reward_scale=0.5)
@@ -252,7 +255,8 @@ def test_advantages_anew_begin_with_the_targets_of_the_rollout(key, clock, compi
     ahead = np.where(going, batch.value[1:] + batch.advantage[1:], batch.steps.next_value[:-1])
     expected = batch.steps.reward + 0.9 * np.where(batch.steps.terminated, 0, np.append(ahead, batch.steps.next_value[-1:], 0))
     np.testing.assert_allclose(advantage, expected - batch.value, rtol=1e-5, atol=1e-5)
-    last = np.asarray(batch.steps.done)  # nothing of the values lies behind the end of an episode
+    last = np.array(batch.steps.done)  # nothing of the new values lies behind the end of an episode or of the rollout
+    last[-1] = True
     np.testing.assert_allclose(moved[last], target[last], rtol=1e-5, atol=1e-5)
     assert np.abs(moved - target)[:-1][going].min() > 0.01
 
@@ -329,7 +333,7 @@ def test_log_probabilities_are_of_the_action_before_any_clipping(key, clock):
 def test_sizes_and_spaces_that_do_not_fit_are_refused():
     with pytest.raises(ConfigError, match=r"num_minibatches = 5 .* divisor of num_envs \* num_steps = 24"):
         dataclasses.replace(BASE, num_minibatches=5)
-    with pytest.raises(ConfigError, match=r"num_minibatches = 8 .* divisor of num_envs, for recompute_advantage .* = 4"):
+    with pytest.raises(ConfigError, match=r"num_minibatches = 8 .* divisor of num_envs \(recompute_advantage takes .* = 4"):
         dataclasses.replace(BASE, num_minibatches=8, recompute_advantage=True)
     spec = EnvSpec("x", Dict.of(action_mask=Box(0, 1, (2,), jnp.bool_)), Box(-1, 1, (2,)))
     with pytest.raises(ConfigError, match="action_mask needs Discrete actions"):
