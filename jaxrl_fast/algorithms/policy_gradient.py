@@ -105,6 +105,7 @@ class PolicyGradient(ActorCritic):
         return Rows(obs, action, log_prob, value, advantage, made_of if self.recompute_advantage else ())
 
     def gae(self, steps: Steps, value: jax.Array) -> jax.Array:
+        """Generalised advantage estimates [T, B] by V(obs) = `value`."""
         return returns.gae(
             steps.reward, steps.terminated, steps.done, value, steps.next_value, self.discount, self.gae_lambda
         )
