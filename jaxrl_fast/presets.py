@@ -279,7 +279,11 @@ def find_preset(algorithm: str, environment: str) -> Preset | None:
 
 
 def preset(algorithm: str, environment: str, **settings: Any) -> Algorithm:
-    """A tuned algorithm, e.g. `jf.preset("ppo", "CartPole-v1")`; `settings` override; defaults where nothing is tuned."""
+    """A tuned algorithm, e.g. `jf.preset("ppo", "CartPole-v1")`; `settings` override; defaults where nothing is tuned.
+
+    The steps of the run and settings of the environment (an action repeat) that were tuned with it are in
+    `jaxrl_fast.presets.find_preset(algorithm, environment)`, as `.run` and `.env`; the command line takes these too.
+    """
     from jaxrl_fast.config import build_algorithm
 
     found = find_preset(algorithm, environment)

@@ -17,8 +17,8 @@ FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
-def test_there_is_a_quickstart():
-    assert FOLDER / "quickstart.ipynb" in NOTEBOOKS
+def test_those_that_the_docs_name_are_there():
+    assert {FOLDER / "quickstart.ipynb", FOLDER / "brax_control.ipynb"} <= set(NOTEBOOKS)
 
 
 @pytest.mark.timeout(240)

@@ -41,4 +41,4 @@ def check_bounded(spec: EnvSpec, argument: str, value: Any, need: str) -> None:
         return
     low, high = spec.action.bounds()
     if not (spec.action.bounded and (low < high).all() and jnp.issubdtype(spec.action.dtype, jnp.floating)):
-        raise ConfigError(argument, value, f"{need}, this has {spec.action}; ppo without squash takes these")
+        raise ConfigError(argument, value, f"{need}, this has {spec.action}; ppo without squash, ars and es take these")

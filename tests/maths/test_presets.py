@@ -43,3 +43,8 @@ def test_who_makes_an_environment_does_not_matter(environment, name):
 ])  # fmt: skip
 def test_the_narrower_pattern_comes_first(environment, name):
     assert find_preset("sac", environment).name == name
+
+
+def test_what_it_sets_of_the_environment_stands_beside_its_algorithm():
+    assert find_preset("ppo", "playground/CartpoleSwingup").env == {"action_repeat": 4}
+    assert find_preset("ppo", "playground/CartpoleBalance").env == {}
