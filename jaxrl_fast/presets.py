@@ -200,10 +200,12 @@ _TABLE: dict[str, tuple[dict[str, Any], ...]] = {
     "ppo/brax/walker2d": (_PPO_LEGS, dict(total_steps=3_000_000)),
     # Measured: reacher and halfcheetah; not humanoid, humanoidstandup, pusher, inverted_double_pendulum.
     "ppo/brax/*": (_PPO_BRAX, dict(total_steps=3_000_000)),
-    # Once it balances, its replay forgets the ends of the rail: noise that moves the cart keeps them there.
+    # White noise averages out before the cart has moved; a discount of 0.997 leaves single seeds drifting to the rail's end.
     "sac/brax/inverted_pendulum": (
-        _SAC_SHORT_STEPS | dict(n_step=4, buffer_size=60_000, noise_correlation=0.9, layer_norm=True), dict(total_steps=120_000)
-    ),
+        _SAC_SHORT_STEPS | dict(n_step=4, buffer_size=60_000, discount=0.999, reward_scale=0.05, noise_correlation=0.9,
+                                layer_norm=True),
+        dict(total_steps=120_000),
+    ),  # fmt: skip
     "sac/brax/*": (  # those of brax's notebook for walker2d; not measured here
         dict(num_envs=128, updates_per_iteration=32, batch_size=128, buffer_size=1_048_576, learning_starts=8_192,
              learning_rate=6e-4, discount=0.997, reward_scale=5.0, normalize_observations=True),
