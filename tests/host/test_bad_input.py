@@ -580,7 +580,7 @@ CALLS = [
         (
             f"unbounded actions for {cls.name}",
             lambda cls=cls: jf.make_train(cls(), unbounded(), total_steps=10),
-            ("environment = 'probe/continuous'", f"{cls.name} needs bounded actions", "inf"),
+            ("environment = 'probe/continuous'", f"{cls.name} needs bounded actions", "inf", "ars and es take these"),
         )
         for cls in (jf.SAC, jf.TD3, jf.TQC, jf.CrossQ)
     ),
@@ -666,3 +666,8 @@ def test_bad_call(call, says, tmp_path, monkeypatch):
     for part in says:
         assert part in str(error.value)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("cls", [jf.PPO, jf.ARS, jf.OpenES])
+def test_those_that_the_refusal_of_unbounded_actions_names_take_them(cls):
+    jax.eval_shape(jf.make_train(cls(), unbounded(), total_steps=1), jax.random.key(0))

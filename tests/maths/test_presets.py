@@ -37,7 +37,8 @@ def test_who_makes_an_environment_does_not_matter(environment, name):
 
 
 @pytest.mark.parametrize(("environment", "name"), [
-    ("brax/inverted_pendulum", "sac/brax/inverted_pendulum"), ("brax/ant", "sac/brax/*"),
+    ("brax/inverted_pendulum", "sac/brax/inverted_pendulum"), ("playground/CartpoleSwingup", "sac/playground/CartpoleSwingup"),
+    ("brax/ant", "sac/brax/*"),
     ("playground/CartpoleBalance", "sac/playground/Cartpole*"),
     ("playground/CheetahRun", "sac/playground/*"), ("Pendulum-v1", "sac/Pendulum-v1"),
 ])  # fmt: skip
