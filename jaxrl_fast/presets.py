@@ -199,7 +199,7 @@ _TABLE: dict[str, tuple[dict[str, Any], ...]] = {
     "ppo/brax/walker2d": (_PPO_LEGS, dict(total_steps=3_000_000)),
     # Measured: reacher and halfcheetah; not humanoid, humanoidstandup, pusher, inverted_double_pendulum.
     "ppo/brax/*": (_PPO_BRAX, dict(total_steps=3_000_000)),
-    # White noise averages out before the cart has moved. With 0.997, rewards times 0.1 or no layer norm single seeds still drift.
+    # White noise averages out before the cart has moved. The discount, rewards and layer norm stop single seeds' drift.
     "sac/brax/inverted_pendulum": (
         _SAC_SHORT_STEPS | dict(n_step=4, buffer_size=60_000, discount=0.999, reward_scale=0.05, noise_correlation=0.9,
                                 layer_norm=True),
