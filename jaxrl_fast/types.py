@@ -62,7 +62,7 @@ class Outcome(NamedTuple):
     next_obs: PyTree  # [B, ...]
     reward: jax.Array  # float32 [B]
     terminated: jax.Array  # bool [B]: the episode ended by the task's own rules; its value is zero
-    truncated: jax.Array  # bool [B]: it was cut (time limit); its value goes on. Never both.
+    truncated: jax.Array  # bool [B]: it was cut (time limit); its value goes on. Where both are set, it terminated.
     extras: PyTree = ()
 
 

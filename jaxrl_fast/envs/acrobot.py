@@ -61,7 +61,7 @@ class Acrobot(Env):
         terminated = -jnp.cos(theta1) - jnp.cos(theta2 + theta1) > 1.0
         physics, time = jnp.stack([theta1, theta2, vel1, vel2], axis=-1), time + 1
         reward = jnp.where(terminated, 0.0, -1.0).astype(jnp.float32)
-        truncated = (time >= self.max_steps_in_episode) & ~terminated
+        truncated = time >= self.max_steps_in_episode
         return (physics, time), Outcome(_observe(physics), reward, terminated, truncated)
 
     def _runge_kutta(self, y, torque):

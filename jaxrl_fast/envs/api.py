@@ -32,8 +32,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import random, tree
+from jaxrl_fast.envs import checks
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.spaces import Dict, Space
 from jaxrl_fast.types import EnvSpec, Outcome, PyTree, Shared
 
 LAST = np.int32(2**31 - 1)  # the iteration of whoever has none: an evaluation sees the whole range of a curriculum
@@ -56,6 +56,12 @@ class Rare(NamedTuple):
 
 class Env:
     """Base class of every environment on the device; see the module's text."""
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        reset = cls.__dict__.get("reset")
+        if getattr(reset, "__name__", None) == "reset":
+            cls.reset = checks.refuse_key(reset)
 
     @property
     def spec(self) -> EnvSpec:
@@ -94,9 +100,9 @@ class Env:
 
     def init(self, key: jax.Array, num_envs: int, t: jax.Array | None = None) -> tuple[PyTree, PyTree]:
         """Fresh episodes in `num_envs` environments; t: the iteration of training, None elsewhere."""
-        state, obs = self.reset(self.draw_start(key, num_envs, t))
-        check_observation(self.spec, "reset", obs, num_envs)
-        return tree.strong((state, obs))
+        with checks.noted(self.spec, "reset"):
+            state, obs = checks.pair(self.spec, "reset", self.reset(self.draw_start(key, num_envs, t)))
+        return tree.strong((state, checks.observation(self.spec, "reset", obs, num_envs)))
 
     def draw(self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> PyTree:
         """Everything random of `num_steps` steps, leading axis [T]; drawn once an iteration, before the scan."""
@@ -121,6 +127,9 @@ class Env:
 
     def step(self, noise: PyTree, state: PyTree, action: PyTree) -> tuple[PyTree, PyTree, Outcome]:
         """`transition`, then a fresh reset of the environments whose episode ended. ConfigError as `played`."""
+        if checks.is_key(noise):
+            valid = "one row of `env.draw(key, num_steps, num_envs, t)`: step(noise, state, action)"
+            raise ConfigError(f"{self.spec.name}: step(noise)", "a key", valid)
         step_noise, resets = noise
         state, outcome = played(self, step_noise, state, action)
         done, after = outcome.terminated | outcome.truncated, (state, outcome.next_obs)
@@ -149,47 +158,13 @@ class Env:
         return None
 
 
-# All below looks at shapes alone: it is done while tracing, and nothing of it is in the program.
-
-
 def played(env: Env, noise: PyTree, state: PyTree, action: PyTree) -> tuple[PyTree, Outcome]:
-    """`env.transition`; a ConfigError names what of the action or the outcome is of another shape than `env.spec` says.
+    """`env.transition` as `checks.outcome_of` takes it: the one place where an outcome enters.
 
-    Nothing else would: a reward [B, 1] is broadcast against [B] somewhere, and learned from.
+    A ConfigError names what of the action, the state or the outcome is not as `env.spec` says. Nothing else would: a
+    reward [B, 1] is broadcast against [B] somewhere, and learned from.
     """
-    spec, leaves = env.spec, jax.tree.leaves(action)
-    num_envs = jnp.shape(leaves[0])[0] if leaves and jnp.shape(leaves[0]) else 1
-    _check_space(f"{spec.name}: action", spec.action, action, num_envs, dtypes=False)
-    state, outcome = env.transition(noise, state, action)
-    _check(f"{spec.name}: reward", outcome.reward, (num_envs,), None)
-    _check(f"{spec.name}: terminated", outcome.terminated, (num_envs,), jnp.dtype(bool))
-    _check(f"{spec.name}: truncated", outcome.truncated, (num_envs,), jnp.dtype(bool))
-    check_observation(spec, "next_obs", outcome.next_obs, num_envs)
-    return state, outcome
-
-
-def check_observation(spec: EnvSpec, field: str, obs: PyTree, num_envs: int) -> None:
-    """ConfigError where an observation [B, ...] is not what the spec says."""
-    _check_space(f"{spec.name}: {field}", spec.observation, obs, num_envs, dtypes=True)
-
-
-def _check_space(field: str, space: Space, value: Any, num_envs: int, dtypes: bool) -> None:
-    if not isinstance(space, Dict):
-        _check(field, value, (num_envs, *space.shape), space.dtype if dtypes else None)
-        return
-    names = [name for name, _ in space.items]
-    if not isinstance(value, dict) or sorted(value) != sorted(names):
-        seen = sorted(value) if isinstance(value, dict) else type(value).__name__
-        raise ConfigError(field, seen, f"a dict of {', '.join(names)}, as its space says")
-    for name, child in space.items:
-        _check_space(f"{field}[{name!r}]", child, value[name], num_envs, dtypes)
-
-
-def _check(field: str, value: Any, shape: tuple[int, ...], dtype: Any) -> None:
-    try:
-        seen, kind = jnp.shape(value), jnp.result_type(value)
-    except (TypeError, ValueError):  # no array: a tuple, a dict where the space is none
-        raise ConfigError(field, type(value).__name__, f"an array of shape {list(shape)}") from None
-    if seen != shape or (dtype is not None and kind != dtype):
-        wanted = f"{dtype or kind}{list(shape)}, {shape[0]} being the environments that are stepped together"
-        raise ConfigError(field, f"{kind}{list(seen)}", wanted)
+    num_envs = checks.action(env.spec, action)
+    with checks.noted(env.spec, "transition"):
+        found = env.transition(noise, state, action)
+    return checks.outcome_of(env.spec, found, state, num_envs)

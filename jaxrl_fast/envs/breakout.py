@@ -99,7 +99,7 @@ class Breakout(Env):
 
         time = s.time + 1
         state = State(y, x, direction, paddle, bricks, touched, s.ball_y, s.ball_x, time)
-        truncated = (time >= self.max_steps_in_episode) & ~terminated
+        truncated = time >= self.max_steps_in_episode
         return state, Outcome(_observe(state), broken.astype(jnp.float32), terminated, truncated)
 
     def render(self, state):

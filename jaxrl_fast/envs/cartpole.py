@@ -60,7 +60,7 @@ class CartPole(Env):
         obs = jnp.stack([x, x_dot, theta, theta_dot], axis=-1)
         time = time + 1
         terminated = (jnp.abs(x) > self.x_threshold) | (jnp.abs(theta) > self.theta_threshold_radians)
-        truncated = (time >= self.max_steps_in_episode) & ~terminated
+        truncated = time >= self.max_steps_in_episode
         return (obs, time), Outcome(obs, jnp.ones_like(x), terminated, truncated)
 
     def render(self, state):

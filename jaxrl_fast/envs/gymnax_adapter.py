@@ -154,10 +154,8 @@ class GymnaxEnv(Env):
         if isinstance(self.spec.action, Box) and self.spec.name not in COST_OF_THE_RAW_ACTION:
             action = jnp.clip(action, *self.spec.action.bounds())
         state, obs, reward, terminated, truncated = jax.vmap(one)(noise, state, action)
-        terminated = terminated.astype(bool)
-        truncated = truncated.astype(bool) & ~terminated
         obs = _cast(obs, self.spec.observation)
-        return state, Outcome(obs, reward.astype(jnp.float32), terminated, truncated)
+        return state, Outcome(obs, reward.astype(jnp.float32), terminated.astype(bool), truncated.astype(bool))
 
     def render(self, state):
         """Grids of channels (MinAtar, Catch, DeepSea, Pong) as coloured cells; None for what is not a grid."""

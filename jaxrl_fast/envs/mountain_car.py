@@ -41,7 +41,7 @@ class _Car(Env):
         terminated = (position >= self.goal_position) & (velocity >= self.goal_velocity)
         time = time + 1
         car = jnp.stack([position, velocity], axis=-1)
-        truncated = (time >= self.max_steps_in_episode) & ~terminated
+        truncated = time >= self.max_steps_in_episode
         return (car, time), Outcome(car, reward(terminated), terminated, truncated)
 
     def render(self, state):

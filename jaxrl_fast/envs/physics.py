@@ -240,7 +240,7 @@ class PhysicsEnv(Env):
         physics, info, obs, reward, done = self._step_all(state.varied, state.physics, state.info, action)
         time = state.time + 1
         terminated = done.astype(bool)
-        truncated = (time >= self.spec.max_episode_steps) & ~terminated
+        truncated = time >= self.spec.max_episode_steps
         outcome = Outcome(obs, reward.astype(jnp.float32), terminated, truncated)
         return PhysicsState(physics, info, time, state.varied), outcome
 

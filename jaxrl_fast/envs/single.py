@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 
 from jaxrl_fast import random
+from jaxrl_fast.envs import checks
 from jaxrl_fast.envs.api import Env
-from jaxrl_fast.types import Outcome, PyTree
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.types import EnvSpec, Outcome, PyTree
 
 
 class SingleEnv(Env):
     """An environment from two functions of one episode. Decorate the subclass with `@settings`.
 
         reset_one(key)                -> (state, obs)
-        step_one(key, state, action)  -> (state, obs, reward, terminated, truncated)
+        step_one(key, state, action)  -> (state, obs, reward, terminated, truncated)       the ends are bool
 
     Float fields of the subclass are leaves. `state` must hold its own step counter if there is a time limit
     (or wrap the environment in `jf.envs.TimeLimit`).
@@ -26,12 +30,26 @@ class SingleEnv(Env):
         raise NotImplementedError
 
     def reset(self, noise: PyTree) -> tuple[PyTree, PyTree]:
-        return jax.vmap(self.reset_one)(noise)
+        return jax.vmap(lambda key: checks.pair(self.spec, "reset_one", self.reset_one(key)))(noise)
 
     def draw_step(self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> PyTree:
         return random.split(key, (num_steps, num_envs))
 
     def transition(self, noise: PyTree, state: PyTree, action: PyTree) -> tuple[PyTree, Outcome]:
-        state, obs, reward, terminated, truncated = jax.vmap(self.step_one)(noise, state, action)
-        terminated = terminated.astype(bool)
-        return state, Outcome(obs, reward.astype("float32"), terminated, truncated.astype(bool) & ~terminated)
+        def one(key, state, action):
+            with checks.noted(self.spec, "step_one"):
+                return _parts(self.spec, self.step_one(key, state, action))
+
+        state, obs, reward, terminated, truncated, _ = jax.vmap(one)(noise, state, action)
+        return state, Outcome(obs, reward, terminated, truncated)
+
+
+def _parts(spec: EnvSpec, found: Any) -> tuple:
+    """The six values of `step_one`, the last () where it returned five; ConfigError where it returned something else."""
+    valid = "five values: (state, obs, reward, terminated, truncated), or a sixth, a dict of numbers"
+    if not isinstance(found, tuple) or len(found) not in (5, 6):
+        raise ConfigError(f"{spec.name}: step_one", checks.describe(found), valid)
+    state, obs, reward, terminated, truncated, *info = found
+    if info and not isinstance(info[0], dict):
+        raise ConfigError(f"{spec.name}: the sixth value of step_one", checks.describe(info[0]), "a dict of numbers")
+    return state, obs, reward, terminated, truncated, *(info or [()])

@@ -237,8 +237,7 @@ class TimeLimit(Wrapper):
         state, time = state
         state, outcome = played(self.env, noise, state, action)
         time = time + 1
-        truncated = (outcome.truncated | (time >= self.max_steps)) & ~outcome.terminated
-        return (state, time), outcome._replace(truncated=truncated)
+        return (state, time), outcome._replace(truncated=outcome.truncated | (time >= self.max_steps))
 
     def unwrap_state(self, state):
         return state[0]

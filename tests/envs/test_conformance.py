@@ -180,9 +180,9 @@ class NoReset(Broken):
 
 @broken
 class BothFlags(Broken):
-    def transition(self, noise, state, action):
-        state, outcome = super().transition(noise, state, action)
-        return state, changed(outcome, truncated=outcome.truncated | outcome.terminated)
+    def step(self, noise, state, action):
+        state, obs, outcome = super().step(noise, state, action)
+        return state, obs, changed(outcome, truncated=outcome.truncated | outcome.terminated)
 
 
 @broken
@@ -233,9 +233,9 @@ class WeakState(Broken):
 
 @broken
 class IntegerReward(Broken):
-    def transition(self, noise, state, action):
-        state, outcome = super().transition(noise, state, action)
-        return state, changed(outcome, reward=outcome.reward.astype(jnp.int32))
+    def step(self, noise, state, action):
+        state, obs, outcome = super().step(noise, state, action)
+        return state, obs, changed(outcome, reward=outcome.reward.astype(jnp.int32))
 
 
 @broken

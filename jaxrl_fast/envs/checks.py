@@ -1,0 +1,174 @@
+"""What an environment returns, against what its spec says: one ConfigError that names the environment and what is valid.
+
+All of it looks at shapes and dtypes alone. It is done while tracing, and no program holds anything of it but the
+conversions: a dtype becomes the one that is due where every value survives, floating point of any width included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast.errors import ConfigError, UserError
+from jaxrl_fast.spaces import Dict, Space
+from jaxrl_fast.types import EnvSpec, Outcome, PyTree
+
+TRACED = (
+    "states, observations and actions are traced here: use jax.numpy in place of numpy, "
+    "and jnp.where, jax.lax.cond or jax.lax.fori_loop in place of Python's `if` and `while` on them"
+)
+
+
+@contextlib.contextmanager
+def noted(spec: EnvSpec, function: str) -> Iterator[None]:
+    """Add a note to whatever is raised inside: which environment's `function` raised it, and what a tracer allows."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        tracer = isinstance(error, (jax.errors.JAXTypeError, jax.errors.JAXIndexError))
+        if not any(spec.name in note for note in getattr(error, "__notes__", ())):  # by the environment in a wrapper
+            error.add_note(f"{spec.name}: raised in `{function}`" + (f"; {TRACED}" if tracer else ""))
+        raise
+
+
+def refuse_key(reset: Callable[..., Any]) -> Callable[..., Any]:
+    """`reset` with a ConfigError for a key in place of noise: Gymnax's `env.reset(key)`."""
+
+    @functools.wraps(reset)
+    def checked(self, noise):
+        if is_key(noise) and not (noise.shape and _is_noise(self, noise)):
+            raise ConfigError(f"{self.spec.name}: reset(noise)", "a key", "what `draw_reset(key, (num_envs,))` returns; "
+                              "`state, obs = env.init(key, num_envs)` begins episodes")  # fmt: skip
+        return reset(self, noise)
+
+    return checked
+
+
+def _is_noise(env: Any, words: jax.Array) -> bool:
+    """Whether uint32[2], a key in JAX's older form, is also what the environment draws for two resets."""
+    drawn = jax.eval_shape(lambda: env.draw_reset(jax.random.key(0), words.shape))
+    return getattr(drawn, "shape", None) == words.shape and drawn.dtype == words.dtype
+
+
+def is_key(x: Any) -> bool:
+    """Whether it is one random key, in either of JAX's forms."""
+    shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
+    if shape is None or dtype is None:
+        return False
+    return (shape == () and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)) or (shape == (2,) and dtype == jnp.uint32)
+
+
+def pair(spec: EnvSpec, function: str, found: Any) -> tuple[Any, Any]:
+    """(state, obs) of a function that resets."""
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise ConfigError(f"{spec.name}: {function}", describe(found), "two values: (state, obs)")
+    return found
+
+
+def outcome_of(spec: EnvSpec, found: Any, before: PyTree, num_envs: int) -> tuple[PyTree, Outcome]:
+    """(state, Outcome) of a transition from the state `before`, as every other part relies on it.
+
+    The state keeps its shapes and dtypes, the reward is float32, and what terminated is not truncated as well.
+    """
+    if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], Outcome):
+        valid = "two values: (state, jaxrl_fast.types.Outcome(next_obs, reward, terminated, truncated))"
+        raise ConfigError(f"{spec.name}: transition", describe(found), valid)
+    state, outcome = found
+    ends = [array(f"{spec.name}: {name}", getattr(outcome, name), (num_envs,), bool) for name in ("terminated", "truncated")]
+    outcome = outcome._replace(
+        next_obs=observation(spec, "next_obs", outcome.next_obs, num_envs),
+        reward=number(f"{spec.name}: reward", outcome.reward, (num_envs,)),
+        terminated=ends[0],
+        truncated=ends[1] & ~ends[0],
+    )
+    return like(spec, state, before), outcome
+
+
+def like(spec: EnvSpec, state: PyTree, before: PyTree) -> PyTree:
+    """The state after a step with the dtypes of the one before."""
+    a, b = jax.tree.structure(state), jax.tree.structure(before)
+    field = f"{spec.name}: state"
+    if a != b:
+        raise ConfigError(f"{field} after a step", str(a), f"of the structure that `reset` gives: {b}")
+    leaves = zip(jax.tree_util.tree_leaves_with_path(state), jax.tree.leaves(before), strict=True)
+    same = [
+        array(f"{field}{jax.tree_util.keystr(path)} after a step", x, jnp.shape(y), jnp.result_type(y), "as `reset` gives it")
+        for (path, x), y in leaves
+    ]
+    return jax.tree.unflatten(a, same)
+
+
+def observation(spec: EnvSpec, field: str, obs: PyTree, num_envs: int) -> PyTree:
+    """An observation [B, ...] in the dtypes of its space."""
+    return _of_space(f"{spec.name}: {field}", spec.observation, obs, num_envs, dtypes=True)
+
+
+def action(spec: EnvSpec, value: PyTree) -> int:
+    """How many environments the action [B, ...] is for; of any dtype."""
+    leaves = jax.tree.leaves(value)
+    num_envs = jnp.shape(leaves[0])[0] if leaves and jnp.shape(leaves[0]) else 1
+    _of_space(f"{spec.name}: action", spec.action, value, num_envs, dtypes=False)
+    return num_envs
+
+
+def _of_space(field: str, space: Space, value: Any, num_envs: int, dtypes: bool) -> Any:
+    if not isinstance(space, Dict):
+        return array(field, value, (num_envs, *space.shape), space.dtype if dtypes else None)
+    names = [name for name, _ in space.items]
+    if not isinstance(value, dict) or sorted(value) != sorted(names):
+        seen = sorted(value) if isinstance(value, dict) else type(value).__name__
+        raise ConfigError(field, seen, f"a dict of {', '.join(names)}, as its space says")
+    return {name: _of_space(f"{field}[{name!r}]", child, value[name], num_envs, dtypes) for name, child in space.items}
+
+
+def number(field: str, value: Any, shape: tuple[int, ...] = ()) -> jax.Array:
+    """A real number of any dtype as float32."""
+    value = array(field, value, shape)
+    if not (jnp.issubdtype(value.dtype, jnp.number) or value.dtype == bool) or jnp.iscomplexobj(value):
+        raise ConfigError(field, f"{value.dtype}{list(shape)}", f"float32{list(shape)}")
+    return value.astype(jnp.float32)
+
+
+def array(field: str, value: Any, shape: tuple[int, ...], dtype: Any = None, why: str = "") -> jax.Array:
+    """`value` as an array of this shape, and of `dtype` where one is given and nothing of the value is lost."""
+    try:
+        seen, kind = jnp.shape(value), jnp.result_type(value)
+    except (TypeError, ValueError):  # no array: a tuple, a dict where the space is none
+        raise ConfigError(field, type(value).__name__, f"an array of shape {list(shape)}") from None
+    if seen != shape or (dtype is not None and not _fits(kind, dtype)):
+        why = why or (f"{shape[0]} being the environments that are stepped together" if shape else "")
+        wanted = f"{kind if dtype is None else jnp.dtype(dtype)}{list(shape)}" + (f", {why}" if why else "")
+        raise ConfigError(field, f"{kind}{list(seen)}", wanted + (_switch(kind) if seen == shape else ""))
+    return jnp.asarray(value) if dtype is None or kind == dtype else jnp.asarray(value, dtype)
+
+
+def _fits(kind: Any, dtype: Any) -> bool:
+    """Whether every value of a dtype is one of another; floating point fits into any, as everywhere in JAX."""
+    if kind == dtype:
+        return True
+    if jax.dtypes.issubdtype(kind, jax.dtypes.extended) or jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+        return False  # keys
+    if jnp.issubdtype(kind, jnp.floating):
+        return jnp.issubdtype(dtype, jnp.floating)
+    return bool(np.can_cast(kind, dtype, "safe"))
+
+
+def _switch(kind: Any) -> str:
+    wide = jax.config.jax_enable_x64 and str(kind) in ("int64", "uint64", "float64")
+    return f". jax_enable_x64 is on, which makes {kind} the default: give the dtype, or switch it off" if wide else ""
+
+
+def describe(found: Any) -> str:
+    """What was returned, in a few words: its values where it is a tuple, an array's dtype and shape, else its type."""
+    if isinstance(found, (tuple, list)) and not hasattr(found, "_fields"):
+        return f"{len(found)} values ({', '.join(describe(x) if not isinstance(x, tuple) else 'tuple' for x in found)})"
+    shape, dtype = getattr(found, "shape", None), getattr(found, "dtype", None)
+    return type(found).__name__ if shape is None or dtype is None else f"{dtype}{list(shape)}"

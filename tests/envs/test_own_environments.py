@@ -1,0 +1,161 @@
+"""Mistakes that people make when they write or step an environment: each is one error that names it and what is valid."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast.envs import wrappers
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.types import Outcome
+
+START = (jnp.int32(0), jnp.zeros(2))
+
+
+@jf.settings
+class Mine(jf.SingleEnv):
+    """Ends after ten steps. `found` is what `step_one` returns, of the state after the step."""
+
+    found: object = jf.setting(None, "a function of (state, action)", static=True)
+    start: object = jf.setting(lambda key: START, "a function of a key", static=True)
+
+    @property
+    def spec(self):
+        return jf.EnvSpec("mine", jf.Box(0.0, 1.0, (2,)), jf.Discrete(2), 10)
+
+    def reset_one(self, key):
+        return self.start(key)
+
+    def step_one(self, key, time, action):
+        return self.found(time + 1, action)
+
+
+@jf.settings
+class Batched(jf.Env):
+    """The same for all environments at once; `found` is what `transition` returns."""
+
+    found: object = jf.setting(None, "a function of (state, action)", static=True)
+
+    @property
+    def spec(self):
+        return jf.EnvSpec("mine", jf.Box(0.0, 1.0, (2,)), jf.Discrete(2), 10)
+
+    def reset(self, noise):
+        return jnp.zeros(noise.shape, jnp.int32), jnp.zeros((*noise.shape, 2))
+
+    def transition(self, noise, state, action):
+        return self.found(state + 1, action)
+
+
+def step(env, num_envs=4):
+    """One step of fresh environments, traced: (state, obs, Outcome)."""
+
+    def one(key):
+        state, _ = env.init(key, num_envs)
+        noise = jax.tree.map(lambda x: x[0], env.draw(key, 1, num_envs, jnp.int32(0)))
+        return env.step(noise, state, jnp.zeros(num_envs, jnp.int32))
+
+    return jax.eval_shape(one, jax.random.key(0))
+
+
+OBS, ONE, NO = jnp.zeros(2), jnp.float32(1), jnp.bool_(False)
+SINGLE = {
+    "four values": (lambda s, a: (s, OBS, ONE, s > 9), r"step_one = '4 values .*five values: \(state, obs, reward"),
+    "seven values": (lambda s, a: (s, OBS, ONE, s > 9, NO, {}, {}), "step_one = '7 values"),
+    "a sixth value that is no dict": (lambda s, a: (s, OBS, ONE, s > 9, NO, s), r"sixth value of step_one = 'int32\[\]'"),
+    "a list": (lambda s, a: [s, OBS, ONE, s > 9, NO], "step_one = '5 values"),
+    "an array": (lambda s, a: OBS, r"step_one = 'float32\[2\]'"),
+    "a state of another shape": (lambda s, a: (OBS, OBS, ONE, NO, NO), r"state after a step = 'float32\[4, 2\]'.*int32\[4\]"),
+    "a state of another dtype": (lambda s, a: (s * 1.0, OBS, ONE, NO, NO), r"state after a step = 'float32\[4\]'.*int32\[4\]"),
+    "a state of another structure": (lambda s, a: ((s, s), OBS, ONE, NO, NO), "state after a step = .*that `reset` gives"),
+    "an observation of another shape": (lambda s, a: (s, jnp.zeros(3), ONE, NO, NO), r"next_obs = 'float32\[4, 3\]'"),
+    "an observation of another dtype": (lambda s, a: (s, jnp.zeros(2, int), ONE, NO, NO), r"next_obs = 'int32\[4, 2\]'"),
+    "an observation that is a dict": (lambda s, a: (s, {"x": OBS}, ONE, NO, NO), "next_obs = 'dict'"),
+    "a reward for each of two": (lambda s, a: (s, OBS, OBS, NO, NO), r"reward = 'float32\[4, 2\]'.*float32\[4\]"),
+    "a complex reward": (lambda s, a: (s, OBS, 1j * ONE, NO, NO), r"reward = 'complex64\[4\]'"),
+    "an end that is a count": (lambda s, a: (s, OBS, ONE, s, NO), r"terminated = 'int32\[4\]'.*bool\[4\]"),
+    "a cut that is 2": (lambda s, a: (s, OBS, ONE, NO, 2), r"truncated = 'int32\[4\]'.*bool\[4\]"),
+}
+BATCHED = {
+    "no pair": (lambda s, a: Outcome(jnp.zeros((4, 2)), a, a > 1, a > 1), r"transition = 'Outcome'.*Outcome\(next_obs"),
+    "five values": (lambda s, a: (s, jnp.zeros((4, 2)), a, a > 1, a > 1), "transition = '5 values"),
+    "a state without a batch": (lambda s, a: (s[0], Outcome(jnp.zeros((4, 2)), a, a > 1, a > 1)), r"state.*int32\[4\]"),
+}
+
+
+@pytest.mark.parametrize(("cls", "found", "message"), [
+    *(pytest.param(Mine, *row, id=name) for name, row in SINGLE.items()),
+    *(pytest.param(Batched, *row, id=f"batched, {name}") for name, row in BATCHED.items()),
+])  # fmt: skip
+def test_what_is_returned_is_as_the_spec_says(cls, found, message):
+    with pytest.raises(ConfigError, match=f"mine: .*{message}") as error:
+        step(cls(found=found))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("start", [lambda key: OBS, lambda key: (*START, {})])
+def test_a_reset_returns_two_values(start):
+    with pytest.raises(ConfigError, match=r"mine: reset_one = .*two values: \(state, obs\)"):
+        step(Mine(start=start))
+
+
+@pytest.mark.parametrize("found", [
+    lambda s, a: (s, OBS, ONE * float(np.sin(np.asarray(s))), NO, NO),
+    lambda s, a: (s, OBS, ONE if a == 1 else 0 * ONE, NO, NO),
+    lambda s, a: (s, OBS, ONE * list(range(20))[s], NO, NO),
+    lambda s, a: (s, OBS, ONE, NO, bool(s)),
+], ids=["numpy", "if", "index", "bool"])  # fmt: skip
+@pytest.mark.parametrize("env", [Mine, lambda **found: wrappers.TimeLimit(Mine(**found), 5)], ids=["bare", "wrapped"])
+def test_what_fails_while_it_is_traced_says_where_and_what_to_use(env, found):
+    with pytest.raises(jax.errors.JAXTypeError) as error:
+        step(env(found=found))
+    (note,) = [note for note in error.value.__notes__ if "mine" in note]
+    assert "`step_one`" in note and "jnp.where" in note
+
+
+def test_any_other_error_says_where_it_was_raised():
+    with pytest.raises(ZeroDivisionError) as error:
+        step(Mine(found=lambda s, a: 1 / 0))
+    assert "mine: raised in `step_one`" in error.value.__notes__
+
+
+@pytest.mark.parametrize("key", [jax.random.key(0), jax.random.PRNGKey(0)], ids=["key", "words"])
+@pytest.mark.parametrize(
+    "env", [Mine(), jf.make("CartPole-v1"), jf.make("CartPole-v1", time_limit=9)], ids=["own", "ours", "wrapped"]
+)
+def test_a_key_is_no_noise(env, key):
+    with pytest.raises(ConfigError, match=r"reset\(noise\) = 'a key'.*env\.init\(key, num_envs\)"):
+        env.reset(key)
+    with pytest.raises(ConfigError, match=r"step\(noise\) = 'a key'.*env\.draw"):
+        env.step(key, None, jnp.zeros(1, jnp.int32))
+
+
+def test_noise_that_looks_like_a_key_is_taken():
+    class Words(Batched):
+        def draw_reset(self, key, shape):
+            return jax.random.bits(key, shape)
+
+    state, obs = Words().reset(Words().draw_reset(jax.random.key(0), (2,)))
+    assert state.shape == (2,) and obs.shape == (2, 2)
+
+
+def test_what_loses_nothing_is_converted():
+    """Rewards of any real dtype, Python's scalars, small integers where the space is float32."""
+    found = lambda s, a: (s, jnp.zeros(2, jnp.uint8), 1, s > 9, False, {"seen": s})
+    state, obs, outcome = step(Mine(found=found))
+    assert state.dtype == jnp.int32 and obs.dtype == outcome.next_obs.dtype == outcome.reward.dtype == jnp.float32
+    assert outcome.terminated.dtype == outcome.truncated.dtype == bool
+
+
+def test_a_termination_wins_over_a_cut_in_the_same_step():
+    yes = jnp.ones(4, bool)
+    both = Batched(found=lambda s, a: (s, Outcome(jnp.zeros((4, 2)), yes * 1.0, yes, yes)))
+    single = Mine(found=lambda s, a: (s, OBS, ONE, True, True))
+    for env in (both, single, wrappers.TimeLimit(both, 1), wrappers.ActionRepeat(both, 2)):
+        state, _ = env.init(jax.random.key(0), 4)
+        noise = jax.tree.map(lambda x: x[0], env.draw(jax.random.key(0), 1, 4, jnp.int32(0)))
+        outcome = env.step(noise, state, jnp.zeros(4, jnp.int32))[2]
+        assert outcome.terminated.all() and not outcome.truncated.any()
