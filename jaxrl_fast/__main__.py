@@ -1,8 +1,15 @@
-"""`python -m jaxrl_fast` is `jaxrl-fast`."""
+"""`python -m jaxrl_fast` is `jaxrl-fast`: the working directory is no place that modules are found in."""
 
+import os
 import sys
+from pathlib import Path
 
+import jaxrl_fast
 from jaxrl_fast.cli import main
 
 if __name__ == "__main__":
+    here, source = os.getcwd(), Path(jaxrl_fast.__file__).parents[1]
+    asked = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if sys.path[:1] in ([here], [""]) and here not in (str(source), *asked):  # Python's `-m` has put it there
+        del sys.path[0]
     sys.exit(main())

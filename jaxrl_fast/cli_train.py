@@ -203,6 +203,7 @@ def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfi
     for option in plan.options:
         if option.hint == "required" and option.key not in given:
             raise ConfigError(option.flag, None, "a value: it has no default")
+    configs.import_named(plan.cls, picked["algo"].items())
     algo = configs.build_algorithm(plan.cls, plan.algo | picked["algo"])
     env = plan.env_object
     if env is None or picked["env"]:

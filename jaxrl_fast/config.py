@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 import json
 import math
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import numpy as np
+
+from jaxrl_fast import imports
 from jaxrl_fast.algorithms import algorithm_class, list_algorithms
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
-from jaxrl_fast.errors import ConfigError, UserError, nearest
+from jaxrl_fast.errors import ConfigError, nearest
 from jaxrl_fast.fields import type_name
 from jaxrl_fast.grid import RunConfig
+from jaxrl_fast.imports import import_user_module
+
+__all__ = ["import_user_module"]
 
 FORMAT = 2
 
@@ -61,7 +66,7 @@ def _path(cls: type) -> str:
 
 
 def _class_path(cls: type, name: str) -> str:
-    """Like `_path`, for a class that `_look_up` must find again."""
+    """Like `_path`, for a class that a load must find again."""
     if "<locals>" in cls.__qualname__:
         raise ConfigError(name, cls.__qualname__, "a class of a module; one inside a function is not found by a load")
     return _path(cls)
@@ -77,33 +82,48 @@ def _import_path(value: Any, name: str) -> str:
     raise ConfigError(name, value, "a function or class that its module knows by name; no lambda, none in a function")
 
 
-def _look_up(path: str, argument: str) -> Any:
-    """What `_class_path` or `_import_path` named; its module is imported, from the working directory too."""
-    name, _, attribute = path.partition(":")
-    module = import_user_module(name, argument)
-    try:
-        return functools.reduce(getattr, attribute.split("."), module)
-    except AttributeError:
-        valid = f"a name in {name}{nearest(attribute, vars(module))}"
-        if name == "__main__":  # --import cannot help
-            own = "move it from your script or notebook to a module of its own, such as nets.py"
-            valid = f"found only where it was trained: {own}, and write 'nets:{attribute}' into config.json"
-        raise ConfigError(argument, path, valid) from None
-
-
-def _decode(value: Any) -> Any:
+def _decode(value: Any, name: str = "settings") -> Any:
+    """The value that `_encode` wrote; ConfigError for a class or function that a file may not name."""
     if isinstance(value, list):
-        return tuple(_decode(v) for v in value)
-    if isinstance(value, dict) and "class" in value:
-        cls = _look_up(value["class"], "class")
-        if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
-            raise ConfigError("class", value["class"], "a dataclass")
-        return cls(**{k: _decode(v) for k, v in value["fields"].items()})
-    if isinstance(value, dict) and "import" in value:
-        return _look_up(value["import"], "import")
-    if isinstance(value, dict) and "float" in value:
+        return tuple(_decode(v, name) for v in value)
+    if not isinstance(value, dict):
+        return value
+    if "class" in value:
+        cls = _setting_class(value["class"], name)
+        found = cls(**{k: _decode(v, f"{name}.{k}") for k, v in value["fields"].items()})
+        imports.check_known(getattr(found, "imports", ()), name)
+        return found
+    if "import" in value:
+        return _function(value["import"], name)
+    if "float" in value:
         return float(value["float"])
     return value
+
+
+def _setting_class(path: str, name: str) -> type:
+    """The dataclass "module:name", of a kind that settings are: ours, an environment, a network, or the user's own."""
+    from flax import linen
+
+    found, home = imports.look_up(path, name)
+    ours = any(home.startswith(f"{imports.PACKAGE}.{part}") for part in ("envs", "memory", "networks", "spaces", "types"))
+    kinds = (Algorithm, Env, linen.Module)
+    if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
+        raise ConfigError(name, path, "a dataclass")
+    if not (ours or issubclass(found, kinds) or imports.is_users(home)):
+        raise ConfigError(name, path, "a class of settings: an environment, a flax.linen.Module, or of a module of yours")
+    return found
+
+
+def _function(path: str, name: str) -> Any:
+    """The function, dtype or class of layers "module:name"."""
+    from flax import linen
+
+    found, home = imports.look_up(path, name)
+    layers = isinstance(found, type) and issubclass(found, (linen.Module, np.generic))
+    if not callable(found) or not (layers or imports.is_function(home, getattr(found, "__name__", ""))):
+        libraries = "jax.nn, jax.numpy, jax.lax, flax.linen or optax"
+        raise ConfigError(name, path, f"a function of {libraries}, a class of layers, or of a module of yours")
+    return found
 
 
 def algorithm_settings(algo: Algorithm) -> dict[str, Any]:
@@ -121,7 +141,8 @@ def encode_algorithm(algo: Algorithm) -> dict[str, Any]:
 
 
 def decode_algorithm(entry: dict[str, Any]) -> Algorithm:
-    return build_algorithm(_trained_class(entry), {k: _decode(v) for k, v in entry["settings"].items()})
+    settings = {k: _decode(v, f"algo.{k}") for k, v in entry["settings"].items()}
+    return build_algorithm(_trained_class(entry), settings)
 
 
 def _trained_class(entry: dict[str, Any]) -> type:
@@ -132,7 +153,7 @@ def _trained_class(entry: dict[str, Any]) -> type:
         moved = written == f"__main__:{known.__qualname__}" and not known.__module__.startswith("jaxrl_fast.")
         if moved or written in (None, _path(known)):  # moved: from a user's script to a module
             return known
-    cls = _look_up(written, "algorithm")
+    cls, _ = imports.look_up(written, "algorithm")
     if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
         raise ConfigError("algorithm", written, "a subclass of jaxrl_fast.Algorithm")
     return cls
@@ -141,7 +162,7 @@ def _trained_class(entry: dict[str, Any]) -> type:
 def build_algorithm(cls: type, settings: dict[str, Any]) -> Algorithm:
     """An algorithm from named settings; an unknown name is an error with the nearest one.
 
-    Where a flax module is due, "module:Class" is the user's own.
+    Where a flax module is due, "module:Class" is the user's own: of a module that is known (`import_named`).
     """
     fields = {f.name: f for f in dataclasses.fields(cls) if f.name != "spec"}
     for key, value in settings.items():
@@ -156,7 +177,7 @@ def _user_network(path: str, argument: str) -> Any:
     """The flax module behind "module:name": a class, made with its defaults, or an object."""
     from flax import linen
 
-    found = _look_up(path, argument)
+    found, _ = imports.look_up(path, argument)
     if isinstance(found, type) and issubclass(found, linen.Module):
         try:
             return found()
@@ -165,6 +186,14 @@ def _user_network(path: str, argument: str) -> Any:
     if not isinstance(found, linen.Module):
         raise ConfigError(argument, path, "a flax.linen.Module class")
     return found
+
+
+def import_named(cls: type, settings: Iterable[tuple[str, Any]]) -> None:
+    """Import the modules of networks "module:Class" among (field, value) of `cls`, which the user has typed."""
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    for key, value in settings:
+        if isinstance(value, str) and ":" in value and key in fields and "Module" in type_name(fields[key]):
+            imports.import_user_module(value.partition(":")[0], f"algo.{key}")
 
 
 def encode_environment(env: Env) -> dict[str, Any]:
@@ -176,8 +205,12 @@ def encode_environment(env: Env) -> dict[str, Any]:
 
 def decode_environment(entry: dict[str, Any]) -> Env:
     if "object" in entry:
-        return _decode(entry["object"])
-    return registry.make(entry["name"], **{k: _decode(v) for k, v in entry["settings"].items()})
+        env = _decode(entry["object"], "environment")
+        if not isinstance(env, Env):
+            raise ConfigError("environment", type(env).__name__, "a jaxrl_fast Env")
+        return env
+    imports.check_known(registry.modules_of(entry["name"]), "environment")
+    return registry.make(entry["name"], **{k: _decode(v, f"env.{k}") for k, v in entry["settings"].items()})
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -219,38 +252,20 @@ def decode_run(entry: dict[str, Any]) -> RunConfig:
 
 
 def load(path: str | Path, modules: tuple[str, ...] = ()) -> tuple[Algorithm, Env, RunConfig, dict[str, Any]]:
-    """(algorithm, environment, run settings, whole file) of a config.json; imports the modules it names first."""
+    """(algorithm, environment, run settings, whole file) of a config.json; imports `modules`, and nothing that it names."""
     content = read_config(path)
-    imports = content.get("imports", ())
-    if not isinstance(imports, (list, tuple)) or not all(isinstance(m, str) for m in imports):
-        raise ConfigError("imports", imports, "a list of module names")
-    for module in (*imports, *modules):
-        import_user_module(module)
     try:
-        algo = decode_algorithm(content["algorithm"])
-        env = decode_environment(content["environment"])
-        run = decode_run(content["run"])
+        return *decode(content, modules), content
     except (KeyError, TypeError, AttributeError) as error:
         raise ConfigError("config", str(path), f"a whole config.json; this one is damaged ({error!r})") from error
-    return algo, env, run, content
 
 
-imported: list[str] = []  # modules of the user, for processes that are to know what this one knows
-
-
-def import_user_module(name: str, argument: str = "--import") -> ModuleType:
-    """Import a user's module (their environments, algorithms, networks), the working directory included."""
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    stem = name.removesuffix(".py").replace("/", ".")
-    try:
-        module = importlib.import_module(stem)
-        if name not in imported:
-            imported.append(name)
-        return module
-    except UserError:
-        raise
-    except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and error.name and stem.startswith(error.name):
-            raise ConfigError(argument, name, "a module that can be imported from here") from error
-        raise ConfigError(argument, name, f"a module that imports; {type(error).__name__}: {error}") from error
+def decode(content: dict[str, Any], modules: Iterable[str] = ()) -> tuple[Algorithm, Env, RunConfig]:
+    """(algorithm, environment, run settings) of what `describe` wrote. modules: of the user, imported first."""
+    for module in modules:
+        imports.import_user_module(module)
+    needed = content.get("imports", ())
+    if not isinstance(needed, (list, tuple)) or not all(isinstance(m, str) for m in needed):
+        raise ConfigError("imports", needed, "a list of module names")
+    imports.check_known(needed, "imports")
+    return decode_algorithm(content["algorithm"]), decode_environment(content["environment"]), decode_run(content["run"])

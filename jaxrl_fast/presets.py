@@ -285,7 +285,8 @@ def preset(algorithm: str, environment: str, **settings: Any) -> Algorithm:
     The steps of the run and settings of the environment (an action repeat) that were tuned with it are in
     `jaxrl_fast.presets.find_preset(algorithm, environment)`, as `.run` and `.env`; the command line takes these too.
     """
-    from jaxrl_fast.config import build_algorithm
+    from jaxrl_fast.config import build_algorithm, import_named
 
-    found = find_preset(algorithm, environment)
-    return build_algorithm(algorithm_class(algorithm), {**(found.algo if found else {}), **settings})
+    found, cls = find_preset(algorithm, environment), algorithm_class(algorithm)
+    import_named(cls, settings.items())
+    return build_algorithm(cls, {**(found.algo if found else {}), **settings})

@@ -25,8 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast import config as configs
-from jaxrl_fast import host_play, spaces, tree
+from jaxrl_fast import host_play, imports, spaces, tree
 from jaxrl_fast.actors import open_group, play, seed_of_group, whose
 from jaxrl_fast.envs.host import HostEnv, HostError
 from jaxrl_fast.envs.tracing import used_inputs
@@ -46,7 +45,7 @@ class Actor:
         self, modules: Sequence[str], env: HostEnv, run: Run, like: Any, root: tuple[Any, str], warmup: int, place: tuple
     ):
         for module in modules:
-            configs.import_user_module(module)
+            imports.import_user_module(module)
         data, kind = root
         self.run, self.root, self.warmup = run, jax.random.wrap_key_data(data, impl=kind), warmup
         self.agent = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
@@ -119,7 +118,7 @@ class RayActors:
         kind = ray.remote(num_cpus=1, max_restarts=0, concurrency_groups={"watch": 1}, runtime_env={"env_vars": variables})
         root = np.asarray(jax.random.key_data(self.root)), str(jax.random.key_impl(self.root))
         place = self.sizes[i], seed, i, sum(self.sizes[:i])
-        return kind(Actor).remote(tuple(configs.imported), self.env, self.run, self.like, root, self.warmup, place)
+        return kind(Actor).remote(tuple(imports.named), self.env, self.run, self.like, root, self.warmup, place)
 
     def give(self, t: int, agent: Any) -> None:
         """The agent as it is before iteration t learns: the rollouts that are to be its own are asked for."""

@@ -133,6 +133,7 @@ def sweep(
     else:
         check_names(algo, env, grid or {}, sample or {}, config)
         configurations = configurations_of(grid, sample, members, seed)
+        configs.import_named(type(algo), [(k.removeprefix("algo."), v) for c in configurations for k, v in c.items()])
         if configurations == [{}]:
             raise ConfigError("grid", grid, "settings to compare: grid, or sample with members")
     if config.population is not None:

@@ -50,13 +50,10 @@ def read_folder(path: str | Path) -> dict[str, Any]:
 def decode_base(content: dict[str, Any], modules: Sequence[str] = ()) -> tuple[Algorithm, Env, RunConfig, dict[str, Any]]:
     """What every configuration begins with: algorithm, environment, run, and what else config.json says of them.
 
-    Imports the sweep's modules and `modules` first.
+    Imports `modules` first.
     """
     base = content["base"]
-    for module in (*base.get("imports", ()), *modules):
-        configs.import_user_module(module)
-    algo, env = configs.decode_algorithm(base["algorithm"]), configs.decode_environment(base["environment"])
-    return algo, env, configs.decode_run(base["run"]), {k: base[k] for k in ("preset", "imports") if k in base}
+    return *configs.decode(base, modules), {k: base[k] for k in ("preset", "imports") if k in base}
 
 
 def part_folder(out: Path, index: int) -> Path:

@@ -66,6 +66,8 @@ def tune(
     if config.population is not None or config.selection is not None:
         raise ConfigError("population", config.population, "None: Optuna says what differs")
     spread(config, members * config.seeds)
+    choices = [(name.removeprefix("algo."), v) for name, x in sample.items() for v in parse_prior(name, x).choices]
+    configs.import_named(type(algo), choices)
     _check_values(algo, env, sample, config)
     out, about = Path(out), about or {}
     search = {"trials": trials, "members": members}

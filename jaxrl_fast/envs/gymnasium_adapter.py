@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import importlib
 import importlib.util
 import inspect
 import os
@@ -23,10 +22,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxrl_fast import imports
 from jaxrl_fast.envs import wrappers
 from jaxrl_fast.envs.gymnasium_spaces import decoder, picture_encoder, picture_space, space_of, stack
 from jaxrl_fast.envs.host import HostEnv, HostStep, Vector, at, guarded, put
-from jaxrl_fast.errors import ConfigError, check_choice, check_int, nearest
+from jaxrl_fast.errors import ConfigError, UserError, check_choice, check_int, nearest
 from jaxrl_fast.types import EnvSpec
 
 PREFIX = "gym:"
@@ -40,18 +40,24 @@ def installed() -> bool:
     return "gymnasium" in sys.modules or importlib.util.find_spec("gymnasium") is not None
 
 
+def modules_of(name: str) -> tuple[str, ...]:
+    """What making the environment imports: MODULE of "gym:MODULE:ID"."""
+    module = name.removeprefix(PREFIX).rpartition(":")[0]
+    return (module,) if module else ()
+
+
 def _spec_of(name: str) -> Any:
     """Gymnasium's own spec; a ConfigError that names the nearest where there is none."""
     import gymnasium
 
     module, _, id = name.removeprefix(PREFIX).rpartition(":")
     if module:
-        if "" not in sys.path and os.getcwd() not in sys.path:  # as with --import
-            sys.path.insert(0, os.getcwd())
         try:
-            importlib.import_module(module)  # which registers it
-        except Exception as error:
-            raise ConfigError("environment", name, f"one of a module that can be imported ({error!r})") from error
+            imports.import_user_module(module, "environment")  # which registers it
+        except UserError as error:
+            raise ConfigError(
+                "environment", name, f"one of a module that can be imported ({error.__cause__ or error!r})"
+            ) from error
     try:
         return gymnasium.spec(id)
     except Exception as error:  # a version that was never registered
@@ -131,6 +137,11 @@ class GymnasiumEnv(HostEnv):
     vectorization: str = "sync"
     max_episode_steps: int | None = None
     own: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """Modules that Gymnasium imports to make it."""
+        return modules_of(self.id)
 
     @property
     def evaluated(self):

@@ -138,6 +138,12 @@ def about_settings(name: str) -> dict[str, Any]:
     return adapter.about(name) if hasattr(adapter, "about") else {}
 
 
+def modules_of(name: str) -> tuple[str, ...]:
+    """The modules that making `name` imports because it names them."""
+    adapter = next((a for prefix, a in _ADAPTERS.items() if isinstance(name, str) and name.startswith(prefix)), None)
+    return adapter.modules_of(name) if hasattr(adapter, "modules_of") else ()
+
+
 def make(name: str, **settings: Any) -> Env:
     """The environment `name`: a native one, a probe, one of gymnax's or brax's, or what a user registered.
 

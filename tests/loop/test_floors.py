@@ -13,7 +13,7 @@ import jaxrl_fast
 
 ROOT = Path(jaxrl_fast.__file__).parent
 FLOORS = [
-    "errors fields hosts tree types spaces random runtime",
+    "errors fields hosts imports tree types spaces random runtime",
     "returns losses distributions statistics stacking optim networks aggregate priors",
     "envs memory",
     "algorithms",

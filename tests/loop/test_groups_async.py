@@ -32,7 +32,7 @@ host_tools.register()
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch):
     """Reading a run of `AnyhowEnv` imports this file by its name; processes of other tests' runs could not."""
-    monkeypatch.setattr("jaxrl_fast.config.imported", [])
+    monkeypatch.setattr("jaxrl_fast.imports.named", [])
 
 
 class Anyhow(Vector):

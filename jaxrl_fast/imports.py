@@ -1,0 +1,152 @@
+"""Which code a run's files may name. They are data: a path "module:name" in them is found, never imported unasked.
+
+Looked up are names of this package and of `LIBRARIES`, of modules that this process has imported already, and of modules
+that the user has named: `--import`, `modules=`, or a network or an environment that was typed. Python's own modules are
+never among them, although all of them are imported: `config` asks for classes of its kinds and for plain functions, and
+`look_up` goes through no module, so that "mine:os.system" is nothing either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import shlex
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from jaxrl_fast.errors import ConfigError, UserError, nearest
+
+PACKAGE = __name__.partition(".")[0]
+LIBRARIES = (PACKAGE, "jax", "flax", "optax", "gymnasium", "gymnax", "brax", "mujoco_playground", "ale_py", "numpy", "ml_dtypes")
+# Where functions of a library may lie: activations, initializers, optimizers, schedules.
+FUNCTIONS = (
+    "jax.nn", "jax.numpy", "jax.lax", "jax.scipy", "jax._src.nn", "jax._src.numpy", "jax._src.lax", "jax._src.scipy",
+    "flax.linen", "optax", f"{PACKAGE}.networks", f"{PACKAGE}.optim",
+)  # fmt: skip
+FILES = ("load", "save", "savez", "fromfile")  # functions of jax.numpy that open what they are given
+
+named: list[str] = []  # modules that the user named, for processes that are to know what this one knows
+
+
+def import_user_module(name: str, argument: str = "--import") -> ModuleType:
+    """Import a module that the user has named (their environments, algorithms, networks), from the working directory too.
+
+    Only such a module puts the working directory on `sys.path`, behind everything else: for what it imports later, and
+    for processes that are started.
+    """
+    stem, here = _stem(name), os.getcwd()
+    try:
+        with _first_on_path(here):
+            module = importlib.import_module(stem)
+    except UserError:
+        raise
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and stem.startswith(error.name):
+            raise ConfigError(argument, name, "a module that can be imported from here") from error
+        raise ConfigError(argument, name, f"a module that imports; {type(error).__name__}: {error}") from error
+    if name not in named:
+        named.append(name)
+    file = getattr(module, "__file__", None)
+    if file and Path(file).is_relative_to(here) and here not in sys.path and "" not in sys.path:
+        sys.path.append(here)
+    return module
+
+
+def check_known(modules: Iterable[str], argument: str) -> None:
+    """Raises ConfigError, with what to type, where a file names modules that are not known here."""
+    unknown = [module for module in dict.fromkeys(modules) if not is_known(_stem(module))]
+    if not unknown:
+        return
+    given = unknown[0] if len(unknown) == 1 else unknown
+    if any(_root(_stem(module)) in sys.stdlib_module_names for module in unknown):
+        raise ConfigError(argument, given, "a module of yours; Python's own hold nothing that a run is made of")
+    flags = " ".join(f"--import {shlex.quote(module)}" for module in unknown)
+    raise ConfigError(
+        argument, given, "a module that is known here. A run's files are data and import nothing unasked: where you trust it, "
+        f"add {flags} (from Python: modules={unknown})",
+    )  # fmt: skip
+
+
+def is_known(module: str) -> bool:
+    """Whether a file may name things of `module`."""
+    root = _root(module)
+    if root in sys.stdlib_module_names and module != "__main__":
+        return False
+    return root in LIBRARIES or module in sys.modules or root in {_root(_stem(name)) for name in named}
+
+
+def is_users(module: str) -> bool:
+    """Whether `module` is the user's own: named by them, or imported already and no installed package."""
+    root = _root(module)
+    if root in LIBRARIES or not is_known(module):
+        return False
+    if root in {_root(_stem(name)) for name in named} or module == "__main__":
+        return True
+    file = getattr(sys.modules.get(module), "__file__", None)
+    installed = [sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")]
+    return bool(file) and not any(Path(file).is_relative_to(folder) for folder in installed)
+
+
+def is_function(module: str, attribute: str) -> bool:
+    """Whether "module:attribute" may be called as a setting says: a library's plain function, or anything of the user's."""
+    of_a_library = any(module == prefix or module.startswith(prefix + ".") for prefix in FUNCTIONS)
+    return (of_a_library and attribute not in FILES) or is_users(module)
+
+
+def look_up(path: Any, argument: str) -> tuple[Any, str]:
+    """(what "module:name" names, the module that it was defined in); both modules are known. Of its kind it may be anything."""
+    if not isinstance(path, str) or not all(path.partition(":")):
+        raise ConfigError(argument, path, 'a path "module:name"')
+    name, _, attribute = path.partition(":")
+    check_known([name], argument)
+    try:
+        found: Any = importlib.import_module(name)
+    except Exception as error:
+        raise ConfigError(argument, path, f"a name of a module that imports; {type(error).__name__}: {error}") from error
+    scope, parts = vars(found), attribute.split(".")
+    for i, part in enumerate(parts):
+        through_a_module = i > 0 and not isinstance(found, type)
+        if part.startswith("__") or through_a_module or not hasattr(found, part):
+            raise _absent(path, argument, scope)
+        found = getattr(found, part)
+    if isinstance(found, ModuleType):
+        raise _absent(path, argument, scope)
+    home = getattr(found, "__module__", None) or name
+    check_known([home], argument)
+    return found, home
+
+
+def _absent(path: str, argument: str, scope: dict[str, Any]) -> ConfigError:
+    name, _, attribute = path.partition(":")
+    valid = f"a name in {name}{nearest(attribute, scope)}"
+    if name == "__main__":  # --import cannot help
+        own = "move it from your script or notebook to a module of its own, such as nets.py"
+        valid = f"found only where it was trained: {own}, and write 'nets:{attribute}' into config.json"
+    return ConfigError(argument, path, valid)
+
+
+def _stem(name: str) -> str:
+    """my_envs.py and a folder's my/envs.py as they are imported."""
+    return name.removesuffix(".py").replace("/", ".")
+
+
+def _root(module: str) -> str:
+    return module.partition(".")[0]
+
+
+@contextlib.contextmanager
+def _first_on_path(folder: str) -> Iterator[None]:
+    if "" in sys.path or folder in sys.path:
+        yield
+        return
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(folder)

@@ -1,0 +1,143 @@
+"""A run directory of somebody else's is data: no command executes what its files name. `hostile/` has a file a way to try it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast import imports
+
+HOSTILE = sorted((Path(__file__).parent / "hostile").glob("*.json"))
+EVIL = """
+open({mark!r}, "w").close()
+import dataclasses
+import flax.linen as nn
+import jaxrl_fast as jf
+
+class Net(nn.Module):
+    pass
+
+PPO = World = jf.PPO
+rate = print
+"""
+LOADING = {  # commands that make objects of what is in config.json
+    "eval": "eval {run} --episodes 2",
+    "eval last": "eval {run} --episodes 2 --which last",
+    "resume": "train --resume {run} --total-steps 1024 --no-tensorboard",
+    "repeat": "train --config {run} --total-steps 128 --out again --no-tensorboard",
+    "plan": "plan --config {run}",
+    "sweep": "sweep --config {run} --grid algo.learning-rate=1e-3 --out again",
+    "sweep resume": "sweep --resume {sweep}",
+    "experience": "experience {run} folder",
+}
+READING = ("plot {run}", "compare {run} {run}/../other", "list", "list --import jaxrl_fast")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    run = tmp_path_factory.mktemp("foreign") / "run"
+    algo = jf.PPO(num_envs=4, num_steps=16, hidden=(8,))
+    jf.train(algo, jf.make("CartPole-v1"), 256, out=run, eval_episodes=4, log_every=64, tensorboard=False)
+    return run
+
+
+@pytest.fixture
+def here(made, tmp_path, monkeypatch):
+    """(the run, a sweep with its config.json): evil_module.py is in the working directory, in the run and beside both."""
+    monkeypatch.chdir(tmp_path)
+    run, sweep = tmp_path / "run", tmp_path / "sweep"
+    shutil.copytree(made, run)
+    shutil.copytree(made, tmp_path / "other")
+    sweep.mkdir()
+    for folder in (run, sweep, tmp_path):
+        (folder / "evil_module.py").write_text(EVIL.format(mark=str(tmp_path / "PWN")))
+    monkeypatch.setattr(imports, "named", [])
+    return run, sweep
+
+
+def change(run: Path, sweep: Path, changes: dict) -> None:
+    content = json.loads((run / "config.json").read_text())
+    for key, value in changes.items():
+        *path, last = key.split(".")
+        part = content
+        for name in path:
+            part = part[name]
+        part[last] = value
+    (run / "config.json").write_text(json.dumps(content))
+    part = {"configurations": [0], "seed": 0, "seeds": 1}
+    about = {"format": 1, "base": content, "configurations": [{"algo.learning_rate": 1e-3}], "parts": [part]}
+    (sweep / "sweep.json").write_text(json.dumps(about))
+
+
+def assert_nothing_ran(folder: Path, path: list[str]) -> None:
+    assert not (folder / "PWN").exists()
+    assert not [name for name in sys.modules if "evil_module" in name]
+    assert sys.path == path
+
+
+@pytest.mark.parametrize("file", HOSTILE, ids=lambda file: file.stem)
+def test_a_foreign_run_executes_nothing(file, here, run_cli, tmp_path):
+    """Each command is refused with what to type; so are the functions; those that only read pictures and scores go on."""
+    case, before = json.loads(file.read_text()), list(sys.path)
+    (run, sweep), population = here, "run.population" in case["changes"]
+    change(run, sweep, case["changes"])
+    for name, line in LOADING.items():
+        if population and name in ("plan", "sweep", "sweep resume"):  # members are a sweep's own there
+            run_cli(*line.format(run=run, sweep=sweep).split())
+            continue
+        code, out, err = run_cli(*line.format(run=run, sweep=sweep).split())
+        errors = [text for text in err.splitlines() if "warning: total_steps" not in text]
+        assert code == 2 and len(errors) == 1, (name, out, err)
+        assert all(text in err for text in case["says"]), (name, err)
+    for call in (jf.load, jf.resume, jf.experience):
+        with pytest.raises(jf.ConfigError):
+            call(run)
+    for line in READING:
+        assert run_cli(*line.format(run=run).split())[0] in (0, 2)
+    assert_nothing_ran(tmp_path, before)
+    assert not (tmp_path / "again").exists() and not (tmp_path / "folder").exists()
+
+
+def test_what_the_user_names_is_imported(here, run_cli, tmp_path, monkeypatch):
+    """The line that the refusal says is the way on, and the working directory is behind everything else."""
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(tmp_path))])
+    change(*here, {"imports": ["evil_module"]})
+    before = list(sys.path)
+    try:
+        code, _, err = run_cli("eval", str(here[0]), "--episodes", "2", "--import", "evil_module")
+        assert code == 0 and (tmp_path / "PWN").exists(), err
+        assert sys.path == [*before, str(tmp_path)]
+        assert run_cli("eval", str(here[0]), "--episodes", "2")[0] == 0  # this process knows it now
+    finally:
+        sys.modules.pop("evil_module", None)
+
+
+def test_a_module_from_elsewhere_puts_no_folder_on_the_path(here, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(tmp_path))])
+    before = list(sys.path)
+    imports.import_user_module("json")
+    assert sys.path == before
+
+
+@pytest.mark.parametrize("name", ["jax.nn:relu", "jax.numpy:bfloat16", "flax.linen.linear:Dense", "optax:adamw"])
+def test_plain_functions_of_the_libraries_are_found(name):
+    found, home = imports.look_up(name, "x")
+    assert callable(found) and imports.is_known(home)
+
+
+def test_a_foreign_folder_of_experience_executes_nothing(here, run_cli, tmp_path):
+    """layout.json names a memory and the kind of its rows: both are words of a list."""
+    folder, before = tmp_path / "replay", list(sys.path)
+    sizes = {"class": "evil_module:Memory", "capacity": 8, "num_steps": 1, "num_envs": 1}
+    about = {"format": 1, "layout": sizes, "written": 1, "kind": "evil_module:Row", "rows": {}, "id": "0"}
+    for change in ({}, {"kind": "Row"}, {"kind": "Transition"}):
+        folder.mkdir(exist_ok=True)
+        (folder / "layout.json").write_text(json.dumps(about | change))
+        code, _, err = run_cli("train", "dqn", "CartPole-v1", "--experience", str(folder), "--out", "again")
+        assert code == 2 and str(folder) in err, err
+    assert_nothing_ran(tmp_path, before)
