@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl_fast import hosts
+from jaxrl_fast import hosts, older_states
 from jaxrl_fast.errors import ConfigError
 
 FORMAT = 2
@@ -36,8 +36,9 @@ class Checkpoints:
                 max_to_keep=1, create=not self.read_only, cleanup_tmp_directories=not self.read_only,
                 read_only=self.read_only, enable_async_checkpointing=not self.read_only,
             )  # fmt: skip
+            handlers = {"state": ocp.StandardCheckpointHandler(), "meta": ocp.JsonCheckpointHandler()}
             self._managers[which] = ocp.CheckpointManager(
-                (self.folder / which).absolute(), options=options, item_names=("state", "meta")
+                (self.folder / which).absolute(), options=options, item_handlers=handlers
             )
             # orbax would ask JAX whether to stop with row numbers, where the loop asks with a count of its own
             self._managers[which].reached_preemption = lambda step: False
@@ -76,8 +77,10 @@ class Checkpoints:
         import orbax.checkpoint as ocp
 
         with _damage(self.folder / which):
-            args = ocp.args.Composite(state=ocp.args.StandardRestore(_without_empty(like)))
-            state = _with_empty(self._manager(which).restore(iteration, args=args)["state"], like)
+            manager = self._manager(which)
+            form = older_states.as_written(like, manager.item_metadata(iteration)["state"].tree)
+            args = ocp.args.Composite(state=ocp.args.StandardRestore(_without_empty(form)))
+            state = older_states.completed(_with_empty(manager.restore(iteration, args=args)["state"], form), like)
             for (path, want), got in zip(jax.tree.leaves_with_path(like), jax.tree.leaves(state), strict=True):
                 if want.shape != got.shape or want.dtype != got.dtype:
                     name = jax.tree_util.keystr(path)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import stacking
+from jaxrl_fast import stacking, sums
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import LAST, Env
 from jaxrl_fast.types import Clock, Episodes, Mean, Timestep, Trajectory, stepwise
@@ -92,13 +92,15 @@ def episode_statistics(episodes: Episodes, reward: jax.Array, done: jax.Array) -
     last_end = jnp.max(jnp.where(done, time + 1, 0), axis=0)  # steps up to and with the last end; 0: none ended
     before = time < last_end
     finished = last_end > 0
-    sum_before = jnp.sum(jnp.where(before, reward, 0.0), axis=0)
-    sum_after = jnp.sum(jnp.where(before, 0.0, reward), axis=0)
+    parts = jnp.stack([jnp.where(before, reward, 0.0), jnp.where(before, 0.0, reward)], axis=1)
+    sum_before, sum_after = sums.pairwise(parts)
     count = jnp.sum(done).astype(jnp.float32)
-    total = jnp.sum(jnp.where(finished, episodes.ret + sum_before, 0.0))
-    steps = jnp.sum(jnp.where(finished, episodes.length + last_end, 0).astype(jnp.float32))
+    total = sums.by_eights(jnp.where(finished, episodes.ret + (episodes.lost + sum_before), 0.0))
+    steps = sums.by_eights(jnp.where(finished, episodes.length + last_end, 0).astype(jnp.float32))
+    longer, lost = sums.add(episodes.ret, episodes.lost, sum_after)
     after = Episodes(
-        jnp.where(finished, sum_after, episodes.ret + sum_after),
+        jnp.where(finished, sum_after, longer),
         jnp.where(finished, 0, episodes.length) + reward.shape[0] - last_end,
+        jnp.where(finished, 0.0, lost),
     )
     return after, {"episode_return": Mean(total, count), "episode_length": Mean(steps, count)}

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import collect as rollout
-from jaxrl_fast import random
+from jaxrl_fast import random, sums
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.types import Clock
@@ -38,22 +38,23 @@ def evaluate(
     nothing = Evaluation(jnp.zeros(episodes), jnp.zeros(episodes, jnp.int32), jnp.zeros(episodes, bool))
 
     def block(carry):
-        i, actor, score = carry
+        i, actor, score, lost = carry
         noise = rollout.draw_again(env, algo, random.keys_at(play_key, i, 2), BLOCK, start)
         actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, mode)
         within = i * BLOCK + jnp.arange(BLOCK) < limit  # which may be no multiple of BLOCK
         done = trajectory.steps.done & within[:, None]
         ended_before = jnp.cumsum(done, axis=0) - done > 0
         counts = within[:, None] & ~(ended_before | score.finished)
+        ret, lost = sums.add(score.ret, lost, jnp.sum(jnp.where(counts, trajectory.steps.reward, 0.0), axis=0))
         score = Evaluation(
-            score.ret + jnp.sum(trajectory.steps.reward * counts, axis=0),
+            ret,
             score.length + jnp.sum(counts, axis=0, dtype=jnp.int32),
             score.finished | jnp.any(done, axis=0),
         )
-        return i + 1, actor, score
+        return i + 1, actor, score, lost
 
     def goes_on(carry):
-        i, _, score = carry
+        i, _, score, _ = carry
         return (i * BLOCK < limit) & ~jnp.all(score.finished)
 
-    return jax.lax.while_loop(goes_on, block, (jnp.int32(0), start, nothing))[2]
+    return jax.lax.while_loop(goes_on, block, (jnp.int32(0), start, nothing, jnp.zeros(episodes)))[2]

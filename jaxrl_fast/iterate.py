@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import collect as rollout
-from jaxrl_fast import random, runtime, tree
+from jaxrl_fast import random, runtime, sums, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
@@ -184,7 +184,7 @@ def scan_sum(f, carry: Any, xs: Any) -> tuple[Any, Metrics]:
         return carry, jnp.stack(leaves)
 
     carry, rows = jax.lax.scan(body, carry, xs)
-    return carry, jax.tree.unflatten(structure, list(rows.sum(0)))
+    return carry, jax.tree.unflatten(structure, list(sums.pairwise(rows)))
 
 
 # Randomness is drawn ahead for several iterations at once where one iteration takes few bytes of it (a step and one

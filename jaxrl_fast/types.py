@@ -164,11 +164,22 @@ class Mean(NamedTuple):
         return cls(jnp.asarray(value, jnp.float32), jnp.asarray(count, jnp.float32))
 
 
-class Episodes(NamedTuple):
-    """Running return and length of the episode that every environment is in. [B]"""
-
+class _Episodes(NamedTuple):
     ret: jax.Array
     length: jax.Array
+    lost: jax.Array
+
+
+class Episodes(_Episodes):
+    """Running return and length of the episode that every environment is in, [B].
+
+    ret: float32, the nearest to the sum of its rewards; lost: float32, what is left of that sum (`jaxrl_fast.sums`).
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, ret: Any, length: Any, *lost: Any) -> Episodes:
+        return super().__new__(cls, ret, length, *lost or (jnp.zeros_like(ret),))
 
 
 class RunState(NamedTuple):

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from jaxrl_fast import distributions, random, tree
+from jaxrl_fast import distributions, random, sums, tree
 from jaxrl_fast.algorithms.action_spaces import action_mask
 from jaxrl_fast.algorithms.policy_search import PolicySearch
 from jaxrl_fast.errors import ConfigError
@@ -87,7 +87,7 @@ class Evolution(PolicySearch):
         ret = jnp.mean(ret.reshape(2, self.directions, self.episodes_per_candidate), axis=-1)
         gradient = self.gradient(ret, noise)
         params, opt_state = self.ascend(agent, unravel(gradient), clock)
-        played_return = jnp.mean(jnp.sum(reward, axis=0).reshape(-1, self.episodes_per_candidate), axis=-1)
+        played_return = jnp.mean(sums.pairwise(reward).reshape(-1, self.episodes_per_candidate), axis=-1)
         metrics = {
             "candidate_return": jnp.mean(played_return),
             "best_candidate_return": jnp.max(played_return),

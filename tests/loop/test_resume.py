@@ -50,6 +50,21 @@ def test_on_other_devices(unbroken, tmp_path):
     assert json.loads((out / "config.json").read_text())["run"]["devices"] is None
 
 
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_checkpoint_without_what_states_have_gained(seeds, unbroken, tmp_path, monkeypatch):
+    """Written by a version whose running returns were one float32 each; CartPole's have no more to them."""
+    save, out = Checkpoints.save, tmp_path / "x"
+    old = lambda state: state._replace(episodes={k: getattr(state.episodes, k) for k in ("ret", "length")})
+    with monkeypatch.context() as patch:
+        then = lambda self, which, n, state, meta: save(self, which, n, old(state) if which == "last" else state, meta)
+        patch.setattr(Checkpoints, "save", then)
+        tools.train("ppo", out, total_steps=tools.HALF, horizon=tools.TOTAL, seeds=seeds)
+    session = tools.resume(out, tools.TOTAL)
+    assert not np.asarray(session.state.episodes.lost).any() and np.asarray(session.state.episodes.ret).any()
+    if seeds == 1:
+        tools.assert_same(session.state, unbroken("ppo")[0].state)
+
+
 def test_an_env_axis_must_divide_the_groups(half, tmp_path):
     with pytest.raises(jf.ConfigError, match="mesh env = 2 .* a divisor of 1, the groups"):
         tools.resume(half("ppo", tmp_path / "x"), tools.TOTAL, mesh={"env": 2})

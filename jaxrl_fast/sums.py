@@ -1,0 +1,35 @@
+"""Sums that stay right when they are long: one float32 after another is off by 0.3% after 300,000 terms of 0.1."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+
+def add(total: jax.Array, lost: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Add a term to a running sum -> (total, lost): the float32 nearest to the sum, and what rounding took from it.
+
+    Knuth's two-sum, then the smaller part folded back in (Dekker 1971): about 2^-48 of the sum is lost a term. It rests on
+    the compiler not reordering additions, which XLA does not without fast math; a test reads what it makes of it.
+    """
+    rough = total + x
+    added = rough - total
+    lost = lost + ((total - (rough - added)) + (x - added))
+    exact = rough + lost
+    return exact, lost - (exact - rough)
+
+
+def pairwise(x: jax.Array) -> jax.Array:
+    """Sum over the leading axis in pairs: an error of log2(n) roundings, where one term after another makes n."""
+    while x.shape[0] > 1:
+        half = x.shape[0] // 2
+        paired = x[:half] + x[half : 2 * half]
+        x = paired if x.shape[0] % 2 == 0 else paired.at[0].add(x[-1])
+    return x[0] if x.shape[0] else jnp.zeros(x.shape[1:], x.dtype)
+
+
+def by_eights(x: jax.Array) -> jax.Array:
+    """Sum of [B] by neighbours, eight at a time: like `pairwise`, and nothing moves where B is divided over devices."""
+    while x.shape[0] > 8 and x.shape[0] % 8 == 0:
+        x = jnp.sum(x.reshape(-1, 8), axis=1)
+    return jnp.sum(x)
