@@ -7,7 +7,7 @@ that was lost) counts as the worst score there is, so that a configuration is no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,15 @@ import numpy as np
 from jaxrl_fast.errors import ConfigError, check_float, check_int
 
 Statistic = Callable[[np.ndarray], np.ndarray]  # [..., runs, tasks] -> [...]
+
+
+def frame(rows: Sequence[dict[str, Any]]) -> Any:
+    """A pandas DataFrame of these rows. pandas must be installed."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise ConfigError("pandas", None, "installed: pip install pandas") from error
+    return pandas.DataFrame(rows)
 
 
 def _scores(scores: Any, argument: str = "scores") -> np.ndarray:

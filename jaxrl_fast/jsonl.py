@@ -1,8 +1,9 @@
 """`metrics.jsonl` as a file: rows to strict JSON lines and back, torn ends, and cutting rows off again.
 
-    {"env_steps": 2048, "wall_seconds": 0.31, "steps_per_second": 268000.0, "episode_return": [21.5, null], ...}
+    {"env_steps": 2048, "wall_seconds": 0.31, "steps_per_second": 268000.0, "episode_return": 21.5, ...}
 
-One object a line, every metric a list over the members, null where a value is not finite.
+One object a line, every metric a number, of several members a list of one each, null where a value is not finite. Logs of
+older versions hold lists of one. `read_jsonl` gives lists for all of them.
 """
 
 from __future__ import annotations
@@ -41,14 +42,24 @@ def numbers(values: Any) -> list[Any]:
     return [v if math.isfinite(v) else None for v in map(float, texts)]
 
 
+def cell(values: Any) -> Any:
+    """A metric as a row holds it: `numbers`, and of one member its number alone."""
+    found = numbers(values)
+    return found[0] if len(found) == 1 else found
+
+
 def encode(record: dict[str, Any]) -> bytes:
     """One line."""
     return json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
 def read_jsonl(path: str | Path) -> list[dict[str, Any]]:
-    """The rows of a `metrics.jsonl`. A torn last line is skipped; damage anywhere else is a ConfigError."""
-    return [row for _, row in _lines(Path(path))]
+    """The rows of a `metrics.jsonl`, every metric a list over the members, also where there is one.
+
+    A torn last line is skipped; damage anywhere else is a ConfigError.
+    """
+    listed = lambda name, value: value if name in FIXED or isinstance(value, list) else [value]
+    return [{name: listed(name, value) for name, value in row.items()} for _, row in _lines(Path(path))]
 
 
 def _refuse_constant(text: str) -> None:

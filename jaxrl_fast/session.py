@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from jaxrl_fast import hosts, tree
+from jaxrl_fast.aggregate import frame
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
@@ -156,9 +157,22 @@ class Session:
         return hosts.fetch(jax.jit(taken)(self.state.agent, lane[0]), self.population.replicated)
 
     def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
-        """(env_steps [rows], values [rows, seeds]) of a logged metric."""
-        rows = [r for r in self.history if metric in r.metrics]
-        return np.array([r.env_steps for r in rows]), np.array([r.metrics[metric] for r in rows])
+        """(env_steps [rows], values [rows, members]) of a logged metric: the rows in which any member has a value."""
+        rows = [r for r in self.history if np.isfinite(r.metrics.get(metric, np.nan)).any()]
+        values = np.array([r.metrics[metric] for r in rows]).reshape(len(rows), self.config.members)
+        return np.array([r.env_steps for r in rows], np.int64), values
+
+    def frame(self) -> Any:
+        """A pandas DataFrame, a row a log row and member: what differs among members, and every metric, NaN where there
+        is none. pandas must be installed."""
+        seeds, own = self.config.member_seeds(), self.config.member_settings()
+        return frame([
+            {"env_steps": row.env_steps, "seed": seed, **{name: values[i] for name, values in own.items()},
+             "wall_seconds": row.wall_seconds, "steps_per_second": row.steps_per_second,
+             **{name: values[i] for name, values in row.metrics.items()}}
+            for row in self.history
+            for i, seed in enumerate(seeds)
+        ])  # fmt: skip
 
 
 def root_keys(config: RunConfig, population: Population, lanes: np.ndarray) -> jax.Array:

@@ -80,7 +80,7 @@ class JsonlSink(Sink):
             "env_steps": int(row.env_steps),
             "wall_seconds": jsonl.number(row.wall_seconds, 3),
             "steps_per_second": jsonl.number(row.steps_per_second, 1),
-            **{name: jsonl.numbers(values) for name, values in row.metrics.items()},
+            **{name: jsonl.cell(values) for name, values in row.metrics.items()},
         }
         try:
             if self._file is None:

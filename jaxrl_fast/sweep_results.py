@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast import config as configs
-from jaxrl_fast.aggregate import bootstrap, iqm, probability_of_improvement, win_rate
+from jaxrl_fast.aggregate import bootstrap, frame, iqm, probability_of_improvement, win_rate
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
@@ -84,14 +84,15 @@ class SweepResult:
         return np.where(has, self.final, np.where(has.any(axis=1, keepdims=True), worst, np.nan))
 
     def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
-        """(env_steps [row], values [configuration, seed, row]), rows that any of them has; NaN elsewhere."""
-        steps = sorted({r["env_steps"] for seeds in self.rows for rows in seeds for r in rows if metric in r})
+        """(env_steps [row], values [configuration, seed, row]), rows in which any of them has a value; NaN elsewhere."""
+        has = lambda row: row.get(metric, [None])[0] is not None
+        steps = sorted({row["env_steps"] for seeds in self.rows for rows in seeds for row in rows if has(row)})
         place = {s: i for i, s in enumerate(steps)}
         values = np.full((*self.final.shape, len(steps)), np.nan)
         for c, seeds in enumerate(self.rows):
             for s, rows in enumerate(seeds):
                 for row in rows:
-                    if row.get(metric, [None])[0] is not None:
+                    if has(row):
                         values[c, s, place[row["env_steps"]]] = row[metric][0]
         return np.array(steps), values
 
@@ -163,16 +164,11 @@ class SweepResult:
 
     def frame(self) -> Any:
         """A pandas DataFrame, a row a configuration and seed. pandas must be installed."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise ConfigError("pandas", None, "installed: pip install pandas") from error
-        rows = [
+        return frame([
             {"configuration": c, "seed": seed, **self.configurations[c], "eval_return": self.final[c, s]}
             for c in range(len(self.configurations))
             for s, seed in enumerate(self.seeds)
-        ]
-        return pandas.DataFrame(rows)
+        ])  # fmt: skip
 
     def best(self) -> int:
         """The configuration that ranks first."""

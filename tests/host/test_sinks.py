@@ -43,6 +43,18 @@ def test_jsonl_rows_are_strict_and_read_back(tmp_path):
     assert read_jsonl(path) == [json.loads(text)]
 
 
+def test_jsonl_of_one_member_holds_numbers_and_an_older_one_reads_alike(tmp_path):
+    """What pandas reads as numbers; `read_jsonl` gives lists, and so it does for the lists of one of older logs."""
+    now, then = tmp_path / "now.jsonl", tmp_path / "then.jsonl"
+    sink = JsonlSink(now)
+    for value in (1.5, np.nan):
+        sink.write(Row(8, 0.5, 2.0, {"a": np.float32([value])}))
+    sink.close()
+    assert [json.loads(line)["a"] for line in now.read_text().splitlines()] == [1.5, None]
+    then.write_text(now.read_text().replace("1.5", "[1.5]").replace("null", "[null]"))
+    assert read_jsonl(now) == read_jsonl(then) and [row["a"] for row in read_jsonl(now)] == [[1.5], [None]]
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
 def test_jsonl_floats_round_trip_in_few_digits(tmp_path, dtype):
     rng = np.random.default_rng(0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+import types
 from collections import Counter
 
 import jax
@@ -75,10 +77,25 @@ def test_one_program_from_make_train_is_the_same_run(name, unbroken):
     assert {m.shape for m in metrics.values()} == {(whole.grid.rows,)}
     steps, returns = whole.curve("episode_return")
     trained = steps > whole.grid.env_steps(0)
-    np.testing.assert_array_equal(metrics["env_steps"], steps[trained])
-    np.testing.assert_allclose(metrics["episode_return"][:4], returns[trained][:4, 0], rtol=1e-5)
+    rows = np.isin(metrics["env_steps"], steps)  # in which an episode ended
+    np.testing.assert_array_equal(metrics["env_steps"][rows], steps[trained])
+    np.testing.assert_array_equal(np.isfinite(metrics["episode_return"]), rows)
+    np.testing.assert_allclose(metrics["episode_return"][rows][:4], returns[trained][:4, 0], rtol=1e-5)
     tools.assert_same(state.key, whole.state.key)
     assert jax.tree.structure(state) == jax.tree.structure(whole.state)
+
+
+def test_a_frame_of_a_run(unbroken, monkeypatch):
+    """Plain columns: a row a log row, and a curve leaves out the rows without a value."""
+    monkeypatch.setitem(sys.modules, "pandas", types.SimpleNamespace(DataFrame=lambda rows: rows))
+    whole, _ = unbroken("ppo")
+    rows = whole.frame()
+    assert [r["env_steps"] for r in rows] == [r.env_steps for r in whole.history] and {r["seed"] for r in rows} == {0}
+    assert all(np.ndim(value) == 0 for row in rows for value in row.values())
+    steps, scores = whole.curve("eval_return")
+    assert steps.tolist() == [320, 640, 960, 1280] and scores.shape == (4, 1) and np.isfinite(scores).all()
+    assert [r["eval_return"] for r in rows if "eval_return" in r] == scores[:, 0].tolist()
+    assert whole.curve("no such metric")[1].shape == (0, 1)
 
 
 def test_make_train_evaluates_on_its_grid():
