@@ -64,7 +64,7 @@ _NAMES = {
     "plan": "plan",
     "resume": "load",
     "load": "load",
-    "Agent": "load",
+    "Agent": "agent",
     "settings": "tree",
     "setting": "fields",
     "EnvSpec": "types",
@@ -85,6 +85,7 @@ _PACKAGES = ("envs", "memory", "networks", "testing")  # `jf.envs.TimeLimit` aft
 
 if TYPE_CHECKING:
     from jaxrl_fast import envs, memory, networks, testing
+    from jaxrl_fast.agent import Agent
     from jaxrl_fast.algorithms import list_algorithms, register_algorithm
     from jaxrl_fast.algorithms.a2c import A2C
     from jaxrl_fast.algorithms.apex import ApeX
@@ -111,7 +112,7 @@ if TYPE_CHECKING:
     from jaxrl_fast.evaluate import evaluate
     from jaxrl_fast.fields import setting
     from jaxrl_fast.iterate import make_train
-    from jaxrl_fast.load import Agent, experience, load, resume
+    from jaxrl_fast.load import experience, load, resume
     from jaxrl_fast.offline import make_offline_train, offline_memory
     from jaxrl_fast.plan import plan
     from jaxrl_fast.presets import preset

@@ -9,7 +9,7 @@ import numpy as np
 from jaxrl_fast import config as configs
 from jaxrl_fast import plots, runtime
 from jaxrl_fast.cli_args import IMPORT, PROG, Option, parse, positionals
-from jaxrl_fast.errors import ConfigError, UserError, check_choice, check_int
+from jaxrl_fast.errors import ConfigError, UserError, check_choice, check_seed
 from jaxrl_fast.jsonl import read_jsonl
 
 
@@ -29,7 +29,7 @@ def evaluate(argv: list[str]) -> None:
     given = parse(f"{PROG} eval RUN", "Play episodes with a trained agent.", options, flags)
     if not runs:
         raise UserError(f"eval needs a run directory: {PROG} eval RUN")
-    check_int("seed", given.get("seed", 0), 0, 2**32 - 1)
+    check_seed("seed", given.get("seed", 0))
     check_choice("mode", given.get("mode", "greedy"), ("greedy", "sample"))
     runtime.enable_compile_cache()
     from jaxrl_fast.load import load

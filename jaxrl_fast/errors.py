@@ -26,6 +26,13 @@ class ConfigError(UserError, ValueError):
         super().__init__(f"{argument} = {value!r} is not valid: {valid}")
 
 
+def expected(name: str, wanted: str, got: str) -> ConfigError:
+    """The error about a value that is not an argument's, such as an observation: `NAME must be WANTED, got GOT`."""
+    error = ConfigError(name, got, wanted)
+    error.args = (f"{name} must be {wanted}, got {got}",)
+    return error
+
+
 class MissingExtraError(UserError, ImportError):
     """An optional package is not installed; the message holds the pip line."""
 
@@ -65,6 +72,11 @@ def check_int(argument: str, value: Any, low: int = 1, high: int = 2**31 - 1) ->
 
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
         raise ConfigError(argument, value, f"an integer from {low} to {high}")
+
+
+def check_seed(argument: str, value: Any, bits: int = 32) -> None:
+    """Accept an integer that no other seed is the same as: of `bits` bits, without a sign."""
+    check_int(argument, value, 0, 2**bits - 1)
 
 
 def is_number(value: Any) -> bool:

@@ -32,6 +32,7 @@ def evaluate(
     """Play `episodes` episodes with frozen parameters and statistics; pure."""
     algo = algo if algo.spec is not None else algo.bind(env.spec)
     limit = max_steps or env.spec.max_episode_steps or STEP_LIMIT
+    random.check_key("key", key)
     start_key, play_key = random.split(key)
     start = rollout.init(env, algo, start_key, episodes)
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int
+from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int, check_seed
 
 ROWS = 64  # log rows that fit a chunk; how many it really runs is an argument, so one program serves every chunk
 AHEAD = 16  # rows that an environment may be ahead of the slowest before it waits, where they are acted for as they come
@@ -49,7 +49,7 @@ class RunConfig:
 
     def __post_init__(self):
         check_int("total_steps", self.total_steps, 1, 2**53)
-        check_int("seed", self.seed, 0, 2**32 - 1)
+        check_seed("seed", self.seed)
         check_int("seeds", self.seeds, 1, 1_000_000)
         _check_population(self.population)
         check_int("members", self.members, 1, 1_000_000)

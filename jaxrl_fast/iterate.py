@@ -240,6 +240,7 @@ def make_train(algo: Algorithm, env: Env, total_steps: int = 500_000, log_every:
     run = tree.as_float32(Run(env, algo, float(grid.horizon)))
 
     def train(key: jax.Array) -> tuple[RunState, dict[str, jax.Array]]:
+        random.check_key("key", key)
         state = init(run, key)
         if grid.warmup:
             state, _ = warmup(run, state)

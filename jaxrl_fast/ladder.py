@@ -19,7 +19,7 @@ import numpy as np
 from jaxrl_fast import ladder_torch
 from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.envs import registry
-from jaxrl_fast.errors import MissingExtraError, check_choice, check_float, check_int
+from jaxrl_fast.errors import MissingExtraError, check_choice, check_float, check_seed
 from jaxrl_fast.jsonl import number
 from jaxrl_fast.presets import PONG_IMAGES, find_preset
 from jaxrl_fast.train import train
@@ -150,7 +150,7 @@ def needs(rung: Rung) -> str | None:
 def check(minutes: float | None, seed: int) -> None:
     if minutes is not None:
         check_float("minutes", minutes, 0, open_low=True)
-    check_int("seed", seed, 0, 2**32 - 1)
+    check_seed("seed", seed)
 
 
 def climb(found: Climb, minutes: float | None, seed: int = 0, say: Callable[[Climb], None] = lambda climb: None) -> Climb:

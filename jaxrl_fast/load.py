@@ -9,88 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from jaxrl_fast import config as configs
-from jaxrl_fast import host_play, hosts, iterate, spaces, tree
-from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast import hosts, iterate, tree
+from jaxrl_fast.agent import Agent
 from jaxrl_fast.checkpoint import Checkpoints, abstract
-from jaxrl_fast.envs import registry
-from jaxrl_fast.envs.api import Env
-from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.errors import ConfigError, check_choice, check_int
-from jaxrl_fast.evaluate import Evaluation, evaluate
-from jaxrl_fast.grid import RunConfig, plan_grid
+from jaxrl_fast.grid import plan_grid
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.members import build_run, configure
 from jaxrl_fast.memory import Filled
 from jaxrl_fast.offline import replay_after
 from jaxrl_fast.population import elsewhere, spread
 from jaxrl_fast.rundir import RunDir
-from jaxrl_fast.types import Clock, RunState
+from jaxrl_fast.types import RunState
 
 HOST = ("actors", "actors_on", "host_timeout", "restarts")  # settings of a run that another part of it may have otherwise
-
-
-@dataclasses.dataclass
-class Agent:
-    """A trained agent: parameters and what they were trained with. `act` and `evaluate` compile once."""
-
-    algo: Algorithm
-    env: Env
-    config: RunConfig
-    state: Any  # the algorithm's agent, one member
-    iteration: int
-    environment: str = ""  # the name it was trained as
-    _act: Any = dataclasses.field(default=None, repr=False)
-    _carry: Any = dataclasses.field(default=None, repr=False)
-
-    def act(self, obs: Any, mode: str = "greedy", key: jax.Array | None = None) -> np.ndarray:
-        """The action for one observation, or one each for a batch of them; NumPy in, NumPy out.
-
-        With frame stacks `obs` is the stacked observation. mode "sample" needs a `key`.
-        """
-        check_choice("mode", mode, ("greedy", "sample"))
-        if mode == "sample" and key is None:
-            raise ConfigError("key", key, "a jax.random.key where mode is 'sample'")
-        if isinstance(obs, (list, tuple)):
-            obs = np.asarray(obs)
-        example = jax.tree.leaves(spaces.zeros(self.algo.spec.observation))[0]
-        single = np.ndim(jax.tree.leaves(obs)[0]) == example.ndim
-        obs = jax.tree.map(lambda x: jnp.asarray(x)[None] if single else jnp.asarray(x), obs)
-        if self._act is None:
-            self._act = jax.jit(self._step, static_argnames="mode")
-        batch = jax.tree.leaves(obs)[0].shape[0]
-        if self._carry is None or (jax.tree.leaves(self._carry) and jax.tree.leaves(self._carry)[0].shape[0] != batch):
-            self._carry = self.algo.evaluation_carry(batch)
-        key = jax.random.key(0) if key is None else key
-        self._carry, action = self._act(self.algo, self.state, self._carry, obs, key, mode=mode)
-        return jax.tree.map(lambda a: np.asarray(a[0] if single else a), action)
-
-    @staticmethod
-    def _step(algo, state, carry, obs, key, mode):
-        batch = jax.tree.leaves(obs)[0].shape[0]
-        noise = tree.take(algo.draw(key, 1, batch), 0)
-        clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
-        return algo.act(algo.acting(state), carry, obs, noise, clock, mode)[:2]
-
-    def reset(self) -> None:
-        """Forget a recurrent policy's state, at the start of an episode."""
-        self._carry = None
-
-    def evaluate(self, episodes: int = 128, seed: int = 0, mode: str | None = None) -> Evaluation:
-        """Play `episodes` episodes in the training environment."""
-        check_int("episodes", episodes, 1, 1_000_000)
-        check_choice("mode", mode or "greedy", ("greedy", "sample"))
-        if isinstance(self.env, HostEnv):
-            mode, patience = mode or self.config.eval_mode, self.config.host_timeout
-            args = self.env, self.algo, self.state, jax.random.key(seed), episodes, mode
-            return Evaluation(*host_play.evaluate(*args, patience=patience))
-        play = jax.jit(evaluate, static_argnames=("episodes", "mode"))
-        found = play(self.env, self.algo, self.state, jax.random.key(seed), episodes=episodes,
-                     mode=mode or self.config.eval_mode)  # fmt: skip
-        return jax.tree.map(np.asarray, found)
 
 
 def load(path: str | Path, which: str = "auto", member: int | None = None, modules: Sequence[str] = ()) -> Agent:
@@ -100,9 +34,9 @@ def load(path: str | Path, which: str = "auto", member: int | None = None, modul
     "last" the one that scored best at the end (the first, without a result).
     """
     check_choice("which", which, ("auto", "best", "last"))
-    run, env, config, agent, row, _ = _read(Path(path), ("best", "last") if which == "auto" else (which,), member, modules)
-    agent = agent.agent if isinstance(agent, RunState) else agent
-    return Agent(tree.as_float32(run.algo), tree.as_float32(env), config, agent, row, registry.name_of(env))
+    run, env, config, agent, row, _, score = _read(Path(path), ("best", "last") if which == "auto" else (which,), member, modules)
+    whole = isinstance(agent, RunState)
+    return Agent(run.algo, env, config, agent.agent if whole else agent, row, score)
 
 
 def experience(run: Any, member: int = 0, modules: Sequence[str] = ()) -> Filled:
@@ -111,7 +45,7 @@ def experience(run: Any, member: int = 0, modules: Sequence[str] = ()) -> Filled
     run: the Session that `train` returns, or a run directory, whose last checkpoint is read.
     """
     if isinstance(run, (str, Path)):
-        run, _, config, state, rows, iterations = _read(Path(run), ("last",), member, modules)
+        run, _, config, state, rows, iterations, _ = _read(Path(run), ("last",), member, modules)
         if iterations is None:  # a checkpoint of before they were kept
             grid = plan_grid(run.algo, config)
             iterations = grid.warmup + rows * grid.row
@@ -125,7 +59,8 @@ def experience(run: Any, member: int = 0, modules: Sequence[str] = ()) -> Filled
 
 
 def _read(path: Path, order: Sequence[str], member: int | None, modules: Sequence[str]) -> tuple:
-    """(run, environment, config, state, rows, iterations) of one member; of the best its agent alone, and no iterations.
+    """(run, environment, config, state, rows, iterations, score) of one member; of the best its agent alone, and no
+    iterations.
 
     Numbers of `run.algo` are Python's.
     """
@@ -160,7 +95,9 @@ def _read(path: Path, order: Sequence[str], member: int | None, modules: Sequenc
         checkpoints.close()
     state = tree.take(state, meta["lanes"].index(member)) if lanes > 1 else state
     rows = meta["best_rows"] if best else meta["rows"]
-    return dataclasses.replace(run, algo=bound), env, config, state, rows, meta.get("iterations")
+    scores = meta.get("best_scores") if best else RunDir(path).scores()
+    score = scores[member] if scores else None
+    return dataclasses.replace(run, algo=bound), env, config, state, rows, meta.get("iterations"), score
 
 
 def resume(

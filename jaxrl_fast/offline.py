@@ -84,6 +84,7 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
         return (agent, memory.feedback(store, handle, priority)), metrics
 
     def train(key: jax.Array, store: Any) -> tuple[Any, dict[str, jax.Array]]:
+        random.check_key("key", key)
         agent = tree.strong(algo.init(random.fold_in(key, 2**32 - 1)))
         if isinstance(memory, PrioritizedMemory):
             store = converted(data.memory, memory, store)

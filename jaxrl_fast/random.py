@@ -10,10 +10,13 @@ Keys of another implementation (`rbg`) are passed on to `jax.random`.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from jaxrl_fast.errors import ConfigError
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
@@ -43,6 +46,19 @@ def _words(key: jax.Array) -> tuple[jax.Array, jax.Array]:
     # the barrier keeps XLA from computing the key again for every element of what it is fused with
     data = jax.lax.optimization_barrier(jax.random.key_data(key))
     return data[0], data[1]
+
+
+def check_key(argument: str, value: Any, valid: str = "a jax.random.key") -> None:
+    """Accept one random key, traced or not: a typed one, or the two words of `jax.random.PRNGKey`."""
+    typed = isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+    raw = isinstance(value, (jax.Array, np.ndarray)) and value.dtype == np.uint32 and value.shape in ((2,), (4,))
+    if not raw and not (typed and value.shape == ()):
+        raise ConfigError(argument, value, valid)
+
+
+def typed_key(key: jax.Array) -> jax.Array:
+    """A key that passed `check_key`, as a typed one."""
+    return key if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
 
 
 def bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:

@@ -86,7 +86,7 @@ class RunDir:
         """result.json, the learning curve, and the trained agent playing. All hosts call it, the first one writes."""
         s = session
         best = int(np.argmax(np.nan_to_num(s.eval_return, nan=-np.inf)))
-        agent = s.agent(best) if best in s.lanes else None
+        agent = s.agent_state(best) if best in s.lanes else None
         if hosts.is_first():
             self.write_result(s)
             self.draw(s, best, agent)
@@ -123,11 +123,15 @@ class RunDir:
 
     def best_member(self, scores: list[float | None] | None = None) -> int:
         """The member with the best of these scores, else the one that evaluated best at the end; 0 without a result."""
+        scores = scores or self.scores()
+        return int(np.argmax([-np.inf if x is None else x for x in scores])) if scores else 0
+
+    def scores(self) -> list[float | None]:
+        """How each member evaluated at the end; nothing without a result."""
         try:
-            scores = scores or json.loads((self.path / "result.json").read_text())["eval_return"]
+            return json.loads((self.path / "result.json").read_text())["eval_return"]
         except (OSError, ValueError, KeyError):
-            return 0
-        return int(np.argmax([-np.inf if x is None else x for x in scores]))
+            return []
 
     def draw(self, s: Any, member: int, agent: Any) -> None:
         """The pictures. A finished run is not failed by them: what cannot be drawn is a warning."""

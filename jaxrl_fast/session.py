@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from jaxrl_fast import hosts, tree
+from jaxrl_fast.agent import Agent
 from jaxrl_fast.aggregate import frame
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
@@ -146,8 +147,20 @@ class Session:
         """For hooks: end the run after this chunk."""
         self.stop_requested = True
 
-    def agent(self, member: int = 0) -> Any:
-        """The trained agent of one member; on several hosts all of them call it."""
+    def agent(self, member: int | None = None) -> Agent:
+        """The agent of one member as it is now, which later training leaves alone; on several hosts all of them call it.
+
+        member: None takes the one that evaluated best at the end, the first before that.
+        """
+        if member is None:
+            known = self.eval_return is not None
+            member = int(np.argmax(np.nan_to_num(self.eval_return, nan=-np.inf))) if known else int(self.lanes[0])
+        state = jax.device_put(jax.jit(tree.copy)(self.agent_state(member)), jax.local_devices()[0])
+        score = None if self.eval_return is None else float(self.eval_return[member])
+        return Agent(*self.setup(member), self.config, state, self.rows, score)
+
+    def agent_state(self, member: int = 0) -> Any:
+        """The parameters and statistics of one member, on the device; donated to the next chunk."""
         lane = np.flatnonzero(self.lanes == member)
         if not lane.size:
             raise ConfigError("member", member, f"one that is still trained: {', '.join(map(str, self.lanes))}")

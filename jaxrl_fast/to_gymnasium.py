@@ -15,7 +15,7 @@ import numpy as np
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.envs.wrappers import Wrapper
-from jaxrl_fast.errors import ConfigError, MissingExtraError, check_choice, check_int
+from jaxrl_fast.errors import ConfigError, MissingExtraError, check_choice, check_int, check_seed
 from jaxrl_fast.spaces import Dict
 from jaxrl_fast.stepper import MODES, Stepper
 
@@ -114,7 +114,7 @@ class _Common:
             if name not in known:
                 raise ConfigError(f"options[{name!r}]", options[name], f"no option: {', '.join(known) or 'none'} is known")
         if seed is not None:
-            check_int("seed", seed, 0, 2**64 - 1)
+            check_seed("seed", seed, 64)
         return None if seed is None else int(seed)
 
     def _pictures(self) -> tuple[np.ndarray, ...] | None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxrl_fast.own_spaces import Own, OwnDict
 from jaxrl_fast.spaces import Space
 
 PyTree = Any
@@ -23,6 +24,8 @@ class EnvSpec:
     max_episode_steps     the time limit after which an episode is truncated; None when there is none.
     stack                 the environment emits single frames and the agent sees the last `stack` of them,
                           concatenated along the last axis, oldest first. `observation` describes one frame.
+    own_observation       how the environment itself writes them, where that is another form (`own_spaces`); None: as
+    own_action            the spaces say
     """
 
     name: str
@@ -30,6 +33,8 @@ class EnvSpec:
     action: Space
     max_episode_steps: int | None = None
     stack: int = 1
+    own_observation: Own | OwnDict | None = dataclasses.field(default=None, repr=False)
+    own_action: Own | OwnDict | None = dataclasses.field(default=None, repr=False)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.envs.gymnasium_spaces import decoder, space_of
+from jaxrl_fast.envs.gymnasium_spaces import decoder, own_form
 from jaxrl_fast.envs.host import HostEnv, HostStep, Lives, Vector, guarded, picture, put
 from jaxrl_fast.errors import ConfigError, check_float, check_int, nearest
+from jaxrl_fast.own_spaces import Own
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import EnvSpec
 
@@ -103,7 +104,9 @@ class AleEnv(HostEnv):
         try:
             picture = Box(0, 255, (self.img_height, self.img_width, 1 if self.grayscale else 3), np.uint8)
             limit = -(-self.max_num_frames_per_episode // self.frameskip)
-            return EnvSpec(self.name, picture, space_of(env.single_action_space), limit)
+            action, shape = own_form(env.single_action_space), (1, *picture.shape[: 2 if self.grayscale else 3])
+            seen = Own(picture, shape, np.dtype(np.uint8), channels_first=self.grayscale)
+            return EnvSpec(self.name, picture, action.space, limit, own_observation=seen, own_action=action)
         finally:
             env.close()
 

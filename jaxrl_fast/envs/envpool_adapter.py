@@ -21,10 +21,9 @@ import jax
 import numpy as np
 
 from jaxrl_fast import runtime
-from jaxrl_fast.envs.gymnasium_spaces import PICTURE, decoder, picture_encoder, picture_space, space_of
+from jaxrl_fast.envs.gymnasium_spaces import PICTURE, decoder, picture_encoder, spec_of
 from jaxrl_fast.envs.host import HostEnv, HostStep, Lives, Vector, at, guarded, picture, put
 from jaxrl_fast.errors import ConfigError, check_float, check_int, nearest
-from jaxrl_fast.types import EnvSpec
 
 PREFIX = "envpool:"
 NAMES = ()  # not without importing it
@@ -135,7 +134,7 @@ class EnvPoolEnv(HostEnv):
             first = (str(error).splitlines() or [type(error).__name__])[0]
             raise ConfigError("env", dict(self.own), f"settings that EnvPool takes for {self.id} ({first})") from error
         limit = dict(self.own).get("max_episode_steps", _config(self.id).get("max_episode_steps"))
-        return EnvSpec(self.id, picture_space(observation, _smallest(self.id)), space_of(action), limit)
+        return spec_of(self.id, observation, action, limit, _smallest(self.id))
 
     @guarded
     def _open(self, num_envs, seed, training, render):

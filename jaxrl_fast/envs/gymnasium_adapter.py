@@ -24,7 +24,7 @@ import numpy as np
 
 from jaxrl_fast import imports
 from jaxrl_fast.envs import wrappers
-from jaxrl_fast.envs.gymnasium_spaces import decoder, picture_encoder, picture_space, space_of, stack
+from jaxrl_fast.envs.gymnasium_spaces import decoder, picture_encoder, spec_of, stack
 from jaxrl_fast.envs.host import HostEnv, HostStep, Vector, at, guarded, put
 from jaxrl_fast.errors import ConfigError, UserError, check_choice, check_int, nearest
 from jaxrl_fast.types import EnvSpec
@@ -172,8 +172,7 @@ class GymnasiumEnv(HostEnv):
             env = gymnasium.make(self.id, **self._arguments())
             spaces, limit = (env.observation_space, env.action_space), env.spec.max_episode_steps
         try:
-            observation, action = picture_space(spaces[0]), space_of(spaces[1])
-            return EnvSpec(self.id, observation, action, limit)
+            return spec_of(self.id, *spaces, limit)
         finally:
             env.close()
 

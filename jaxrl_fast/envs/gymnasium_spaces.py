@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.own_spaces import Own, OwnDict
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
+from jaxrl_fast.types import EnvSpec
 
 _HELP = {
     "Text": "one without Text: a gymnasium.wrappers.TransformObservation that encodes it",
@@ -60,33 +62,30 @@ def _narrow(dtype: Any) -> np.dtype:
     )
 
 
-def encoder(space: Any) -> Callable[[Any], Any]:
-    """From a batch of Gymnasium's observations to ours."""
+def own_form(space: Any, smallest: int | None = None) -> Own | OwnDict:
+    """How values of one of Gymnasium's spaces are written there.
+
+    smallest: from how many pixels on a picture may have its channels first; None: of no picture.
+    """
     kind = _kind(space)
     if kind in ("Dict", "Tuple"):
-        keys = list(space.spaces) if kind == "Dict" else range(len(space.spaces))
-        inner = {key: encoder(space.spaces[key]) for key in keys}
-        return lambda obs: {str(key): encode(obs[key]) for key, encode in inner.items()}
-    if kind == "Discrete":
-        return lambda obs: (np.asarray(obs) - space.start).astype(np.int32)
-    if kind == "MultiDiscrete":
-        start = np.ravel(space.start)
-        return lambda obs: (np.asarray(obs).reshape(len(obs), -1) - start).astype(np.int32)
-    if kind == "MultiBinary":
-        return lambda obs: np.asarray(obs).reshape(len(obs), -1).astype(np.int32)
-    dtype, shape = _narrow(space.dtype), _shape(space)
-    return lambda obs: np.asarray(obs, dtype).reshape(-1, *shape)
+        items = space.spaces.items() if kind == "Dict" else enumerate(space.spaces)
+        return OwnDict(tuple((key, own_form(inner)) for key, inner in items), kind == "Tuple")
+    first = smallest is not None and _has_channels_first(space, smallest)
+    ours = space_of(space)
+    start = getattr(space, "start", 0)
+    start = tuple(int(x) for x in np.ravel(start)) if np.ndim(start) else int(start)
+    return Own(last_channels(ours) if first else ours, tuple(space.shape), np.dtype(space.dtype), start, first)
+
+
+def encoder(space: Any) -> Callable[[Any], Any]:
+    """From a batch of Gymnasium's observations to ours."""
+    return own_form(space).encode
 
 
 def decoder(space: Any) -> Callable[[np.ndarray], np.ndarray]:
     """From a batch of our actions to Gymnasium's: whole numbers from the space's start, others within its bounds."""
-    kind = _kind(space)
-    if kind in ("Discrete", "MultiDiscrete"):
-        start, shape = np.asarray(space.start), space.shape
-        return lambda action: (action.reshape(-1, *shape) + start).astype(space.dtype)
-    if kind == "MultiBinary":
-        return lambda action: action.reshape(-1, *space.shape).astype(space.dtype)
-    return lambda action: np.clip(action.reshape(-1, *space.shape), space.low, space.high).astype(space.dtype)
+    return own_form(space).decode
 
 
 def stack(observations: Sequence[Any]) -> Any:
@@ -107,14 +106,6 @@ def last_channels(space: Space) -> Space:
     return Box(space.low, space.high, (height, width, channels), space.dtype)
 
 
-def channels_last(obs: Any) -> Any:
-    """The same for a batch of observations; without a copy where there is one channel."""
-    if not isinstance(obs, np.ndarray) or obs.ndim != 4 or obs.dtype != np.uint8:
-        return obs
-    batch, channels, height, width = obs.shape
-    return obs.reshape(batch, height, width, 1) if channels == 1 else np.ascontiguousarray(np.moveaxis(obs, 1, -1))
-
-
 PICTURE = 16  # pixels: what is smaller may be a grid of things
 
 
@@ -124,12 +115,12 @@ def _has_channels_first(space: Any, smallest: int) -> bool:
     return pictures and space.shape[0] <= 4 and min(space.shape[1:]) >= smallest
 
 
-def picture_space(space: Any, smallest: int = PICTURE) -> Space:
-    """`space_of`, where pictures may have their channels first or last."""
-    return last_channels(space_of(space)) if _has_channels_first(space, smallest) else space_of(space)
-
-
 def picture_encoder(space: Any, smallest: int = PICTURE) -> Callable[[Any], Any]:
-    """`encoder` to `picture_space`."""
-    encode = encoder(space)
-    return (lambda obs: channels_last(encode(obs))) if _has_channels_first(space, smallest) else encode
+    """`encoder`, where pictures may have their channels first or last."""
+    return own_form(space, smallest).encode
+
+
+def spec_of(name: str, observation: Any, action: Any, limit: int | None, smallest: int = PICTURE) -> EnvSpec:
+    """What an environment with these spaces is to us."""
+    seen, done = own_form(observation, smallest), own_form(action)
+    return EnvSpec(name, seen.space, done.space, limit, own_observation=seen, own_action=done)

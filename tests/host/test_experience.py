@@ -71,7 +71,7 @@ def test_a_dataset_of_stacks_takes_the_environment_that_stacks(run_cli, tmp_path
 
 
 def value(run) -> float:
-    return float(np.mean(np.asarray(run.algo.action_values(run.agent().params, np.ones((1, 1), np.float32)))))
+    return float(np.mean(np.asarray(run.algo.action_values(run.agent().state.params, np.ones((1, 1), np.float32)))))
 
 
 @pytest.mark.parametrize(("fraction", "expected"), [(1.0, (9.0, 10.5)), (0.5, (4.5, 6.5)), (0.0, (1.2, 6.0))])

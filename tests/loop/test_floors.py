@@ -13,12 +13,12 @@ import jaxrl_fast
 
 ROOT = Path(jaxrl_fast.__file__).parent
 FLOORS = [
-    "errors fields hosts imports tree types spaces random runtime",
+    "errors fields hosts imports tree types spaces own_spaces random runtime",
     "returns losses distributions statistics stacking optim sums networks aggregate priors",
     "envs memory",
     "algorithms",
     "collect grid iterate offline evaluate host_play watch population config members plan plan_table programs testing",
-    "actors groups groups_async ray_actors host_programs loop train session saves selection load rundir checkpoint signals "
+    "agent actors groups groups_async ray_actors host_programs loop train session saves selection load rundir checkpoint signals "
     "older_states "
     "sinks boards jsonl terminal plots time_plot record presets cli cli_args cli_plan cli_list cli_runs cli_sweep cli_train "
     "comparison configurations sweep sweep_plots sweep_results tuning stepper to_gymnasium to_gymnasium_spaces "

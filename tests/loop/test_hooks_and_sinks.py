@@ -187,7 +187,7 @@ def test_the_best_agent_is_kept_beside_the_last(scripted, tmp_path):
     assert (best.iteration, last.iteration, session.best_rows) == (4, 10, 4)  # the first of two that are as good
     tools.assert_same_arrays(tools.arrays(best.state), seen[4])
     tools.assert_same_arrays(tools.arrays(last.state), seen[10])
-    tools.assert_same(last.state, session.agent())
+    tools.assert_same(last.state, session.agent().state)
 
 
 def test_members_of_a_checkpoint(scripted, tmp_path):
@@ -195,8 +195,8 @@ def test_members_of_a_checkpoint(scripted, tmp_path):
     run = tmp_path / "run"
     session = tools.train("ppo", run, seeds=3, total_steps=640, eval_every=0)
     for index in range(3):
-        tools.assert_same(jf.load(run, member=index).state, session.agent(index))
-    tools.assert_same(jf.load(run).state, session.agent(1))  # the one that evaluated best
+        tools.assert_same(jf.load(run, member=index).state, session.agent(index).state)
+    tools.assert_same(jf.load(run).state, session.agent(1).state)  # the one that evaluated best
     with pytest.raises(jf.ConfigError, match="member = 3 .* 0 to 2"):
         jf.load(run, member=3)
 
@@ -205,16 +205,16 @@ def test_the_member_is_the_best_one_of_the_checkpoint(scripted, tmp_path):
     """Not the one that scored best at the end, which may have been poor when `best` was taken."""
     scripted({4: [0.5, 0.9, 0.1], 8: [0.8, 0.1, 0.0]})
     run, seen = tmp_path / "run", {}
-    keep = lambda s, rows: seen.update({s.rows: tools.arrays(s.agent(1))})
+    keep = lambda s, rows: seen.update({s.rows: tools.arrays(s.agent(1).state)})
     session = tools.train("ppo", run, seeds=3, total_steps=512, eval_every=256, hooks=[keep], chunk_seconds=1e9)
     tools.assert_same_arrays(tools.arrays(jf.load(run).state), seen[4])
-    tools.assert_same(jf.load(run, "last").state, session.agent(0))
+    tools.assert_same(jf.load(run, "last").state, session.agent(0).state)
 
 
 def test_a_loaded_agent_acts(unbroken):
     whole, run = unbroken("ppo")
     agent = jf.load(run, "last")
-    tools.assert_same(agent.state, whole.agent())
+    tools.assert_same(agent.state, whole.agent().state)
     rng = np.random.default_rng(0)
     obs = rng.normal(size=(64, 4)).astype(np.float32)
     batch = agent.act(obs)

@@ -85,7 +85,7 @@ def test_members_are_the_single_runs(swept, as_users_have_it):
         assert rows == tools.through_json(single.history)
         assert swept.final[configuration, seed] == pytest.approx(float(single.eval_return[0]))
         agent = jf.load(part, "last", member=member)
-        tools.assert_same(agent.state, single.agent())
+        tools.assert_same(agent.state, single.agent().state)
         assert float(agent.algo.learning_rate) == pytest.approx(swept.configurations[configuration]["algo.learning_rate"])
 
 
@@ -487,7 +487,7 @@ def test_halving_shrinks_the_axis_and_changes_nothing_for_who_stays(tmp_path):
     assert len(at_first) == 4 and all(rows[3]["episode_return"][i] is None for i in at_first)
     assert found.ranking()[0] == kept[0] and "dropped at 192 steps" in found.table()[-1]["lost"]
     agent = jf.load(found.path / "parts" / "00", "last", best[0])
-    tools.assert_same(agent.state, whole.agent(best[0]))
+    tools.assert_same(agent.state, whole.agent(best[0]).state)
     with pytest.raises(jf.ConfigError, match="member = .*one that this checkpoint holds"):
         jf.load(found.path / "parts" / "00", "last", at_first[0])
 

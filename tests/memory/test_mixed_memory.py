@@ -168,7 +168,7 @@ def test_online_runs_mix_and_start_from_a_run():
         data = hold(memory, rows) if which == "data" else fill(memory, rows)
         algo = dataclasses.replace(algo, **{which: data})
         run = jf.train(algo, env, 1_600, eval_every=0, eval_episodes=4)
-        q[which] = np.asarray(run.algo.action_values(run.agent().params, np.ones((1, 1))))
+        q[which] = np.asarray(run.algo.action_values(run.agent().state.params, np.ones((1, 1))))
         kept = jf.experience(run)
         assert type(kept.memory) is UniformMemory
         assert kept.w == run.env_steps // 4 + (data.w if which == "start" else 0)

@@ -1,0 +1,143 @@
+"""Values between an environment's own spaces and ours: observations in, actions out.
+
+An environment of another library counts its actions from 5, bounds them in float64, or has the channels of a picture
+first; `spaces` knows none of this. `Own` says how one value is written there and translates batches [B, ...], NumPy
+arrays as well as traced ones. `EnvSpec.own_observation` and `EnvSpec.own_action` hold it for those environments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast.errors import expected
+from jaxrl_fast.spaces import Box, Dict, Space
+
+
+@dataclasses.dataclass(frozen=True)
+class Own:
+    """How an environment writes the values of `space` (no Dict): one has `shape` and `dtype`.
+
+    start: its least integers, where ours are 0.  channels_first: a picture [C, H, W], where ours is [H, W, C].
+    """
+
+    space: Space
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    start: int | tuple[int, ...] = 0
+    channels_first: bool = False
+
+    def encode(self, values: Any) -> Any:
+        """The environment's values [B, *shape] -> ours [B, *space.shape]."""
+        values = values if isinstance(values, jax.Array) else np.asarray(values)
+        if not isinstance(self.space, Box):
+            least = np.asarray(self.start, np.int64)
+            wide = values if isinstance(values, jax.Array) else values.astype(np.int64)
+            return (wide.reshape((values.shape[0], *self.space.shape)) - least).astype(np.int32)
+        return self._ordered(values.astype(self.space.dtype, copy=False)).reshape(-1, *self.space.shape)
+
+    def _ordered(self, pictures: Any) -> Any:
+        """Channels last; without a copy where there is one."""
+        if not self.channels_first:
+            return pictures
+        if isinstance(pictures, jax.Array):
+            return jnp.moveaxis(pictures, 1, -1)
+        batch, channels, height, width = pictures.shape
+        alone = channels == 1
+        return pictures.reshape(batch, height, width, 1) if alone else np.ascontiguousarray(np.moveaxis(pictures, 1, -1))
+
+    def decode(self, values: Any) -> Any:
+        """Our values [B, *space.shape] -> the environment's [B, *shape]: within its bounds, of its dtype."""
+        xp = jnp if isinstance(values, jax.Array) else np
+        dtype = self.dtype if xp is np else jax.dtypes.canonicalize_dtype(self.dtype)
+        values = values.reshape(-1, *self.shape)
+        if isinstance(self.space, Box):
+            return xp.clip(values, *self.bounds).astype(dtype)
+        start = np.asarray(self.start).reshape(self.shape if isinstance(self.start, tuple) else ())
+        return (values + start).astype(dtype)
+
+    @functools.cached_property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Low and high of a Box, float64 of `shape`; of wide integers the nearest numbers that stay in the dtype."""
+        low, high = (np.asarray(bound, np.float64) for bound in (self.space.low, self.space.high))
+        if self.dtype.kind in "iu":
+            limits = np.iinfo(self.dtype)
+            low, high = np.maximum(low, float(limits.min)), np.minimum(high, float(limits.max))
+            high = np.where(high > limits.max, np.nextafter(high, 0.0), high)
+        return tuple(bound.reshape(self.shape) if bound.ndim else bound for bound in (low, high))
+
+    def read(self, values: Any, stack: int = 1, name: str = "observation") -> tuple[Any, bool, bool]:
+        """Check observations -> (ours [B, ...], whether there was no batch axis, whether they are stacks of frames).
+
+        They may have the environment's form or ours, alone or as a batch; as single frames, or with `stack` > 1 as stacks
+        along the channels. Raises ConfigError for another shape, and for a dtype that would lose numbers.
+        """
+        values = values if isinstance(values, jax.Array) else np.asarray(values)
+        dtype, forms = np.dtype(self.space.dtype), self._forms(stack)
+        if values.dtype.kind not in "biuf" or (values.dtype.kind == "f" and dtype.kind in "biu"):
+            raise expected(name, f"{dtype.name} numbers of shape {forms[0][0]}", f"{values.dtype.name} {values.shape}")
+        fits = lambda shape: shape in (values.shape, values.shape[1:] if values.ndim else None)
+        found = next((form for form in forms if fits(form[0])), None)
+        if found is None:
+            shapes = " or ".join(dict.fromkeys(str(shape) for shape, _, _ in forms))
+            raise expected(name, f"of shape {shapes}, or a batch [B, ...] of these", f"shape {values.shape}")
+        shape, own, stacked = found
+        single = values.shape == shape
+        values = values[None] if single else values
+        if own and not stacked:
+            return self.encode(values), single, False
+        values = values.astype(dtype, copy=False)
+        return self._ordered(values) if own else values, single, stacked
+
+    def _forms(self, stack: int) -> list[tuple[tuple[int, ...], bool, bool]]:
+        """(shape, whether it is the environment's form, whether it is a stack) of what `read` takes, the first that fits."""
+        ours, forms = tuple(self.space.shape), [(self.shape, True, False)]
+        along = lambda shape, axis: tuple(n * stack if i == axis % len(shape) else n for i, n in enumerate(shape))
+        if stack > 1:
+            forms.append((along(self.shape, 0), True, True) if self.channels_first else (along(ours, -1), False, True))
+        if ours != self.shape and isinstance(self.space, Box):
+            forms += [(ours, False, False)] + ([(along(ours, -1), False, True)] if stack > 1 else [])
+        return forms
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnDict:
+    """The same for a dict or a tuple of spaces: `items` are (the environment's key, its value's form)."""
+
+    items: tuple[tuple[Any, Own | OwnDict], ...]
+    is_tuple: bool = False
+
+    @property
+    def space(self) -> Dict:
+        return Dict.of(**{str(key): own.space for key, own in self.items})
+
+    def encode(self, values: Any) -> dict[str, Any]:
+        return {str(key): own.encode(values[key]) for key, own in self.items}
+
+    def read(self, values: Any, stack: int = 1, name: str = "observation") -> tuple[dict[str, Any], bool, bool]:
+        """As `Own.read`; a tuple may be a dict of its places, which it is here. Stacks have no dicts."""
+        if self.is_tuple and isinstance(values, (tuple, list)):
+            values = {str(i): x for i, x in enumerate(values)}
+        keys = [str(key) if isinstance(values, dict) and str(key) in values else key for key, _ in self.items]
+        if not isinstance(values, dict) or len(values) != len(keys) or not all(key in values for key in keys):
+            got = f"a dict with {', '.join(map(str, values))}" if isinstance(values, dict) else type(values).__name__
+            raise expected(name, f"a {'tuple' if self.is_tuple else 'dict'} with {', '.join(map(str, keys))}", got)
+        parts = {}
+        for key, (_, own) in zip(keys, self.items, strict=True):
+            parts[str(key)] = own.read(values[key], 1, f"{name}[{key!r}]")
+        (single, *others) = {single for _, single, _ in parts.values()}
+        if others:
+            raise expected(name, "one observation or a batch of them in all entries", "one in some and a batch in others")
+        return {key: x for key, (x, _, _) in parts.items()}, single, False
+
+
+def own_of(space: Space) -> Own | OwnDict:
+    """The form of an environment of ours: as the space says it."""
+    if isinstance(space, Dict):
+        return OwnDict(tuple((name, own_of(child)) for name, child in space.items))
+    return Own(space, tuple(space.shape), np.dtype(space.dtype))
