@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxrl_fast import hosts
+from jaxrl_fast import folders, hosts
 from jaxrl_fast.cli_args import Option, convert
 from jaxrl_fast.cli_train import Plan, resolve
 from jaxrl_fast.errors import ConfigError, NonFiniteError, UserError, check_choice, nearest
@@ -65,7 +65,7 @@ def grid_values(flag: str, option: Option, text: str) -> list[Any]:
 def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
     """Train and compare what the flags say."""
     from jaxrl_fast.selection import PBT, Halving
-    from jaxrl_fast.sweep import sweep
+    from jaxrl_fast.sweep import check_folder, sweep
 
     algo, env, config = resolve(plan, given)
     by_name = {o.key: o for o in plan.options}
@@ -95,10 +95,11 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
     if imports:
         about["imports"] = list(dict.fromkeys(imports))
     name = plan.environment or env.spec.name
-    out = Path(given["out"] if "out" in given else hosts.tell(str(_free(algo.name, name))))
+    out = folders.folder_path("--out", given["out"] if "out" in given else hosts.tell(str(_free(algo.name, name))))
     run = {k: v for k, v in dataclasses.asdict(config).items() if k not in ("population", "selection")}
     if "on_nan" not in given:
         run["on_nan"] = "mark"
+    check_folder(out)
     print(f"{algo.name} on {name}: {plan.source}\nsweep directory: {out}", flush=True)
     if "optuna" in given:
         from jaxrl_fast.tuning import tune

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl_fast import config as configs
-from jaxrl_fast import hosts, presets
+from jaxrl_fast import folders, hosts, presets
 from jaxrl_fast.algorithms import algorithm_class, list_algorithms
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.cli_args import Option, kind_of_field, kind_of_value, parse_devices, parse_mesh, show
@@ -230,7 +230,8 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
     if imports:
         about["imports"] = list(dict.fromkeys(imports))
     name = plan.environment or env.spec.name
-    out = Path(given["out"] if "out" in given else hosts.tell(str(_free_directory(algo.name, name, config.seed))))
+    chosen = given["out"] if "out" in given else hosts.tell(str(_free_directory(algo.name, name, config.seed)))
+    out = folders.folder_path("--out", chosen)
     check_out(out, algo, env, config)
     run = dataclasses.asdict(config)
     settings = {"algorithm": algo.name, "environment": name, "run": run} | about

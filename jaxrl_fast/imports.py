@@ -57,12 +57,15 @@ def import_user_module(name: str, argument: str = "--import") -> ModuleType:
     return module
 
 
-def check_known(modules: Iterable[str], argument: str) -> None:
-    """Raises ConfigError, with what to type, where a file names modules that are not known here."""
+def check_known(modules: Iterable[str], argument: str, value: Any = None) -> None:
+    """Raises ConfigError, with what to type, where a file names modules that are not known here.
+
+    value: what the file says, where it is more than a module.
+    """
     unknown = [module for module in dict.fromkeys(modules) if not is_known(_stem(module))]
     if not unknown:
         return
-    given = unknown[0] if len(unknown) == 1 else unknown
+    given = value or (unknown[0] if len(unknown) == 1 else unknown)
     if any(_root(_stem(module)) in sys.stdlib_module_names for module in unknown):
         raise ConfigError(argument, given, "a module of yours; Python's own hold nothing that a run is made of")
     flags = " ".join(f"--import {shlex.quote(module)}" for module in unknown)
@@ -103,7 +106,7 @@ def look_up(path: Any, argument: str) -> tuple[Any, str]:
     if not isinstance(path, str) or not all(path.partition(":")):
         raise ConfigError(argument, path, 'a path "module:name"')
     name, _, attribute = path.partition(":")
-    check_known([name], argument)
+    check_known([name], argument, path)
     try:
         found: Any = importlib.import_module(name)
     except Exception as error:
@@ -117,7 +120,7 @@ def look_up(path: Any, argument: str) -> tuple[Any, str]:
     if isinstance(found, ModuleType):
         raise _absent(path, argument, scope)
     home = getattr(found, "__module__", None) or name
-    check_known([home], argument)
+    check_known([home], argument, path)
     return found, home
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from jaxrl_fast import config as configs
-from jaxrl_fast import hosts, iterate, tree
+from jaxrl_fast import folders, hosts, iterate, tree
 from jaxrl_fast.agent import Agent
 from jaxrl_fast.checkpoint import Checkpoints, abstract
 from jaxrl_fast.errors import ConfigError, check_choice, check_int
@@ -113,12 +113,19 @@ def resume(
     devices the numbers are the same to rounding.
     host: other values of `HOST`, how environments on the host are stepped: they begin anew in any case.
     """
-    from jaxrl_fast.train import run_session
-
     path = Path(path)
     hosts.check_shared(path / "config.json")
     if not path.is_dir():
         raise ConfigError("--resume", str(path), "an existing run directory")
+    configs.read_config(path)  # before anything is made in a folder that is none
+    with folders.held("--resume", path):
+        return _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, progress, devices, mesh, host)
+
+
+def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, progress, devices, mesh, host):
+    """`resume` of a folder that is locked."""
+    from jaxrl_fast.train import run_session
+
     algo, env, config, _ = configs.load(path, tuple(modules))
     config = elsewhere(config, devices, mesh)
     spread(config)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import shutil
 import warnings
 from pathlib import Path
@@ -15,7 +14,7 @@ import jax
 import numpy as np
 
 from jaxrl_fast import config as configs
-from jaxrl_fast import hosts, runtime
+from jaxrl_fast import folders, hosts, runtime
 from jaxrl_fast.boards import TensorBoardSink
 from jaxrl_fast.checkpoint import to_json
 from jaxrl_fast.envs import registry
@@ -30,6 +29,7 @@ class RunDir:
 
     path: Path
     new: bool = False  # whether `create` made the directory
+    lock: Any = dataclasses.field(default=None, compare=False, repr=False)  # `folders.Lock` of one that `create` made
 
     @property
     def metrics(self) -> Path:
@@ -47,16 +47,27 @@ class RunDir:
 
     @classmethod
     def create(cls, path: Path, algo: Any, env: Any, config: Any, **more: Any) -> RunDir:
-        """A new directory with its config.json; one that exists with anything in it is refused."""
+        """A new directory with its config.json, locked; one that exists with anything in it is refused."""
         check_free(path)
         content = describe(algo, env, config, **more)  # before anything is written: it refuses what it can't encode
-        new = not path.exists()
+        new, lock = not path.exists(), None
         try:
             path.mkdir(parents=True, exist_ok=True)
+            lock = folders.hold("out", path)
+            check_empty(path)  # another process may have been faster
             configs.write_json(path / "config.json", content)
-        except OSError as error:
-            raise ConfigError("out", str(path), f"a directory that can be written ({error.strerror})") from error
-        return cls(path, new)
+        except BaseException as error:
+            if lock:
+                lock.release()
+            if isinstance(error, OSError):
+                raise folders.not_writable("out", path, error) from error
+            raise
+        return cls(path, new, lock)
+
+    def release(self) -> None:
+        """Let other processes write here."""
+        if self.lock:
+            self.lock.release()
 
     def discard(self) -> None:
         """Undo `create` where there is neither a row nor a checkpoint, so that the same command can be given again."""
@@ -158,14 +169,25 @@ class RunDir:
 
 
 def check_free(path: Path) -> None:
-    """Refuse a run directory that exists with anything in it."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        begun, resumable = (path / "config.json").is_file(), RunDir(path).resumable
-        resume = f"; to go on with it: --resume {path}" if resumable else "; it has no checkpoint to go on from" if begun else ""
-        raise ConfigError("out", str(path), f"a new or empty directory; this one holds another run or files{resume}")
-    above = next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK):
-        raise ConfigError("out", str(path), f"a directory that can be written; {above} is none")
+    """Refuse a run directory that exists with anything in it, that another process writes, or that cannot be written."""
+    who = folders.holder(path)
+    if who:
+        raise ConfigError("out", str(path), f"a new or empty directory; {who} writes there")
+    check_empty(path)
+    folders.check_writable("out", path)
+
+
+def check_empty(path: Path) -> None:
+    """Refuse a directory with anything in it but what a process left that was killed before its run began."""
+    try:
+        found = {p.name for p in path.iterdir()} if path.is_dir() else {path.name} if path.exists() else set()
+    except OSError as error:
+        raise folders.not_writable("out", path, error) from error
+    if not found or (folders.LOCK in found and found <= {folders.LOCK, "config.json"}):
+        return
+    begun, resumable = (path / "config.json").is_file(), RunDir(path).resumable
+    resume = f"; to go on with it: --resume {path}" if resumable else "; it has no checkpoint to go on from" if begun else ""
+    raise ConfigError("out", str(path), f"a new or empty directory; this one holds another run or files{resume}")
 
 
 def describe(algo: Any, env: Any, config: Any, **more: Any) -> dict[str, Any]:

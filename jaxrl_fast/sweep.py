@@ -11,19 +11,20 @@ ordinary run directory, so that it is logged, checkpointed and resumed like any 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jaxrl_fast import config as configs
-from jaxrl_fast import hosts, sweep_plots
+from jaxrl_fast import folders, hosts, sweep_plots
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.configurations import Settings, check_names, configurations_of
 from jaxrl_fast.envs.api import Env
@@ -34,7 +35,7 @@ from jaxrl_fast.load import resume
 from jaxrl_fast.members import build_run, configure, program_of
 from jaxrl_fast.plan import memory_plan
 from jaxrl_fast.population import elsewhere, population_of, spread
-from jaxrl_fast.rundir import RunDir, check_free, describe
+from jaxrl_fast.rundir import RunDir, check_empty, check_free, describe
 from jaxrl_fast.selection import decode_selection, encode_selection
 from jaxrl_fast.signals import Interrupted
 from jaxrl_fast.sweep_results import (
@@ -118,7 +119,7 @@ def sweep(
     Given the folder of the same sweep, it goes on where that was stopped. Raises ConfigError for anything that is wrong
     with any configuration before the first is trained.
     """
-    out, about = Path(out), about or {}
+    out, about = folders.folder_path("out", out), about or {}
     settings = {"on_nan": "mark", "seeds": 1} | settings
     config = run_config(total_steps, settings | {"selection": encode_selection(selection)})
     seed, pbt = config.seed, getattr(selection, "kind", "") == "pbt"
@@ -154,9 +155,23 @@ def sweep(
         "configurations": configurations,
         "parts": [dataclasses.asdict(part) for part in parts],
     }
-    # the parts of the folder: another machine would cut other waves
-    parts = hosts.tell(hosts.on_first(lambda: _open_parts(out, content, wave)))
-    return _run(out, algo, env, config, configurations, parts, progress, about)
+    with at_work(out):
+        # the parts of the folder: another machine would cut other waves
+        parts = hosts.tell(hosts.on_first(lambda: _open_parts(out, content, wave)))
+        return _run(out, algo, env, config, configurations, parts, progress, about)
+
+
+@contextlib.contextmanager
+def at_work(out: Path) -> Iterator[None]:
+    """The folder of a sweep for this process alone."""
+    check_folder(out)
+    with folders.held("out", out, create=True):
+        yield
+
+
+def check_folder(out: Path) -> None:
+    """ConfigError where a sweep can neither begin nor go on: it needs a new folder, or its own."""
+    hosts.on_first(lambda: None if (out / "sweep.json").is_file() else check_free(out))
 
 
 def _open_parts(out: Path, content: dict[str, Any], wave: int | None) -> list[dict[str, Any]]:
@@ -177,7 +192,7 @@ def _columns(configurations: Sequence[Settings]) -> dict[str, list[Any]]:
 
 
 def open_folder(out: Path, content: dict[str, Any], same: Sequence[str]) -> dict[str, Any]:
-    """sweep.json as it stands: `content` in a new folder, or what is there already.
+    """sweep.json as it stands in a folder `at_work`: `content` in a new one, or what is there already.
 
     Refused is a folder with anything else in it, and a sweep that differs in its base or in what `same` names.
     """
@@ -189,12 +204,11 @@ def open_folder(out: Path, content: dict[str, Any], same: Sequence[str]) -> dict
         if identity(there) != identity(content):
             raise ConfigError("out", str(out), "the folder of this very sweep, or a new one; this holds another sweep")
         return there
-    check_free(out)
+    check_empty(out)
     try:
-        out.mkdir(parents=True, exist_ok=True)
         configs.write_json(file, content)
     except OSError as error:
-        raise ConfigError("out", str(out), f"a directory that can be written ({error.strerror})") from error
+        raise folders.not_writable("out", out, error) from error
     return content
 
 
@@ -214,7 +228,8 @@ def resume_sweep(
     place = {"devices": devices, "mesh": mesh}
     config = elsewhere(config, **place)
     spread(config, len(content["configurations"]) * config.seeds)
-    return _run(out, algo, env, config, content["configurations"], content["parts"], progress, about, place)
+    with folders.held("--resume", out):
+        return _run(out, algo, env, config, content["configurations"], content["parts"], progress, about, place)
 
 
 def _run(out, algo, env, config, configurations, parts, progress, about, place=None) -> SweepResult:

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl_fast import hosts, runtime
+from jaxrl_fast import folders, hosts, runtime
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.checkpoint import Checkpoints
 from jaxrl_fast.envs.api import Env
@@ -62,7 +62,7 @@ def train(
     check_members(algo, env, config)  # refuse before anything is written
     create = None
     if out is not None:
-        out = Path(out)
+        out = folders.folder_path("out", out)
         check_out(out, algo, env, config)
         create = lambda: hosts.on_first(lambda: RunDir.create(out, algo, env, config, **about or {})) or RunDir(out)
     return run_session(algo, env, config, create, hooks, sinks, tensorboard, progress)
@@ -120,6 +120,7 @@ def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=
             programs.compile(root_keys(config, population, lanes))
             rundir = open_rundir() if open_rundir else None
             if rundir:
+                stack.callback(rundir.release)
                 hosts.check_shared(rundir.path / "config.json")
             for sink in rundir.sinks(tensorboard) if rundir and hosts.is_first() else ():
                 own.append(sink)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast import config as configs
-from jaxrl_fast import hosts
+from jaxrl_fast import folders, hosts
 from jaxrl_fast.aggregate import iqm
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.configurations import check_names
@@ -28,7 +28,7 @@ from jaxrl_fast.members import configure
 from jaxrl_fast.population import elsewhere, spread
 from jaxrl_fast.priors import parse_prior
 from jaxrl_fast.rundir import describe
-from jaxrl_fast.sweep import finish, open_folder, run_parts, split
+from jaxrl_fast.sweep import at_work, finish, open_folder, run_parts, split
 from jaxrl_fast.sweep_results import FORMAT, SweepResult, decode_base, read_folder, read_sweep
 from jaxrl_fast.train import check_members
 
@@ -69,15 +69,17 @@ def tune(
     choices = [(name.removeprefix("algo."), v) for name, x in sample.items() for v in parse_prior(name, x).choices]
     configs.import_named(type(algo), choices)
     _check_values(algo, env, sample, config)
-    out, about = Path(out), about or {}
+    out, about = folders.folder_path("out", out), about or {}
     search = {"trials": trials, "members": members}
-    content = open_folder(out, {"format": FORMAT, "base": describe(algo, env, config, **about), "sample": dict(sample),
-                                "optuna": search, "configurations": [], "parts": []}, ("sample",))  # fmt: skip
-    _check_journal(content, out)
-    content["optuna"] = search  # more trials may be asked for
-    configs.write_json(out / "sweep.json", content)
-    study = _study(optuna, out, config.seed, sampler)
-    return _rounds(optuna, study, out, algo, env, config, content, progress, about)
+    asked = {"format": FORMAT, "base": describe(algo, env, config, **about), "sample": dict(sample), "optuna": search,
+             "configurations": [], "parts": []}  # fmt: skip
+    with at_work(out):
+        content = open_folder(out, asked, ("sample",))
+        _check_journal(content, out)
+        content["optuna"] = search  # more trials may be asked for
+        configs.write_json(out / "sweep.json", content)
+        study = _study(optuna, out, config.seed, sampler)
+        return _rounds(optuna, study, out, algo, env, config, content, progress, about)
 
 
 def import_optuna() -> Any:
@@ -140,7 +142,9 @@ def resume_search(
     place = {"devices": devices, "mesh": mesh}
     config = elsewhere(config, **place)
     spread(config, content["optuna"]["members"] * config.seeds)
-    return _rounds(optuna, _study(optuna, out, config.seed), out, algo, env, config, content, progress, about, place)
+    with folders.held("--resume", out):
+        study = _study(optuna, out, config.seed)
+        return _rounds(optuna, study, out, algo, env, config, content, progress, about, place)
 
 
 def _check_journal(content: dict[str, Any], out: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxrl_fast import folders
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory.filled import Filled, layout, refuse_sequences, row_shapes
 from jaxrl_fast.memory.prioritized import PrioritizedMemory, converted
@@ -35,7 +36,7 @@ def save_memory(path: str | Path, filled: Filled) -> None:
     """
     import orbax.checkpoint as ocp
 
-    path, kind = Path(path).absolute(), type(filled.rows).__name__
+    path, kind = folders.folder_path("path", path).absolute(), type(filled.rows).__name__
     refuse_sequences("filled", filled.memory)
     if path.exists():
         raise ConfigError("path", str(path), "a folder that does not exist yet")
@@ -50,12 +51,13 @@ def save_memory(path: str | Path, filled: Filled) -> None:
     about["id"] = uuid.uuid4().hex
     if isinstance(filled.memory, PrioritizedMemory):
         about["priorities"] = {name: float(getattr(filled.memory, name)) for name in EXPONENTS}
+    folders.check_writable("path", path)
     part = path.with_name(f".{path.name}.unfinished")
-    shutil.rmtree(part, ignore_errors=True)  # of a call that was interrupted
-    part.mkdir(parents=True)
-    with ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(part / "store", store)
-    (part / "layout.json").write_text(json.dumps(about, indent=2) + "\n")
+    with folders.held("path", part, create=True):
+        shutil.rmtree(part / "store", ignore_errors=True)  # of a call that was interrupted
+        with ocp.StandardCheckpointer() as checkpointer:
+            checkpointer.save(part / "store", store)
+        (part / "layout.json").write_text(json.dumps(about, indent=2) + "\n")
     part.rename(path)
 
 

@@ -1,0 +1,144 @@
+"""Where a run may be written: paths as the system reads them, folders that cannot be written, and one process a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast import folders
+from jaxrl_fast.rundir import RunDir, check_free
+
+TRAIN = ["train", "ppo", "CartPole-v1", "--total-steps", "256", "--no-tensorboard"]
+SWEEP = ["sweep", "ppo", "CartPole-v1", "--total-steps", "256", "--grid", "algo.discount=0.9,0.99"]
+HOLD = """
+import sys, time
+from pathlib import Path
+from jaxrl_fast import folders
+lock = folders.hold("out", Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiles(monkeypatch, tmp_path):
+    monkeypatch.delattr("jaxrl_fast.programs.Programs.compile")  # all of this is known before
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def other(tmp_path):
+    """A folder that another process holds, and that process."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    command = [sys.executable, "-c", HOLD, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "held\n"
+        yield folder, process
+        process.kill()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() if p.is_file() else b"" for p in sorted(folder.rglob("*"))}
+
+
+@pytest.mark.parametrize("out", ["new/../victim", "victim/../victim", "a/../../here/victim", "link/../victim", ".", "a/..",
+                                 "victim/sub/.."])  # fmt: skip
+@pytest.mark.parametrize("command", [TRAIN, SWEEP], ids=["train", "sweep"])
+def test_a_path_is_judged_where_it_leads(out, command, run_cli, tmp_path, monkeypatch):
+    here = tmp_path / "here"
+    (here / "victim" / "sub").mkdir(parents=True)
+    (here / "victim" / "config.json").write_text("{}")
+    (here / "link").symlink_to(here / "victim")
+    monkeypatch.chdir(here)
+    before = contents(tmp_path)
+    code, printed, err = run_cli(*command, "--out", out)
+    assert code == 2 and "out = " in err and printed == "", err
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "out", ["/proc/x", "/proc/1/x/y", "x" * 300, "/".join(["y" * 200] * 30), "file/run", "", " ", "a\0b", "loop/x"],
+    ids=["proc", "proc-deep", "name", "path", "file", "empty", "blank", "null", "loop"],
+)  # fmt: skip
+@pytest.mark.parametrize("command", [TRAIN, SWEEP], ids=["train", "sweep"])
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_compiled(out, command, run_cli, tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    before = contents(tmp_path)
+    code, printed, err = run_cli(*command, f"--out={out}")
+    *others, last = err.splitlines()
+    assert code == 2 and printed == "" and last.startswith("jaxrl-fast: error: ") and len(last) < 700, err
+    assert all("warning: 2 members" in line for line in others), err
+    assert contents(tmp_path) == before
+    with pytest.raises(jf.ConfigError):
+        jf.train(jf.PPO(), jf.make("CartPole-v1"), 256, out=out)
+    assert contents(tmp_path) == before
+
+
+def test_a_path_that_can_be_written_stays_as_it_was_typed(tmp_path):
+    for path in ("runs/x", "/tmp/x", "x"):
+        assert folders.folder_path("out", path) == Path(path)
+    assert folders.folder_path("out", "new/../runs/x") == Path("runs/x")
+    folders.check_writable("out", Path("runs/x"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_second_process_is_told_who_writes(other, run_cli):
+    folder, process = other
+    (folder / "config.json").write_text(json.dumps({"format": 2, "algorithm": {}, "environment": {}, "run": {}}))
+    (folder / "sweep.json").write_text(json.dumps({"format": 1, "base": {}, "configurations": [], "parts": []}))
+    before = contents(folder)
+    who = f"process {process.pid} on {os.uname().nodename}, since 20"
+    for line in ([*TRAIN, "--out", str(folder)], ["train", "--resume", str(folder)]):
+        code, printed, err = run_cli(*line)
+        assert code == 2 and who in err and str(folder) in err and printed == "", err
+    assert contents(folder) == before
+    assert folders.holder(folder).startswith(who)
+
+
+def test_a_lock_that_a_killed_process_left_is_no_lock(other):
+    folder, process = other
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert (folder / folders.LOCK).exists() and folders.holder(folder) is None
+    (folder / "config.json").write_text("{}")  # it was compiling: there is neither a row nor a checkpoint
+    check_free(folder)
+    with folders.held("out", folder):
+        assert folders.holder(folder) == "this process"
+    assert not (folder / folders.LOCK).exists()
+    with pytest.raises(jf.ConfigError):  # with a config.json alone it may be anybody's
+        check_free(folder)
+
+
+def test_two_in_one_process(tmp_path):
+    algo, env, config = jf.PPO(), jf.make("CartPole-v1"), jf.train.__globals__["run_config"](256, {})
+    first = RunDir.create(tmp_path / "run", algo, env, config)
+    with pytest.raises(jf.ConfigError, match="this process writes there"):
+        RunDir.create(tmp_path / "run", algo, env, config)
+    with pytest.raises(jf.ConfigError, match="this process does"):
+        jf.resume(tmp_path / "run")
+    first.release()
+    first.release()
+    assert folders.holder(tmp_path / "run") is None and not (tmp_path / "run" / folders.LOCK).exists()
+
+
+def test_a_file_system_without_locks_believes_the_process_in_the_file(tmp_path, monkeypatch):
+    def none(*_):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(folders.fcntl, "lockf", none)
+    file, about = tmp_path / folders.LOCK, {"pid": os.getppid(), "host": os.uname().nodename, "since": "2026"}
+    file.write_text(json.dumps(about))
+    assert f"process {os.getppid()}" in folders.holder(tmp_path)
+    file.write_text(json.dumps(about | {"host": "elsewhere"}))
+    assert "elsewhere" in folders.holder(tmp_path)
+    file.write_text(json.dumps(about | {"pid": 2**22 + 1}))  # above what Linux gives out
+    assert folders.holder(tmp_path) is None
