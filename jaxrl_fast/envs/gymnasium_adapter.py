@@ -78,7 +78,7 @@ def _own(name: str, native: bool) -> dict[str, Any]:
     spec = _spec_of(name)
     parameters = _parameters(spec.vector_entry_point if native else spec.entry_point)
     own = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty} | dict(spec.kwargs)
-    simple = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items() if _is_simple(v) and k not in _TAKEN}
+    simple = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items() if is_simple(v) and k not in _TAKEN}
     passed_on = native and any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
     return _own(name, False) | simple if passed_on else simple
 
@@ -99,9 +99,9 @@ def _parameters(entry_point: Any) -> list[inspect.Parameter]:
         return []
 
 
-def _is_simple(value: Any) -> bool:
+def is_simple(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, str)) or (
-        isinstance(value, (tuple, list)) and all(map(_is_simple, value))
+        isinstance(value, (tuple, list)) and all(map(is_simple, value))
     )
 
 

@@ -14,7 +14,7 @@ import contextlib
 import multiprocessing
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from typing import Any
 
@@ -42,6 +42,18 @@ def _copied(space: Any, observation: Any, where: str) -> Any:
     if found.shape != space.shape:
         raise ValueError(f"observations{where} of shape {list(found.shape)}, where their space has {list(space.shape)}")
     return found
+
+
+def made(create: Callable[..., Any], arguments: dict[str, Any], limit: int | None) -> gymnasium.Env:
+    """The environment that a user's class or function makes; `limit`: steps after which it is truncated."""
+    env = create(**arguments)
+    if not isinstance(env, gymnasium.Env):
+        raise TypeError(f"{create!r} makes {type(env).__name__}, not a gymnasium.Env")
+    return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
+
+
+def checked(create: Callable[..., Any], arguments: dict[str, Any], limit: int | None) -> gymnasium.Env:
+    return Checked(made(create, arguments, limit))
 
 
 def worker(*args: Any) -> None:

@@ -57,8 +57,8 @@ def _observed_bounds(name: str, space: Box, params: Any) -> Box:
     return dataclasses.replace(space, low=tuple(low), high=tuple(high))
 
 
-def _space(space: Any, name: str = "") -> Space:
-    """A gymnax space as one of ours."""
+def space_of(space: Any, name: str = "", who: str = "") -> Space:
+    """A gymnax space as one of ours. name: of one of gymnax's own environments; who: what errors call it."""
     kind = type(space).__name__
     if kind == "Discrete":
         return Discrete(int(space.n))
@@ -71,17 +71,17 @@ def _space(space: Any, name: str = "") -> Space:
         low, high = np.where(low <= -huge, -np.inf, low), np.where(high >= huge, np.inf, high)
         return Box(tuple(low.reshape(-1)), tuple(high.reshape(-1)), tuple(np.atleast_1d(space.shape)), dtype)
     if kind == "Dict":
-        return Dict(tuple(sorted((k, _space(v)) for k, v in space.spaces.items())))
+        return Dict(tuple(sorted((k, space_of(v, "", who)) for k, v in space.spaces.items())))
     if kind == "Tuple":
-        return Dict(tuple((str(i), _space(v)) for i, v in enumerate(space.spaces)))
-    raise ConfigError("environment", name, f"an environment with spaces we know; gymnax's {kind} is not among them")
+        return Dict(tuple((str(i), space_of(v, "", who)) for i, v in enumerate(space.spaces)))
+    raise ConfigError("environment", name or who, f"an environment with spaces we know; gymnax's {kind} is not among them")
 
 
-def _cast(value: Any, space: Space) -> Any:
+def cast(value: Any, space: Space) -> Any:
     """An observation of gymnax [B, ...] in the dtype of our space."""
     if isinstance(space, Dict):
         children = value if isinstance(value, dict) else {str(i): v for i, v in enumerate(value)}
-        return {name: _cast(children[name], child) for name, child in space.items}
+        return {name: cast(children[name], child) for name, child in space.items}
     return value.astype(space.dtype)
 
 
@@ -110,7 +110,7 @@ class GymnaxEnv(Env):
 
     def _reset_one(self, key: jax.Array) -> tuple[Any, Any]:
         obs, state = self.env.reset_env(key, self._params)
-        return tree.strong((jax.tree.map(jnp.asarray, state), _cast(jnp.asarray(obs), self.spec.observation)))
+        return tree.strong((jax.tree.map(jnp.asarray, state), cast(jax.tree.map(jnp.asarray, obs), self.spec.observation)))
 
     def draw_reset(self, key, shape):
         """First states and observations for a whole iteration, less the leaves that are the same in every reset.
@@ -154,7 +154,7 @@ class GymnaxEnv(Env):
         if isinstance(self.spec.action, Box) and self.spec.name not in COST_OF_THE_RAW_ACTION:
             action = jnp.clip(action, *self.spec.action.bounds())
         state, obs, reward, terminated, truncated = jax.vmap(one)(noise, state, action)
-        obs = _cast(obs, self.spec.observation)
+        obs = cast(obs, self.spec.observation)
         return state, Outcome(obs, reward.astype(jnp.float32), terminated.astype(bool), truncated.astype(bool))
 
     def render(self, state):
@@ -196,18 +196,18 @@ def _defaults(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     constructor = {k: p.default for k, p in signature.items() if k != "action_mapping_key"}
     constructor = {k: tuple(v) if isinstance(v, list) else v for k, v in constructor.items()}
     params = _constructed(name, ()).default_params
-    params = {f.name: _plain(getattr(params, f.name)) for f in dataclasses.fields(params)}
+    params = {f.name: plain(getattr(params, f.name)) for f in dataclasses.fields(params)}
     return constructor, params | {"max_steps_in_episode": int(params["max_steps_in_episode"])}  # a float in BernoulliBandit
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Arrays as tuples of Python numbers, so that settings can be shown, compared and cached."""
     if isinstance(value, (bool, int, float)):
         return value
     return tuple(np.asarray(value).tolist()) if np.ndim(value) else np.asarray(value).item()
 
 
-def _leaf(argument: str, value: Any, default: Any) -> Any:
+def leaf(argument: str, value: Any, default: Any) -> Any:
     """A parameter as a strongly typed NumPy scalar or array; a device array (a sweep) passes."""
     if isinstance(value, jax.Array):
         return value
@@ -247,16 +247,16 @@ def make(name: str, **settings: Any) -> GymnaxEnv:
     defaults_here = env.default_params  # DeepSea's and FrozenLake's time limits depend on the constructor
     limit = settings.get("max_steps_in_episode", int(defaults_here.max_steps_in_episode))
     check_int("env.max_steps_in_episode", limit)
-    plain = {f.name: _plain(getattr(defaults_here, f.name)) for f in dataclasses.fields(defaults_here)}
+    usual = {f.name: plain(getattr(defaults_here, f.name)) for f in dataclasses.fields(defaults_here)}
     leaves = {
-        k: _leaf(f"env.{k}", settings.get(k, default), default)
-        for k, default in plain.items()
+        k: leaf(f"env.{k}", settings.get(k, default), default)
+        for k, default in usual.items()
         if k != "max_steps_in_episode"
     }
     kind = type(defaults_here.max_steps_in_episode)  # a float in BernoulliBandit, which its spaces rely on
     full = defaults_here.replace(**leaves, max_steps_in_episode=kind(limit))
-    observation = _space(env.observation_space(full), name)
+    observation = space_of(env.observation_space(full), name)
     if isinstance(observation, Box):
         observation = _observed_bounds(name, observation, full)
-    spec = EnvSpec(name, observation, _space(env.action_space(full)), int(limit))
+    spec = EnvSpec(name, observation, space_of(env.action_space(full)), int(limit))
     return GymnaxEnv(env, full.replace(max_steps_in_episode=None), spec)

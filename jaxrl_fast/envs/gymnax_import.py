@@ -59,3 +59,9 @@ def gymnax() -> types.ModuleType:
     with _placeholders():
         importlib.import_module("gymnax.registration")
     return sys.modules["gymnax"]
+
+
+def knows(name: str) -> bool:
+    """Whether a user has registered `name` in gymnax; does not import it."""
+    registration = sys.modules.get("gymnax.registration")
+    return registration is not None and name in registration._registry and name not in registration._BUILTIN_ENV_IDS

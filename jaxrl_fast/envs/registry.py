@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import importlib
 import inspect
-import sys
 import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from jaxrl_fast.envs import (
     gymnasium_adapter,
     gymnax_import,
     host,
+    own,
     playground_adapter,
     wrappers,
 )
@@ -77,7 +77,8 @@ class Listed(NamedTuple):
 def register(name: str, factory: Factory | str) -> None:
     """Make `factory(**settings) -> Env` (or "module:attribute") known as `name`, for `make` and the command line.
 
-    Its settings are the fields of the dataclass, or the parameters of the function, that have defaults. One definition
+    Its settings are the fields of the dataclass, or the parameters of the function, that have defaults. It may make an
+    environment of gymnax's or Gymnasium's instead, and be an instance of one. One definition
     may come twice: a notebook's cell that runs again, or a script that is imported by its name as well.
     """
     if not isinstance(name, str) or not name:
@@ -85,8 +86,9 @@ def register(name: str, factory: Factory | str) -> None:
     taken = (*_ADAPTERS, _PREFIX)
     if name.startswith(taken):
         raise ConfigError("name", name, f"a name that does not begin with {', '.join(taken)}")
-    if not callable(factory) and not (isinstance(factory, str) and factory.count(":") == 1):
-        raise ConfigError("factory", factory, 'a function or class that returns an Env, or "module:attribute"')
+    if not (callable(factory) or own.is_foreign(factory) or (isinstance(factory, str) and factory.count(":") == 1)):
+        valid = 'an environment of gymnax or Gymnasium, a function or class that makes an environment, or "module:attribute"'
+        raise ConfigError("factory", factory, valid)
     if name in _names() and not (name in _USER and _same(_USER[name], factory)):
         raise ConfigError("name", name, "a name that is not taken")
     if callable(factory):
@@ -103,9 +105,13 @@ def _same(a: Factory | str, b: Factory | str) -> bool:
 
 def _check_names(name: str, factory: Factory) -> None:
     """Refuse a setting that would never arrive, because `make` gives it to a wrapper."""
-    for own in inspect.signature(factory).parameters:
-        if own in wrappers.COMMON:
-            raise ConfigError("environment", name, f"one without a setting {own!r}, which `make` itself takes: rename it")
+    try:
+        parameters = inspect.signature(factory).parameters
+    except (TypeError, ValueError):  # an instance
+        return
+    for parameter in parameters:
+        if parameter in wrappers.COMMON:
+            raise ConfigError("environment", name, f"one without a setting {parameter!r}, which `make` itself takes: rename it")
 
 
 def list_environments() -> dict[str, Listed]:
@@ -128,8 +134,9 @@ def list_families() -> dict[str, Listed]:
 
 def settings_of(name: str) -> dict[str, Any]:
     """The settings of `make(name, ...)` with their defaults, those that every environment takes included."""
-    _check_names(name, _factory(name))
-    return {**wrappers.COMMON, **_own_settings(name)}
+    source = _source(name)
+    _check_names(name, source)
+    return {**wrappers.COMMON, **_maker(name, source).settings}
 
 
 def about_settings(name: str) -> dict[str, Any]:
@@ -144,14 +151,18 @@ def modules_of(name: str) -> tuple[str, ...]:
     return adapter.modules_of(name) if hasattr(adapter, "modules_of") else ()
 
 
-def make(name: str, **settings: Any) -> Env:
+def make(name: Any, **settings: Any) -> Env:
     """The environment `name`: a native one, a probe, one of gymnax's or brax's, or what a user registered.
 
+    Instead of a name: an environment of gymnax's or Gymnasium's, its class, or a function that makes an environment.
     `gymnax:NAME` forces gymnax's original where a native environment has the same name. Every environment also takes
     `action_repeat`, `sticky_actions`, `stack`, `reward_scale`, `reward_clip` and `time_limit` (`envs.wrappers`).
     The same arguments give the same object.
     """
+    if isinstance(name, Env):
+        return wrap(name, **settings)
     with jax.core.eval_context():  # within a trace too: adapters look at their arrays
+        name = name if isinstance(name, str) else own.name_of(name)
         known = settings_of(name)
     for key, value in settings.items():
         if key not in known:
@@ -159,7 +170,7 @@ def make(name: str, **settings: Any) -> Env:
     frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
     try:
         with jax.core.eval_context():  # what is cached outlives the trace that it was made in
-            return _cached(name, _factory(name), tuple(sorted((k, type(v), v) for k, v in frozen.items())))
+            return _cached(name, _source(name), tuple(sorted((k, type(v), v) for k, v in frozen.items())))
     except TypeError as error:
         if "unhashable" not in str(error) and "hash" not in str(error):
             raise
@@ -167,22 +178,36 @@ def make(name: str, **settings: Any) -> Env:
 
 
 @functools.cache
-def _cached(name: str, factory: Factory, items: tuple[tuple[str, type, Any], ...]) -> Env:
+def _cached(name: str, source: Any, items: tuple[tuple[str, type, Any], ...]) -> Env:
     return _build(name, {k: v for k, _, v in items})
 
 
 def _build(name: str, settings: dict[str, Any]) -> Env:
     usual = settings_of(name)
     common = {k: settings.get(k, usual[k]) for k in wrappers.COMMON}
-    own = {k: v for k, v in settings.items() if k not in wrappers.COMMON}
-    env = _factory(name)(**own)
+    env = _maker(name, _source(name)).make(**{k: v for k, v in settings.items() if k not in wrappers.COMMON})
     if not isinstance(env, Env):
         raise ConfigError("environment", name, f"a factory that returns a jaxrl_fast Env, not {type(env).__name__}")
     if dataclasses.is_dataclass(env):
         check_settings(env, "env.")
-    env = (host if isinstance(env, host.HostEnv) else wrappers).wrap(env, **common)
-    _ = env.spec  # a spec that cannot be (a stack of dicts) is an error here, not in the middle of a trace
+    env = wrap(env, **common)
     _ORIGIN[id(env)] = (env, name, dict(settings))
+    return env
+
+
+def wrap(env: Env, **common: Any) -> Env:
+    """An environment of ours inside the wrappers whose settings (`wrappers.COMMON`) are given; itself where none is."""
+    for key, value in common.items():
+        if key not in wrappers.COMMON:
+            valid = f"one of {', '.join(wrappers.COMMON)}; {env.spec.name} is made already, with its own settings"
+            raise ConfigError(f"env.{key}", value, f"{valid}{nearest(key, wrappers.COMMON)}")
+    if common and isinstance(env, host.HostEnv):
+        common = {name: getattr(env, name, usual) for name, usual in wrappers.COMMON.items()} | common
+        env = host.wrap(env, **common)
+    elif common:
+        env = wrappers.wrap(env, **common)
+    if common:
+        _ = env.spec  # a spec that cannot be (a stack of dicts) is an error here, not in the middle of a trace
     return env
 
 
@@ -206,29 +231,28 @@ def _names() -> list[str]:
     return [*_NATIVE, *_PROBES, *_GYMNAX, *(name for a in _ADAPTERS.values() for name in a.NAMES), *_USER]
 
 
-@functools.cache
-def _adapted(adapter: types.ModuleType, name: str) -> Factory:
-    """An adapter's `make` for one name; always the same object, for it is a key of the cache."""
-    return functools.partial(adapter.make, name)
+class _Adapted(NamedTuple):
+    """An environment of an adapter's module."""
+
+    adapter: types.ModuleType
+    name: str
 
 
-def _factory(name: str) -> Factory:
-    """The function that builds `name`; a ConfigError where there is none."""
+def _source(name: str) -> Any:
+    """What makes `name`: an adapter's function, a class, a function, a user's object; a ConfigError where there is none."""
     if not isinstance(name, str):
         raise ConfigError("environment", name, "a name such as 'CartPole-v1'")
     for prefix, adapter in _ADAPTERS.items():
         if name.startswith(prefix):
             if not adapter.installed():
                 raise ConfigError("environment", name, f"one whose package is installed: {adapter.INSTALL}")
-            return _adapted(adapter, name)
+            return _Adapted(adapter, name)
     entry = _USER.get(name) or _NATIVE.get(name) or _PROBES.get(name)
     if entry is None:
-        if name in _GYMNAX or name.startswith(_PREFIX) or name == "MNISTBandit-bsuite":
-            if not gymnax_import.installed():
-                raise ConfigError("environment", name, f"one whose package is installed: {gymnax_import.INSTALL}")
-            from jaxrl_fast.envs import gymnax_adapter
-
-            return _adapted(gymnax_adapter, name.removeprefix(_PREFIX))
+        if name in _GYMNAX or name.startswith(_PREFIX) or name == "MNISTBandit-bsuite" or gymnax_import.knows(name):
+            return _gymnax(name)
+        entry = own.find(name)
+    if entry is None:
         raise ConfigError("environment", name, f"a known environment (`jaxrl-fast list`){nearest(name, _names())}")
     if isinstance(entry, str):
         module, _, attribute = entry.partition(":")
@@ -236,12 +260,21 @@ def _factory(name: str) -> Factory:
     return entry
 
 
-def _own_settings(name: str) -> dict[str, Any]:
-    factory = _factory(name)
-    if isinstance(factory, functools.partial) and name not in _USER:  # an adapter's
-        return sys.modules[factory.func.__module__].defaults(*factory.args)
-    if dataclasses.is_dataclass(factory):
-        fields = [f for f in dataclasses.fields(factory) if f.init]
-        return {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
-    parameters = inspect.signature(factory).parameters.values()
-    return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+def _gymnax(name: str) -> Any:
+    """An environment of gymnax's own, or one that its user has registered there."""
+    if not gymnax_import.installed():
+        raise ConfigError("environment", name, f"one whose package is installed: {gymnax_import.INSTALL}")
+    from jaxrl_fast.envs import gymnax_adapter
+
+    bare = name.removeprefix(_PREFIX)
+    if gymnax_import.knows(bare):
+        return gymnax_import.gymnax().registration._registry[bare]
+    return _Adapted(gymnax_adapter, bare)
+
+
+def _maker(name: str, source: Any) -> own.Maker:
+    if isinstance(source, _Adapted):
+        return own.Maker(functools.partial(source.adapter.make, source.name), source.adapter.defaults(source.name))
+    if name in _NATIVE or name in _PROBES:
+        return own.Maker(source, own.parameters(source))
+    return own.maker(name, source)

@@ -1,0 +1,135 @@
+"""A user's own Gymnasium environment: an instance, its class, or a function that makes one.
+
+As many as a run needs are made: by the class or the function, one call each, and of an instance as copies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from jaxrl_fast.envs.gymnasium_adapter import GymnasiumEnv, is_simple
+from jaxrl_fast.envs.gymnasium_spaces import picture_space, space_of
+from jaxrl_fast.errors import ConfigError, check_choice, check_int, nearest
+from jaxrl_fast.types import EnvSpec
+
+OURS: dict[str, Any] = {"vectorization": "sync", "max_episode_steps": None}
+
+
+def is_gymnasium(value: Any) -> bool:
+    """Whether it is an environment of Gymnasium, or a class of them; imports nothing."""
+    gymnasium = sys.modules.get("gymnasium")
+    kind = value if isinstance(value, type) else type(value)
+    return gymnasium is not None and issubclass(kind, gymnasium.Env)
+
+
+def is_vector(value: Any) -> bool:
+    """Whether it is one of Gymnasium's vectors."""
+    gymnasium = sys.modules.get("gymnasium")
+    return gymnasium is not None and isinstance(value, gymnasium.vector.VectorEnv)
+
+
+def label(env: Any) -> str:
+    """What an environment, or a class of them, is called: by its registration, else by its class."""
+    if isinstance(env, type):
+        return env.__name__
+    return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+
+
+class Copies:
+    """Calls give copies of an instance, as it is."""
+
+    def __init__(self, env: Any, name: str):
+        self.env = env
+        try:
+            copy.deepcopy(env).close()
+        except Exception as error:
+            valid = f"a function that makes one, such as lambda: {type(env.unwrapped).__name__}(...): it cannot be copied ({error!r})"
+            raise ConfigError("environment", name, valid) from error
+
+    def __call__(self) -> Any:
+        return copy.deepcopy(self.env)
+
+
+def defaults(create: Callable[..., Any]) -> dict[str, Any]:
+    """Ours, then the parameters of the class or function that have simple defaults."""
+    own = {p.name: p.default for p in _parameters(create) if p.default is not inspect.Parameter.empty}
+    own = {k: v for k, v in own.items() if is_simple(v) and k not in (*OURS, "render_mode")}
+    return OURS | {k: tuple(v) if isinstance(v, list) else v for k, v in own.items()}
+
+
+def _parameters(create: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(create).parameters.values())
+    except (TypeError, ValueError):  # written in C
+        return []
+
+
+def adapt(create: Callable[..., Any], name: str, vectorization: str = "sync", max_episode_steps: int | None = None, **own: Any):
+    """The environment that `create(**own)` makes, called `name`. max_episode_steps: a limit of ours around it."""
+    check_choice("env.vectorization", vectorization, ("sync", "async"))
+    if max_episode_steps is not None:
+        check_int("env.max_episode_steps", max_episode_steps)
+    known = defaults(create)
+    for key, value in own.items():
+        if key not in known:
+            raise ConfigError(f"env.{key}", value, f"a setting of {name}: {', '.join(known)}{nearest(key, known)}")
+    return OwnGymnasiumEnv(
+        id=name, vectorization=vectorization, max_episode_steps=max_episode_steps, own=tuple(sorted(own.items())), create=create
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnGymnasiumEnv(GymnasiumEnv):
+    """`create` makes one environment; each vector calls it as often as it is wide."""
+
+    create: Callable[..., Any]
+
+    @property
+    def imports(self):
+        return ()
+
+    def _arguments(self) -> dict[str, Any]:
+        return dict(self.own)
+
+    def _found(self) -> EnvSpec:
+        from jaxrl_fast.envs.gymnasium_worker import made
+
+        env = made(self.create, self._arguments(), self.max_episode_steps)
+        try:
+            return EnvSpec(self.id, picture_space(env.observation_space), space_of(env.action_space), time_limit(env))
+        finally:
+            env.close()
+
+    def _make(self, num_envs: int, more: dict[str, Any]) -> Any:
+        from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+        from jaxrl_fast.envs import gymnasium_worker as side
+
+        given = _parameters(self.create)
+        passed_on = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in given)
+        more = {k: v for k, v in more.items() if passed_on or any(p.name == k for p in given)}
+        make = functools.partial(side.checked, self.create, self._arguments() | more, self.max_episode_steps)
+        if self.vectorization == "sync":
+            return SyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+        with side.uninterrupted():
+            return AsyncVectorEnv(
+                [make] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP, context="spawn", worker=side.worker
+            )
+
+
+def time_limit(env: Any) -> int | None:
+    """The steps after which a TimeLimit around it, or its own registration, ends an episode."""
+    limits = []
+    with contextlib.suppress(AttributeError):  # the innermost has no `env`
+        layer = env
+        while True:
+            limits.append(getattr(layer, "_max_episode_steps", None))
+            layer = layer.env
+    return min((x for x in limits if x is not None), default=None)

@@ -1,0 +1,176 @@
+"""Environments that a user has as objects: instances, classes and functions, in our form, gymnax's or Gymnasium's.
+
+An object gets a name, for config.json and for sweeps, which make it again with other settings: "MODULE:NAME" of what
+made it. A class or function that its module knows by name is found again by it in every process that has imported the
+module; any other object is known in this process alone, by a name with a `#`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from jaxrl_fast import imports
+from jaxrl_fast.envs import gymnasium_objects, gymnax_objects
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.errors import ConfigError
+
+VALID = (
+    "a name such as 'CartPole-v1', or an environment of jaxrl_fast, gymnax or Gymnasium: an instance, its class or a function "
+    "that makes it"
+)
+_NAMED: dict[str, Any] = {}  # every object that was handed over, by the name that it got
+
+
+@dataclasses.dataclass(frozen=True)
+class Maker:
+    """What `make` needs of a name: a function of its settings, and their defaults."""
+
+    make: Callable[..., Any]
+    settings: dict[str, Any]
+
+
+def is_foreign(value: Any) -> bool:
+    """Whether it is an environment of gymnax's or Gymnasium's, an instance or a class."""
+    return gymnax_objects.is_gymnax(value) or gymnasium_objects.is_gymnasium(value)
+
+
+def name_of(source: Any) -> str:
+    """The name of an object, the same for the same object; ConfigError where it is no environment and makes none."""
+    if gymnasium_objects.is_vector(source):
+        valid = "one environment, or a function that makes one: vectors are made of it"
+        raise ConfigError("environment", type(source).__name__, valid)
+    if not is_foreign(source) and not callable(source):
+        raise ConfigError("environment", source, VALID)
+    made_by = source if inspect.isroutine(source) or isinstance(source, type) else type(getattr(source, "unwrapped", source))
+    name = f"{made_by.__module__}:{getattr(made_by, '__qualname__', made_by)}"
+    source = _canonical(source, name)
+    known = next((name for name, other in _NAMED.items() if _same(other, source)), None)
+    if known is not None:
+        return known
+    if source is not _attribute(name):
+        name = next(f"{name}#{n}" for n in range(1, 10**9) if f"{name}#{n}" not in _NAMED)
+    _NAMED[name] = source
+    return name
+
+
+def _canonical(source: Any, name: str) -> Any:
+    """The class of an instance where that makes the like of it without arguments, so that every process can make it."""
+    there = _attribute(name)
+    if isinstance(source, type) or there is not type(source):
+        return source
+    try:
+        return there if _same(there(), source) else source
+    except Exception:
+        return source
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two objects make the same environment: instances with equal attributes, functions of one definition."""
+    if a is b or type(a) is not type(b) or isinstance(a, type):
+        return a is b
+    try:
+        if inspect.isfunction(a):
+            cells = [[c.cell_contents for c in f.__closure__ or ()] for f in (a, b)]
+            return a.__code__ == b.__code__ and a.__defaults__ == b.__defaults__ and a.__globals__ is b.__globals__ and bool(
+                cells[0] == cells[1]
+            )
+        return gymnax_objects.is_gymnax(a) and bool(vars(a) == vars(b))
+    except Exception:  # arrays cannot be compared
+        return False
+
+
+def find(name: str) -> Any:
+    """The object behind a name; None where it is no such name. Imports nothing.
+
+    Raises ConfigError for a module that is not known here, and for what is no environment, or a function of another's.
+    """
+    if name in _NAMED or "#" in name or not all(name.partition(":")):
+        return _NAMED.get(name)
+    found, home = imports.look_up(name, "environment")
+    environments = isinstance(found, type) and (is_foreign(found) or issubclass(found, Env))
+    if not (environments or is_foreign(found) or callable(found) and imports.is_users(home)):
+        raise ConfigError("environment", name, "the path of an environment's class, or of a function of a module of yours")
+    return found
+
+
+def _attribute(name: str) -> Any:
+    """What a module that is imported knows as "MODULE:NAME"."""
+    module, _, attribute = name.partition(":")
+    return functools.reduce(lambda x, part: getattr(x, part, None), attribute.split("."), sys.modules.get(module))
+
+
+def maker(name: str, source: Any) -> Maker:
+    """How a user's environment is made: `source` is what was registered or handed over as `name`."""
+    kind, label = _kind(source)
+    label = label if ":" in name else name
+    if kind == "gymnasium":
+        instance = gymnasium_objects.is_gymnasium(source) and not isinstance(source, type)
+        create = _copies(source, label) if instance else source
+        return Maker(functools.partial(gymnasium_objects.adapt, create, label), gymnasium_objects.defaults(create))
+    if kind == "gymnax":
+        return _gymnax(label, source)
+    return Maker(source, parameters(source))
+
+
+def _kind(source: Any) -> tuple[str, str]:
+    """("gymnax", "gymnasium" or "" for ours, what it is called). A function without required parameters is asked."""
+    if not is_foreign(source):
+        return _made(source) if _is_asked(source) else ("", "")
+    if gymnasium_objects.is_gymnasium(source):
+        return "gymnasium", gymnasium_objects.label(source)
+    return "gymnax", (source if isinstance(source, type) else type(source)).__name__
+
+
+def _is_asked(source: Any) -> bool:
+    """Whether it may make another library's environment: where none is imported, none is made."""
+    if isinstance(source, type) or not {"gymnasium", "gymnax"} & set(sys.modules):
+        return False
+    try:
+        inspect.signature(source).bind()
+        return True
+    except (TypeError, ValueError):
+        return False
+
+
+@functools.lru_cache(maxsize=None)
+def _made(source: Any) -> tuple[str, str]:
+    env = source()
+    found = _kind(env) if is_foreign(env) else ("", "")
+    if found[0] == "gymnasium":
+        env.close()
+    return found
+
+
+@functools.lru_cache(maxsize=None)
+def _copies(env: Any, label: str) -> gymnasium_objects.Copies:
+    return gymnasium_objects.Copies(env, label)
+
+
+def _gymnax(label: str, source: Any) -> Maker:
+    """The parameters of its constructor are settings, and those of the environment."""
+    if not isinstance(source, type) and gymnax_objects.is_gymnax(source):
+        return Maker(functools.partial(gymnax_objects.adapt, source, label), gymnax_objects.defaults(source, label))
+    own = parameters(source)
+
+    def make(**settings: Any) -> Env:
+        env = gymnax_objects.construct(source, {k: v for k, v in settings.items() if k in own})
+        return gymnax_objects.adapt(env, label, **{k: v for k, v in settings.items() if k not in own})
+
+    return Maker(make, gymnax_objects.defaults(gymnax_objects.construct(source, {}), label) | own)
+
+
+def parameters(factory: Callable[..., Any]) -> dict[str, Any]:
+    """The settings of a class or function: the fields of the dataclass, or the parameters, that have defaults."""
+    if dataclasses.is_dataclass(factory):
+        fields = [f for f in dataclasses.fields(factory) if f.init]
+        return {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
+    try:
+        found = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # an instance; a class that Python knows no constructor of
+        return {}
+    return {p.name: p.default for p in found if p.default is not inspect.Parameter.empty}
