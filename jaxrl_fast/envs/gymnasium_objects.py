@@ -50,7 +50,8 @@ class Copies:
         try:
             copy.deepcopy(env).close()
         except Exception as error:
-            valid = f"a function that makes one, such as lambda: {type(env.unwrapped).__name__}(...): it cannot be copied ({error!r})"
+            kind = type(env.unwrapped).__name__
+            valid = f"a function that makes one, such as lambda: {kind}(...): it cannot be copied ({error!r})"
             raise ConfigError("environment", name, valid) from error
 
     def __call__(self) -> Any:

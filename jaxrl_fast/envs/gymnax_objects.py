@@ -1,6 +1,6 @@
 """A user's own environment in gymnax's form, in either of its step signatures, as one of ours.
 
-    step_env(key, state, action, params) -> obs, state, reward, done, info                      with or without the limit in `done`
+    step_env(key, state, action, params) -> obs, state, reward, done, info
     step_env(key, state, action, params) -> obs, state, reward, terminated, truncated, info
 
 Which kind of end `done` is: where `info["discount"]` says more than `done` itself, a discount of 0 is a termination and
@@ -135,7 +135,8 @@ def _fields(env: Any, name: str) -> dict[str, Any]:
         raise ConfigError(f"{name}: default_params", type(params).__name__, valid)
     number = lambda x: isinstance(x, (bool, int, float)) or getattr(getattr(x, "dtype", None), "kind", "") in "biuf"
     found = {f.name: getattr(params, f.name) for f in dataclasses.fields(params)}
-    return {k: plain(v) if number(v) or isinstance(v, (tuple, list)) and all(map(number, v)) else None for k, v in found.items()}
+    numbers = lambda x: number(x) or (isinstance(x, (tuple, list)) and all(map(number, x)))
+    return {k: plain(v) if numbers(v) else None for k, v in found.items()}
 
 
 def adapt(env: Any, name: str, **settings: Any) -> OwnGymnaxEnv:

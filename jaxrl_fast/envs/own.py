@@ -93,7 +93,7 @@ def find(name: str) -> Any:
         return _NAMED.get(name)
     found, home = imports.look_up(name, "environment")
     environments = isinstance(found, type) and (is_foreign(found) or issubclass(found, Env))
-    if not (environments or is_foreign(found) or callable(found) and imports.is_users(home)):
+    if not (environments or is_foreign(found) or (callable(found) and imports.is_users(home))):
         raise ConfigError("environment", name, "the path of an environment's class, or of a function of a module of yours")
     return found
 
@@ -137,7 +137,7 @@ def _is_asked(source: Any) -> bool:
         return False
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _made(source: Any) -> tuple[str, str]:
     env = source()
     found = _kind(env) if is_foreign(env) else ("", "")
@@ -146,7 +146,7 @@ def _made(source: Any) -> tuple[str, str]:
     return found
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _copies(env: Any, label: str) -> gymnasium_objects.Copies:
     return gymnasium_objects.Copies(env, label)
 

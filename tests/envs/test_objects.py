@@ -83,7 +83,8 @@ def last_step(env, num_envs=2):
 
     outcome = jax.jit(scan)(jax.random.key(0))
     first = int(np.argmax(np.asarray(outcome.terminated | outcome.truncated)[:, 0]))
-    return first + 1, bool(outcome.terminated[first, 0]), bool(outcome.truncated[first, 0]), np.asarray(outcome.next_obs)[first, 0]
+    terminated, truncated, obs = (np.asarray(x)[first, 0] for x in (outcome.terminated, outcome.truncated, outcome.next_obs))
+    return first + 1, bool(terminated), bool(truncated), obs
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -100,7 +101,7 @@ def test_float_parameters_are_leaves_and_whole_numbers_are_not():
     goals = jax.vmap(lambda goal: last_goal(goal, env))(jnp.array([2.0, 4.0]))
     assert goals.tolist() == [2, 4]
     assert jf.make(Line(), width=3).spec.observation.shape == (3,)
-    algo, other = configure(jf.PPO(), env, {"env.goal": 4.0})
+    _, other = configure(jf.PPO(), env, {"env.goal": 4.0})
     assert last_step(other)[0] == 4 and jax.tree.structure(other) == jax.tree.structure(env)  # one program for both
 
 
@@ -181,7 +182,9 @@ def test_an_object_has_one_name_and_is_found_again():
     assert own.find(f"{__name__}:Walk") is Walk and own.find("nothing") is None
 
 
-@pytest.mark.parametrize("name", ["os:system", f"{__name__}:np.save", "numpy:save", "jax:jit", "antigravity:fly", f"{__name__}:nothing"])
+@pytest.mark.parametrize(
+    "name", ["os:system", f"{__name__}:np.save", "numpy:save", "jax:jit", "antigravity:fly", f"{__name__}:nothing"]
+)
 def test_a_name_calls_nothing_that_is_no_environment(name):
     with pytest.raises(ConfigError, match="environment"):
         registry.make(name)
