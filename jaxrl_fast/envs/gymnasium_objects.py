@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jaxrl_fast.envs.gymnasium_adapter import GymnasiumEnv, is_simple
-from jaxrl_fast.envs.gymnasium_spaces import picture_space, space_of
+from jaxrl_fast.envs.gymnasium_spaces import spec_of
 from jaxrl_fast.errors import ConfigError, check_choice, check_int, nearest
 from jaxrl_fast.types import EnvSpec
 
@@ -104,7 +104,7 @@ class OwnGymnasiumEnv(GymnasiumEnv):
 
         env = made(self.create, self._arguments(), self.max_episode_steps)
         try:
-            return EnvSpec(self.id, picture_space(env.observation_space), space_of(env.action_space), time_limit(env))
+            return spec_of(self.id, env.observation_space, env.action_space, time_limit(env))
         finally:
             env.close()
 

@@ -193,7 +193,8 @@ def test_a_name_calls_nothing_that_is_no_environment(name):
 def test_a_run_with_an_object_is_loaded_and_resumed(tmp_path):
     algo = jf.PPO(num_envs=2, num_steps=8, num_minibatches=1, num_epochs=1, hidden=(8,))
     jf.train(algo, jf.make(lambda: Walk(4)), 32, out=tmp_path / "run", eval_episodes=2, tensorboard=False)
-    assert jf.load(tmp_path / "run").evaluate(episodes=2).ret.tolist() == [4, 4]
+    agent = jf.load(tmp_path / "run")
+    assert agent.evaluate(episodes=2).ret.tolist() == [4, 4] and int(agent.act(np.zeros(1, np.float32))) in (3, 4)
     with pytest.warns(UserWarning, match="horizon"):
         assert jf.resume(tmp_path / "run", total_steps=48, tensorboard=False).env_steps == 48
 
