@@ -50,8 +50,7 @@ class Agent:
         self, algo: Algorithm, env: Env, config: RunConfig, state: Any, iteration: int = 0, score: float | None = None
     ):
         self.algo, self.config, self.state, self.iteration = tree.as_float32(algo), config, state, iteration
-        self.environment, self.score = registry.name_of(env), score
-        self._env, self._origin = env, registry.describe(env)
+        self.env, self.score = env, score
         self._carry: Carry | None = None
 
     @property
@@ -59,6 +58,10 @@ class Agent:
         if self._env is None:
             self._env = registry.make(self._origin[0], **self._origin[1])
         return self._env
+
+    @env.setter
+    def env(self, env: Env) -> None:
+        self._env, self._origin, self.environment = env, registry.describe(env), registry.name_of(env)
 
     @property
     def spec(self) -> EnvSpec:

@@ -17,7 +17,7 @@ import numpy as np
 from jaxrl_fast import random, stacking, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.collect import Actor
-from jaxrl_fast.envs.host import HostEnv, HostError, HostStep, Vector
+from jaxrl_fast.envs.host import HostEnv, HostError, HostStep, Vector, Wrapped
 from jaxrl_fast.spaces import zeros
 from jaxrl_fast.types import Clock, EnvSpec, Timestep, Trajectory
 from jaxrl_fast.watch import Watch, watched
@@ -221,23 +221,38 @@ def _evaluate(env, algo, agent, key, episodes, mode, max_steps, watch):
 def frames(
     env: HostEnv, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int, patience: float = 120.0
 ) -> list[np.ndarray] | None:
-    """One game as pictures, uint8 [H, W, 3] each; None where it cannot be drawn."""
+    """One game as pictures, uint8 [H, W, 3] each, its last state among them; None where it cannot be drawn.
+
+    A game that has not ended is cut after `max_steps` pictures.
+    """
     watch = Watch(env.spec.name, patience)
     return watched(watch, lambda: _frames(env, algo, agent, key, max_steps, watch))
 
 
+class Filmed(Wrapped):
+    """`vector`, and a picture of its first environment after each reset and step; None for those without one."""
+
+    def __init__(self, vector: Vector):
+        super().__init__(vector)
+        self.pictures: list[np.ndarray | None] = []
+
+    def reset(self):
+        obs = super().reset()
+        self.pictures.append(self.render())
+        return obs
+
+    def receive(self):
+        step = super().receive()
+        self.pictures.append(self.render())
+        return step
+
+
 def _frames(env, algo, agent, key, max_steps, watch):
-    found: list[np.ndarray] = []
-    vector = watch.open(env, 1, seed_of(key), training=False, render=True)
+    vector = Filmed(watch.open(env, 1, seed_of(key), training=False, render=True))
     for step in play(algo, agent, vector, key, "greedy", watch):
-        with watch.asked():
-            picture = vector.render()
-        if picture is None:
-            return None
-        found.append(picture)
-        if step.over[0] or len(found) == max_steps:
-            return found
-    return found
+        if vector.pictures[0] is None or step.over[0] or len(vector.pictures) >= max_steps:
+            break
+    return [picture for picture in vector.pictures if picture is not None] or None
 
 
 def seed_of(key: jax.Array, i: int = 0) -> int:

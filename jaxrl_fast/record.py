@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import collect as rollout
-from jaxrl_fast import host_play, random, tree
+from jaxrl_fast import host_play, random, stacking, tree
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.api import Env, played
 from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.errors import ConfigError, check_float, check_int
-from jaxrl_fast.types import Clock
+from jaxrl_fast.types import Clock, stepwise
 
 MAX_FRAMES = 600
 MAX_BYTES = 1_500_000
@@ -31,8 +31,8 @@ _LAST_MILLISECONDS = 700  # the last picture rests a moment before the GIF start
 def record(env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int = 500) -> list[np.ndarray] | None:
     """Play one episode greedily -> its pictures, uint8 [H, W, 3] each; None where `env` cannot be drawn.
 
-    `algo` is bound to `env.spec`; `agent` is one member's. The pictures show what the agent acted on: an episode's
-    last state is reset within the step that ends it and is not among them.
+    `algo` is bound to `env.spec`; `agent` is one member's. The last picture is the state that ended the episode, unless
+    `max_steps` cut it, or the environment resets within a step of its own.
     """
     return record_all(env, algo, agent, key, max_steps)[0]
 
@@ -58,7 +58,7 @@ def record_all(
 
 
 def _episode(env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int) -> Iterator[Any]:
-    """The environment's states, on the host, in which the agent acts."""
+    """The environment's states, on the host: those in which the agent acts, and the last one."""
     # A member may lie on any device of the population; one environment is played on one.
     agent, key = jax.device_put((agent, key), jax.local_devices()[0])
     # Tracing must not see Python floats: each would be a weakly typed input, and another program.
@@ -69,7 +69,14 @@ def _episode(env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: i
         yield jax.tree.map(_first_on_host, actor.env)
         actor, done = _step(traced_env, traced_algo, agent, actor, play_key, np.int32(t))
         if done:
+            if _resets_apart(env):
+                yield jax.tree.map(_first_on_host, actor.env)
             return
+
+
+def _resets_apart(env: Env) -> bool:
+    """Whether its step is a transition and then a reset, as the base class has it."""
+    return type(env).draw is Env.draw and type(env).step is Env.step
 
 
 @jax.jit
@@ -79,11 +86,19 @@ def _start(env: Env, algo: Algorithm, key: jax.Array) -> rollout.Actor:
 
 @jax.jit
 def _step(env: Env, algo: Algorithm, agent: Any, actor: rollout.Actor, key: jax.Array, t: jax.Array):
-    """One step of one environment -> (actor, whether the episode ended)."""
+    """One step of one environment -> (actor, whether the episode ended); without a reset where that can be."""
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
     noise = rollout.draw_again(env, algo, random.keys_at(key, t, 2), 1, actor)
-    actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, "greedy")
-    return actor, trajectory.steps.done[0, 0]
+    if not _resets_apart(env):
+        actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, "greedy")
+        return actor, trajectory.steps.done[0, 0]
+    stepped, join = stepwise(noise)
+    noise = join([x[0] for x in stepped])
+    carry, action, _ = algo.act(algo.acting(agent), actor.carry, actor.obs, noise.act, clock, "greedy")
+    state, outcome = played(env, noise.env[0], actor.env, action)
+    done = outcome.terminated | outcome.truncated
+    state, obs = tree.strong((state, stacking.advance(actor.obs, outcome.next_obs, done, env.spec.stack)))
+    return rollout.Actor(state, obs, carry), done[0]
 
 
 def _first_on_host(leaf: jax.Array) -> Any:

@@ -123,13 +123,13 @@ class AleVector(Vector):
         self.encode = lambda obs: np.array(obs).reshape(-1, *shape)  # stacks of one, whose axis comes first
         self.vector, self.seed, self.num_envs, self.lives = vector, seed % 2**31, vector.num_envs, None
         self.decode, self.name = decoder(vector.single_action_space), name
-        self.obs: Any = None
+        self.shown: Any = None  # what the last step left
 
     @guarded
     def reset(self):
         obs, info = self.vector.reset(seed=self.seed)
-        self.seed, self.lives, self.obs = None, np.array(info["lives"]), self.encode(obs)
-        return self.obs
+        self.seed, self.lives, self.shown = None, np.array(info["lives"]), self.encode(obs)
+        return self.shown
 
     @guarded
     def send(self, action):
@@ -142,11 +142,11 @@ class AleVector(Vector):
         truncated = np.array(truncated, bool) & ~terminated
         ended = terminated | truncated
         successors = put(obs, ended, self.encode(np.asarray(info["final_obs"])[ended])) if ended.any() else obs
-        self.lives, self.obs = np.array(info["lives"]), obs
+        self.lives, self.shown = np.array(info["lives"]), successors
         return HostStep(obs, successors, reward, terminated, truncated, reward, ended)
 
     def close(self):
         self.vector.close()
 
     def render(self):
-        return picture(self.obs)
+        return picture(self.shown)

@@ -156,13 +156,13 @@ class EnvPoolVector(Vector):
         self.encode = picture_encoder(pool.observation_space, _smallest(name))
         self.decode = decoder(pool.action_space)
         self.every = np.arange(num_envs, dtype=np.int32)
-        self.obs: Any = None
+        self.shown: Any = None  # what the last step left
 
     @guarded
     def reset(self):
-        self.obs, info = self._sorted(*self.pool.reset())
+        self.shown, info = self._sorted(*self.pool.reset())
         self.lives = info.get("lives")
-        return self.obs
+        return self.shown
 
     def _sorted(self, obs: Any, *rest: Any) -> tuple:
         """In the order of the environments, not in that in which they were done."""
@@ -191,14 +191,14 @@ class EnvPoolVector(Vector):
             obs = put(obs, ended, fresh)
             if self.lives is not None:
                 self.lives = put(self.lives, ended, info["lives"])
-        self.obs = obs
+        self.shown = successors
         return HostStep(obs, successors, reward, terminated, truncated, reward, ended)
 
     def close(self):
         self.pool.close()
 
     def render(self):
-        return picture(self.obs)
+        return picture(self.shown)
 
 
 class EnvPoolAsync(EnvPoolVector):
@@ -237,7 +237,7 @@ class EnvPoolAsync(EnvPoolVector):
             successors, *rest = put([obs, *rest], fresh, at(self.last, ids[fresh]))
             self.over[ids] = False
         self.lives = info["lives"][ready] if "lives" in info else None
-        self.obs = obs
+        self.shown = successors
         reward, terminated, truncated = np.float32(rest[0]), *(np.asarray(x, bool) for x in rest[1:])
         return HostStep(obs, successors, reward, terminated, truncated & ~terminated, reward, fresh, ids=ids)
 

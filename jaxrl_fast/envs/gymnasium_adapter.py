@@ -17,6 +17,7 @@ import importlib.util
 import inspect
 import os
 import sys
+import warnings
 from typing import Any
 
 import jax
@@ -171,13 +172,23 @@ class GymnasiumEnv(HostEnv):
         else:
             env = gymnasium.make(self.id, **self._arguments())
             spaces, limit = (env.observation_space, env.action_space), env.spec.max_episode_steps
+        self.__dict__["_modes"] = tuple(env.metadata.get("render_modes") or ())
         try:
             return spec_of(self.id, *spaces, limit)
         finally:
             env.close()
 
+    def _is_drawn(self) -> bool:
+        """Whether it draws pictures: its constructor takes a `render_mode`, and "rgb_array" is one, or no word is said."""
+        native, spec = self.vectorization == "native", _spec_of(self.id)
+        entry_point, _ = spec.vector_entry_point if native else spec.entry_point, self.spec
+        modes = self.__dict__.get("_modes", ())
+        if modes:
+            return "rgb_array" in modes and _takes(entry_point, "render_mode")
+        return any(p.name == "render_mode" for p in _parameters(entry_point))
+
     def _make(self, num_envs: int, more: dict[str, Any]) -> Any:
-        """Gymnasium's vector of them."""
+        """Gymnasium's vector of them; where it is drawn, an episode's last state stays until the next step."""
         import gymnasium
         from gymnasium.vector import AutoresetMode
 
@@ -186,7 +197,10 @@ class GymnasiumEnv(HostEnv):
             return gymnasium.make_vec(self.id, num_envs, "vector_entry_point", **arguments)
         from jaxrl_fast.envs import gymnasium_worker as side
 
-        apart, kwargs = self.vectorization == "async", {"autoreset_mode": AutoresetMode.SAME_STEP}
+        mode = AutoresetMode.SAME_STEP
+        if "render_mode" in more:  # without Gymnasium's checker, which speaks of frame rates and modes
+            mode, arguments = AutoresetMode.NEXT_STEP, arguments | {"disable_env_checker": True}
+        apart, kwargs = self.vectorization == "async", {"autoreset_mode": mode}
         if apart:  # a process that was forked off JAX's threads may never wake up
             kwargs |= {"context": "spawn", "worker": side.worker}
         with side.uninterrupted() if apart else contextlib.nullcontext():
@@ -204,9 +218,12 @@ class GymnasiumEnv(HostEnv):
     def _open(self, num_envs, seed, training, render):
         for driver in ("SDL_AUDIODRIVER", "SDL_VIDEODRIVER"):  # pygame looks for loudspeakers, and says when there are none
             os.environ.setdefault(driver, "dummy")
-        native = self.vectorization == "native"
-        drawn = render and (not native or _takes(_spec_of(self.id).vector_entry_point, "render_mode"))
-        return GymnasiumVector(self._make(num_envs, {"render_mode": "rgb_array"} if drawn else {}), seed, self.id)
+        drawn = render and self._is_drawn()
+        with warnings.catch_warnings():
+            if drawn:
+                warnings.simplefilter("ignore")  # of render modes that an environment draws in without listing them
+            vector = self._make(num_envs, {"render_mode": "rgb_array"} if drawn else {})
+        return GymnasiumVector(vector, seed, self.id)
 
 
 class GymnasiumVector(Vector):
@@ -223,6 +240,7 @@ class GymnasiumVector(Vector):
             self.encode = lambda obs: jax.tree.map(np.array, encode(obs))
         self.decode = decoder(vector.single_action_space)
         self.resetting = np.zeros(self.num_envs, bool)  # by the next step, whatever it is given
+        self.over = np.zeros(self.num_envs, bool)  # in the last step
         self.obs: Any = None
         self.pending: Any = None
         self.steps_apart = isinstance(vector, AsyncVectorEnv)  # processes
@@ -231,7 +249,7 @@ class GymnasiumVector(Vector):
     def reset(self):
         self.obs = self.encode(self.vector.reset(seed=self.seed)[0])
         self.seed = None  # from here on the environments' own random numbers go on
-        self.resetting[:] = False
+        self.resetting[:] = self.over[:] = False
         return self.obs
 
     @guarded
@@ -263,7 +281,7 @@ class GymnasiumVector(Vector):
                 successors = put(successors, self.resetting, at(before, self.resetting))
                 reward, truncated = np.where(real, reward, np.float32(0)), truncated | self.resetting
             self.resetting = ended
-        self.obs = obs
+        self.obs, self.over = obs, over
         return HostStep(obs, successors, reward, terminated, truncated, reward, over, real)
 
     def failed(self, error):
@@ -290,7 +308,11 @@ class GymnasiumVector(Vector):
 
     @guarded
     def render(self):
-        if getattr(self.vector, "render_mode", None) is None:
+        begun_again = self.mode != "NEXT_STEP" and self.over[0]
+        if getattr(self.vector, "render_mode", None) is None or begun_again:
             return None
-        found = self.vector.render()
+        try:
+            found = self.vector.render()
+        except NotImplementedError:
+            return None
         return None if found is None else np.asarray(found[0] if isinstance(found, (tuple, list)) else found)

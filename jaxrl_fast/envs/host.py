@@ -124,7 +124,10 @@ class Vector:
         pass
 
     def render(self) -> np.ndarray | None:
-        """The first environment as uint8 [H, W, 3], None where it cannot be drawn."""
+        """The first environment as uint8 [H, W, 3] as its last step left it, before any reset.
+
+        None where it cannot be drawn, or has begun the next episode already.
+        """
         return None
 
 

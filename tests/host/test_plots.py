@@ -200,10 +200,12 @@ def test_record_plays_one_episode_of_the_trained_policy(tmp_path, monkeypatch):
     draw = CartPole.render
     monkeypatch.setattr(CartPole, "render", lambda self, state: (states.append(state), draw(self, state))[1])
     frames = record.record(env, algo, agent._replace(params=params), jax.random.key(3), max_steps=50)
-    assert 7 <= len(frames) <= 12
+    assert 8 <= len(frames) <= 13
     assert all(isinstance(x, np.ndarray) and x.shape == (4,) for x, _ in states)  # one environment, on the host
     assert [int(time) for _, time in states] == list(range(len(frames)))  # one episode, from its first state
     assert all(a[1] < b[1] for (a, _), (b, _) in itertools.pairwise(states))  # ever faster to the right
+    fallen = [abs(x[2]) > env.theta_threshold_radians for x, _ in states]
+    assert fallen == [False] * (len(frames) - 1) + [True]  # the state that ended it is the last one
     assert record.rollout_gif(frames, tmp_path / "a.gif").stat().st_size < 100_000
     assert len(record.record(env, algo, agent._replace(params=params), jax.random.key(3), max_steps=4)) == 4
 
