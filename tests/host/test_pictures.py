@@ -37,7 +37,7 @@ class Drawn(gymnasium.Env):
 
 
 class Unlisted(Drawn):
-    metadata = {}
+    metadata = {"render_modes": []}
 
 
 class Plain(Drawn):
