@@ -21,7 +21,7 @@ from jaxrl_fast.fields import type_name
 
 _UNSET = "\0"  # stands for "not given" in what tyro returns
 _METAVARS = {
-    "int": "INT", "float": "FLOAT", "str": "TEXT", "ints": "INT INT...", "number": "NUMBER",
+    "int": "INT", "float": "FLOAT", "rate": "FLOAT", "str": "TEXT", "ints": "INT INT...", "number": "NUMBER",
     "numbers": "NUMBER...", "any": "VALUE", "append": "TEXT",
 }  # fmt: skip
 
@@ -173,7 +173,7 @@ def convert(flag: str, kind: str, text: Any) -> Any:
         return tuple(_int(flag, part) for piece in text for part in piece.split(",") if part)
     if kind == "numbers":
         return tuple(_number(flag, part) for piece in text for part in piece.split(",") if part)
-    return {"int": _int, "float": _float, "number": _number, "any": _any}.get(kind, lambda _, t: t)(flag, text)
+    return {"int": _int, "float": _float, "rate": _rate, "number": _number, "any": _any}.get(kind, lambda _, t: t)(flag, text)
 
 
 def _int(flag: str, text: str) -> int:
@@ -193,6 +193,11 @@ def _float(flag: str, text: str) -> float:
         return float(text)
     except ValueError:
         raise ConfigError(flag, text, "a number, such as 0.001 or 1e-3") from None
+
+
+def _rate(flag: str, text: str) -> Any:
+    """A number; the text of a schedule, which is a call or MODULE:NAME, as it is."""
+    return text if "(" in text or ":" in text else _float(flag, text)
 
 
 def _number(flag: str, text: str) -> int | float:
@@ -232,6 +237,8 @@ def kind_of_field(field: dataclasses.Field) -> str:
     choices = field.metadata.get("choices")
     if choices is not None:
         return "str" if all(isinstance(c, str) for c in choices) else "any"
+    if field.metadata.get("convert") is not None:
+        return "rate" if name == "float" else "any"
     if name in ("int", "float", "bool"):
         return "any" if name == "bool" and not isinstance(field.default, bool) else name
     if name.startswith("tuple[int"):

@@ -177,6 +177,8 @@ def _algorithm_options(plan: Plan) -> list[Option]:
         metavar = _choices(field.metadata.get("choices"))
         if "Module" in type_name(field):
             metavar = "NAME|MODULE:CLASS"
+        elif field.metadata.get("convert") is not None:  # an optimizer, or a learning rate
+            metavar = ("FLOAT" if type_name(field) == "float" else "NAME") + "|CALL|MODULE:NAME"
         text = field.metadata.get("help", "")
         options.append(Option(field.name, kind_of_field(field), default, text, hint, "algo", metavar))
     return options
@@ -287,7 +289,8 @@ def print_end(session: Any) -> None:
     print("what comes next:")
     run = shlex.quote(str(run))
     # past its horizon a learning rate that is annealed is 0
-    horizon = f" --horizon {2 * s.env_steps}" if getattr(s.algo, "anneal_learning_rate", False) else ""
+    anneals = getattr(s.algo, "anneal_learning_rate", False) and not callable(s.algo.learning_rate)
+    horizon = f" --horizon {2 * s.env_steps}" if anneals else ""
     print(f"  jaxrl-fast eval {run}")
     print(f"  jaxrl-fast train --resume {run} --total-steps {2 * s.env_steps}{horizon}")
     print(f"  jaxrl-fast plot {run}")

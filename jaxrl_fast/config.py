@@ -7,6 +7,7 @@ import functools
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,6 +24,7 @@ from jaxrl_fast.errors import ConfigError, nearest
 from jaxrl_fast.fields import type_name
 from jaxrl_fast.grid import RunConfig
 from jaxrl_fast.imports import import_user_module
+from jaxrl_fast.optimizer_settings import Schedule
 
 __all__ = ["import_user_module"]
 
@@ -31,6 +33,8 @@ FORMAT = 2
 
 def _encode(value: Any, name: str = "settings") -> Any:
     """`value` as JSON; `name` is what errors call it."""
+    if isinstance(value, Schedule):
+        return _encode(value.source, name)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):  # a flax module or another frozen dataclass
         fields = {
             f.name: _encode(getattr(value, f.name), f"{name}.{f.name}")
@@ -170,6 +174,8 @@ def build_algorithm(cls: type, settings: dict[str, Any]) -> Algorithm:
             raise ConfigError(f"algo.{key}", value, f"{cls.name} has no such setting{nearest(key, fields)}")
         if isinstance(value, str) and ":" in value and "Module" in type_name(fields[key]):
             settings = settings | {key: _user_network(value, f"algo.{key}")}
+        elif isinstance(value, str) and fields[key].metadata.get("convert") and re.fullmatch(r"[\w./]+:[\w.]+", value):
+            settings = settings | {key: _look_up(value, f"algo.{key}")}  # a function: an optimizer, a schedule
     return cls(**settings)
 
 

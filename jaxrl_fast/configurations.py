@@ -14,20 +14,25 @@ from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int, nearest
 from jaxrl_fast.grid import RunConfig
 from jaxrl_fast.members import build_run, configure, program_of, setting_names
+from jaxrl_fast.optimizer_settings import as_text
 from jaxrl_fast.priors import parse_prior
 
 Settings = dict[str, Any]
 
 
+def plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def grid_of(grid: Mapping[str, Sequence[Any]]) -> list[Settings]:
     """Every combination of the values, the last setting changing fastest."""
-    plain = lambda v: v.item() if isinstance(v, np.generic) else v
     for name, values in grid.items():
         if isinstance(values, (str, bytes)) or not isinstance(values, Sequence | np.ndarray) or not len(values):
             raise ConfigError(f"grid {name}", values, "a list of at least one value")
         if len({repr(plain(v)) for v in values}) < len(values):
             raise ConfigError(f"grid {name}", list(values), "values that differ")
     values = [v.tolist() if isinstance(v, np.ndarray) else [plain(x) for x in v] for v in grid.values()]
+    values = [[as_text(f"grid {name}", x) for x in column] for name, column in zip(grid, values, strict=True)]
     return [dict(zip(grid, combination, strict=True)) for combination in itertools.product(*values)]
 
 
@@ -68,7 +73,7 @@ def check_names(algo: Algorithm, env: Env, grid: Mapping[str, Any], sample: Mapp
         prior = parse_prior(name, text)
         if not prior.continuous:
             continue
-        if name in fields and not isinstance(fields[name], float):
+        if name in fields and not (isinstance(fields[name], float) or callable(fields[name])):
             raise ConfigError(name, text, static)
         here, there = (program_of(build_run(*configure(algo, env, {name: prior.at(u)}), config, True)) for u in (0.0, 1.0))
         if here != there:

@@ -109,7 +109,7 @@ def check_float(
 
     Only Python and NumPy scalars are looked at: a traced or batched leaf of a sweep passes.
     """
-    if isinstance(value, (bool, str)) or value is None:
+    if isinstance(value, (bool, str)) or not (is_number(value) or hasattr(value, "dtype")):
         raise ConfigError(argument, value, "a number")
     if not is_number(value):
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,16 +22,21 @@ def setting(
     open_high: bool = False,
     choices: tuple | None = None,
     static: bool | None = None,
+    convert: Callable[[str, Any], Any] | None = None,
+    kw_only: bool = False,
 ) -> Any:
     """A field with its range: `low <= value <= high` (`<` with `open_low`, `open_high`), or one of `choices`.
+
+    convert: `convert(name, value)` returns the value that is kept, before any other check; what is callable then is no
+    number to be checked. It must take what it returns.
 
     An int whose default is positive, without `low`, is a size: at least 1. A plain dataclass field has no bound.
     """
     metadata: dict[str, Any] = {"help": help, "low": low, "high": high, "choices": choices}
-    metadata |= {"open_low": open_low, "open_high": open_high}
+    metadata |= {"open_low": open_low, "open_high": open_high, "convert": convert}
     if static is not None:
         metadata["static"] = static
-    return dataclasses.field(default=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata, kw_only=kw_only)
 
 
 def type_name(field: dataclasses.Field) -> str:
@@ -56,6 +62,11 @@ def check_settings(obj: Any, prefix: str = "") -> None:
         value, meta = getattr(obj, f.name), f.metadata
         kind, name = type_name(f), prefix + f.name
         low, high = meta.get("low"), meta.get("high")
+        if meta.get("convert") is not None:
+            value = meta["convert"](name, value)
+            object.__setattr__(obj, f.name, value)
+            if callable(value):
+                continue
         if meta.get("choices") is not None:
             check_choice(name, value, meta["choices"])
         elif kind == "float":

@@ -162,8 +162,19 @@ def run_config(total_steps: int, settings: dict[str, Any]) -> RunConfig:
             raise ConfigError(name, value, f"a setting of train: {', '.join(sorted(known))}")
     population = settings.get("population")
     if isinstance(population, Mapping):  # arrays may come as arrays
-        settings = settings | {"population": {k: v.tolist() if hasattr(v, "tolist") else v for k, v in population.items()}}
+        settings = settings | {"population": {k: _column(k, v) for k, v in population.items()}}
     return RunConfig(total_steps=total_steps, **settings)
+
+
+def _column(name: str, values: Any) -> Any:
+    """Values of a setting as config.json can hold them."""
+    if hasattr(values, "tolist"):
+        return values.tolist()
+    if not isinstance(values, (list, tuple)) or not any(map(callable, values)):
+        return values
+    from jaxrl_fast.optimizer_settings import as_text  # here, because optax is slow to import
+
+    return [as_text(name, v) for v in values]
 
 
 @dataclasses.dataclass(frozen=True)

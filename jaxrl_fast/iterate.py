@@ -110,9 +110,9 @@ def draw(run: Run, root: jax.Array, t: jax.Array) -> Draws:
 
 
 def clock_at(run: Run, t: jax.Array, i: jax.Array | int = 0) -> Clock:
-    updates = run.algo.updates
+    updates, warmup = run.algo.updates, 0 if run.offline else run.algo.warmup_iterations
     progress = jnp.minimum((t + i / updates) / run.horizon, 1.0).astype(jnp.float32)
-    return Clock(t, t * updates + i, progress)
+    return Clock(t, t * updates + i, progress, jnp.int32(warmup * updates))
 
 
 def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool) -> tuple[RunState, Metrics]:

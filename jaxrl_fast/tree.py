@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, dataclass_transform
 
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import type_name
 
 T = TypeVar("T")
@@ -25,6 +27,8 @@ def settings(cls: type[T]) -> type[T]:
     A field can choose for itself with `dataclasses.field(metadata={"static": bool})`.
     """
     cls = dataclasses.dataclass(frozen=True)(cls)
+    if cls.__new__ is object.__new__:
+        cls.__new__ = staticmethod(_new)
     data, meta = [], []
     for f in dataclasses.fields(cls):
         static = f.metadata.get("static", type_name(f) not in _DYNAMIC)
@@ -47,6 +51,29 @@ def settings(cls: type[T]) -> type[T]:
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls
+
+
+def _new(cls: type[T], *args: Any, **settings: Any) -> T:
+    """`object.__new__` for classes of settings: refuses one in which something else stands in a setting's place."""
+    for base, name in hidden_settings(cls):
+        found = type(vars(base)[name]).__name__
+        raise ConfigError(
+            name, f"the {found} in class {base.__name__}",
+            f"left to be a setting, which it is in a class that {base.__name__} inherits from: pass {cls.__name__}({name}=...), "
+            f"or give another default, with its annotation: `{name}: TYPE = VALUE`",
+        )  # fmt: skip
+    return object.__new__(cls)
+
+
+@functools.cache
+def hidden_settings(cls: type) -> tuple[tuple[type, str], ...]:
+    """(class, name) of attributes and properties that hide an inherited setting: `__init__` would pass over them."""
+    found = []
+    for base in cls.__mro__:
+        inherited = {f.name for b in base.__mro__[1:] if "__dataclass_fields__" in vars(b) for f in dataclasses.fields(b)}
+        own = set(vars(base)) - set(vars(base).get("__annotations__", ()))
+        found += [(base, name) for name in sorted(inherited & own)]
+    return tuple(found)
 
 
 @dataclass_transform(frozen_default=True)

@@ -148,14 +148,22 @@ class Clock(NamedTuple):
     iteration: jax.Array  # int32: t, from 0, warm-up included
     update: jax.Array  # int32: u = t * updates + i
     progress: jax.Array  # float32 in [0, 1]: the fraction of the horizon that is done; clamps past it
+    first: jax.Array | int = 0  # int32: the update that learned first; those before it are warm-up's
 
     def anneal(self, start: Any, end: Any, fraction: Any = 1.0) -> jax.Array:
         """Linear from `start` to `end` over the first `fraction` of the horizon, then constant."""
         return start + (end - start) * jnp.clip(self.progress / fraction, 0.0, 1.0)
 
-    def step_size(self, algo: Any) -> Any:
-        """The learning rate of `algo`, where it anneals it linearly to zero over the horizon."""
-        return algo.learning_rate * (1.0 - self.progress) if algo.anneal_learning_rate else algo.learning_rate
+    def steps(self, period: int = 1) -> jax.Array:
+        """Steps before this one of an optimizer that takes one at every `period`-th update."""
+        return (self.update + period - 1) // period - (self.first + period - 1) // period
+
+    def step_size(self, algo: Any, period: int = 1) -> Any:
+        """The learning rate of `algo` by now: its schedule at `steps(period)`, or its number, annealed where it says so."""
+        rate = algo.learning_rate
+        if callable(rate):
+            return rate(self.steps(period))
+        return rate * (1.0 - self.progress) if algo.anneal_learning_rate else rate
 
 
 class Mean(NamedTuple):

@@ -40,6 +40,7 @@ SMALL = {
     "docs/algorithms/apg.md": {"500_000": "2_048", "num_steps=64": "num_steps=8"},
     "docs/algorithms/ars.md": {"500_000": "8_000", "directions=16": "directions=2"},
     "docs/algorithms/es.md": {"500_000": "8_000", "directions=32": "directions=2"},
+    "docs/optimizers.md": {"500_000": "2_048", "num_steps=64": "num_steps=64, hidden=(8,)"},
     "docs/memory.md": {},
     "docs/physics.md": {},
     "docs/host.md": {"50_000": "512", "actors=2)": "actors=2, eval_episodes=2)",

@@ -8,6 +8,7 @@ from jaxrl_fast import distributions, losses, optim, tree
 from jaxrl_fast.algorithms.policy_gradient import PolicyGradient
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
+from jaxrl_fast.optimizer_settings import schedule_setting
 
 
 @tree.settings
@@ -18,7 +19,7 @@ class A2C(PolicyGradient):
     takes_older_rollouts: ClassVar[bool] = False
 
     num_steps: int = setting(5, "steps of each environment in one rollout")
-    learning_rate: float = setting(7e-4, "the optimizer's step size", low=0)
+    learning_rate: float = setting(7e-4, "the optimizer's step size", low=0, convert=schedule_setting)
     gae_lambda: float = setting(1.0, "lambda of the advantage estimate; 1: n-step returns to the rollout's end", low=0, high=1)
     normalize_advantage: bool = setting(False, "zero mean and unit variance in every update")
     rmsprop: bool = setting(True, "RMSProp; if not, Adam")
@@ -33,7 +34,7 @@ class A2C(PolicyGradient):
         return RolloutMemory(self.num_steps, self.num_envs, num_minibatches=1)
 
     @property
-    def optimizer(self):
+    def default_optimizer(self):
         if self.rmsprop:
             return optim.rmsprop(self.max_grad_norm, self.optimizer_epsilon, self.rms_decay)
         return optim.adam(self.max_grad_norm, self.optimizer_epsilon)

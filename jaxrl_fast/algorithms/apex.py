@@ -12,6 +12,7 @@ from jaxrl_fast import returns, tree
 from jaxrl_fast.algorithms.dqn import DQN, at_action
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
+from jaxrl_fast.optimizer_settings import schedule_setting
 from jaxrl_fast.types import Window
 
 
@@ -49,7 +50,7 @@ class ApeX(DQN):
     num_envs: int = setting(64, "actors: environments, each with an epsilon of its own")
     num_steps: int = setting(4, "steps of each environment between updates")
     batch_size: int = setting(512, "windows in a batch")
-    learning_rate: float = setting(2.5e-4 / 4, "Adam's step size", low=0)
+    learning_rate: float = setting(2.5e-4 / 4, "Adam's step size", low=0, convert=schedule_setting)
     dueling: bool = setting(True, "Q = V + A - mean A (Wang et al. 2016)")
     n_step: int = setting(3, "length of the return before the bootstrap")
     prioritized: bool = setting(True, "sample windows by their error (Schaul et al. 2016)")

@@ -10,9 +10,11 @@ import jax.numpy as jnp
 
 from jaxrl_fast import distributions, optim, tree
 from jaxrl_fast.algorithms.action_spaces import check_bounded
+from jaxrl_fast.algorithms.descent import Descent
 from jaxrl_fast.algorithms.policy_search import PolicySearch
 from jaxrl_fast.envs.gradient import check_differentiable
 from jaxrl_fast.fields import setting
+from jaxrl_fast.optimizer_settings import schedule_setting
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import Mean
 
@@ -24,7 +26,7 @@ class Agent(NamedTuple):
 
 
 @tree.settings
-class APG(PolicySearch):
+class APG(Descent, PolicySearch):
     """The gradient of the mean reward of a short rollout, by backpropagation through time; environments that have one."""
 
     name: ClassVar[str] = "apg"
@@ -32,7 +34,7 @@ class APG(PolicySearch):
 
     num_envs: int = setting(16, "environments stepped together")
     num_steps: int = setting(32, "steps of each through which the gradient flows")
-    learning_rate: float = setting(3e-3, "Adam's step size", low=0)
+    learning_rate: float = setting(3e-3, "Adam's step size", low=0, convert=schedule_setting)
     anneal_learning_rate: bool = setting(True, "linearly to zero over the horizon")
     max_grad_norm: float = setting(1.0, "global norm at which gradients are clipped", low=0, open_low=True)
     adam_epsilon: float = setting(1e-8, "Adam's epsilon", low=0, open_low=True)
@@ -48,14 +50,14 @@ class APG(PolicySearch):
         check_differentiable(env)
 
     @property
-    def optimizer(self):
+    def default_optimizer(self):
         return optim.adam(self.max_grad_norm, self.adam_epsilon)
 
     def init(self, key: jax.Array) -> Agent:
         params, moments = self.init_policy(key)
         if self.stochastic:
             params["log_std"] = jnp.full((math.prod(self.spec.action.shape),), self.initial_log_std, jnp.float32)
-        return Agent(params, self.optimizer.init(params), moments)
+        return Agent(params, self.init_optimizer(params), moments)
 
     def act(self, agent, carry, obs, noise, clock, mode):
         space = self.spec.action
@@ -74,7 +76,7 @@ class APG(PolicySearch):
             return -jnp.mean(trajectory.steps.reward), (actor, trajectory)
 
         (loss, played), grads = jax.value_and_grad(loss_fn, has_aux=True)(agent.params)
-        params, opt_state = optim.apply(self.optimizer, clock.step_size(self), agent.params, grads, agent.opt_state)
+        params, opt_state = self.gradient_step(clock, agent.params, grads, agent.opt_state)
         metrics = {"policy_loss": loss, "grad_norm": optim.global_norm(grads)}
         if self.stochastic:
             metrics["policy_std"] = jnp.mean(jnp.exp(agent.params["log_std"]))

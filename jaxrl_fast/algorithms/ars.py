@@ -12,6 +12,7 @@ from jaxrl_fast.algorithms.evolution import Evolution
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import Dense
+from jaxrl_fast.optimizer_settings import schedule_setting
 
 
 @tree.settings
@@ -22,7 +23,7 @@ class ARS(Evolution):
 
     directions: int = setting(16, "directions that are tried in an iteration, each of them forward and backward")
     top_directions: int = setting(0, "the best of them, which alone count; 0: all", low=0)
-    learning_rate: float = setting(0.02, "step size alpha", low=0)
+    learning_rate: float = setting(0.02, "step size alpha", low=0, convert=schedule_setting)
     anneal_learning_rate: bool = setting(False, "linearly to zero over the horizon")
     scale_by_return_std: bool = setting(True, "divide the step by the standard deviation of the returns that count")
     normalize_observations: bool = setting(True, "by running mean and variance (V2)")

@@ -90,6 +90,8 @@ class Algorithm:
 
     def bind(self, spec: EnvSpec) -> Algorithm:
         """These settings for an environment; raises ConfigError where they do not fit it."""
+        if jax.tree_util.all_leaves([self]):
+            raise ConfigError("algorithm", type(self).__name__, "a class with @jf.settings above it, as every subclass needs")
         check_kind(spec, self.name, self.action_spaces)
         check_int("num_envs * num_steps", self.steps_per_iteration)
         check_mask(spec)

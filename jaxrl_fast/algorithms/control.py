@@ -11,16 +11,19 @@ import jax.numpy as jnp
 from jaxrl_fast import distributions, optim, random, tree
 from jaxrl_fast.algorithms.action_spaces import check_bounded
 from jaxrl_fast.algorithms.control_networks import ControlNetworks
+from jaxrl_fast.algorithms.descent import Descent
 from jaxrl_fast.algorithms.normalize import Normalizing
 from jaxrl_fast.algorithms.replay import Replay
 from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import setting
+from jaxrl_fast.networks import check_widths
+from jaxrl_fast.optimizer_settings import schedule_setting
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import Clock, Mean
 
 
 @tree.settings
-class ActorCritics(ControlNetworks, Replay, Normalizing):
+class ActorCritics(Descent, ControlNetworks, Replay, Normalizing):
     """Networks see actions in [-1, 1]^d; the environment and the replay have them in their own bounds.
 
     params: {"actor": {"torso", "head"}, "critics": the same, stacked [num_critics, ...], ...}.
@@ -32,7 +35,7 @@ class ActorCritics(ControlNetworks, Replay, Normalizing):
     batch_size: int = setting(256, "windows in a batch")
     buffer_size: int = setting(1_000_000, "transitions kept", low=2)
     learning_starts: int = setting(5_000, "environment steps of random actions before the first update", low=0)
-    learning_rate: float = setting(3e-4, "Adam's step size", low=0)
+    learning_rate: float = setting(3e-4, "Adam's step size", low=0, convert=schedule_setting)
     anneal_learning_rate: bool = setting(False, "linearly to zero over the horizon")
     discount: float = setting(0.99, "gamma", low=0, high=1)
     target_tau: float = setting(0.005, "how far the targets move an update (Polyak)", low=0, high=1, open_low=True)
@@ -50,6 +53,8 @@ class ActorCritics(ControlNetworks, Replay, Normalizing):
     def __post_init__(self):
         super().__post_init__()
         check_not_zero("reward_scale", self.reward_scale)
+        if self.layer_norm:
+            check_widths("critic_hidden", self.critic_hidden)
 
     def bind(self, spec):
         check_bounded(spec, "environment", spec.name, f"{self.name} needs bounded actions")
@@ -81,15 +86,24 @@ class ActorCritics(ControlNetworks, Replay, Normalizing):
     # Learning --------------------------------------------------------------------------------------------------------
 
     @property
-    def optimizer(self):
+    def default_optimizer(self):
         return optim.adam(epsilon=self.adam_epsilon)
+
+    def layers(self, part=""):
+        """The critics apart."""
+        if part != "critics":
+            return super().layers(part)
+        return optim.View(lambda params: optim.split(params, self.num_critics), lambda seen, like: optim.join(seen))
+
+    def init_optimizers(self, params: dict[str, Any]) -> dict[str, Any]:
+        """A state for each part of the parameters."""
+        return {name: self.init_optimizer(part, name) for name, part in params.items()}
 
     def descend(self, agent: Any, clock: Clock, name: str, loss: Any) -> tuple[Any, Any]:
         """One step down loss(params[name]) -> (value, aux) -> (agent, (value, aux))."""
         out, grads = jax.value_and_grad(loss, has_aux=True)(agent.params[name])
-        params, opt_state = optim.apply(
-            self.optimizer, clock.step_size(self), agent.params[name], grads, agent.opt_state[name]
-        )
+        period = 1 if name == "critics" else self.policy_period
+        params, opt_state = self.gradient_step(clock, agent.params[name], grads, agent.opt_state[name], name, period)
         params, opt_state = agent.params | {name: params}, agent.opt_state | {name: opt_state}
         return agent._replace(params=params, opt_state=opt_state), out
 

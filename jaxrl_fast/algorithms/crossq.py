@@ -12,6 +12,7 @@ from jaxrl_fast.algorithms.sac import SAC
 from jaxrl_fast.errors import ConfigError, is_number
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import MLP, BatchNormMLP, Dense
+from jaxrl_fast.optimizer_settings import schedule_setting
 
 
 @tree.settings
@@ -20,7 +21,7 @@ class CrossQ(SAC):
 
     name: ClassVar[str] = "crossq"
 
-    learning_rate: float = setting(1e-3, "Adam's step size", low=0)
+    learning_rate: float = setting(1e-3, "Adam's step size", low=0, convert=schedule_setting)
     adam_beta: float = setting(0.5, "Adam's beta1", low=0, high=1, open_high=True)
     policy_period: int = setting(3, "updates of the critics for one of the actor")
     critic_hidden: tuple[int, ...] = setting((1024, 1024), "widths of the dense layers of each critic")
@@ -31,11 +32,13 @@ class CrossQ(SAC):
         super().__post_init__()
         if is_number(self.target_tau) and self.target_tau != SAC.target_tau:
             raise ConfigError("target_tau", self.target_tau, f"left at {SAC.target_tau}: crossq has no target networks")
+        if self.batch_size == 1:
+            raise ConfigError("batch_size", 1, "at least 2: batch normalisation leaves nothing of a single row")
         if self.layer_norm:
             raise ConfigError("layer_norm", True, "False: the critics of crossq have batch normalisation instead")
 
     @property
-    def optimizer(self):
+    def default_optimizer(self):
         return optim.adam(epsilon=self.adam_epsilon, b1=self.adam_beta)
 
     def _torso(self, action: bool, train: bool) -> BatchNormMLP:

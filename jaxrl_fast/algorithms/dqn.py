@@ -52,7 +52,7 @@ class DQN(Replay, ValueBased):
 
     def init(self, key: jax.Array) -> Agent:
         params = self.init_params(key)
-        return Agent(params, tree.copy(params), self.optimizer.init(params))
+        return Agent(params, tree.copy(params), self.init_optimizer(params))
 
     def update(self, agent, batch, key, clock):
         target_key, online_key, reset_key = random.split(key, 3)
@@ -65,7 +65,7 @@ class DQN(Replay, ValueBased):
             return jnp.mean(batch.weight * loss), (error, self.expected(z))
 
         (loss, (error, q)), grads = jax.value_and_grad(loss_fn, has_aux=True)(agent.params)
-        params, opt_state = optim.apply(self.optimizer, clock.step_size(self), agent.params, grads, agent.opt_state)
+        params, opt_state = self.gradient_step(clock, agent.params, grads, agent.opt_state)
         if self.reset_period:
             params, opt_state = self.reset(params, opt_state, reset_key, clock)
         target_params = jax.lax.cond(
@@ -116,7 +116,7 @@ class DQN(Replay, ValueBased):
 
         def fresh():
             new = self.init_params(key) | {"torso": params["torso"]}
-            return new, self.optimizer.init(new)
+            return new, self.init_optimizer(new)
 
         return jax.lax.cond((clock.update + 1) % self.reset_period == 0, fresh, lambda: (params, opt_state))
 

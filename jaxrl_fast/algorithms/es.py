@@ -8,26 +8,25 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import optim, tree
+from jaxrl_fast.algorithms.descent import Descent
 from jaxrl_fast.algorithms.evolution import Evolution
 from jaxrl_fast.fields import setting
+from jaxrl_fast.optimizer_settings import schedule_setting
 
 
 @tree.settings
-class OpenES(Evolution):
+class OpenES(Descent, Evolution):
     """The gradient of the return smoothed by Gaussian noise, estimated from the ranks of the candidates' returns."""
 
     name: ClassVar[str] = "es"
 
-    learning_rate: float = setting(0.01, "Adam's step size", low=0)
+    learning_rate: float = setting(0.01, "Adam's step size", low=0, convert=schedule_setting)
     anneal_learning_rate: bool = setting(False, "linearly to zero over the horizon")
     weight_decay: float = setting(0.005, "times the parameters, taken off the gradient", low=0)
 
     @property
-    def optimizer(self):
+    def default_optimizer(self):
         return optim.adam()
-
-    def init_optimizer(self, params):
-        return self.optimizer.init(params)
 
     def gradient(self, ret, noise):
         """1 / (n sigma) sum F e over n = 2 directions candidates (algorithm 2), F their centred ranks."""
@@ -36,7 +35,7 @@ class OpenES(Evolution):
 
     def ascend(self, agent, gradient, clock):
         descent = jax.tree.map(lambda p, g: self.weight_decay * p - g, agent.params, gradient)
-        return optim.apply(self.optimizer, clock.step_size(self), agent.params, descent, agent.opt_state)
+        return self.gradient_step(clock, agent.params, descent, agent.opt_state)
 
 
 def centred_ranks(x: jax.Array) -> jax.Array:

@@ -12,6 +12,7 @@ from jaxrl_fast.algorithms.a2c import A2C
 from jaxrl_fast.algorithms.policy_gradient import approx_kl, check_minibatches
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
+from jaxrl_fast.optimizer_settings import schedule_setting
 
 
 class Rows(NamedTuple):
@@ -35,7 +36,7 @@ class IMPALA(A2C):
     num_steps: int = setting(20, "steps of each environment in one rollout")
     num_epochs: int = setting(1, "passes over a rollout")
     num_minibatches: int = setting(1, "minibatches a pass; must divide num_envs")
-    learning_rate: float = setting(6e-4, "the optimizer's step size", low=0)
+    learning_rate: float = setting(6e-4, "the optimizer's step size", low=0, convert=schedule_setting)
     gae_lambda: float = setting(1.0, "lambda of V-trace; on policy, that of GAE", low=0, high=1)
     rho_bar: float = setting(1.0, "where ratios are clipped as weights: of what policy V is", low=0, open_low=True)
     c_bar: float = setting(1.0, "where ratios are clipped as traces: how far corrections reach back", low=0)

@@ -11,8 +11,10 @@ import jax.numpy as jnp
 from jaxrl_fast import distributions, optim, returns, stacking, tree
 from jaxrl_fast.algorithms.action_spaces import action_mask
 from jaxrl_fast.algorithms.actor_critic import ActorCritic
+from jaxrl_fast.algorithms.descent import Descent
 from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import setting
+from jaxrl_fast.optimizer_settings import schedule_setting
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import Clock, Mean, Trajectory
 
@@ -42,14 +44,14 @@ class Steps(NamedTuple):
 
 
 @tree.settings
-class PolicyGradient(ActorCritic):
+class PolicyGradient(Descent, ActorCritic):
     """Rollouts of a stochastic policy; subclasses say what is descended. The distributions of all steps are kept."""
 
     recompute_advantage = False  # whether rows keep what targets are made of. Not annotated: no field, so PPO's has its own place
 
     num_envs: int = setting(16, "environments stepped together")
     num_steps: int = setting(128, "steps of each environment in one rollout")
-    learning_rate: float = setting(3e-4, "the optimizer's step size", low=0)
+    learning_rate: float = setting(3e-4, "the optimizer's step size", low=0, convert=schedule_setting)
     anneal_learning_rate: bool = setting(True, "linearly to zero over the horizon")
     reward_scale: float = setting(1.0, "of the reward as it is learned from; logs keep the environment's")
     discount: float = setting(0.99, "gamma", low=0, high=1)
@@ -63,10 +65,22 @@ class PolicyGradient(ActorCritic):
     def __post_init__(self):
         super().__post_init__()
         check_not_zero("reward_scale", self.reward_scale)
+        if self.normalize_advantage and self.num_envs * self.num_steps == getattr(self, "num_minibatches", 1):
+            why = "advantages normalised over one row are zero. Use fewer minibatches, or more environments or steps"
+            raise ConfigError("normalize_advantage", True, f"False with one row in a minibatch: {why}")
 
     def init(self, key: jax.Array) -> Agent:
         params, moments = self.init_networks(key)
-        return Agent(params, self.optimizer.init(params), moments)
+        return Agent(params, self.init_optimizer(params), moments)
+
+    def layers(self, part=""):
+        """The actor's torso and the critic's apart, where they are one stack."""
+        if self.shared_torso or not self.batched:
+            return super().layers(part)
+        return optim.View(
+            lambda params: params | {"torso": optim.split(params["torso"], 2)},
+            lambda seen, like: seen | {"torso": optim.join(seen["torso"])},
+        )
 
     def draw(self, key, num_steps, num_envs):
         return distributions.draw_noise(key, self.spec.action, (num_steps, num_envs))
@@ -131,7 +145,7 @@ class PolicyGradient(ActorCritic):
             return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy} | more
 
         grads, metrics = jax.grad(loss_fn, has_aux=True)(agent.params)
-        params, opt_state = optim.apply(self.optimizer, clock.step_size(self), agent.params, grads, agent.opt_state)
+        params, opt_state = self.gradient_step(clock, agent.params, grads, agent.opt_state)
         return Agent(params, opt_state, agent.moments), {name: Mean.of(x) for name, x in metrics.items()}, ()
 
 

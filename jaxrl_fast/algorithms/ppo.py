@@ -41,7 +41,7 @@ class PPO(PolicyGradient):
         return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches, by_env=self.recompute_advantage)
 
     @property
-    def optimizer(self):
+    def default_optimizer(self):
         return optim.adam(self.max_grad_norm, self.adam_epsilon)
 
     def targets(self, batch, value):

@@ -52,7 +52,7 @@ class PQN(ValueBased):
         return self.num_epochs * self.num_minibatches
 
     @property
-    def optimizer(self):
+    def default_optimizer(self):
         return optim.radam(self.max_grad_norm, self.adam_epsilon)
 
     def memory(self) -> RolloutMemory:
@@ -60,7 +60,7 @@ class PQN(ValueBased):
 
     def init(self, key: jax.Array) -> Agent:
         params = self.init_params(key)
-        return Agent(params, self.optimizer.init(params))
+        return Agent(params, self.init_optimizer(params))
 
     def prepare(self, agent, trajectory):
         """Lambda returns of the greedy policy's values, the whole rollout in one batch (eq. 16, Peng's Q(lambda))."""
@@ -85,6 +85,6 @@ class PQN(ValueBased):
             return 0.5 * jnp.mean(jnp.square(error)), (q, error)
 
         (loss, (q, error)), grads = jax.value_and_grad(loss_fn, has_aux=True)(agent.params)
-        params, opt_state = optim.apply(self.optimizer, clock.step_size(self), agent.params, grads, agent.opt_state)
+        params, opt_state = self.gradient_step(clock, agent.params, grads, agent.opt_state)
         metrics = {"loss": loss, "q_value": q.mean(), "td_error": jnp.abs(error).mean()}
         return Agent(params, opt_state), {name: Mean.of(x) for name, x in metrics.items()}, ()

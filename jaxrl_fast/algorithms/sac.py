@@ -47,8 +47,7 @@ class SAC(ActorCritics):
     def init(self, key: jax.Array) -> Agent:
         params, moments = self.init_networks(key)
         params["log_temperature"] = jnp.log(jnp.asarray(self.initial_temperature, jnp.float32))
-        opt_state = {name: self.optimizer.init(part) for name, part in params.items()}
-        return Agent(params, tree.copy(params["critics"]), opt_state, moments)
+        return Agent(params, tree.copy(params["critics"]), self.init_optimizers(params), moments)
 
     def policy(self, output: jax.Array) -> TanhNormal:
         """Outputs of the actor [b, 2 d] -> the distribution of actions."""

@@ -37,8 +37,7 @@ class TD3(ActorCritics):
 
     def init(self, key: jax.Array) -> Agent:
         params, moments = self.init_networks(key)
-        opt_state = {name: self.optimizer.init(part) for name, part in params.items()}
-        return Agent(params, tree.copy(params), opt_state, moments)
+        return Agent(params, tree.copy(params), self.init_optimizers(params), moments)
 
     def policy(self, params: Any, obs: Any) -> jax.Array:
         return jnp.tanh(self.actor_output(params, obs))

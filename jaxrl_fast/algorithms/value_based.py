@@ -10,22 +10,23 @@ import jax.numpy as jnp
 
 from jaxrl_fast import distributions, optim, random, stacking, tree
 from jaxrl_fast.algorithms.action_spaces import action_mask
-from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.algorithms.descent import Descent
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import Dense, NoisyDense, draw_noise, example_features, initialize, make_torso
+from jaxrl_fast.optimizer_settings import schedule_setting
 from jaxrl_fast.spaces import Discrete
 from jaxrl_fast.types import Clock
 
 
 @tree.settings
-class ValueBased(Algorithm):
+class ValueBased(Descent):
     """Action values from a torso and a head; `outputs` numbers an action, whose meaning `expected` knows."""
 
     action_spaces: ClassVar[tuple[type, ...]] = (Discrete,)
 
     num_envs: int = setting(8, "environments stepped together")
     num_steps: int = setting(1, "steps of each environment between updates")
-    learning_rate: float = setting(2.5e-4, "Adam's step size", low=0)
+    learning_rate: float = setting(2.5e-4, "Adam's step size", low=0, convert=schedule_setting)
     anneal_learning_rate: bool = setting(False, "linearly to zero over the horizon")
     discount: float = setting(0.99, "gamma", low=0, high=1)
     epsilon_start: float = setting(1.0, "exploration at first", low=0, high=1)
@@ -65,7 +66,7 @@ class ValueBased(Algorithm):
         return heads | ({"value": dense(self.outputs)} if self.dueling else {})
 
     @property
-    def optimizer(self):
+    def default_optimizer(self):
         return optim.adam(self.max_grad_norm, self.adam_epsilon)
 
     def init_params(self, key: jax.Array) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from jaxrl_fast.networks.torsos import (
     SMALL_FILTERS,
     WithAction,
     apply_parts,
+    check_widths,
     example_features,
     initialize,
     initialize_parts,
@@ -18,5 +19,5 @@ from jaxrl_fast.networks.torsos import (
 
 __all__ = [
     "BatchNormMLP", "CNN", "MINATAR_FILTERS", "MLP", "NATURE_FILTERS", "SMALL_FILTERS", "Dense", "NoisyDense", "WithAction",
-    "apply_parts", "draw_noise", "example_features", "initialize", "initialize_parts", "make_torso",
+    "apply_parts", "check_widths", "draw_noise", "example_features", "initialize", "initialize_parts", "make_torso",
 ]  # fmt: skip

@@ -82,6 +82,12 @@ SMALL_FILTERS = ((16, 8, 4), (32, 4, 2))  # Mnih et al. 2013, from which the nex
 NATURE_FILTERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # Mnih et al. 2015, for 84x84 frames
 
 
+def check_widths(name: str, widths: tuple[int, ...]) -> None:
+    """Raises ConfigError for a layer of one unit before a layer norm, which is zero whatever it sees."""
+    if 1 in widths:
+        raise ConfigError(name, widths, "widths of at least 2 with layer_norm: the layer norm of one unit is always zero")
+
+
 def dense_layers(module: MLP | CNN | WithAction, x: jax.Array) -> jax.Array:
     """The dense part of a torso, inside its `__call__`."""
     for width in module.hidden:
@@ -163,6 +169,8 @@ def make_torso(network: str | nn.Module, space: Space, hidden: tuple[int, ...], 
         return network
     check_choice("network", network, ("auto", "mlp", "cnn"))
     check_choice("activation", activation, ACTIVATIONS)
+    if layer_norm:
+        check_widths("hidden", hidden)
     is_image = isinstance(space, Box) and len(space.shape) == 3 and min(space.shape[:2]) >= 3  # the smallest filter
     if network == "cnn" and not is_image:
         valid = f"a CNN needs observations [H, W, C] of 3x3 or more; these are {space}; use 'mlp'"

@@ -99,7 +99,7 @@ def test_an_update_equals_a_reference_written_by_hand(case, key, clock):
     grads, losses = jax.jit(jax.grad(loss_fn, has_aux=True))(agent.params)
     assert float(optim.global_norm(grads)) > 0.3  # so clipping counts
     rate = algo.learning_rate * (0.75 if algo.anneal_learning_rate else 1.0)
-    expected, _ = jax.jit(lambda *args: optim.apply(algo.optimizer, rate, *args))(agent.params, grads, agent.opt_state)
+    expected, _ = jax.jit(lambda *args: optim.apply(algo.default_optimizer, rate, *args))(agent.params, grads, agent.opt_state)
     updated, metrics, _ = jax.jit(algo.update)(agent, batch, key, clock(0, 0, 0.25))
     named = dict(zip(("policy_loss", "value_loss", "entropy"), losses, strict=True))
     if isinstance(algo, jf.IMPALA):

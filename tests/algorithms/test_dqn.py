@@ -380,7 +380,7 @@ def test_a_reset_takes_the_heads_and_the_optimizer(clock, rng):
         assert not np.asarray(after.params[name]["params"]["bias"]).any()  # as a new one's
         kernel = np.asarray(after.params[name]["params"]["kernel"])
         np.testing.assert_allclose(kernel.T @ kernel, np.eye(kernel.shape[1]), atol=1e-5)
-    same(after.opt_state, algo.optimizer.init(after.params))
+    same(after.opt_state, algo.init_optimizer(after.params))
     assert counts(after.opt_state) == [0] and counts(trained.opt_state) == [4]
     moved = jax.tree.map(lambda t, p: t + algo.target_tau * (p - t), agent.target, after.params)
     for x, y in zip(jax.tree.leaves(after.target), jax.tree.leaves(moved), strict=True):

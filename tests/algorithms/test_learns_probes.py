@@ -5,6 +5,7 @@ from __future__ import annotations
 import flax.linen as nn
 import jax
 import numpy as np
+import optax
 import pytest
 
 import jaxrl_fast as jf
@@ -57,7 +58,7 @@ IMPALA = A2C | {"num_steps": 8, "num_minibatches": 2, "num_epochs": 2}
 ADVANTAGE_PROBES = [
     (jf.A2C, "reward-at-end", {"rmsprop": True, "learning_rate": 0.02, "optimizer_epsilon": 1e-6, "rms_decay": 0.9}),
     (jf.A2C, "masked", {"gae_lambda": 0.9, "normalize_observations": True}),
-    (jf.IMPALA, "two-step-credit", {"shared_torso": True}),
+    (jf.IMPALA, "two-step-credit", {"shared_torso": True, "optimizer": "adamw(weight_decay=1e-4)"}),
     (jf.IMPALA, "truncated-only", {"gae_lambda": 0.9, "normalize_advantage": True}),
 ]
 
@@ -87,7 +88,7 @@ ONE_STEPS = 300
 DQN_PROBES = [
     (jf.DQN, "constant-reward", {"dueling": True}),
     (jf.DQN, "reward-at-end", {"n_step": 3}),
-    (jf.DQN, "two-step-credit", {"double": False}),
+    (jf.DQN, "two-step-credit", {"double": False, "learning_rate": optax.linear_schedule(1e-2, 0.0, 1_200)}),
     (jf.DQN, "action-reward", {"noisy": True, "epsilon_start": 0.0, "epsilon_end": 0.0, "updates_per_iteration": 3}),
     (jf.DQN, "truncated-only", {"n_step": 2, "target_period": 1, "target_tau": 0.2}),
     pytest.param(jf.DQN, "named-action", {"num_steps": 4, "updates_per_iteration": 4}, marks=pytest.mark.slow),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 import jaxrl_fast as jf
 from jaxrl_fast import jsonl, random
@@ -34,8 +36,9 @@ SETTINGS = {
                    target_period=3),
     "apex": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,), target_period=3),
     "iqn": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,), num_fractions=4,
-                num_act_fractions=4, num_cosines=4, prioritized=True, munchausen=True, reset_period=20),
-    "pqn": dict(num_envs=4, num_steps=8, num_epochs=2, num_minibatches=2, hidden=(8,)),
+                num_act_fractions=4, num_cosines=4, prioritized=True, munchausen=True, reset_period=20, optimizer="lion"),
+    "pqn": dict(num_envs=4, num_steps=8, num_epochs=2, num_minibatches=2, hidden=(8,),
+                optimizer=functools.partial(optax.adamw, weight_decay=0.1), learning_rate=optax.cosine_decay_schedule(1e-3, 90)),
     "impala": dict(num_envs=4, num_steps=8, num_epochs=2, num_minibatches=2, hidden=(8,), normalize_observations=True),
     "apg": dict(num_envs=4, num_steps=8, hidden=(8,), normalize_observations=True),
     "es": dict(directions=2, num_steps=16, hidden=(8,), normalize_observations=True),
@@ -43,7 +46,8 @@ SETTINGS = {
     "sac": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256, learning_starts=64,
                 hidden=(8,), critic_hidden=(8,), n_step=2, policy_period=3, normalize_observations=True),
     "td3": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256, learning_starts=64,
-                hidden=(8,), critic_hidden=(8,), policy_period=3, noise_correlation=0.5, normalize_observations=True),
+                hidden=(8,), critic_hidden=(8,), policy_period=3, noise_correlation=0.5, normalize_observations=True,
+                optimizer=optax.contrib.muon, learning_rate=optax.warmup_cosine_decay_schedule(0.0, 1e-3, 50, 300)),
     "tqc": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256, learning_starts=64,
                 hidden=(8,), critic_hidden=(8,), num_quantiles=5, drop_quantiles=1, prioritized=True),
     "crossq": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256, learning_starts=64,
