@@ -79,7 +79,8 @@ def _class_path(cls: type, name: str) -> str:
 def _import_path(value: Any, name: str) -> str:
     """ "module:name" of a function or class."""
     attribute = getattr(value, "__qualname__", "")
-    for module in ("jax.nn", "jax.numpy", getattr(value, "__module__", None)):  # public names first, the others move
+    public = ("jax.nn", "jax.numpy", "optax", "optax.contrib")  # first, the others move
+    for module in (*public, getattr(value, "__module__", None)):
         found = functools.reduce(lambda x, part: getattr(x, part, None), attribute.split("."), sys.modules.get(module))
         if found is value:
             return f"{module}:{attribute}"
@@ -109,7 +110,8 @@ def _setting_class(path: str, name: str) -> type:
     from flax import linen
 
     found, home = imports.look_up(path, name)
-    ours = any(home.startswith(f"{imports.PACKAGE}.{part}") for part in ("envs", "memory", "networks", "spaces", "types"))
+    parts = ("envs", "memory", "networks", "optimizer_settings", "spaces", "types")
+    ours = any(home.startswith(f"{imports.PACKAGE}.{part}") for part in parts)
     kinds = (Algorithm, Env, linen.Module)
     if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
         raise ConfigError(name, path, "a dataclass")
@@ -166,17 +168,23 @@ def _trained_class(entry: dict[str, Any]) -> type:
 def build_algorithm(cls: type, settings: dict[str, Any]) -> Algorithm:
     """An algorithm from named settings; an unknown name is an error with the nearest one.
 
-    Where a flax module is due, "module:Class" is the user's own: of a module that is known (`import_named`).
+    Where a flax module, an optimizer or a schedule is due, "module:name" is the user's own: of a module that is known
+    (`import_named`).
     """
     fields = {f.name: f for f in dataclasses.fields(cls) if f.name != "spec"}
     for key, value in settings.items():
         if key not in fields:
             raise ConfigError(f"algo.{key}", value, f"{cls.name} has no such setting{nearest(key, fields)}")
-        if isinstance(value, str) and ":" in value and "Module" in type_name(fields[key]):
-            settings = settings | {key: _user_network(value, f"algo.{key}")}
-        elif isinstance(value, str) and fields[key].metadata.get("convert") and re.fullmatch(r"[\w./]+:[\w.]+", value):
-            settings = settings | {key: _look_up(value, f"algo.{key}")}  # a function: an optimizer, a schedule
+        if _names_code(fields[key], value):
+            network = "Module" in type_name(fields[key])
+            settings = settings | {key: (_user_network if network else _function)(value, f"algo.{key}")}
     return cls(**settings)
+
+
+def _names_code(field: dataclasses.Field, value: Any) -> bool:
+    """Whether a setting is typed as "module:name": a network's class, the function of an optimizer or a schedule."""
+    due = "Module" in type_name(field) or field.metadata.get("convert") is not None
+    return due and isinstance(value, str) and re.fullmatch(r"[^:()]+:[^:()]+", value) is not None
 
 
 def _user_network(path: str, argument: str) -> Any:
@@ -195,10 +203,10 @@ def _user_network(path: str, argument: str) -> Any:
 
 
 def import_named(cls: type, settings: Iterable[tuple[str, Any]]) -> None:
-    """Import the modules of networks "module:Class" among (field, value) of `cls`, which the user has typed."""
+    """Import the modules of networks and functions "module:name" among (field, value) of `cls`, which the user has typed."""
     fields = {f.name: f for f in dataclasses.fields(cls)}
     for key, value in settings:
-        if isinstance(value, str) and ":" in value and key in fields and "Module" in type_name(fields[key]):
+        if key in fields and _names_code(fields[key], value):
             imports.import_user_module(value.partition(":")[0], f"algo.{key}")
 
 
