@@ -21,15 +21,14 @@ from jaxrl_fast.cli_args import (
     IMPORT,
     PROG,
     Option,
-    convert,
+    has_flag,
     parse,
-    parse_devices,
-    parse_mesh,
     parse_place,
     peek,
     positionals,
 )
 from jaxrl_fast.errors import ConfigError, UserError, nearest
+from jaxrl_fast.values import convert, devices, integer, mesh, path
 
 HELP = """usage: jaxrl-fast COMMAND ...
 
@@ -139,17 +138,17 @@ def _version() -> str:
 
 OUTPUT = (
     Option("tensorboard", "bool", True, "write TensorBoard events"),
-    Option("wandb", "str", help="log to this Weights & Biases project", metavar="[PROJECT]", hint="default: off"),
+    Option("wandb", "word", help="log to this Weights & Biases project", metavar="[PROJECT]", hint="default: off"),
 )
 
 ELSEWHERE = (
-    Option("devices", "str", help="go on on so many, or all", metavar="N|all", hint="default: as before"),
-    Option("mesh", "str", help="laid out so; env must divide the groups of the run", metavar="AXES", hint="default: as before"),
+    Option("devices", "devices", help="go on on so many, or all", metavar="N|all", hint="default: as before"),
+    Option("mesh", "mesh", help="laid out so; env must divide the groups of the run", metavar="AXES", hint="default: as before"),
 )
 
 DISTRIBUTED = (
     Option("distributed", "bool", False, "this is one of several processes of a run, on a TPU pod, under Slurm or elsewhere"),
-    Option("coordinator", "str", help="address of the first process", metavar="HOST:PORT", hint="default: found by JAX"),
+    Option("coordinator", "word", help="address of the first process", metavar="HOST:PORT", hint="default: found by JAX"),
     Option("processes", "int", help="how many processes there are", hint="default: found by JAX"),
     Option("process", "int", help="which of them this is, from 0", hint="default: found by JAX"),
 )
@@ -158,7 +157,7 @@ DISTRIBUTED = (
 def _train(argv: list[str]) -> None:
     argv = _wandb_project(argv)
     _join(argv)
-    if any(a.partition("=")[0] == "--resume" for a in argv):
+    if has_flag(argv, "--resume"):
         return _resume(argv)
     from jaxrl_fast.cli_train import new_run
 
@@ -170,8 +169,8 @@ def _sweep(argv: list[str]) -> None:
 
     _join(argv)
     cores = runtime.cpu_count()  # a sweep has members enough for them
-    if any(a.partition("=")[0] == "--resume" for a in argv):
-        options = [Option("resume", "str", help="folder of the sweep", metavar="DIR", hint="required"), *ELSEWHERE, IMPORT]
+    if has_flag(argv, "--resume"):
+        options = [Option("resume", "path", help="folder of the sweep", metavar="DIR", hint="required"), *ELSEWHERE, IMPORT]
         given = parse(f"{PROG} sweep --resume", "Go on with a sweep that was stopped.", [*options, *DISTRIBUTED], argv)
         _spread(argv, cli_sweep.read_folder(given["resume"]).get("base"), cores)
         return cli_sweep.resume(given["resume"], given.get("import", ()), parse_place(given))
@@ -198,7 +197,9 @@ def _describe(
     from jaxrl_fast.cli_train import describe_train
 
     (names, flags), file = positionals(argv, 2, switches), peek(argv, "--config")
-    content = configs.read_config(file[-1]) if file else None
+    if not file and has_flag(argv, "--config"):
+        raise UserError("--config needs a value: the config.json of a run, or its run directory")
+    content = configs.read_config(path("--config", file[-1])) if file else None
     _spread(argv, content, members)
     for module in peek(argv, "--import"):
         configs.import_user_module(module)
@@ -213,7 +214,7 @@ def _resume(argv: list[str]) -> None:
     from jaxrl_fast.load import HOST, resume
 
     options = [
-        Option("resume", "str", help="run directory to go on with", metavar="RUN", hint="required"),
+        Option("resume", "path", help="run directory to go on with", metavar="RUN", hint="required"),
         Option("total_steps", "int", help="new end, in environment steps of one member", hint="default: as before"),
         Option("horizon", "int", help="environment steps that schedules are fractions of", hint="default: as before"),
         *ELSEWHERE, *again(HOST), IMPORT, *OUTPUT, *DISTRIBUTED,
@@ -223,14 +224,14 @@ def _resume(argv: list[str]) -> None:
     if names:
         raise UserError(f"leave out {' '.join(names)}: {what} goes on with the run as it is")
     given = parse(prog, "Go on with a run, bit for bit as if it had never stopped.", options, argv)
-    path = Path(given["resume"])
-    if not path.is_dir():
-        raise ConfigError("--resume", str(path), "an existing run directory")
-    content = configs.read_config(path)
+    run = Path(given["resume"])
+    if not run.is_dir():
+        raise ConfigError("--resume", str(run), "an existing run directory")
+    content = configs.read_config(run)
     _spread(argv, content)
-    sinks = wandb_sink(given.get("wandb"), path, content, group=path.name)
+    sinks = wandb_sink(given.get("wandb"), run, content, group=run.name)
     session = resume(
-        path, given.get("total_steps"), given.get("horizon"), given.get("import", ()), sinks=sinks,
+        run, given.get("total_steps"), given.get("horizon"), given.get("import", ()), sinks=sinks,
         tensorboard=given.get("tensorboard", True), progress=True, **parse_place(given),
         **{name: given[name] for name in HOST if name in given},
     )  # fmt: skip
@@ -246,13 +247,14 @@ def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None
         run = (content or {}).get("run", {})
         if peek(argv, "--resume") and (peek(argv, "--devices") or peek(argv, "--mesh")):
             run = {k: v for k, v in run.items() if k not in ("devices", "mesh")}  # where it goes on, not where it was
-        last = lambda flag, otherwise: (peek(argv, flag) or [otherwise])[-1]
-        mesh = parse_mesh(last("--mesh", run.get("mesh")))
-        devices = parse_devices(last("--devices", run.get("devices")))
-        if mesh or devices:
-            runtime.request_host_devices(min(int(devices or math.prod(mesh.values())), runtime.cpu_count()))
+        read = lambda flag, of, otherwise: of(flag, peek(argv, flag)[-1]) if peek(argv, flag) else otherwise
+        axes = read("--mesh", mesh, run.get("mesh"))
+        count = read("--devices", devices, run.get("devices"))
+        if axes or count:
+            count = math.prod(axes.values()) if count in (None, "all") else count
+            runtime.request_host_devices(min(int(count), runtime.cpu_count()))
             return
-        count = members or int(float(last("--seeds", run.get("seeds", 1))))
+        count = members or int(read("--seeds", integer, run.get("seeds", 1)))
         runtime.request_host_devices(min(count, runtime.cpu_count()))
 
 

@@ -1,34 +1,32 @@
-"""Flags of the command line: built when the algorithm and the environment are known, read by tyro.
+"""Flags of the command line: built when the algorithm and the environment are known.
 
-tyro sees every value as text and does layout, help and syntax; `convert` turns the text into a value, so that a bad
-one gets the same short message as everywhere else (`ConfigError`).
+`read_flags` finds the text of every flag, `values.convert` makes it a value, so that a bad one gets the same short message as
+everywhere else (`ConfigError`); tyro lays out the help.
 """
 
 from __future__ import annotations
 
-import ast
-import contextlib
+import collections
 import dataclasses
-import io
 import itertools
-import math
-import re
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from jaxrl_fast.errors import ConfigError, UserError, nearest
 from jaxrl_fast.fields import type_name
+from jaxrl_fast.values import convert
 
-_UNSET = "\0"  # stands for "not given" in what tyro returns
 _METAVARS = {
-    "int": "INT", "float": "FLOAT", "rate": "FLOAT", "str": "TEXT", "ints": "INT INT...", "number": "NUMBER",
-    "numbers": "NUMBER...", "any": "VALUE", "append": "TEXT",
+    "int": "INT", "float": "FLOAT", "rate": "FLOAT", "str": "TEXT", "word": "TEXT", "ints": "INT INT...", "number": "NUMBER",
+    "numbers": "NUMBER...", "any": "VALUE", "append": "TEXT", "path": "PATH", "file": "FILE", "mesh": "AXES", "devices": "N|all",
 }  # fmt: skip
+HELP_FLAGS = ("-h", "--help")
+SEVERAL = ("ints", "numbers")  # kinds of several texts behind one flag
 
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """One flag: `--name`, or `--group.name`. `kind` is a key of _METAVARS, or "bool" for a pair of switches."""
+    """One flag: `--name`, or `--group.name`. `kind` is one of `values.KINDS`, or "bool" for a pair of switches."""
 
     name: str
     kind: str
@@ -47,6 +45,10 @@ class Option:
         return "--" + self.key.replace("_", "-")
 
     @property
+    def shown_metavar(self) -> str:
+        return self.metavar or _METAVARS[self.kind]
+
+    @property
     def off(self) -> str:
         """The switch that turns a bool off."""
         return "--" + (f"{self.group}." if self.group else "") + "no-" + self.name.replace("_", "-")
@@ -58,33 +60,70 @@ IMPORT = Option("import", "append", help="module of yours to import first", meta
 
 def parse(prog: str, description: str, options: Sequence[Option], argv: Sequence[str]) -> dict[str, Any]:
     """{option.key: value} of the flags that are given; prints and exits for `--help`."""
+    texts = read_flags(prog, options, argv)
+    if any(token in HELP_FLAGS for token in argv):
+        show_help(prog, description, options)
+    given = {}
+    for option in options:
+        if option.kind != "bool" and option.key in texts:
+            given[option.key] = convert(option.flag, option.kind, texts[option.key])
+        elif texts.get(option.key, option.default) != option.default:
+            given[option.key] = texts[option.key]
+    return given
+
+
+def read_flags(prog: str, options: Sequence[Option], argv: Sequence[str]) -> dict[str, Any]:
+    """{option.key: its text, a tuple of texts for kinds of several values, or whether a switch is on}, as it is typed."""
+    flags = {o.flag: (o, True) for o in options} | {o.off: (o, False) for o in options if o.kind == "bool"}
+    found: dict[str, Any] = {}
+    tokens = collections.deque(argv)
+    while tokens:
+        token = tokens.popleft()
+        flag, equals, text = token.partition("=")
+        flag = flag.replace("_", "-")
+        if not is_flag(token):
+            raise UserError(f"{token!r} belongs to no flag; all flags: {prog} --help")
+        if token in HELP_FLAGS:
+            continue
+        if flag not in flags:
+            raise _unknown(prog, token, [*flags, *HELP_FLAGS])
+        option, on = flags[flag]
+        if option.kind == "bool":
+            if equals:
+                raise ConfigError(flag, text, f"no value: {option.flag} switches it on, {option.off} off")
+            found[option.key] = on
+            continue
+        texts = [text] if equals else []
+        while not equals and tokens and not is_flag(tokens[0]) and (option.kind in SEVERAL or not texts):
+            texts.append(tokens.popleft())
+        if not texts:
+            raise UserError(f"{flag} needs a value: {flag} {option.shown_metavar}; all flags: {prog} --help")
+        if option.kind == "append":
+            found[option.key] = (*found.get(option.key, ()), *texts)
+        else:
+            found[option.key] = tuple(texts) if option.kind in SEVERAL else texts[0]
+    return found
+
+
+def _unknown(prog: str, token: str, known: Sequence[str]) -> ConfigError:
+    """The error for a flag that is none, with the nearest one."""
+    flag = token.partition("=")[0].replace("_", "-")
+    inner = [k for k in known if k.partition(".")[2] and k.partition(".")[2] == flag.lstrip("-")]  # --algo.discount
+    near = f"; did you mean {inner[0]!r}?" if inner else nearest(flag, known)
+    return ConfigError("flag", token, f"one of those in `{prog} --help`{near}")
+
+
+def show_help(prog: str, description: str, options: Sequence[Option]) -> None:
+    """Print the flags, laid out by tyro, and exit."""
     import tyro
 
-    _check_flags(prog, options, argv)
     names = {o.key: f"option_{i}" for i, o in enumerate(options)}  # a flag's name need not be an identifier
     fields = [_field(names[o.key], o) for o in options if not o.group]
     for group in dict.fromkeys(o.group for o in options if o.group):
         part = dataclasses.make_dataclass(group, [_field(names[o.key], o) for o in options if o.group == group])
         fields.append((group, part, dataclasses.field(default_factory=part)))
-    errors = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(errors):
-            found = tyro.cli(
-                dataclasses.make_dataclass("Options", fields), prog=prog, description=description, args=argv, config=()
-            )
-    except SystemExit as end:
-        if end.code in (0, None):
-            raise
-        raise UserError(f"{_message(errors.getvalue())}; all flags: {prog} --help") from None
-    given = {}
-    for option in options:
-        value = getattr(getattr(found, option.group) if option.group else found, names[option.key])
-        if option.kind == "bool":
-            if value != option.default:
-                given[option.key] = value
-        elif value not in (_UNSET, (_UNSET,), ()) or (option.kind == "ints" and value == ()):
-            given[option.key] = convert(option.flag, option.kind, value)
-    return given
+    shape = dataclasses.make_dataclass("Options", fields)
+    tyro.cli(shape, prog=prog, description=description, args=["--help"], config=())
 
 
 def _field(name: str, option: Option) -> tuple[str, Any, Any]:
@@ -92,28 +131,16 @@ def _field(name: str, option: Option) -> tuple[str, Any, Any]:
 
     kinds = {"bool": bool, "ints": tuple[str, ...], "numbers": tuple[str, ...]}
     kind: Any = kinds.get(option.kind, str)
-    default: Any = option.default if kind is bool else _UNSET if kind is str else (_UNSET,)
+    default: Any = option.default if kind is bool else "" if kind is str else ("",)
     if option.kind == "append":
         kind, default = tyro.conf.UseAppendAction[tuple[str, ...]], ()
     arg = tyro.conf.arg(
         name=option.name.replace("_", "-"),
         help=option.help or None,
-        metavar=None if option.kind == "bool" else option.metavar or _METAVARS[option.kind],
+        metavar=None if option.kind == "bool" else option.shown_metavar,
         help_behavior_hint=f"({option.hint or f'default: {show(option.default)}'})",
     )
     return name, Annotated[kind, arg], dataclasses.field(default=default)
-
-
-def _check_flags(prog: str, options: Sequence[Option], argv: Iterable[str]) -> None:
-    """Refuse unknown flags, with the nearest one."""
-    known = [o.flag for o in options] + [o.off for o in options if o.kind == "bool"] + ["--help", "-h"]
-    for token in argv:
-        flag = token.partition("=")[0].replace("_", "-")
-        if is_flag(token) and flag not in known:
-            # "--discount" for "--algo.discount"
-            inner = [k for k in known if k.partition(".")[2] and k.partition(".")[2] == flag.lstrip("-")]
-            near = f"; did you mean {inner[0]!r}?" if inner else nearest(flag, known)
-            raise ConfigError("flag", token, f"one of those in `{prog} --help`{near}")
 
 
 def is_flag(token: str) -> bool:
@@ -131,7 +158,7 @@ def positionals(argv: Sequence[str], limit: int, switches: Iterable[str] = ()) -
     """(up to `limit` arguments that are no flag's value, the rest); none is looked for behind `--algo.` or `--env.`."""
     found: list[str] = []
     rest: list[str] = []
-    alone = {"-h", "--help", *switches}
+    alone = {*HELP_FLAGS, *switches}
     value = False  # whether the next token is a flag's value
     for i, token in enumerate(argv):
         if token.startswith(("--algo.", "--env.")):
@@ -147,79 +174,14 @@ def positionals(argv: Sequence[str], limit: int, switches: Iterable[str] = ()) -
     return found, rest
 
 
+def has_flag(argv: Sequence[str], flag: str) -> bool:
+    return any(token.partition("=")[0] == flag for token in argv)
+
+
 def peek(argv: Sequence[str], flag: str) -> list[str]:
     """The values given for a flag, before the command line is parsed."""
     after = [v for f, v in itertools.pairwise(argv) if f == flag and not is_flag(v)]
     return after + [a.partition("=")[2] for a in argv if a.startswith(flag + "=")]
-
-
-def _message(box: str) -> str:
-    """The sentence inside tyro's box: what stands before its last rule, which points to the help."""
-    parts: list[list[str]] = [[]]
-    for line in box.splitlines():
-        text = re.sub(r"\x1b\[[0-9;]*m", "", line).strip(" │|")
-        if text and not text.strip("─-"):
-            parts.append([])
-        elif text and text[0] not in "╭╰┌└":
-            parts[-1].append(text)
-    return " ".join(parts[max(len(parts) - 2, 0)]).rstrip(".") or "the command line cannot be read"
-
-
-def convert(flag: str, kind: str, text: Any) -> Any:
-    """The value of a flag's text (a tuple of texts for the kinds of several values)."""
-    if kind == "ints" and [piece.lower() for piece in text] == ["none"]:  # as `show` writes it
-        return ()
-    if kind == "ints":
-        return tuple(_int(flag, part) for piece in text for part in piece.split(",") if part)
-    if kind == "numbers":
-        return tuple(_number(flag, part) for piece in text for part in piece.split(",") if part)
-    return {"int": _int, "float": _float, "rate": _rate, "number": _number, "any": _any}.get(kind, lambda _, t: t)(flag, text)
-
-
-def _int(flag: str, text: str) -> int:
-    """500000, 500_000 or 5e5."""
-    for read in (int, float):
-        try:
-            value = read(text)
-        except ValueError:
-            continue
-        if math.isfinite(value) and value == int(value):
-            return int(value)
-    raise ConfigError(flag, text, "an integer, such as 500000, 500_000 or 5e5")
-
-
-def _float(flag: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigError(flag, text, "a number, such as 0.001 or 1e-3") from None
-
-
-def _rate(flag: str, text: str) -> Any:
-    """A number; the text of a schedule, which is a call or MODULE:NAME, as it is."""
-    return text if "(" in text or ":" in text else _float(flag, text)
-
-
-def _number(flag: str, text: str) -> int | float:
-    try:
-        return _int(flag, text)
-    except ConfigError:
-        return _float(flag, text)
-
-
-def _any(flag: str, text: str) -> Any:
-    """A Python literal (none, true and false in any case), else the text itself."""
-    words = {"none": None, "true": True, "false": False}
-    if text.lower() in words:
-        return words[text.lower()]
-    try:
-        return _number(flag, text)
-    except ConfigError:
-        pass
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return text
 
 
 def show(value: Any) -> str:
@@ -257,28 +219,6 @@ def kind_of_value(value: Any) -> str:
     return "any"
 
 
-def parse_mesh(text: Any) -> Any:
-    """population=4,env=2 -> {"population": 4, "env": 2}; what is no text is passed on."""
-    if not isinstance(text, str):
-        return text
-    found = {}
-    for part in text.split(","):
-        name, equals, size = part.strip().partition("=")
-        if not equals or name not in ("population", "env") or name in found or not size.isdigit():
-            raise ConfigError("--mesh", text, "axes population and env with their sizes, such as population=4,env=2")
-        found[name] = int(size)
-    return found
-
-
-def parse_devices(value: Any) -> Any:
-    if isinstance(value, str):
-        if not value.isdigit() and value.lower() != "all":
-            raise ConfigError("--devices", value, "a number of devices, or all")
-        return int(value) if value.isdigit() else None
-    return value
-
-
 def parse_place(given: dict[str, Any]) -> dict[str, Any]:
     """Where a run goes on, as `--devices` and `--mesh` say; None: as before."""
-    devices = given.get("devices")
-    return {"devices": devices if devices is None else parse_devices(devices) or "all", "mesh": parse_mesh(given.get("mesh"))}
+    return {name: given.get(name) for name in ("devices", "mesh")}

@@ -14,6 +14,7 @@ from jaxrl_fast import config as configs
 from jaxrl_fast import runtime
 from jaxrl_fast.cli_args import IMPORT, PROG, Option, kind_of_value, parse, peek, positionals
 from jaxrl_fast.errors import ConfigError, MissingExtraError, UserError
+from jaxrl_fast.values import path
 
 ORDERED = ("observations", "actions", "rewards", "terminations", "truncations")
 SHUFFLED = ("observations", "actions", "rewards", "next_observations", "terminations")
@@ -32,7 +33,7 @@ def keep(argv: list[str]) -> None:
     """Write the folder, and say what is in it."""
     names, flags = positionals(argv, 2)
     options = [
-        Option("environment", "str", help="whose spaces a dataset is checked against", metavar="ENV", hint="datasets need it"),
+        Option("environment", "word", help="whose spaces a dataset is checked against", metavar="ENV", hint="datasets need it"),
         Option("member", "int", 0, "member of a population"),
         IMPORT,
         *_environment_options(flags),
@@ -40,7 +41,7 @@ def keep(argv: list[str]) -> None:
     given = parse(f"{PROG} experience SOURCE FOLDER", HELP, options, flags)
     if len(names) != 2:
         raise UserError(f"experience needs a source and a new folder: {PROG} experience runs/dqn-CartPole-v1-s0-1 replay")
-    source, folder = names[0], Path(names[1])
+    source, folder = path("SOURCE", names[0]), Path(path("FOLDER", names[1]))
     if folder.exists():
         raise ConfigError("FOLDER", str(folder), "a folder that does not exist yet")
     runtime.enable_compile_cache()

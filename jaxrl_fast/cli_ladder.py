@@ -26,7 +26,7 @@ OPTIONS = [
     Option("full", "bool", False, f"train each rung until the mean score of {GAMES} games is {SOLVED:g}, however long it takes, "
            "or until its learning rate has fallen to 0"),
     Option("seed", "int", 0, "of environments, networks and exploration"),
-    Option("out", "str", "ladder", "folder for ladder.json and ladder.png", metavar="DIR"),
+    Option("out", "path", "ladder", "folder for ladder.json and ladder.png", metavar="DIR"),
 ]  # fmt: skip
 
 
@@ -41,16 +41,16 @@ def ladder(argv: list[str]) -> None:
     out = Path(given.get("out", "ladder"))
     if (out / "ladder.json").exists() or out.is_file():
         raise ConfigError("--out", str(out), "a folder without a ladder of before")
+    if given.get("full") and "minutes" in given:
+        raise UserError("--full and --minutes exclude each other")
+    minutes = None if given.get("full") else given.get("minutes", 3.0)
+    check(minutes, given.get("seed", 0))
     rungs = choose(given.get("rungs", ()))
     if not rungs:
         raise MissingExtraError("the ladder", "atari")
     for rung in ladders.RUNGS if not given.get("rungs") else ():
         if rung not in rungs:
             print(f"left out: {rung.name}, which needs pip install 'jaxrl_fast[{ladders.needs(rung)}]'")
-    if given.get("full") and "minutes" in given:
-        raise UserError("--full and --minutes exclude each other")
-    minutes = None if given.get("full") else given.get("minutes", 3.0)
-    check(minutes, given.get("seed", 0))
     runtime.enable_compile_cache()
     found: list[Climb] = []
     failed: list[Exception] = []

@@ -7,15 +7,21 @@ from pathlib import Path
 import numpy as np
 
 from jaxrl_fast import config as configs
-from jaxrl_fast import plots, runtime
+from jaxrl_fast import plots, runtime, values
 from jaxrl_fast.cli_args import IMPORT, PROG, Option, parse, positionals
 from jaxrl_fast.errors import ConfigError, UserError, check_choice, check_seed
 from jaxrl_fast.jsonl import read_jsonl
 
 
+def run_directories(argv: list[str], most: int) -> tuple[list[str], list[str]]:
+    """(the paths before and between the flags, the flags)."""
+    runs, flags = positionals(argv, most)
+    return [values.path("run", run) for run in runs], flags
+
+
 def evaluate(argv: list[str]) -> None:
     """Play episodes with a trained agent, and say what they returned."""
-    runs, flags = positionals(argv, 1)
+    runs, flags = run_directories(argv, 1)
     options = [
         Option("episodes", "int", 128, "episodes to play"),
         Option("seed", "int", 0, "seed of these episodes"),
@@ -48,10 +54,10 @@ def evaluate(argv: list[str]) -> None:
 
 def plot(argv: list[str]) -> None:
     """Draw the learning curves of runs into one picture."""
-    runs, flags = positionals(argv, len(argv))
+    runs, flags = run_directories(argv, len(argv))
     options = [
-        Option("metric", "str", "episode_return", "what to draw, a name in metrics.jsonl"),
-        Option("out", "str", None, "picture to write: png, svg or pdf", metavar="FILE",
+        Option("metric", "word", "episode_return", "what to draw, a name in metrics.jsonl"),
+        Option("out", "file", None, "picture to write: png, svg or pdf", metavar="FILE",
                hint="default: curve.png in the run; curves.png here for several"),
     ]  # fmt: skip
     given = parse(f"{PROG} plot RUN [RUN ...]", "Draw the learning curves of runs into one picture.", options, flags)
@@ -73,8 +79,6 @@ def plot(argv: list[str]) -> None:
     name = "curve" if metric == "episode_return" else metric.replace("/", "_")
     own = Path(runs[0]) / f"{name}.png" if len(runs) == 1 else Path("curves.png")
     out = Path(given.get("out", own))
-    if out.is_dir():
-        raise ConfigError("--out", str(out), "a file name that ends in .png, .svg or .pdf; this is a directory")
     try:
         print(plots.learning_curve(rows, out, metric=metric))
     except OSError as error:
@@ -85,10 +89,10 @@ def compare(argv: list[str]) -> None:
     """Runs side by side: IQM of their final scores with intervals, and how probable it is that one beats the next."""
     from jaxrl_fast.comparison import compare_runs, comparison_rows, format_comparison, write_comparison
 
-    runs, flags = positionals(argv, len(argv))
+    runs, flags = run_directories(argv, len(argv))
     options = [
-        Option("out", "str", None, "picture of the learning curves to write", metavar="FILE", hint="default: none"),
-        Option("csv", "str", None, "the table as a file", metavar="FILE", hint="default: none"),
+        Option("out", "file", None, "picture of the learning curves to write", metavar="FILE", hint="default: none"),
+        Option("csv", "file", None, "the table as a file", metavar="FILE", hint="default: none"),
     ]
     given = parse(f"{PROG} compare RUN RUN [RUN ...]", "Compare the final scores of runs.", options, flags)
     if len(runs) < 2:

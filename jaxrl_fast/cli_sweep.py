@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl_fast import folders, hosts
-from jaxrl_fast.cli_args import Option, convert
+from jaxrl_fast.cli_args import SEVERAL, Option
 from jaxrl_fast.cli_train import Plan, resolve
-from jaxrl_fast.errors import ConfigError, NonFiniteError, UserError, check_choice, nearest
+from jaxrl_fast.configurations import grid_of
+from jaxrl_fast.errors import ConfigError, NonFiniteError, UserError, check_choice, check_int, nearest
+from jaxrl_fast.priors import parse_prior
 from jaxrl_fast.sweep_results import read_folder
+from jaxrl_fast.values import convert, pieces
 
 __all__ = ["OPTIONS", "SWITCHES", "new_sweep", "read_folder", "resume"]
 
@@ -53,13 +56,13 @@ def assignments(flag: str, texts: Sequence[str], options: Sequence[Option]) -> d
 
 def grid_values(flag: str, option: Option, text: str) -> list[Any]:
     """Values between commas (between semicolons where one value is a list: 64,64;128,128)."""
-    several = option.kind in ("ints", "numbers")
-    pieces = [p.strip() for p in text.split(";" if several else ",") if p.strip()]
+    name, several = f"{flag} {option.key}", option.kind in SEVERAL
+    found = pieces(name, text, ";" if several else ",")
     if option.kind == "bool":
-        for piece in pieces:
-            check_choice(f"{flag} {option.key}", piece.lower(), ("true", "false"))
-        return [piece.lower() == "true" for piece in pieces]
-    return [convert(f"{flag} {option.key}", option.kind, (p,) if several else p) for p in pieces]
+        for piece in found:
+            check_choice(name, piece.lower(), ("true", "false"))
+        return [piece.lower() == "true" for piece in found]
+    return [convert(name, option.kind, (piece,) if several else piece) for piece in found]
 
 
 def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
@@ -90,6 +93,12 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
             raise UserError(f"--{flag.replace('_', '-')} goes with --pbt")
     if not (grid or sample or selection):
         raise UserError("sweep needs what to compare: --grid algo.learning-rate=1e-4,3e-4,1e-3, or --sample with --members")
+    grid_of(grid)
+    for name, text in sample.items():
+        parse_prior(name, text)
+    for flag in ("members", "optuna", "wave"):
+        if flag in given:
+            check_int(flag, given[flag], 1, 1_000_000)
     about = dict(plan.about)
     imports = (*about.get("imports", ()), *given.get("import", ()))
     if imports:

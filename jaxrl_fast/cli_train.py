@@ -12,7 +12,7 @@ from jaxrl_fast import config as configs
 from jaxrl_fast import folders, hosts, presets
 from jaxrl_fast.algorithms import algorithm_class, list_algorithms
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.cli_args import Option, kind_of_field, kind_of_value, parse_devices, parse_mesh, show
+from jaxrl_fast.cli_args import Option, kind_of_field, kind_of_value, show
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError, UserError
 from jaxrl_fast.fields import type_name
@@ -32,8 +32,8 @@ _RUN_HELP = {
     "checkpoint_minutes": ("float", "minutes between checkpoints", ""),
     "chunk_seconds": ("float", "seconds the device works between two looks of the host", ""),
     "horizon": ("int", "environment steps that schedules are fractions of", "default: total-steps"),
-    "devices": ("any", "how many devices to use, or all", "default: all, at most one a member"),
-    "mesh": ("str", "devices along the population and along one member's environments, such as population=4,env=2",
+    "devices": ("devices", "how many devices to use, or all", "default: all, at most one a member"),
+    "mesh": ("mesh", "devices along the population and along one member's environments, such as population=4,env=2",
              "default: all along the population"),
     "groups": ("int", "parts of the environments that are sampled by themselves", "default: devices along env"),
     "batching": ("str", "how members share the device", ""),
@@ -42,7 +42,7 @@ _RUN_HELP = {
     "actors_on": ("str", "where those are: taking turns in this process, or each in one of Ray's", ""),
     "ahead": ("int", "environments on the host: rollouts that actors may be ahead of the learner",
               "default: 1 where old experience is learned from, else 0"),
-    "experience": ("str", "folder of old experience to learn from too; `jaxrl-fast experience` writes one", "default: none"),
+    "experience": ("path", "folder of old experience to learn from too; `jaxrl-fast experience` writes one", "default: none"),
     "experience_fraction": ("float", "part of every batch that is from it; 0: the replay starts with it; 1: all, without a "
                             "step of an environment, and steps are updates", ""),
     "host_timeout": ("float", "seconds in which an environment on the host must answer", ""),
@@ -62,10 +62,10 @@ _ENV_HELP = {
     "time_limit": "actions after which an episode is truncated",
 }
 _OTHER = (
-    Option("out", "str", help="run directory to write, new or empty", metavar="DIR",
+    Option("out", "path", help="run directory to write, new or empty", metavar="DIR",
            hint="default: runs/ALGO-ENV-sSEED-N"),
-    Option("config", "str", help="repeat this run, other flags override", metavar="FILE", hint="config.json or a run"),
-    Option("resume", "str", help="go on with this run; see `train --resume RUN --help`", metavar="RUN",
+    Option("config", "path", help="repeat this run, other flags override", metavar="FILE", hint="config.json or a run"),
+    Option("resume", "path", help="go on with this run; see `train --resume RUN --help`", metavar="RUN",
            hint="default: a new run"),
     Option("preset", "bool", True, "take the tuned settings of this algorithm and environment"),
 )  # fmt: skip
@@ -214,7 +214,7 @@ def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfi
     run = plan.run | {k: v for k, v in given.items() if k in names}
     if "experience" in given:
         run["experience_id"] = None  # that of a config.json was another's
-    config = RunConfig(**run | {"mesh": parse_mesh(run.get("mesh")), "devices": parse_devices(run.get("devices"))})
+    config = RunConfig(**run | ({"devices": None} if run.get("devices") == "all" else {}))
     build_run(algo, env, config, outline=True)
     if config.devices or config.mesh:
         population_of(config)

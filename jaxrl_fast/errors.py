@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+LONGEST = 300  # characters of a value in a message
+
 
 class UserError(Exception):
     """Something the user can mend. `exit_code` is what the command line ends with."""
@@ -23,7 +25,9 @@ class ConfigError(UserError, ValueError):
 
     def __init__(self, argument: str, value: Any, valid: str):
         self.argument, self.value, self.valid = argument, value, valid
-        super().__init__(f"{argument} = {value!r} is not valid: {valid}")
+        shown = repr(value)
+        shown = shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 20]}...{shown[-10:]}"
+        super().__init__(f"{argument} = {shown} is not valid: {valid}")
 
 
 def expected(name: str, wanted: str, got: str) -> ConfigError:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast.errors import ConfigError, nearest
+from jaxrl_fast.values import literal, real
 
 KINDS = ("uniform", "loguniform", "integer", "choice")
 
@@ -48,10 +49,12 @@ def parse_prior(name: str, text: Any) -> Prior:
     if not colon or kind not in KINDS:
         raise ConfigError(name, text, f"{valid}{nearest(kind, KINDS) if kind else ''}")
     parts = [part.strip() for part in rest.split(",")]
+    if not all(parts):
+        raise ConfigError(name, text, "values between the commas, none of them empty")
     if kind == "choice":
-        return Prior(kind, choices=tuple(_literal(name, part) for part in parts))
+        return Prior(kind, choices=tuple(literal(name, part) for part in parts))
     try:
-        low, high = map(float, parts)
+        low, high = (real(name, part) for part in parts)
     except ValueError:
         raise ConfigError(name, text, valid) from None
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
@@ -61,17 +64,3 @@ def parse_prior(name: str, text: Any) -> Prior:
     if kind == "integer" and (low != int(low) or high != int(high)):
         raise ConfigError(name, text, "two whole numbers")
     return Prior(kind, low, high)
-
-
-def _literal(name: str, text: str) -> Any:
-    words = {"none": None, "true": True, "false": False}
-    if text.lower() in words:
-        return words[text.lower()]
-    for read in (int, float):
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    if not text:
-        raise ConfigError(name, text, "values between the commas")
-    return text

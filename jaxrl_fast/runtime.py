@@ -74,7 +74,7 @@ def cpu_count() -> int:
     """Cores that this process may use; the environment variable NPROC (which XLA respects too) lowers it."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = os.environ.get("NPROC", "")
-    return max(1, min(cores, int(limit))) if limit.isdigit() else cores
+    return max(1, min(cores, int(limit))) if limit.isascii() and limit.isdigit() else cores
 
 
 def request_host_devices(count: int) -> bool:

@@ -62,7 +62,10 @@ class ActorCritic(Normalizing):
             check_bounded(spec, "squash", True, f"False for {spec.name}: squashed actions need bounds")
         if self.value_hidden and (self.shared_torso or not isinstance(self.network, str)):
             raise ConfigError("value_hidden", self.value_hidden, "() where the torso is shared, or a module of your own")
-        return super().bind(spec)
+        bound = super().bind(spec)
+        if not bound.hidden and not bound.shared_torso and bound.batched:
+            raise ConfigError("hidden", (), f"at least one width for {self.name}; ars and es take none: a linear policy")
+        return bound
 
     def init_networks(self, key: jax.Array) -> tuple[Any, Any]:
         """-> (params, moments of the observations; () without normalisation)."""

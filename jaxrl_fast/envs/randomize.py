@@ -24,6 +24,7 @@ import numpy as np
 from jaxrl_fast import random
 from jaxrl_fast.envs.tracing import depends_on_inputs, used_inputs
 from jaxrl_fast.errors import ConfigError, check_int, float32, nearest
+from jaxrl_fast.values import real
 
 _FORM = "text like 'geom_friction=0.5:1.5, actuator.gear=0.8:1.2', or from Python a function (key, model, t) -> model"
 _OTHERS = (
@@ -77,7 +78,7 @@ def parse(value: Any, warmup: int, model: Any) -> Callable[[jax.Array, Any, jax.
     for part in value.split(","):
         path, _, limits = (x.strip() for x in part.partition("="))
         try:
-            low, high = (float(x) for x in limits.split(":"))
+            low, high = (real("env.randomize", x.strip()) for x in limits.split(":"))
         except ValueError:
             raise ConfigError("env.randomize", value, _FORM) from None
         if not path or not -np.inf < low <= high < np.inf:

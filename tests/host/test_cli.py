@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 
 import jaxrl_fast as jf
-from jaxrl_fast import algorithms, cli, cli_args, config
+from jaxrl_fast import algorithms, cli, cli_args, config, values
 from jaxrl_fast.cli_train import describe_train
 from jaxrl_fast.envs import mujoco_tools, registry
 
@@ -467,7 +467,7 @@ def test_the_module_is_the_command():
     ],
 )  # fmt: skip
 def test_text_to_values(kind, text, value):
-    found = cli_args.convert("--x", kind, text)
+    found = values.convert("--x", kind, text)
     assert found == value and type(found) is type(value)
 
 
