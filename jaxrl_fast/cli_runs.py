@@ -9,7 +9,7 @@ import numpy as np
 from jaxrl_fast import config as configs
 from jaxrl_fast import plots, runtime, values
 from jaxrl_fast.cli_args import IMPORT, PROG, Option, parse, positionals
-from jaxrl_fast.errors import ConfigError, UserError, check_choice, check_seed
+from jaxrl_fast.errors import ConfigError, NonFiniteError, UserError, check_choice, check_seed
 from jaxrl_fast.jsonl import read_jsonl
 
 
@@ -42,6 +42,10 @@ def evaluate(argv: list[str]) -> None:
 
     agent = load(runs[0], given.get("which", "auto"), given.get("member"), given.get("import", ()))
     found = agent.evaluate(given.get("episodes", 128), given.get("seed", 0), given.get("mode"))
+    bad = int(np.sum(~np.isfinite(found.ret)))
+    if bad:
+        raise NonFiniteError(f"the return of {bad} of {found.ret.size} episodes is not finite: a reward, an observation or an "
+                             "action was not")  # fmt: skip
     mean, low, high = plots.interval(found.ret)
     spread = f", 95% interval {low:.2f} to {high:.2f}" if found.ret.size > 1 else ""
     print(f"{agent.algo.name} on {agent.environment}, {given.get('mode') or agent.config.eval_mode} actions")

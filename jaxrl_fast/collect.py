@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxrl_fast import stacking, sums
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import LAST, Env
+from jaxrl_fast.spaces import Box, Space
 from jaxrl_fast.types import Clock, Episodes, Mean, Timestep, Trajectory, stepwise
 
 
@@ -50,14 +51,18 @@ def draw(env: Env, algo: Algorithm, keys: jax.Array, num_steps: int, num_envs: i
 
 
 def collect(
-    env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, clock: Clock, mode: str, unroll: int = 1
-) -> tuple[Actor, Trajectory]:
-    """Step the environments once for every row of `noise` -> (Actor, Trajectory [T, B]). unroll: of the scan, static."""
-    return _collect(env, algo, agent, actor, noise, clock, mode, unroll)  # the cache of traces knows no default values
+    env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, clock: Clock, mode: str, unroll: int = 1,
+    watch: bool = False,
+) -> tuple[Actor, Trajectory]:  # fmt: skip
+    """Step the environments once for every row of `noise` -> (Actor, Trajectory [T, B]).
+
+    unroll: of the scan, static. watch: static, note faults step by step, for callers that do not keep the observations.
+    """
+    return _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch)  # the cache of traces knows no defaults
 
 
-@functools.partial(jax.jit, static_argnums=(6, 7))  # traced once, though `init` and the memory plan ask for its shapes too
-def _collect(env, algo, agent, actor, noise, clock, mode, unroll):
+@functools.partial(jax.jit, static_argnums=(6, 7, 8))  # traced once, though `init` and the memory plan ask for its shapes
+def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch):
     stack, agent = env.spec.stack, algo.acting(agent)
     stepped, join = stepwise(noise)
 
@@ -71,15 +76,48 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll):
             stacking.newest(actor.obs, stack), action, outcome.next_obs, outcome.reward,
             outcome.terminated, outcome.truncated, extras,
         )  # fmt: skip
-        return Actor(state, obs, carry), row
+        return Actor(state, obs, carry), (row, fault(env.spec.action, actor.obs, action) if watch else ())
 
     step = jax.checkpoint(step) if algo.rematerialize else step
     if stepped[0].shape[0] == 1:  # a loop of one step is only overhead
         end, row = step(actor, [x[0] for x in stepped])
-        steps = jax.tree.map(lambda x: x[None], row)
+        steps, faults = jax.tree.map(lambda x: x[None], row)
     else:
-        end, steps = jax.lax.scan(step, actor, stepped, unroll=unroll)
-    return end, Trajectory(steps, actor.carry, actor.obs, end.obs)
+        end, (steps, faults) = jax.lax.scan(step, actor, stepped, unroll=unroll)
+    return end, Trajectory(steps, actor.carry, actor.obs, end.obs, faults)
+
+
+OBSERVATION, ACTION = 1, 2  # faults: what is not finite
+
+
+def fault(space: Space, obs: Any, action: jax.Array) -> jax.Array:
+    """What of a step is not finite: OBSERVATION of what the policy saw, else ACTION of what it did, else 0; int8 [B].
+
+    An action of NaN outputs is NaN, or -1 (`distributions.best`).
+    """
+    each = lambda fine: jnp.all(fine, axis=tuple(range(1, fine.ndim)))
+    seen = functools.reduce(jnp.logical_and, map(each, _seen(obs)), True)
+    return jnp.where(seen, jnp.where(each(_acted(space, action)), 0, ACTION), OBSERVATION).astype(jnp.int8)
+
+
+def _seen(obs: Any) -> list[jax.Array]:
+    return [jnp.isfinite(x) for x in jax.tree.leaves(obs) if jnp.issubdtype(x.dtype, jnp.floating)]
+
+
+def _acted(space: Space, action: jax.Array) -> jax.Array:
+    if jnp.issubdtype(action.dtype, jnp.floating):
+        return jnp.isfinite(action)
+    return jnp.ones(action.shape[:1], bool) if isinstance(space, Box) else action >= 0
+
+
+def faults(space: Space, trajectory: Trajectory) -> Mean:
+    """Whether a rollout had faults: of observations as the total, of actions as the count; 0 or 1 each."""
+    found, steps = trajectory.fault, trajectory.steps
+    if isinstance(found, tuple):
+        bad = [~jnp.all(jnp.stack([jnp.all(x) for x in _seen(steps.obs)] or [jnp.array(True)])), ~jnp.all(_acted(space, steps.action))]
+    else:
+        bad = [jnp.any(found == kind) for kind in (OBSERVATION, ACTION)]
+    return Mean(*(x.astype(jnp.float32) for x in bad))
 
 
 def episode_statistics(episodes: Episodes, reward: jax.Array, done: jax.Array) -> tuple[Episodes, dict[str, Mean]]:

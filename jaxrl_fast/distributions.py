@@ -19,6 +19,11 @@ def one_hot_select(values: jax.Array, index: jax.Array) -> jax.Array:
     return jnp.sum(values * jax.nn.one_hot(index, values.shape[-1], dtype=values.dtype), axis=-1)
 
 
+def best(values: jax.Array) -> jax.Array:
+    """The index of the largest of `values` [..., n], int32 [...]; -1, which is no action, where one of them is NaN."""
+    return jnp.where(jnp.any(jnp.isnan(values), axis=-1), -1, jnp.argmax(values, axis=-1)).astype(jnp.int32)
+
+
 class Categorical(NamedTuple):
     """Over the integers 0 .. n-1 by unnormalised `logits` [..., n]."""
 
@@ -26,10 +31,10 @@ class Categorical(NamedTuple):
 
     def sample(self, noise: jax.Array) -> jax.Array:
         """Gumbel-max; noise: standard Gumbel [..., n]. int32 [...]."""
-        return jnp.argmax(self.logits + noise, axis=-1).astype(jnp.int32)
+        return best(self.logits + noise)
 
     def mode(self) -> jax.Array:
-        return jnp.argmax(self.logits, axis=-1).astype(jnp.int32)
+        return best(self.logits)
 
     def log_prob(self, action: jax.Array) -> jax.Array:
         return one_hot_select(jax.nn.log_softmax(self.logits), action)

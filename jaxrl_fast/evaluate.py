@@ -18,7 +18,10 @@ STEP_LIMIT = 27_000  # where an environment has no limit of its own
 
 
 class Evaluation(NamedTuple):
-    """One entry an episode, [episodes]. Where `finished` is False the step limit cut the episode."""
+    """One entry an episode, [episodes]. Where `finished` is False the step limit cut the episode.
+
+    ret: NaN where a reward was, or where the policy saw or did something that is not finite.
+    """
 
     ret: jax.Array
     length: jax.Array
@@ -30,6 +33,14 @@ def evaluate(
     max_steps: int | None = None,
 ) -> Evaluation:  # fmt: skip
     """Play `episodes` episodes with frozen parameters and statistics; pure."""
+    return judge(env, algo, agent, key, episodes, mode, max_steps)[0]
+
+
+def judge(
+    env: Env, algo: Algorithm, agent: Any, key: jax.Array, episodes: int = 128, mode: str = "greedy",
+    max_steps: int | None = None,
+) -> tuple[Evaluation, jax.Array]:  # fmt: skip
+    """An evaluation, and the worst fault in each of its episodes, int8 [episodes] (`collect.fault`)."""
     algo = algo if algo.spec is not None else algo.bind(env.spec)
     limit = max_steps or env.spec.max_episode_steps or STEP_LIMIT
     random.check_key("key", key)
@@ -39,9 +50,9 @@ def evaluate(
     nothing = Evaluation(jnp.zeros(episodes), jnp.zeros(episodes, jnp.int32), jnp.zeros(episodes, bool))
 
     def block(carry):
-        i, actor, score, lost = carry
+        i, actor, score, lost, fault = carry
         noise = rollout.draw_again(env, algo, random.keys_at(play_key, i, 2), BLOCK, start)
-        actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, mode)
+        actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, mode, watch=True)
         within = i * BLOCK + jnp.arange(BLOCK) < limit  # which may be no multiple of BLOCK
         done = trajectory.steps.done & within[:, None]
         ended_before = jnp.cumsum(done, axis=0) - done > 0
@@ -52,10 +63,13 @@ def evaluate(
             score.length + jnp.sum(counts, axis=0, dtype=jnp.int32),
             score.finished | jnp.any(done, axis=0),
         )
-        return i + 1, actor, score, lost
+        fault = jnp.maximum(fault, jnp.max(jnp.where(counts, trajectory.fault, 0), axis=0))
+        return i + 1, actor, score, lost, fault
 
     def goes_on(carry):
-        i, _, score, _ = carry
+        i, _, score, *_ = carry
         return (i * BLOCK < limit) & ~jnp.all(score.finished)
 
-    return jax.lax.while_loop(goes_on, block, (jnp.int32(0), start, nothing, jnp.zeros(episodes)))[2]
+    begin = jnp.int32(0), start, nothing, jnp.zeros(episodes), jnp.zeros(episodes, jnp.int8)
+    *_, score, _, fault = jax.lax.while_loop(goes_on, block, begin)
+    return score._replace(ret=jnp.where(fault > 0, jnp.nan, score.ret)), fault

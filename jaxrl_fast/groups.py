@@ -97,7 +97,7 @@ class SyncGroup(Group):
     def send(self) -> None:
         """Wait for the actions. Environments that step only in `receive` get them there, after another group's have stepped."""
         if self.action is not None:
-            action, self.action = np.asarray(self.action), None
+            action, self.action = host_play.playable(self.run.algo.spec.action, np.asarray(self.action))[0], None
             with self.watch.asked():
                 self.vector.send(action)
 

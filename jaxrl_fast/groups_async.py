@@ -157,7 +157,7 @@ class AsyncGroup(Group):
             assert (self.done[ids] < self.rows).all(), "a ring that is too short"
             seen, rows = (None, self._next(ids)) if came is None else (self.seen, came)
             self.ring, action = step(algo, agent, self.ring, seen, rows, self._next(ids), key, np.int32(turns), clock, mode)
-            action, turns = np.asarray(action)[: len(ids)], turns + 1
+            action, turns = host_play.playable(algo.spec.action, np.asarray(action)[: len(ids)])[0], turns + 1
             if len(ids):
                 with self.watch.asked():
                     self.vector.send(action, ids)

@@ -18,7 +18,7 @@ from jaxrl_fast import random, stacking, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.collect import Actor
 from jaxrl_fast.envs.host import HostEnv, HostError, HostStep, Vector, Wrapped
-from jaxrl_fast.spaces import zeros
+from jaxrl_fast.spaces import Box, Space, zeros
 from jaxrl_fast.types import Clock, EnvSpec, Timestep, Trajectory
 from jaxrl_fast.watch import Watch, watched
 
@@ -167,8 +167,18 @@ def _act(algo: Algorithm, agent: Any, actor: Actor, seen: tuple[Any, Any] | None
     return actor._replace(carry=carry), action
 
 
+def playable(space: Space, action: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """(action, bool [B] or None): with some action in place of those of a policy whose outputs are NaN, and whose they were."""
+    if isinstance(space, Box) and action.dtype.kind != "f":
+        return action, None
+    sound = np.isfinite(action) if isinstance(space, Box) else action >= 0
+    if sound.all():
+        return action, None
+    return np.where(sound, action, 0).astype(action.dtype), ~sound.reshape(len(action), -1).all(1)
+
+
 def play(algo: Algorithm, agent: Any, vector: Vector, key: jax.Array, mode: str, watch: Watch) -> Iterator[HostStep]:
-    """Step `vector` under a fixed policy for ever."""
+    """Step `vector` under a fixed policy for ever; the score of a step whose action was not finite is NaN."""
     agent = acting(algo, agent)
     with watch.asked():
         obs = vector.reset()
@@ -176,11 +186,12 @@ def play(algo: Algorithm, agent: Any, vector: Vector, key: jax.Array, mode: str,
     actor, seen, i = begin(algo, obs), None, 0
     while not watch.stopped:
         actor, action = _act(algo, agent, actor, seen, key, np.int32(i), mode)
+        action, bad = playable(algo.spec.action, np.asarray(action))
         with watch.asked():
-            vector.send(np.asarray(action))
+            vector.send(action)
             found = vector.receive()
         check_step(algo.spec, vector.num_envs, found)
-        yield found
+        yield found if bad is None else found._replace(score=np.where(bad, np.nan, found.score))
         seen, i = (found.obs, found.terminated | found.truncated), i + 1
 
 

@@ -18,13 +18,14 @@ import numpy as np
 
 from jaxrl_fast import host_play, iterate, random, runtime, tree
 from jaxrl_fast.actors import Actors, whose
+from jaxrl_fast.collect import ACTION
 from jaxrl_fast.envs.host import HostEnv, HostError
 from jaxrl_fast.grid import Grid, RunConfig, ahead_of
 from jaxrl_fast.groups import Rollout
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.plan import memory_plan
 from jaxrl_fast.population import Members, Population
-from jaxrl_fast.programs import Part, Programs
+from jaxrl_fast.programs import Part, Programs, Scores, largest_parameter
 from jaxrl_fast.types import Mean, RunState, Trajectory
 
 
@@ -66,6 +67,7 @@ class HostPrograms(Programs):
         self._learn = jax.jit(learn, static_argnames="learns", donate_argnames=("mem", "totals"))
         self._seam = jax.jit(lambda run, mem, w: run.memory().seam(mem, w), donate_argnames="mem")
         self._finite = jax.jit(lambda run, agent, mem: tree.all_finite((agent, run.memory().watch(mem))))
+        self._largest = jax.jit(largest_parameter)
         self.actors: Any = None  # Actors or RayActors
         self._totals: dict[bool, Any] = {}  # shapes of the metrics, of warm-up and of learning: traced once each
         self._mark = 0.0  # when the last row ended
@@ -163,13 +165,15 @@ class HostPrograms(Programs):
             self.part = self.part._replace(metrics=metrics)
         return state._replace(agent=agent, memory=mem), metrics
 
-    def evaluate(self, state: RunState, rows: int) -> np.ndarray:
+    def evaluate(self, state: RunState, rows: int) -> Scores:
         key = random.fold_in(random.fold_in(state.key, 2**32 - 2), rows)
         c = self.config
         for failures in range(c.restarts + 1):
             try:
                 args = (self.env, self.run.algo, state.agent, key, c.eval_episodes, c.eval_mode)
-                return np.asarray([host_play.evaluate(*args, patience=c.host_timeout, stopping=self.stopping)[0].mean()])
+                ret = host_play.evaluate(*args, patience=c.host_timeout, stopping=self.stopping)[0].mean()
+                fault = 0 if np.isfinite(ret) else ACTION  # what environments return has been looked at
+                return Scores(*(np.asarray([x]) for x in (ret, fault, self._largest(state.agent))))
             except HostError as error:
                 if failures == c.restarts or self.stopping():
                     raise

@@ -25,6 +25,7 @@ from jaxrl_fast.memory import Filled, Memory, grouped, with_experience
 from jaxrl_fast.types import Clock, Episodes, Mean, RunState, Trajectory
 
 Metrics = dict[str, Mean]
+FAULTS = "faults"  # beside the metrics of an iteration: `collect.faults`, which no log shows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +134,8 @@ def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool
     clock, mode = clock_at(run, t), "sample" if learn else "random"
 
     def play(agent):
-        return rollout.collect(env, algo, agent, start, draws.rollout, clock, mode, run.unroll)
+        watch = algo.improves  # whose observations are not kept
+        return rollout.collect(env, algo, agent, start, draws.rollout, clock, mode, run.unroll, watch)
 
     if learn and algo.improves:
         agent, updated, (actor, trajectory) = algo.improve(agent, play, draws.keys[0], clock)
@@ -159,7 +161,7 @@ def learn_from(run: Run, agent: Any, mem: Any, trajectory: Trajectory | None, dr
         agent, metrics, priority = algo.update(agent, batch, key, clock_at(run, t, i))
         return (agent, memory.feedback(mem, handle, priority)), metrics
 
-    metrics = {}
+    metrics, seen = {}, {} if trajectory is None else {FAULTS: rollout.faults(run.env.spec.action, trajectory)}
     if learn and not algo.improves:
         xs = ((draws.plan, draws.keys), jnp.arange(algo.updates, dtype=jnp.int32))
         if algo.updates == 1:
@@ -167,7 +169,7 @@ def learn_from(run: Run, agent: Any, mem: Any, trajectory: Trajectory | None, dr
         else:
             (agent, mem), metrics = scan_sum(one, (agent, mem), xs)
     agent = agent if rows is None else algo.finish(agent, rows)  # of warm-up too: the first batches are drawn from it
-    return agent, memory.retain(mem), metrics
+    return agent, memory.retain(mem), metrics | seen
 
 
 def scan_sum(f, carry: Any, xs: Any) -> tuple[Any, Metrics]:
@@ -228,7 +230,8 @@ def make_train(algo: Algorithm, env: Env, total_steps: int = 500_000, log_every:
 
     total_steps, log_every, eval_every: environment steps, rounded up to whole log rows (default: a hundredth of the
     run a row; no evaluation). metrics: {name: float32 [rows]}, one entry a log row, NaN where no episode ended;
-    `env_steps` is among them, and `eval_return` where `eval_every` is given (NaN in rows without an evaluation).
+    `env_steps` is among them, `eval_return` where `eval_every` is given (NaN in rows without an evaluation), and `finite`,
+    bool: whether metrics, parameters, and all that the policy saw and did were.
     Float settings of `algo` and `env` are traced: put `make_train` inside a function of them and `vmap` that to sweep.
     """
     runtime.enable_compile_cache()  # for whoever compiles the function; a folder that was chosen stays, and so does "off"
@@ -247,15 +250,20 @@ def make_train(algo: Algorithm, env: Env, total_steps: int = 500_000, log_every:
 
         def row(state, r):
             state, metrics = iterations(run, state, grid.warmup + r * grid.row, grid.row, True)
+            faults = metrics.pop(FAULTS)
             values = {name: m.total / m.count for name, m in metrics.items()}
+            shown = [jnp.isfinite(values[name]) | (m.count == 0) for name, m in metrics.items()]
+            sound = jnp.all(jnp.stack(shown)) & (faults.total + faults.count == 0) & tree.all_finite(state.agent)
             if grid.eval_rows:
                 eval_key = random.fold_in(random.fold_in(key, 2**32 - 2), r + 1)
+                evaluates = (r + 1) % grid.eval_rows == 0
                 values["eval_return"] = jax.lax.cond(
-                    (r + 1) % grid.eval_rows == 0,
+                    evaluates,
                     lambda: jnp.mean(evaluate(run.env, run.algo, state.agent, eval_key, eval_episodes).ret),
                     lambda: jnp.float32(jnp.nan),
                 )
-            return state, values
+                sound &= jnp.isfinite(values["eval_return"]) | ~evaluates
+            return state, values | {"finite": sound}
 
         state, metrics = jax.lax.scan(row, state, jnp.arange(grid.rows, dtype=jnp.int32))
         steps = np.array([grid.env_steps(r + 1) for r in range(grid.rows)])

@@ -46,7 +46,7 @@ def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: f
         bad, failed = not_finite(s, rows, finite), None
         if score and bad is None:
             try:
-                rows[-1].metrics["eval_return"] = evaluate(s)
+                rows[-1].metrics["eval_return"], bad = evaluate(s)
             except HostError as error:  # what was learned is as good as before
                 failed = error
             mark = time.perf_counter()
@@ -158,10 +158,12 @@ def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: f
     if not signals.caught:  # else whoever resumes evaluates
         evaluated = s.history and "eval_return" in s.history[-1].metrics
         try:
-            s.eval_return = s.history[-1].metrics["eval_return"] if evaluated else evaluate(s)
+            s.eval_return, bad = (s.history[-1].metrics["eval_return"], None) if evaluated else evaluate(s)
         except HostError as error:
             s.wall_seconds = wall()
             give_up(error)
+        if bad:
+            broken(bad)
     s.wall_seconds = wall()
     checkpoint()
     leave(signals.caught)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import hosts, iterate, random, runtime, tree
-from jaxrl_fast.evaluate import evaluate
+from jaxrl_fast.evaluate import judge
 from jaxrl_fast.grid import ROWS, Grid, RunConfig
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.plan import memory_plan
@@ -35,6 +35,21 @@ def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array, row: int):
     buffer = jax.tree.map(lambda x: jnp.zeros((ROWS, *x.shape), x.dtype), shapes)
     state, buffer = jax.lax.fori_loop(0, rows, body, (state, buffer))
     return state, buffer, tree.all_finite((state.agent, run.memory().watch(state.memory)))
+
+
+class Scores(NamedTuple):
+    """What an evaluation came to, of one member or [lanes]."""
+
+    ret: Any  # mean return
+    fault: Any  # the worst of any episode, see `collect.fault`
+    largest: Any  # of the agent's parameters, NaN where it has no `params`
+
+
+def largest_parameter(agent: Any) -> jax.Array:
+    """The largest magnitude; the agent's whole state holds statistics too, which may be any number."""
+    leaves = [x for x in jax.tree.leaves(getattr(agent, "params", ())) if jnp.issubdtype(x.dtype, jnp.floating) and x.size]
+    largest = [jnp.max(jnp.abs(x)).astype(jnp.float32) for x in leaves]
+    return functools.reduce(jnp.maximum, largest) if largest else jnp.float32(jnp.nan)
 
 
 class Part(NamedTuple):
@@ -62,7 +77,8 @@ class Programs:
         def score(run, member, rows):
             agent, root = member  # every member's own key: it scores as a single run with its seed does
             key = random.fold_in(random.fold_in(root, 2**32 - 2), rows)
-            return jnp.mean(evaluate(run.env, run.algo, agent, key, episodes, mode).ret)
+            score, fault = judge(run.env, run.algo, agent, key, episodes, mode)
+            return Scores(jnp.mean(score.ret), jnp.max(fault), largest_parameter(agent))
 
         state, own = population.state_sharding, population.sharding
         where = lambda *shardings: {"out_shardings": shardings if len(shardings) > 1 else shardings[0]}
@@ -141,10 +157,10 @@ class Programs:
         state, *found = self._call("chunk", self._chunk, self.run, state, self._scalar(t0), self._scalar(rows))
         return state, *hosts.together(found, self.population.replicated)
 
-    def evaluate(self, state: RunState, rows: int) -> np.ndarray:
-        """Mean return [lanes] over `eval_episodes` episodes; the keys depend on the seed and the row alone."""
-        score = self._call("evaluate", self._evaluate, self.run, (state.agent, state.key), self._scalar(rows))
-        return self.population.members(hosts.fetch(score, self.population.replicated))
+    def evaluate(self, state: RunState, rows: int) -> Scores:
+        """Over `eval_episodes` episodes, [lanes]; the keys depend on the seed and the row alone."""
+        scores = self._call("evaluate", self._evaluate, self.run, (state.agent, state.key), self._scalar(rows))
+        return self.population.members(hosts.fetch(scores, self.population.replicated))
 
     def _copy(self, x: Any) -> Any:
         return tree.copy(self.unpadded(x))

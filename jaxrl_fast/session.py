@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,14 +15,18 @@ from jaxrl_fast import hosts, tree
 from jaxrl_fast.agent import Agent
 from jaxrl_fast.aggregate import frame
 from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.collect import ACTION, OBSERVATION
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.grid import Grid, RunConfig
+from jaxrl_fast.iterate import FAULTS
 from jaxrl_fast.members import configure, leaf_names
 from jaxrl_fast.population import Members, Population, population_of
 from jaxrl_fast.programs import Programs
 from jaxrl_fast.rundir import RunDir
+from jaxrl_fast.sanity import Sanity
 from jaxrl_fast.sinks import Row, Sink
+from jaxrl_fast.types import Mean
 
 
 @dataclasses.dataclass
@@ -62,6 +67,10 @@ class Session:
     eval_return: np.ndarray | None = None
     stop_requested: bool = False
     saved: int | None = None  # iterations of the newest checkpoint
+    sanity: Sanity = dataclasses.field(init=False, repr=False)
+
+    def __post_init__(self):
+        self.sanity = Sanity(self.config.members)
 
     @property
     def env_steps(self) -> int:
@@ -195,12 +204,17 @@ def root_keys(config: RunConfig, population: Population, lanes: np.ndarray) -> j
 
 def make_row(s: Session, index: int, metrics: Any, wall_seconds: float, rate: float) -> Row:
     """Sums and counts -> means [seeds]; 0/0, a member without a finished episode, is NaN (null in the files)."""
-    values = {}
-    for name, mean in s.by_member(s.population.members(jax.device_get(metrics))).items():
+    values, metrics = {}, dict(s.by_member(s.population.members(jax.device_get(metrics))))
+    faults = metrics.pop(FAULTS, Mean(0, 0))
+    if np.any(faults.total):  # the cause first, and what may come of other causes last
+        values["observations/bad"] = faults.total > 0
+    for name, mean in metrics.items():
         with np.errstate(invalid="ignore", divide="ignore"):
             values[name] = np.where(mean.count > 0, mean.total / mean.count, np.nan)
         if np.any(mean.count > 0) and not np.all(np.isfinite(values[name][mean.count > 0])):
             values[name + "/bad"] = (mean.count > 0) & ~np.isfinite(values[name])
+    if np.any(faults.count):
+        values["actions/bad"] = faults.count > 0
     values |= {name: chosen.copy() for name, chosen in s.settings.items()}
     return Row(s.grid.env_steps(index + 1), wall_seconds, rate, values)
 
@@ -215,21 +229,43 @@ def not_finite(s: Session, rows: list[Row], finite: Any) -> str | None:
 
     def note(member: int, row: Row, what: str) -> None:
         nonlocal message
-        found = f"{what} at {row.env_steps:,} environment steps in member {member} ({s.config.label(member)})"
+        found = lose(s, member, row.env_steps, what)
         message = message or found
-        if not stop and member not in s.lost:
-            s.lost[member] = {"env_steps": row.env_steps, "reason": what}
 
     for row in rows:
         for name in [k for k in row.metrics if k.endswith("/bad")]:
             metric = name.removesuffix("/bad")
             for member in np.flatnonzero(row.metrics.pop(name)):
-                note(int(member), row, f"{metric} is {row.metrics[metric][member]}")
+                value = row.metrics.get(metric)
+                note(int(member), row, f"{metric} are not finite" if value is None else f"{metric} is {value[member]}")
         if not stop:
             hide_lost(s, row)
     for member in np.flatnonzero(~s.by_member(s.population.members(finite), True)) if finite is not None else ():
         note(int(member), rows[-1], "agent parameters or priorities are not finite")
     return message if stop or not s.live else None
+
+
+def lose(s: Session, member: int, env_steps: int, what: str) -> str:
+    """Mark a member that is no longer finite as lost, where the run goes on without it -> what is said of it."""
+    if s.config.on_nan == "mark" and member not in s.lost:
+        s.lost[member] = {"env_steps": env_steps, "reason": what}
+    return f"{what} {place(s, member, env_steps)}"
+
+
+def place(s: Session, member: int, env_steps: int) -> str:
+    return f"at {env_steps:,} environment steps in member {member} ({s.config.label(member)})"
+
+
+def warn_of(s: Session, senseless: dict[int, str], env_steps: int) -> None:
+    """Say which members have diverged, though all their numbers are finite; the run goes on."""
+    if senseless and hosts.is_first():
+        (member, what), *others = senseless.items()
+        more = f" (and members {', '.join(str(m) for m, _ in others)})" if others else ""
+        warnings.warn(
+            f"{what} {place(s, member, env_steps)}{more}: training has diverged, though no number is NaN; "
+            "a lower learning_rate may help",
+            stacklevel=2,
+        )
 
 
 def hide_lost(s: Session, row: Row) -> None:
@@ -239,15 +275,32 @@ def hide_lost(s: Session, row: Row) -> None:
 
 
 def emit(s: Session, rows: list[Row]) -> None:
+    for row in rows:
+        warn_of(s, s.sanity.look(row.metrics), row.env_steps)
     s.history.extend(rows)
     for sink in s.sinks:
         for row in rows:
             sink.write(row)
 
 
-def evaluate(s: Session) -> np.ndarray:
-    """Mean return of every member; keeps the best agent and who reached the target."""
-    scores = np.array(s.by_member(s.programs.evaluate(s.state, s.rows), np.nan))
+IN_EVALUATION = {OBSERVATION: "observations in an evaluation are not finite", ACTION: "actions in an evaluation are not finite"}
+
+
+def evaluate(s: Session) -> tuple[np.ndarray, str | None]:
+    """(mean return of every member, what is not finite or None); keeps the best agent and who reached the target.
+
+    As `not_finite`: with `on_nan = "mark"` a member whose return is not finite is lost, and only the last one is a message.
+    """
+    found = s.by_member(s.programs.evaluate(s.state, s.rows), np.nan)
+    scores, message = np.array(found.ret), None
+    scores[list(s.lost)] = np.nan
+    for member in [i for i in s.live if not np.isfinite(scores[i])]:
+        what = IN_EVALUATION.get(int(found.fault[member]), f"eval_return is {scores[member]}")
+        what = lose(s, member, s.env_steps, what)
+        message = message or what
+    warn_of(s, s.sanity.look_at_parameters(found.largest), s.env_steps)
+    if message and (s.config.on_nan == "stop" or not s.live):
+        return scores, message
     scores[list(s.lost)] = np.nan
     for i, value in enumerate(scores):
         if s.config.target_return is not None and s.reached[i] is None and value >= s.config.target_return:
@@ -256,4 +309,4 @@ def evaluate(s: Session) -> np.ndarray:
     if mean > s.best_score:
         s.best_score, s.best_scores, s.best_rows = mean, scores, s.rows
         s.best_agent, s.best_lanes = s.programs.snapshot(s.state.agent), s.who()
-    return scores
+    return scores, None

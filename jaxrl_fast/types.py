@@ -97,6 +97,7 @@ class Trajectory(NamedTuple):
     first_carry: PyTree  # the policy's recurrent state before the first step [B, ...]; () for a feed-forward policy
     first_obs: PyTree  # [B, ...] what the agent saw at the first step
     last_obs: PyTree  # [B, ...] what it will see next (after a reset, where the last step ended an episode)
+    fault: PyTree = ()  # int8 [T, B], see `collect.fault`, where it was asked for; else ()
 
 
 class Window(NamedTuple):

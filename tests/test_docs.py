@@ -210,7 +210,7 @@ def test_every_metric_is_explained(name: str):
     continuous = jf.Discrete not in algo.action_spaces or name == "apg"
     env = jf.make("Pendulum-v1" if continuous else "CartPole-v1")
     metrics = jax.eval_shape(jf.make_train(algo, env, 200_000), jax.random.key(0))[1]
-    for metric in metrics.keys() - {"env_steps", "episode_return", "episode_length"}:
+    for metric in metrics.keys() - {"env_steps", "episode_return", "episode_length", "finite"}:
         assert f"`{metric}`" in page(name), f"docs/algorithms/{name}.md does not explain {metric}"
 
 

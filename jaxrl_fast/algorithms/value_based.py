@@ -126,7 +126,7 @@ class ValueBased(Descent):
             q = jax.vmap(one)(obs, random.split(key, len(explore)))
         else:
             q = self.action_values(agent.params, obs)
-        greedy = jnp.argmax(q, axis=-1).astype(jnp.int32)
+        greedy = distributions.best(q)
         if mode == "greedy":
             return carry, greedy, ()
         return carry, jnp.where(explore < self.epsilon(carry, clock), random_action, greedy), ()

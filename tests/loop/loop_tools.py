@@ -17,7 +17,7 @@ import numpy as np
 import optax
 
 import jaxrl_fast as jf
-from jaxrl_fast import jsonl, random
+from jaxrl_fast import jsonl, programs, random
 from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.envs.api import LAST
 from jaxrl_fast.rundir import RunDir
@@ -142,6 +142,12 @@ def member(tree: Any, index: int) -> Any:
     return jax.tree.map(lambda x: x[index], tree)
 
 
+def scores(returns: Any) -> Any:
+    """What `Programs.evaluate` gives, of evaluations that came to these returns."""
+    returns = np.asarray(returns, np.float64)
+    return programs.Scores(returns, np.zeros(len(returns), int), np.ones(len(returns)))
+
+
 def logged(run: Path | str) -> list[dict[str, Any]]:
     """The rows of metrics.jsonl, wall-clock fields aside."""
     rows = jsonl.read_jsonl(Path(run) / "metrics.jsonl")
@@ -174,10 +180,16 @@ def read(path: Path) -> Any:
 
 @jf.settings
 class Breaks(jf.Env):
-    """Reward 1, cut every 4 steps; in training, from iteration `at` on, a share of the rewards is NaN."""
+    """Reward 1, cut every 4 steps; in training, from iteration `at` on, a share of the rewards is NaN.
+
+    what: "observation" breaks those instead. tested: in evaluations, not in training. bad: 0 for none.
+    """
 
     at: int = 10
     share: float = 1.0
+    what: str = "reward"
+    tested: bool = False
+    bad: float = 1.0
 
     @property
     def spec(self):
@@ -190,12 +202,14 @@ class Breaks(jf.Env):
         return noise, jnp.ones((*noise.shape, 1))
 
     def draw_step(self, key, num_steps, num_envs, t):
-        bad = (t >= self.at) & (t < LAST) & (random.uniform(key, (num_steps, num_envs)) < self.share)
+        when = t == LAST if self.tested else (t >= self.at) & (t < LAST)
+        bad = when & (random.uniform(key, (num_steps, num_envs)) < self.share) & (self.bad > 0)
         return jnp.where(bad, jnp.nan, 1.0)
 
     def transition(self, noise, state, action):
         time = state + 1
-        return time, jf.Outcome(jnp.ones((*time.shape, 1)), noise, jnp.zeros(time.shape, bool), time >= 4)
+        one, seen = jnp.ones(time.shape), self.what == "observation"
+        return time, jf.Outcome((noise if seen else one)[:, None], one if seen else noise, one < 0, time >= 4)
 
 
 @jf.settings

@@ -121,7 +121,7 @@ def scripted(monkeypatch):
     """Evaluations that come to what a table {rows: [score of each member]} says."""
 
     def script(table):
-        monkeypatch.setattr(programs.Programs, "evaluate", lambda self, s, rows: np.asarray(table[rows]))
+        monkeypatch.setattr(programs.Programs, "evaluate", lambda self, s, rows: tools.scores(table[rows]))
 
     return script
 

@@ -241,7 +241,7 @@ def test_a_population_resumes_too(tmp_path):
 def test_a_kill_between_best_and_last_loses_no_best_agent(found, tmp_path, monkeypatch):
     """`best` is of row 4, `last` of row 1: resumed with another horizon the rows are other ones."""
     scores = {2: 0.1, 4: 0.5}
-    monkeypatch.setattr(programs.Programs, "evaluate", lambda self, s, rows: np.array([scores.get(rows, 0.2)]))
+    monkeypatch.setattr(programs.Programs, "evaluate", lambda self, s, rows: tools.scores([scores.get(rows, 0.2)]))
     run, older, seen = tmp_path / "run", tmp_path / "older", {}
     settings = dict(eval_every=64, horizon=tools.TOTAL)
     tools.train("ppo", older, total_steps=64, **settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 import sys
@@ -13,8 +14,10 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import cli, programs
+from jaxrl_fast import cli, collect, distributions, host_play, programs
 from jaxrl_fast.envs import registry
+from jaxrl_fast.evaluate import judge
+from jaxrl_fast.sanity import Sanity
 from jaxrl_fast.sinks import Sink
 
 loop = importlib.import_module("jaxrl_fast.loop")
@@ -88,6 +91,92 @@ def test_one_candidate_that_diverged_is_seen(name, chunks):
         tools.train(algo, env=tools.Breaks(at=12, share=0.01), sinks=[sink], eval_every=0)
     assert named(error.value)[0] == "best_candidate_return" and np.isnan(sink.rows[-1].metrics["candidate_return"]).all()
     assert np.isfinite(sink.rows[0].metrics["candidate_return"]).all()
+
+
+@pytest.mark.parametrize(("name", "tested", "said"), [
+    ("es", False, "observations are not finite at 768 environment steps in member 0"),  # their returns do not show it
+    ("ppo", True, "observations in an evaluation are not finite at 320 environment steps in member 0"),
+])  # fmt: skip
+def test_observations_are_named(name, tested, said):
+    """No loss needs to see them, and an action that is made of them looks like any other."""
+    algo = tools.algorithm(name) if name == "ppo" else tools.algorithm(name, normalize_observations=False)
+    with pytest.raises(jf.NonFiniteError, match=said):
+        tools.train(algo, env=tools.Breaks(what="observation", tested=tested, at=11))
+
+
+def test_a_member_that_breaks_in_evaluations_alone_is_lost(tmp_path):
+    """And the best agents of the others are kept; where it is the last one, that ends the run."""
+    run, env = tmp_path / "run", tools.Breaks(tested=True)
+    s = tools.train("ppo", run, env=env, population={"env.bad": [0.0, 1.0, 0.0]}, on_nan="mark")
+    assert s.lost == {1: {"env_steps": 320, "reason": "eval_return is nan"}} and s.best_score == 4.0
+    assert np.isnan(s.eval_return[1]) and (s.eval_return[[0, 2]] == 4.0).all()
+    assert np.isfinite(s.history[4].metrics["value_loss"]).all() and np.isnan(s.history[5].metrics["value_loss"][1])
+    assert (jf.load(run, "best", member=2).evaluate(2).ret == 4.0).all()
+    with pytest.raises(jf.NonFiniteError, match="eval_return is nan at 1,280 environment steps in member 0"):
+        tools.train("ppo", env=env, eval_every=0)  # at the end
+
+
+@pytest.mark.parametrize("what", ["observation", "reward"])
+def test_an_evaluation_and_make_train_tell_of_what_is_not_finite(what, key):
+    env = tools.Breaks(what=what, tested=True)
+    algo = tools.algorithm("dqn").bind(env.spec)
+    found, fault = jax.jit(functools.partial(judge, env, algo, episodes=4))(algo.init(key), key)
+    assert np.isnan(found.ret).all() and (fault == (1 if what == "observation" else 0)).all()
+    train = jf.make_train(tools.algorithm("dqn"), env, 256, log_every=64, eval_every=128, eval_episodes=2)
+    metrics = jax.jit(train)(key)[1]
+    assert metrics["finite"].tolist() == [True, False, True][: len(metrics["finite"])]
+
+
+def test_outputs_that_are_nan_are_no_action():
+    """The first of several NaN is what argmax would take for the best."""
+    values = jnp.array([[0.0, 1.0, 0.5], [jnp.nan, 2.0, 1.0], [jnp.inf, -jnp.inf, 0.0], [0.0, 1.0, jnp.nan]])
+    assert distributions.best(values).tolist() == [1, -1, 0, -1]
+    assert distributions.Categorical(values).sample(jnp.zeros((4, 3))).tolist() == [1, -1, 0, -1]
+    seen = {"raw": jnp.ones((4, 2)), "flags": jnp.ones((4, 3), bool)}
+    assert collect.fault(jf.Discrete(3), seen, distributions.best(values)).tolist() == [0, 2, 0, 2]
+    seen["raw"] = seen["raw"].at[0, 1].set(-jnp.inf)
+    assert collect.fault(jf.Discrete(3), seen, distributions.best(values)).tolist() == [1, 2, 0, 2]
+    box = jf.Box(-1.0, 1.0, (2,))
+    acted = jnp.ones((3, 2)).at[2, 0].set(jnp.nan)
+    assert collect.fault(box, jnp.zeros((3, 4), jnp.uint8), acted).tolist() == [0, 0, 2]
+    action, bad = host_play.playable(jf.Discrete(3), np.array([1, -1]))
+    assert action.tolist() == [1, 0] and bad.tolist() == [False, True]
+    action, bad = host_play.playable(box, np.array(acted))
+    assert action[2].tolist() == [0, 1] and bad.tolist() == [False, False, True]
+    assert host_play.playable(jf.Box(-4, 4, (1,), "int32"), np.array([[-3]]))[1] is None
+
+
+def test_a_learning_rate_beyond_all_reason_is_said_once():
+    """A loss of 1e17 is finite; the run goes on, and the member beside it is not spoken of."""
+    with pytest.warns(UserWarning, match="has diverged") as said:
+        s = tools.train("ppo", population={"algo.learning_rate": [1e-3, 1e10]}, total_steps=640)
+    texts = [str(w.message) for w in said if "diverged" in str(w.message)]
+    assert len(texts) == 1 and "in member 1 (seed 0, algo.learning_rate = 1e+10)" in texts[0] and s.rows == 10
+
+
+@pytest.mark.parametrize(("metric", "values", "said"), [
+    ("value_loss", [3.0, 4e5, 1e17], "value_loss is 1e+17"),
+    ("value_loss", [1e11, 9e11], None),  # values of a million, before any episode has ended
+    ("value_loss", [1e17, 1e17], "value_loss is 1e+17"),
+    ("critic_loss", [2.0, np.nan], None),  # has an error of its own
+    ("entropy", [0.69, 0.2, 1e-4, 1e-9, 0.0], None),  # a policy that has become certain, step by step
+    ("entropy", [0.02, 0.0, 0.0], "entropy is 0"),
+    ("entropy", [0.0, 0.0], None),  # one legal action
+    ("entropy", [-3.0, -40.0], None),  # of a density
+    ("entropy", [1.4, 1e10], "entropy is 1e+10"),
+    ("q_value", [1e17], None),
+])  # fmt: skip
+def test_what_makes_no_sense(metric, values, said):
+    sanity = Sanity(2)
+    found = [sanity.look({metric: np.array([0.5, value])}) for value in values]
+    assert [x for x in found if x] == ([{1: said}] if said else [])
+
+
+def test_returns_say_how_large_a_loss_may_be():
+    sanity = Sanity(1)
+    assert not sanity.look({"value_loss": np.array([1e17]), "episode_return": np.array([-1e6])})
+    assert sanity.look_at_parameters(np.array([1e10])) == {0: "the largest parameter is 1e+10"}
+    assert not sanity.look({"value_loss": np.array([1e30])})  # once
 
 
 def test_parameters_are_looked_at_too(chunks):
