@@ -19,7 +19,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.host import HostEnv
-from jaxrl_fast.errors import ConfigError, check_choice, check_int, check_seed, expected
+from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_int, check_seed, expected
 from jaxrl_fast.evaluate import Evaluation, evaluate
 from jaxrl_fast.grid import RunConfig
 from jaxrl_fast.own_spaces import own_of
@@ -103,8 +103,18 @@ class Agent:
             carry = self.init_carry(batch)
         carry, action = self._step(carry, seen, stacked, mode, key)
         if not traced:
-            self._carry, action = carry, jax.tree.map(np.asarray, action)
+            action = jax.tree.map(np.asarray, action)
+            self._check_finite(seen, action)
+            self._carry = carry
         return self._write(action, single)
+
+    def _check_finite(self, seen: Any, action: np.ndarray) -> None:
+        """Outputs that are NaN are no action, whichever argmax would take."""
+        if host_play.playable(self.spec.action, action)[1] is not None:
+            for x in jax.tree.leaves(seen):
+                if jnp.issubdtype(x.dtype, jnp.floating) and not np.isfinite(x).all():
+                    raise expected("observation", "finite", f"{np.asarray(x)[~np.isfinite(x)][0]} in it")
+            raise NonFiniteError("the policy's outputs are not finite: its parameters are too large for this observation")
 
     def step(
         self, carry: Carry, obs: Any, mode: str = "greedy", key: jax.Array | None = None

@@ -114,7 +114,8 @@ def faults(space: Space, trajectory: Trajectory) -> Mean:
     """Whether a rollout had faults: of observations as the total, of actions as the count; 0 or 1 each."""
     found, steps = trajectory.fault, trajectory.steps
     if isinstance(found, tuple):
-        bad = [~jnp.all(jnp.stack([jnp.all(x) for x in _seen(steps.obs)] or [jnp.array(True)])), ~jnp.all(_acted(space, steps.action))]
+        sound = functools.reduce(jnp.logical_and, map(jnp.all, _seen(steps.obs)), jnp.array(True))
+        bad = [~sound, ~jnp.all(_acted(space, steps.action))]
     else:
         bad = [jnp.any(found == kind) for kind in (OBSERVATION, ACTION)]
     return Mean(*(x.astype(jnp.float32) for x in bad))

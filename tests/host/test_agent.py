@@ -160,6 +160,14 @@ def stacked() -> jf.Agent:
     return jf.Agent(algo, env, RunConfig(), algo.init(jax.random.key(0)))
 
 
+def test_an_observation_that_is_not_finite_decides_no_action(stacked):
+    stacked.reset()
+    with pytest.raises(jf.ConfigError, match="observation must be finite, got nan in it"):
+        stacked.act(np.array([0.5, np.nan, 1.0], np.float32))
+    assert np.isfinite(stacked.act(np.ones(3, np.float32)))  # and it is not remembered
+    stacked.reset()
+
+
 FRAMES = np.random.default_rng(0).normal(size=(5, 2, 3)).astype(np.float32)  # [T, B, 3]
 STACKS = np.concatenate([np.concatenate([FRAMES[:1], FRAMES[:-1]]), FRAMES], axis=-1)
 
