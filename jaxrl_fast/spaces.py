@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+COUNTABLE = 2.0**24  # integers that float32 tells apart
+
 
 @dataclasses.dataclass(frozen=True)
 class Discrete:
@@ -44,7 +46,10 @@ class MultiDiscrete:
 
 @dataclasses.dataclass(frozen=True)
 class Box:
-    """Arrays of `shape` with bounds that are one float each, or tuples of `prod(shape)` floats."""
+    """Arrays of `shape` with bounds that are one float each, or tuples of `prod(shape)` floats.
+
+    Networks see floating point as it is, and each integer entry by its own bounds (`networks.layers.scale`).
+    """
 
     low: float | tuple[float, ...]
     high: float | tuple[float, ...]
@@ -64,13 +69,21 @@ class Box:
             else:
                 object.__setattr__(self, name, float(bound.reshape(())))
 
-    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Low and high as float32 NumPy arrays of `shape`."""
+    def bounds(self, dtype: Any = np.float32) -> tuple[np.ndarray, np.ndarray]:
+        """Low and high as NumPy arrays of `shape`; float32 unless asked for another dtype."""
         size = math.prod(self.shape)
         return tuple(
-            np.broadcast_to(np.asarray(b, np.float32).reshape(-1), (size,)).reshape(self.shape)
-            for b in (self.low, self.high)
+            np.broadcast_to(np.asarray(b, dtype).reshape(-1), (size,)).reshape(self.shape) for b in (self.low, self.high)
         )
+
+    @property
+    def unscaled(self) -> np.ndarray:
+        """bool [*shape]: entries that are numbers without a scale of their own: floating point, and integers whose bounds
+        are 2^24 or more apart, which is further than float32 can count (how many write "no bounds")."""
+        if not jnp.issubdtype(self.dtype, jnp.integer):
+            return np.full(self.shape, jnp.issubdtype(self.dtype, jnp.floating))
+        low, high = self.bounds(np.float64)
+        return ~(high - low < COUNTABLE)
 
     @property
     def bounded(self) -> bool:
@@ -96,11 +109,12 @@ class Box:
         shape = (*batch, *self.shape)
         if not self.bounded:
             return jax.random.normal(key, shape).astype(self.dtype)
-        low, high = self.bounds()
         if jnp.issubdtype(self.dtype, jnp.integer) or self.dtype == jnp.bool_:
-            return jax.random.randint(key, shape, jnp.asarray(low, jnp.int32), jnp.asarray(high, jnp.int32) + 1).astype(
-                self.dtype
-            )
+            most = np.iinfo(np.int32)
+            low, high = self.bounds(np.float64)
+            low, past = (np.clip(b, most.min, most.max).astype(np.int32) for b in (low, high + 1))
+            return jax.random.randint(key, shape, low, past, jnp.int32).astype(self.dtype)
+        low, high = self.bounds()
         return (low + (high - low) * jax.random.uniform(key, shape)).astype(self.dtype)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl_fast import tree
 from jaxrl_fast.spaces import zeros
@@ -66,3 +67,10 @@ def successors(trajectory: Trajectory, k: int, t: jax.Array) -> Any:
 def example(spec: EnvSpec, batch: tuple[int, ...] = (1,)) -> Any:
     """Zeros shaped like what the agent sees."""
     return start(zeros(spec.observation, batch), spec.stack)
+
+
+def along(entries: np.ndarray, obs: Any) -> np.ndarray:
+    """What is known of each entry of a frame [..., C], for stacks [..., k C]; a scalar where it is the same for all."""
+    if (entries == entries.flat[0]).all():
+        return np.asarray(entries.flat[0])
+    return np.concatenate([entries] * (obs.shape[-1] // entries.shape[-1]), axis=-1)

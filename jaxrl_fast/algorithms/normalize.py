@@ -6,11 +6,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.fields import setting
 from jaxrl_fast.spaces import Box, Dict, Space
+from jaxrl_fast.stacking import along
 from jaxrl_fast.statistics import Moments
 
 
@@ -25,7 +27,7 @@ class Normalizing(Algorithm):
         return Moments.init(jax.tree.map(lambda x: x[0], obs)) if self.normalize_observations else ()
 
     def view(self, moments: Any, obs: Any) -> Any:
-        """The observation as the networks see it: float features normalised; images, integers and masks as they are."""
+        """The observation as the networks see it: what has no scale of its own normalised, the rest as it is."""
         return normalized(self.spec.observation, moments.normalize(obs), obs) if self.normalize_observations else obs
 
     def finish(self, agent, rows):
@@ -34,7 +36,10 @@ class Normalizing(Algorithm):
 
 
 def normalized(space: Space, normal: Any, raw: Any) -> Any:
-    """`normal` where the space is a float Box, `raw` elsewhere."""
+    """`normal` for the entries that have no scale of their own (`Box.unscaled`), `raw` for the others."""
     if isinstance(space, Dict):
         return {name: normalized(child, normal[name], raw[name]) for name, child in space.items}
-    return normal if isinstance(space, Box) and jnp.issubdtype(space.dtype, jnp.floating) else raw
+    unscaled = space.unscaled if isinstance(space, Box) else np.zeros((), bool)
+    if unscaled.all():
+        return normal
+    return jnp.where(along(unscaled, raw), normal, raw) if unscaled.any() else raw

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import random
-from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
+from jaxrl_fast.spaces import COUNTABLE, Box, Dict, Discrete, MultiDiscrete, Space
+from jaxrl_fast.stacking import along
 
 
 def orthogonal(scale: float):
@@ -175,7 +176,7 @@ def draw_noise(key: jax.Array, variables: dict[str, Any]) -> dict[str, Any]:
 
 
 def embed(obs: Any, space: Space, rank: int = 1) -> jax.Array:
-    """An observation as float32 features: one-hot for discrete spaces, scaled to [0, 1] for integer boxes.
+    """An observation as float32 features: one-hot for discrete spaces, scaled by their bounds for integer boxes.
 
     rank 1 flattens everything, dict entries one after the other by name, to [..., F]; rank 3 keeps an image
     [..., H, W, C]. `action_mask` is no feature. Batch axes in front are arbitrary. With frames stacked along the
@@ -189,11 +190,44 @@ def embed(obs: Any, space: Space, rank: int = 1) -> jax.Array:
     if isinstance(space, MultiDiscrete):
         return jnp.concatenate([jax.nn.one_hot(obs[..., i], n) for i, n in enumerate(space.nvec)], axis=-1)
     assert isinstance(space, Box)
-    x = obs.astype(jnp.float32)
-    if jnp.issubdtype(space.dtype, jnp.integer) and space.bounded:
-        low, high = space.bounds()
-        x = (x - low.min()) / max(float(high.max() - low.min()), 1.0) if high.max() != 1 or low.min() != 0 else x
+    x = scale(obs, space)
     if rank == 3:
         return x
     batch = x.shape[: x.ndim - len(space.shape)]
     return x.reshape((*batch, -1))
+
+
+FEW = 15  # integers that are told apart by a fraction of their range alone
+
+
+def scale(obs: jax.Array, space: Box) -> jax.Array:
+    """A box's values in float32, each integer by the bounds of its entry.
+
+    Bytes, and integers of a short range: as the fraction of the range, in [0, 1]. Of a longer range, whose values may
+    all lie near zero: d / range + sign(d) log2(1 + |d|) / 8, with d the distance from zero, or from the bound next to
+    it. So 3 and -3 stay half a unit apart whatever the bounds are, and 10^6 is no larger than 3.5. Entries without
+    bounds (`Box.unscaled`): as they are.
+    """
+    asis = space.unscaled
+    if asis.all() or space.dtype == jnp.bool_:
+        return obs.astype(jnp.float32)
+    low, high = (np.where(asis, 0.0, b) for b in space.bounds(np.float64))
+    span = np.maximum(high - low, 1.0)
+    short = ~asis & ((span <= FEW) | (space.dtype == jnp.uint8))
+    zero = np.where(short, low, np.clip(0.0, low, high))
+    asis, short, zero, span = (along(b, obs) for b in (asis, short, zero, span))
+    d = _distance(obs, zero)
+    fraction = d / span.astype(np.float32)
+    if short.all():
+        return fraction
+    far = fraction + jnp.sign(d) * jnp.log2(1.0 + jnp.abs(d)) / 8.0
+    return jnp.where(asis, d, jnp.where(short, fraction, far))
+
+
+def _distance(obs: jax.Array, zero: np.ndarray) -> jax.Array:
+    """obs - zero in float32; of integers that float32 cannot count, the difference is taken before."""
+    if not zero.any():
+        return obs.astype(jnp.float32)
+    if np.abs(zero).max() < COUNTABLE or not jnp.issubdtype(obs.dtype, jnp.integer):
+        return obs.astype(jnp.float32) - zero.astype(np.float32)
+    return (obs - zero.astype(obs.dtype)).astype(jnp.float32)

@@ -36,7 +36,7 @@ class MLP(nn.Module):
 class CNN(nn.Module):
     """Convolutions `filters` (number, size, stride), then dense layers as in `MLP`.
 
-    image_mean, image_scale: pixels are seen as (pixel - mean) / scale; scale 0: integer ones in [0, 1], others as they are.
+    image_mean, image_scale: pixels are seen as (pixel - mean) / scale; scale 0: bytes in [0, 1], see `layers.scale`.
     """
 
     space: Space

@@ -11,8 +11,10 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import collect, iterate, optim, random, tree
+from jaxrl_fast.algorithms.normalize import normalized
 from jaxrl_fast.algorithms.policy_gradient import Rows, Steps
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.networks import make_torso
 from jaxrl_fast.spaces import Box, Dict, Discrete
 from jaxrl_fast.types import EnvSpec
 
@@ -388,3 +390,20 @@ def test_squash_needs_bounds():
 def test_settings_of_a_gaussian_are_refused_where_there_is_none(name):
     with pytest.raises(ConfigError, match=f"{name} = True.*False for CartPole-v1.*Discrete"):
         jf.PPO(**{name: True}).bind(jf.make("CartPole-v1").spec)
+
+
+def test_statistics_normalise_what_has_no_scale_of_its_own():
+    """Floats, and integers without bounds; bytes, flags, short ranges and masks stay as they are."""
+    i = np.iinfo(np.int32)
+    mixed = Box((0, i.min), (1, i.max), (2,), jnp.int32)
+    space = Dict.of(a=mixed, b=Box(0, 255, (2,), jnp.uint8), c=Box(-1, 1, (2,)), d=Box(0, 1, (2,), bool), e=Discrete(3),
+                    f=Box(i.min, i.max, (2,), jnp.int32))  # fmt: skip
+    raw = {name: jnp.full((4, 2), 1 if name == "d" else 2, child.dtype) for name, child in space.items if name != "e"}
+    raw["e"] = jnp.full(4, 2)
+    seen = normalized(space, jax.tree.map(lambda x: x * 0.0 - 7.0, raw), raw)
+    expected = {"a": [2, -7], "b": [2, 2], "c": [-7, -7], "d": [1, 1], "f": [-7, -7]}
+    for name, value in expected.items():
+        np.testing.assert_array_equal(seen[name], [value] * 4)
+    assert seen["b"].dtype == jnp.uint8 and seen["e"].dtype == jnp.int32
+    features = make_torso("mlp", mixed, (), "tanh").apply({}, seen["a"])  # scales the first and not the second again
+    np.testing.assert_array_equal(features, [[2, -7]] * 4)

@@ -23,7 +23,7 @@ from jaxrl_fast.networks import (
     initialize,
     make_torso,
 )
-from jaxrl_fast.networks.layers import embed, orthogonal
+from jaxrl_fast.networks.layers import embed, orthogonal, scale
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete
 
 CHOICE = [
@@ -104,6 +104,45 @@ def test_embed_scales_integer_boxes_to_the_unit_interval():
     flags = embed(jnp.array([[True, False]]), Box(0, 1, (2,), jnp.bool_))
     assert flags.dtype == jnp.float32 and flags.tolist() == [[1, 0]]
     np.testing.assert_array_equal(embed(jnp.array([[3.0, -3.0]]), Box(-3, 3, (2,))), [[3, -3]])  # floats stay
+
+
+LIMITS = [(np.iinfo(d).min, np.iinfo(d).max, d) for d in (np.int8, np.int16, np.uint16, np.int32, np.uint32)]
+WIDE = [*LIMITS, (-np.inf, np.inf, np.int32), (0, np.iinfo(np.int32).max, np.int32), (-1000, 1000, np.int32),
+        (-(10**6), 10**6, np.int32), (-30, 30, np.int16), (2**31 - 2000, 2**31 - 1, np.int32)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("low", "high", "dtype"), WIDE, ids=str)
+def test_small_integers_are_told_apart_whatever_the_bounds(low, high, dtype):
+    """A few of them, next to the bound where zero is outside: as far apart as a network needs, and none of them huge."""
+    near = low if low > 0 else 0 if low == 0 else -3
+    x = np.arange(near, near + 7).astype(dtype)
+    seen = np.asarray(scale(jnp.asarray(x), Box(low, high, (7,), dtype)))
+    assert seen.dtype == np.float32 and np.diff(seen).min() > 0.02 and seen[-1] - seen[0] > 0.3 and np.abs(seen).max() < 7
+    ends = np.asarray([max(low, np.iinfo(dtype).min), min(high, np.iinfo(dtype).max)]).astype(dtype)
+    both = np.asarray(scale(jnp.asarray(ends), Box(low, high, (2,), dtype)))
+    unbounded = high - low >= 2**24
+    np.testing.assert_array_equal(both, ends.astype(np.float32)) if unbounded else np.testing.assert_array_less(both, 5)
+
+
+def test_each_integer_is_scaled_by_its_own_bounds():
+    space = Box((0, 0, -5, -(2**31), 100), (1, 10**6, 5, 2**31 - 1, 115), (5,), jnp.int32)
+    seen = np.asarray(embed(jnp.array([[1, 0, 5, 7, 100], [0, 10**6, -5, -7, 115]]), space))
+    np.testing.assert_array_equal(seen[0], [1, 0, 1, 7, 0])
+    np.testing.assert_allclose(seen[1], [0, 1 + np.log2(10**6 + 1) / 8, 0, -7, 1], rtol=1e-6)
+    stacked = jnp.array([[1, 0, 5, 7, 100, 0, 10**6, -5, -7, 115]])  # two frames
+    np.testing.assert_array_equal(embed(stacked, space), seen.reshape(1, -1))
+    inside = embed({"a": stacked[:, :5], "b": jnp.array([1])}, Dict.of(a=space, b=Discrete(2)))
+    np.testing.assert_array_equal(inside[:, :5], seen[:1])
+
+
+@pytest.mark.parametrize("space", [
+    Box(0, 255, (3, 3, 2), jnp.uint8), Box(0, 200, (5,), jnp.uint8), Box(0, 1, (4,), jnp.int32), Box(3, 9, (4,), jnp.int32),
+    Box(-7, 7, (4,), jnp.int8),
+], ids=str)  # fmt: skip
+def test_bytes_and_short_ranges_are_the_fraction_of_their_range(space, rng):
+    obs = jnp.asarray(rng.integers(space.low, space.high + 1, (8, *space.shape)), space.dtype)
+    expected = (obs.astype(jnp.float32) - space.low) / (space.high - space.low)
+    np.testing.assert_array_equal(scale(obs, space), expected)
 
 
 def test_embed_dict_flattens_by_name_and_leaves_the_mask_out():

@@ -48,6 +48,13 @@ def test_box_samples(key):
     assert np.isfinite(Box(-np.inf, np.inf, (3,)).sample(key, (5,))).all()
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32, np.uint32])
+def test_samples_of_a_dtype_s_whole_range_are_spread_over_it(key, dtype):
+    limits = np.iinfo(dtype)
+    x = np.asarray(Box(limits.min, limits.max, (2,), dtype).sample(key, (200,)), np.float64)
+    assert x.min() < 0.1 * limits.max + 0.9 * limits.min and x.max() > 0.45 * limits.max
+
+
 def test_dict(key):
     space = Dict.of(b=Discrete(3), a=Box(0, 1, (2,)))
     assert space == Dict.of(a=Box(0, 1, (2,)), b=Discrete(3)) and hash(space) is not None
