@@ -56,10 +56,9 @@ Begin with:  jaxrl-fast train ppo CartPole-v1
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit code. Errors that a user can mend are one line on stderr."""
-    argv = list(sys.argv[1:] if argv is None else argv)
     try:
         with _plain_warnings():
-            _dispatch(argv)
+            _dispatch(list(sys.argv[1:] if argv is None else argv))
             sys.stdout.flush()
         return 0
     except SystemExit as end:  # tyro, after it printed a help text
@@ -74,17 +73,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("JAXRL_FAST_DEBUG", "0") not in ("", "0"):
             raise
         code = _report(error)
-        if not isinstance(error, UserError):
-            _abandon(code)
+        hosts, programs = (sys.modules.get(f"jaxrl_fast.{name}") for name in ("hosts", "programs"))
+        if not isinstance(error, UserError) and hosts and hosts.several():
+            _abandon(code)  # JAX's exit handler waits minutes for the others
+        if argv is None and isinstance(error, KeyboardInterrupt) and programs and programs.compiling():
+            _abandon(code)  # XLA compiles to the end
         return code
 
 
 def _abandon(code: int) -> None:
-    """One of several processes that fails by itself: end without JAX's exit handler, which waits minutes for the others."""
-    hosts = sys.modules.get("jaxrl_fast.hosts")
-    if hosts and hosts.several():
-        sys.stderr.flush()
-        os._exit(code)
+    """End the process without what Python does at its end."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _report(error: BaseException) -> int:
@@ -211,7 +212,7 @@ def _describe(
 def _resume(argv: list[str]) -> None:
     from jaxrl_fast import config as configs
     from jaxrl_fast.cli_train import again, print_end, wandb_sink
-    from jaxrl_fast.load import HOST, resume
+    from jaxrl_fast.load import HOST, resume_run
 
     options = [
         Option("resume", "path", help="run directory to go on with", metavar="RUN", hint="required"),
@@ -230,7 +231,7 @@ def _resume(argv: list[str]) -> None:
     content = configs.read_config(run)
     _spread(argv, content)
     sinks = wandb_sink(given.get("wandb"), run, content, group=run.name)
-    session = resume(
+    session = resume_run(
         run, given.get("total_steps"), given.get("horizon"), given.get("import", ()), sinks=sinks,
         tensorboard=given.get("tensorboard", True), progress=True, **parse_place(given),
         **{name: given[name] for name in HOST if name in given},

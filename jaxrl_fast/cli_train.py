@@ -223,7 +223,7 @@ def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfi
 
 def new_run(plan: Plan, given: dict[str, Any]) -> None:
     """Train with what the flags say on top of the plan."""
-    from jaxrl_fast.train import check_members, check_out, train
+    from jaxrl_fast.train import check_members, check_out, start
 
     algo, env, config = resolve(plan, given)
     check_members(algo, env, config)
@@ -242,7 +242,7 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
     print(f"run directory: {out}", flush=True)
     if len((population := population_of(config)).devices) > 1:
         print(population, flush=True)
-    session = train(
+    session = start(
         algo, env, out=out, sinks=sinks, tensorboard=given.get("tensorboard", True), progress=True, about=about, **run
     )
     print_end(session)

@@ -183,4 +183,5 @@ class HostPrograms(Programs):
     def give_up(self) -> None:
         if self.actors is not None:
             self.actors.stop()
+        self.actors = None  # a run that goes on begins its environments anew
         super().give_up()

@@ -22,7 +22,7 @@ from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import MissingExtraError, check_choice, check_float, check_seed
 from jaxrl_fast.jsonl import number
 from jaxrl_fast.presets import PONG_IMAGES, find_preset
-from jaxrl_fast.train import train
+from jaxrl_fast.train import start
 
 FRAMES = 4  # raw frames of the game that one step of the agent takes
 SOLVED, GAMES = 18.0, 100  # the mean score of so many games in a row
@@ -180,7 +180,7 @@ def _climb(found, minutes, seed, say) -> None:
     every = max(96, algo.steps_per_iteration)  # slow rungs make some dozen steps a second
     run = {"horizon": HORIZON} | rung.run
     limit = run["horizon"] if algo.anneal_learning_rate else LIMIT
-    train(algo, env, limit, seed=seed, eval_every=0, eval_episodes=1, log_every=every, chunk_seconds=0.1, hooks=[hook],
+    start(algo, env, limit, seed=seed, eval_every=0, eval_episodes=1, log_every=every, chunk_seconds=0.1, hooks=[hook],
           tensorboard=False, progress=False, **run)  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from jaxrl_fast.memory import Filled
 from jaxrl_fast.offline import replay_after
 from jaxrl_fast.population import elsewhere, spread
 from jaxrl_fast.rundir import RunDir
+from jaxrl_fast.signals import run_so_far
 from jaxrl_fast.types import RunState
 
 HOST = ("actors", "actors_on", "host_timeout", "restarts")  # settings of a run that another part of it may have otherwise
@@ -112,7 +113,18 @@ def resume(
     devices ("all": whatever there is), mesh: where to go on; as before, unless one of them is given. On another number of
     devices the numbers are the same to rounding.
     host: other values of `HOST`, how environments on the host are stepped: they begin anew in any case.
+    Ctrl-C is answered as in `train`.
     """
+    args = total_steps, horizon, modules, hooks, sinks, tensorboard, progress, devices, mesh
+    return run_so_far(lambda: resume_run(path, *args, **host))
+
+
+def resume_run(
+    path: str | Path, total_steps: int | None = None, horizon: int | None = None, modules: Sequence[str] = (), hooks=(), sinks=(),
+    tensorboard: bool = True, progress: bool = False, devices: int | str | None = None, mesh: Mapping[str, int] | None = None,
+    **host: Any,
+):  # fmt: skip
+    """`resume` for callers that stop when the run does: Ctrl-C raises `Interrupted` everywhere."""
     path = Path(path)
     hosts.check_shared(path / "config.json")
     if not path.is_dir():

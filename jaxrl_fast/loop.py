@@ -19,16 +19,26 @@ from jaxrl_fast.envs.host import HostError
 from jaxrl_fast.errors import NonFiniteError
 from jaxrl_fast.programs import ROWS, Part
 from jaxrl_fast.saves import rescue, restore, save
-from jaxrl_fast.session import Session, emit, evaluate, make_row, not_finite
-from jaxrl_fast.signals import Interrupted, Signals
+from jaxrl_fast.session import Session, emit, evaluate, leave_out, make_row, not_finite
+from jaxrl_fast.signals import Interrupted, Signals, Stopped
 from jaxrl_fast.sinks import Row
 
+AS_IT_WAS = "while compiling; the run is as it was"
+COMPILING = {"new": "while compiling; nothing is written", "saved": AS_IT_WAS, "memory": AS_IT_WAS}  # what ended by a signal
 
-def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: float, resume: bool) -> None:
-    """A session to its end, or to a signal; `began`: when its process's part of the wall clock did."""
-    s.state = s.programs.init(s.root_keys())
-    if resume:
-        restore(s, checkpoints)
+
+def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: float, start: str) -> None:
+    """A session to its end, or to a signal; `began`: when its process's part of the wall clock did.
+
+    start: from a "new" state, from a "saved" one, or from the session's own, in "memory".
+    """
+    with signals.at_once(COMPILING[start]):
+        if start != "memory":
+            s.state = s.programs.init(s.root_keys())
+        if start == "saved":
+            restore(s, checkpoints)
+        warmup = bool(s.grid.warmup) and (start == "new" or s.iterations < s.grid.warmup)
+        s.programs.ready("warmup" if warmup else "chunk")
     for sink in s.sinks:
         sink.open()
     earlier = s.wall_seconds
@@ -36,14 +46,14 @@ def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: f
     saved, saved_rows = time.monotonic(), s.rows
     row_seconds, mark, first = None, time.perf_counter(), True
     pace = hosts.Pace()
-    pending = None  # (rows before it, rows in it, metrics, finite, time of dispatch)
+    pending = None  # (rows before it, rows in it, metrics, finite, time of dispatch, seconds compiled until then)
 
     boundaries = s.selection.boundaries(s.grid) if s.selection else set()
 
     def log(rows: list[Row], finite: Any, score: bool):
         """Check rows, evaluate and select where it is time, then log them; what is not finite is in the log, and ends the run."""
         nonlocal mark, first
-        bad, failed = not_finite(s, rows, finite), None
+        bad, failed, compiled = not_finite(s, rows, finite), None, s.programs.compile_seconds
         if score and bad is None:
             try:
                 rows[-1].metrics["eval_return"], bad = evaluate(s)
@@ -55,6 +65,7 @@ def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: f
             s.selection.select(s, rows)
             mark, first = time.perf_counter(), first or s.programs is not programs
         emit(s, rows)
+        leave_out(s, s.programs.compile_seconds - compiled)
         if bad:
             broken(bad)
         if failed:
@@ -70,10 +81,11 @@ def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: f
     def absorb(score: bool):
         """Wait for the pending chunk, check it, log it."""
         nonlocal pending, row_seconds, mark, first
-        start, n, metrics, finite, dispatched = pending
+        start, n, metrics, finite, dispatched, compiled = pending
         metrics, finite = jax.device_get((metrics, finite))  # `chunk` has put them where this host can read them
         now = time.perf_counter()
-        seconds, mark, pending = now - max(mark, dispatched), now, None
+        seconds = max(now - max(mark, dispatched) - (s.programs.compile_seconds - compiled), 1e-9)
+        mark, pending = now, None
         steps = n * s.grid.row * s.grid.steps * len(s.lanes)
         if not first:
             s.train_seconds += seconds
@@ -123,27 +135,33 @@ def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: f
 
     def leave(signum: int | None):
         if signum:
-            raise Interrupted(signum, s.out and s.out.path, s.iterations * s.grid.steps)
+            raise Interrupted(signum, s.out and s.out.path, s.iterations * s.grid.steps, run=s)
 
     s.programs.stopping = lambda: signals.caught is not None
-    if s.grid.warmup and (not resume or s.iterations < s.grid.warmup):
+    if warmup:
         s.state, metrics = s.programs.warmup(s.state)
         if s.programs.part:
             end_early(s.programs.part, None)
         log([make_row(s, -1, metrics, wall(), 0.0)], None, False)
+        try:
+            with signals.at_once(COMPILING[start]):
+                s.programs.ready("chunk")
+        except Stopped:
+            checkpoint()
+            leave(signals.caught)
     while not s.over:
         n = min(ROWS, s.grid.rows - s.rows)
         n = min(n, max(1, int(s.config.chunk_seconds / row_seconds)) if row_seconds else 1)
         if s.grid.eval_rows:
             n = min(n, s.grid.eval_rows - s.rows % s.grid.eval_rows)
         n = min([n, *(b - s.rows for b in boundaries if b > s.rows)]) if s.programs.overlaps else 1
-        before, dispatched = s.rows, time.perf_counter()
+        before, dispatched, compiled = s.rows, time.perf_counter(), s.programs.compile_seconds
         s.state, metrics, finite = s.programs.chunk(s.state, s.grid.warmup + s.rows * s.grid.row, n)
         if s.programs.part:
             end_early(s.programs.part, finite)
         if pending:
             absorb(False)
-        s.rows, pending = before + n, (before, n, metrics, finite, dispatched)
+        s.rows, pending = before + n, (before, n, metrics, finite, dispatched, compiled)
         at_eval = bool(s.grid.eval_rows) and s.rows % s.grid.eval_rows == 0
         due = since_checkpoint() > s.config.checkpoint_minutes * 60
         signals.poll()

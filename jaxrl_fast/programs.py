@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +21,13 @@ from jaxrl_fast.plan import memory_plan
 from jaxrl_fast.population import Members, Population
 from jaxrl_fast.types import Mean, RunState
 
+COMPILING = "compile"  # how threads are called in which XLA compiles
 CORES_TO_SPARE = 4  # of a CPU, to compile an evaluation beside a chunk
+
+
+def compiling() -> bool:
+    """Whether XLA compiles in the background: the end of the process would wait for it, and nothing ends it."""
+    return any(thread.name.startswith(COMPILING) for thread in threading.enumerate())
 
 
 def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array, row: int):
@@ -94,7 +101,7 @@ class Programs:
         self._move_all = jax.jit(tree.take, out_shardings=population.state_sharding)
         self._compiled: dict[str, Any] = {}
         self._jobs: dict[str, Future] = {}
-        self._pool = ThreadPoolExecutor(2, thread_name_prefix="compile")
+        self._pool: ThreadPoolExecutor | None = None
 
     def compile(self, keys: jax.Array, everything: bool = False) -> None:
         """Compile side by side what the first updates need. The evaluation too, but (without `everything`) on a CPU of few cores:
@@ -121,24 +128,36 @@ class Programs:
 
     def _start(self, name: str, compile: Any) -> None:
         """In the background; two at a time, in the order in which they are needed. XLA compiles without the GIL."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(2, thread_name_prefix=COMPILING)
         self._jobs[name] = self._pool.submit(compile)
 
     def give_up(self) -> None:
-        """Start no further compilation: the run has failed, and the end of the process would wait for them."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Start no further compilation: the run is over, and the end of the process would wait for them."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool, self._jobs = None, {name: job for name, job in self._jobs.items() if job.done()}
 
     def memory_analysis(self) -> dict[str, Any]:
         """XLA's own sizes of what `compile` has started, by program, for one device; waits for the compiler."""
         return {name: job.result().memory_analysis() for name, job in self._jobs.items()}
 
+    def ready(self, name: str) -> None:
+        """Wait for a program that `compile` has started; nothing to do where it has not."""
+        if name in self._compiled or name not in self._jobs:
+            return
+        began = time.perf_counter()
+        self._compiled[name] = self._jobs[name].result()
+        if name == "chunk":  # before anything is learned; a later refusal would throw that away
+            done = [job.result() for job in self._jobs.values() if job.done() and not job.cancelled()]
+            self._plan.compiled([program.memory_analysis() for program in done]).check()
+        self.compile_seconds += time.perf_counter() - began
+
     def _call(self, name: str, fn: Any, *args: Any) -> Any:
+        self.ready(name)
         if name not in self._compiled:
             began = time.perf_counter()
-            job = self._jobs.get(name)
-            self._compiled[name] = job.result() if job else fn.lower(*args).compile()
-            if name == "chunk":  # before anything is learned; a later refusal would throw that away
-                done = [job.result() for job in self._jobs.values() if job.done()]
-                self._plan.compiled([program.memory_analysis() for program in done]).check()
+            self._compiled[name] = fn.lower(*args).compile()
             self.compile_seconds += time.perf_counter() - began
         return self._compiled[name](*args)
 

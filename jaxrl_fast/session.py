@@ -25,6 +25,7 @@ from jaxrl_fast.population import Members, Population, population_of
 from jaxrl_fast.programs import Programs
 from jaxrl_fast.rundir import RunDir
 from jaxrl_fast.sanity import Sanity
+from jaxrl_fast.signals import run_so_far
 from jaxrl_fast.sinks import Row, Sink
 from jaxrl_fast.types import Mean
 
@@ -67,6 +68,7 @@ class Session:
     eval_return: np.ndarray | None = None
     stop_requested: bool = False
     saved: int | None = None  # iterations of the newest checkpoint
+    go_on: Callable[..., Session] | None = dataclasses.field(default=None, repr=False)  # after an interruption
     sanity: Sanity = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self):
@@ -151,6 +153,16 @@ class Session:
     def root_keys(self) -> jax.Array:
         """The key of every lane: that of a single run with its member's seed."""
         return root_keys(self.config, self.population, self.lanes)
+
+    def resume(self, sinks: Sequence[Sink] = ()) -> Session:
+        """Go on with a run that was interrupted, bit for bit as if it had never stopped; returns this session when it has ended.
+
+        sinks: of your own; those that the run had were closed when it was interrupted.
+        Raises ConfigError for a run that has ended, or failed.
+        """
+        if self.go_on is None:
+            raise ConfigError("run", "over", "one that was interrupted; `jf.resume` gives a run directory a new end")
+        return run_so_far(lambda: self.go_on(sinks))
 
     def stop(self) -> None:
         """For hooks: end the run after this chunk."""
@@ -266,6 +278,13 @@ def warn_of(s: Session, senseless: dict[int, str], env_steps: int) -> None:
             "a lower learning_rate may help",
             stacklevel=2,
         )
+
+
+def leave_out(s: Session, seconds: float) -> None:
+    """Tell who forecasts the end of the run of time that does not come again, such as a compilation."""
+    for sink in s.sinks:
+        if seconds and hasattr(sink, "leave_out"):
+            sink.leave_out(seconds)
 
 
 def hide_lost(s: Session, row: Row) -> None:

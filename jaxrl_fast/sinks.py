@@ -157,6 +157,10 @@ class ProgressSink(Sink):
     def cut(self, env_steps: int) -> None:
         self._seen.clear()
 
+    def leave_out(self, seconds: float) -> None:
+        """Of the time since the last row, so much is no measure of what is to come: a program was compiled."""
+        self._seen = deque(((wall + seconds, steps) for wall, steps in self._seen), self._seen.maxlen)
+
     def _text(self, row: Row) -> str:
         members = np.asarray(row.metrics.get(self._metric, ()), np.float64).reshape(-1)
         if np.isfinite(members).any():  # else the last one stays

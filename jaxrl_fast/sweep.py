@@ -31,13 +31,13 @@ from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_int
 from jaxrl_fast.grid import RunConfig, run_config
-from jaxrl_fast.load import resume
+from jaxrl_fast.load import resume_run
 from jaxrl_fast.members import build_run, configure, program_of
 from jaxrl_fast.plan import memory_plan
 from jaxrl_fast.population import elsewhere, population_of, spread
 from jaxrl_fast.rundir import RunDir, check_empty, check_free, describe
 from jaxrl_fast.selection import decode_selection, encode_selection
-from jaxrl_fast.signals import Interrupted
+from jaxrl_fast.signals import Interrupted, Stopped
 from jaxrl_fast.sweep_results import (
     FORMAT,
     SweepResult,
@@ -48,7 +48,7 @@ from jaxrl_fast.sweep_results import (
     read_sweep,
     write_results,
 )
-from jaxrl_fast.train import train
+from jaxrl_fast.train import start as train
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,11 +258,11 @@ def run_parts(out, algo, env, config, configurations, parts, progress, about, pl
             print(f"part {i + 1} of {len(parts)}: {_summary(part, configurations)}{where}", flush=True)
         try:
             if cut_off:
-                resume(folder, progress=progress, modules=about.get("imports", ()), **place or {})
+                resume_run(folder, progress=progress, modules=about.get("imports", ()), **place or {})
             else:
                 _train_part(folder, algo, env, config, [configurations[c] for c in part.configurations], part, progress, about)
-        except Interrupted as stopped:
-            raise Interrupted(stopped.signum, out, stopped.env_steps, "sweep") from None
+        except Stopped as stopped:  # in the middle of the part, or before it was compiled
+            raise Interrupted(stopped.signum, out, getattr(stopped, "env_steps", 0), "sweep") from None
         except NonFiniteError as error:  # all of its members; the others go on
             if config.on_nan != "mark":
                 raise

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from jaxrl_fast.checkpoint import Checkpoints
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.grid import Grid, RunConfig, plan_grid, run_config
-from jaxrl_fast.loop import loop
+from jaxrl_fast.loop import COMPILING, loop
 from jaxrl_fast.members import gather, leaf_names
 from jaxrl_fast.memory import forget_experience, identity
 from jaxrl_fast.plan import memory_plan
@@ -29,7 +30,7 @@ from jaxrl_fast.programs import Programs
 from jaxrl_fast.rundir import RunDir, check_free, describe
 from jaxrl_fast.selection import decode_selection, encode_selection
 from jaxrl_fast.session import Session, root_keys
-from jaxrl_fast.signals import Signals
+from jaxrl_fast.signals import Interrupted, Signals, run_so_far
 from jaxrl_fast.sinks import Row, Sink
 from jaxrl_fast.terminal import is_watched
 
@@ -53,8 +54,18 @@ def train(
     progress: a live bar, or plain lines; None: where somebody looks, on a terminal or in a notebook.
     about: more keys for config.json, such as the modules to import first ("imports").
     hooks: `hook(session, rows)` after every chunk.  sinks: see `jaxrl_fast.sinks`; closed at the end.
-    Raises ConfigError for bad settings, NonFiniteError when a metric or a parameter is no longer finite.
+    Raises ConfigError for bad settings, NonFiniteError when a metric or a parameter is no longer finite, and `Interrupted`, a
+    KeyboardInterrupt whose `run` is the session, after Ctrl-C. In a notebook and at a Python prompt Ctrl-C returns that session
+    instead. Its `resume` goes on as if it had never stopped, with `out` and without.
     """
+    return run_so_far(lambda: start(algo, env, total_steps, out, hooks, sinks, tensorboard, progress, about, **settings))
+
+
+def start(
+    algo: Algorithm, env: Env, total_steps: int = 500_000, out: str | Path | None = None, hooks=(), sinks=(),
+    tensorboard: bool = True, progress: bool | None = None, about: dict[str, Any] | None = None, **settings: Any,
+) -> Session:  # fmt: skip
+    """`train` for callers that stop when the run does: Ctrl-C raises `Interrupted` everywhere."""
     progress = is_watched(sys.stderr) if progress is None else progress
     settings = settings | {"selection": encode_selection(settings.get("selection"))}
     config = at_start(run_config(total_steps, settings))
@@ -103,39 +114,78 @@ def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=
     algo = algo.bind(env.spec)
     grid = plan_grid(members.first.algo, config)
     population = population_of(config, len(lanes))
+    begin = "saved" if resume else "new"
     try:
-        with contextlib.ExitStack() as stack:
-            stack.callback(forget_experience)
-            for sink in sinks:
-                stack.callback(_close, sink)
-            own = []
-            if progress:
-                from jaxrl_fast.sinks import ProgressSink
-
-                own.append(ProgressSink(grid.env_steps(grid.rows)))
-                own[-1].status("compiling")
-                stack.callback(_close, own[-1])
-            programs = programs_of(env, members.take(lanes), grid, population, config)
-            stack.callback(programs.give_up)
-            programs.compile(root_keys(config, population, lanes))
+        with Signals() as signals, _closing(sinks) as stack:
+            bar = _progress_bar(stack, grid, "compiling") if progress else []
+            with signals.at_once(COMPILING[begin]):
+                programs = programs_of(env, members.take(lanes), grid, population, config)
+                stack.callback(programs.give_up)
+                programs.compile(root_keys(config, population, lanes))
             rundir = open_rundir() if open_rundir else None
             if rundir:
                 stack.callback(rundir.release)
                 hosts.check_shared(rundir.path / "config.json")
-            for sink in rundir.sinks(tensorboard) if rundir and hosts.is_first() else ():
-                own.append(sink)
-                stack.callback(_close, sink)
             session = Session(
-                algo, env, config, grid, members, population, lanes, programs, rundir, [*own, *sinks], hooks,
+                algo, env, config, grid, members, population, lanes, programs, rundir, bar, hooks,
                 reached=[None] * config.members, selection=selection, settings=settings,
             )  # fmt: skip
-            checkpoints = stack.enter_context(contextlib.closing(Checkpoints(rundir.checkpoints))) if rundir else None
-            loop(session, checkpoints, stack.enter_context(Signals()), began, resume is not None)
+            _play(session, signals, stack, begin, began, sinks, tensorboard)
     except BaseException:
         if rundir and resume is None and hosts.is_first():
             rundir.discard()
         raise
-    return session
+    return _heeded(session, signals)
+
+
+def _play(s: Session, signals: Signals, stack: contextlib.ExitStack, start: str, began: float, sinks, tensorboard) -> None:
+    """A session to its end, with its log, its checkpoints and `sinks` opened for it; s.sinks: its progress bar, or none."""
+    bar, written = list(s.sinks), s.out.sinks(tensorboard) if s.out and hosts.is_first() else []
+    for sink in written:
+        stack.callback(_close, sink)
+    s.sinks = [*bar, *written, *sinks]
+    checkpoints = stack.enter_context(contextlib.closing(Checkpoints(s.out.checkpoints))) if s.out else None
+    s.go_on = functools.partial(_go_on, s, tensorboard, bool(bar))
+    loop(s, checkpoints, signals, began, start)
+    s.go_on = None  # nothing is left to train
+
+
+def _go_on(s: Session, tensorboard: bool, progress: bool, sinks: Sequence[Sink]) -> Session:
+    """Go on with a session that was interrupted, from memory."""
+    began = time.perf_counter()
+    lock = folders.held("resume", s.out.path) if s.out else contextlib.nullcontext()
+    with lock, Signals() as signals, _closing(sinks) as stack:
+        s.sinks, s.stop_requested = _progress_bar(stack, s.grid) if progress else [], False
+        stack.callback(s.programs.give_up)
+        _play(s, signals, stack, "memory", began, sinks, tensorboard)
+    return _heeded(s, signals)
+
+
+def _heeded(s: Session, signals: Signals) -> Session:
+    """The session, unless a signal came while what it wrote was being closed."""
+    if signals.caught is not None:
+        raise Interrupted(signals.caught, s.out and s.out.path, s.iterations * s.grid.steps, run=s)
+    return s
+
+
+@contextlib.contextmanager
+def _closing(sinks: Sequence[Sink]) -> Iterator[contextlib.ExitStack]:
+    """A stack of what is closed at the end of a run, the user's sinks among it."""
+    with contextlib.ExitStack() as stack:
+        stack.callback(forget_experience)
+        for sink in sinks:
+            stack.callback(_close, sink)
+        yield stack
+
+
+def _progress_bar(stack: contextlib.ExitStack, grid: Grid, status: str = "") -> list[Sink]:
+    from jaxrl_fast.sinks import ProgressSink
+
+    bar = ProgressSink(grid.env_steps(grid.rows))
+    stack.callback(_close, bar)
+    if status:
+        bar.status(status)
+    return [bar]
 
 
 def programs_of(env: Env, members: Members, grid: Grid, population: Population, config: RunConfig) -> Programs:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
+import io
 import signal
 import subprocess
 import sys
 import time
 
 import loop_tools as tools
+import numpy as np
 import pytest
 
 from jaxrl_fast import config as configs
 from jaxrl_fast import programs
+from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.rundir import RunDir
-from jaxrl_fast.signals import Interrupted, Signals
+from jaxrl_fast.signals import Interrupted, Signals, Stopped
+from jaxrl_fast.sinks import ProgressSink
 
 loop = importlib.import_module("jaxrl_fast.loop")
 
@@ -136,6 +141,9 @@ def test_a_signal_in_the_middle_of_a_turn_waits_for_the_next(tmp_path, monkeypat
         def poll(self):
             pass
 
+        def at_once(self, where):
+            return contextlib.nullcontext()
+
         def __enter__(self):
             return self
 
@@ -146,3 +154,97 @@ def test_a_signal_in_the_middle_of_a_turn_waits_for_the_next(tmp_path, monkeypat
     with pytest.raises(Interrupted, match="at 128 environment steps"):
         tools.train("ppo", tmp_path / "run", eval_every=0, chunk_seconds=1e-9)
     assert [r["env_steps"] for r in tools.logged(tmp_path / "run")] == [64, 128]
+
+
+STOP_AT = 3
+
+
+def interrupts(session, rows):
+    """A hook: Ctrl-C once, after some rows."""
+    if session.rows == STOP_AT:
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("out", [None, "run"])
+@pytest.mark.parametrize("name", ["ppo", "dqn"])
+def test_an_interrupted_run_goes_on_from_memory(name, out, unbroken, tmp_path, monkeypatch, interruptible):
+    """At a prompt the call returns the run; its `resume` ends as if it had never stopped, checkpoints and log included."""
+    whole, settings = unbroken(name)[0], dict(hooks=[interrupts], chunk_seconds=1e-9)
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    run = tools.train(name, out and tmp_path / out, **settings)
+    assert run.rows == STOP_AT and run.eval_return is None and len(run.frame()) == len(run.history)
+    assert run.resume() is run
+    tools.assert_same(tools.state(run), tools.state(whole))
+    assert run.rows == run.grid.rows and np.array_equal(run.eval_return, whole.eval_return)
+    rows = tools.logged(tmp_path / out) if out else tools.through_json(run.history)
+    assert rows == tools.through_json(whole.history)
+    if out:
+        assert (tmp_path / out / "result.json").exists()
+        tools.assert_same(tools.resume(tmp_path / out).state, run.state)
+    with pytest.raises(ConfigError, match="one that was interrupted"):
+        run.resume()
+
+
+def test_in_a_program_an_interrupt_ends_it_and_holds_the_run(interruptible):
+    with pytest.raises(Interrupted) as error:
+        tools.train("ppo", hooks=[interrupts], chunk_seconds=1e-9)
+    assert error.value.run.resume().rows == error.value.run.grid.rows
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("name", ["compile", "init", "ready"])
+def test_a_signal_while_compiling_leaves_nothing(name, signum, tmp_path, monkeypatch, interruptible):
+    original, called = getattr(programs.Programs, name), []
+
+    def signalled(*args):
+        called.append(signum)
+        signal.raise_signal(signum)
+        return original(*args)
+
+    monkeypatch.setattr(programs.Programs, name, signalled)
+    with pytest.raises(Stopped, match="while compiling") as error:
+        tools.train("ppo", tmp_path / "run")
+    assert error.value.exit_code == 128 + signum and len(called) == 1 and list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_while_the_chunk_compiles_after_a_warm_up_saves_it(tmp_path, monkeypatch, unbroken, interruptible):
+    original = programs.Programs.ready
+    with monkeypatch.context() as patched, pytest.raises(Interrupted):
+        patched.setattr(programs.Programs, "ready", lambda self, name: (
+            signal.raise_signal(signal.SIGINT) if name == "chunk" else None, original(self, name)))  # fmt: skip
+        tools.train("dqn", tmp_path / "run")
+    tools.assert_same(tools.resume(tmp_path / "run").state, unbroken("dqn")[0].state)
+
+
+def test_a_signal_while_a_resume_compiles_leaves_the_run_as_it_was(tmp_path, monkeypatch, interruptible):
+    tools.train("ppo", tmp_path / "run", total_steps=64)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    during(monkeypatch, programs.Programs, "ready")
+    with pytest.raises(Stopped, match="the run is as it was"):
+        tools.resume(tmp_path / "run", 128)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file() and p.name != "config.json"} == {
+        p: x for p, x in before.items() if p.name != "config.json"}  # fmt: skip
+
+
+def test_time_that_is_compiled_is_in_no_rate(monkeypatch):
+    """A compilation in the first chunk and in the first evaluation, of an hour each by the clock."""
+    clock, hour = time.perf_counter, 3600.0
+    skipped = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock() + skipped[0])
+    original = programs.Programs.ready
+
+    def slow(self, name):
+        if name in ("chunk", "evaluate") and name not in self._compiled:
+            skipped[0] += hour
+            self.compile_seconds += hour
+        original(self, name)
+
+    monkeypatch.setattr(programs.Programs, "ready", slow)
+    shown = io.StringIO()
+    bar = ProgressSink(tools.TOTAL, shown, clock=iter(range(0, 10**9, 10**6)).__next__)
+    run = tools.train("ppo", sinks=[bar], chunk_seconds=1e-9)
+    assert run.wall_seconds > 2 * hour > run.programs.compile_seconds - 60
+    assert all(row.steps_per_second > 10 for row in run.history)
+    left = [line.split("ETA ")[1] for line in shown.getvalue().splitlines() if "ETA" in line]
+    assert [wall for wall, _ in bar._seen] == sorted(wall for wall, _ in bar._seen)
+    assert len(left) > 5 and all(text < "0:30" for text in left), left
