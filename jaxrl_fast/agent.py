@@ -23,6 +23,7 @@ from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_i
 from jaxrl_fast.evaluate import Evaluation, evaluate
 from jaxrl_fast.grid import RunConfig
 from jaxrl_fast.own_spaces import own_of
+from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Clock, EnvSpec
 
 MODES = ("greedy", "sample")
@@ -34,6 +35,8 @@ class Carry(NamedTuple):
     policy: Any  # the algorithm's
     frames: Any = ()  # what it saw last, of an environment with frame stacks
     begun: Any = ()  # bool [B]: whether there is such a frame
+
+    __repr__ = summary
 
 
 class Agent:

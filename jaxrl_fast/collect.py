@@ -12,6 +12,7 @@ from jaxrl_fast import stacking, sums
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import LAST, Env
 from jaxrl_fast.spaces import Box, Space
+from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Clock, Episodes, Mean, Timestep, Trajectory, stepwise
 
 
@@ -21,6 +22,8 @@ class Actor(NamedTuple):
     env: Any
     obs: Any
     carry: Any
+
+    __repr__ = summary
 
 
 class Noise(NamedTuple):

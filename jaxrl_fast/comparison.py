@@ -19,7 +19,7 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.terminal import aligned
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Entry:
     """A run: its members' final scores, NaN where all were lost."""
 
@@ -28,6 +28,9 @@ class Entry:
     environment: str
     env_steps: int
     scores: np.ndarray
+
+    def __repr__(self) -> str:
+        return f"Entry({self.label}: IQM {self.iqm:,.4g} of {self.scores.size} seeds, {self.env_steps:,} steps, {self.path})"
 
     @property
     def iqm(self) -> float:

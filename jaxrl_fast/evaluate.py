@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl_fast import collect as rollout
 from jaxrl_fast import random, sums
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Clock
 
 BLOCK = 25  # steps between two looks at whether all episodes have ended
@@ -26,6 +28,16 @@ class Evaluation(NamedTuple):
     ret: jax.Array
     length: jax.Array
     finished: jax.Array
+
+    def __repr__(self) -> str:
+        if isinstance(self.ret, jax.core.Tracer) or np.ndim(self.ret) != 1:
+            return summary(self)
+        ret, length, finished = map(np.asarray, self)
+        cut = int(np.sum(~finished))
+        return (
+            f"Evaluation({len(ret)} episodes: return {ret.mean():.4g} ({ret.min():.4g} to {ret.max():.4g}), "
+            f"length {length.mean():.4g}{f', {cut} cut at the step limit' if cut else ''})"
+        )
 
 
 def evaluate(

@@ -23,6 +23,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxrl_fast import hosts, runtime
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.grid import RunConfig
+from jaxrl_fast.summary import summary
 from jaxrl_fast.types import RunState
 
 AXIS, ENV_AXIS = "population", "env"
@@ -201,6 +202,8 @@ class Members(NamedTuple):
         leaves = [np.asarray(x)[index] if i in self.swept else x for i, x in enumerate(leaves)]
         run = jax.tree.unflatten(structure, leaves)
         return Members(self.first, run, () if len(lanes) == 1 else self.swept)
+
+    __repr__ = summary
 
 
 def spread(config: RunConfig, size: int | None = None) -> None:

@@ -16,6 +16,7 @@ from jaxrl_fast.agent import Agent
 from jaxrl_fast.aggregate import frame
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.collect import ACTION, OBSERVATION
+from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.grid import Grid, RunConfig
@@ -30,7 +31,7 @@ from jaxrl_fast.sinks import Row, Sink
 from jaxrl_fast.types import Mean
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class Session:
     """A run in progress, and what `train` returns when it has ended.
 
@@ -73,6 +74,20 @@ class Session:
 
     def __post_init__(self):
         self.sanity = Sanity(self.config.members)
+
+    def __repr__(self) -> str:
+        members, seeds = self.config.members, self.config.member_seeds()
+        which = f"seed {seeds[0]}" if members == 1 else f"{members} members, seeds {seeds[0]} to {seeds[-1]}"
+        lost = f", {len(self.lost)} of them lost" if self.lost else ""
+        known = self.eval_return is not None and np.isfinite(self.eval_return).any()
+        final = f"mean return {np.nanmean(self.eval_return):,.4g} at the end" if known else "not evaluated at the end"
+        best = f", best {self.best_score:,.4g}" if math.isfinite(self.best_score) else ""
+        place = f"in {self.out.path}" if self.out else "in memory"
+        return (
+            f"<Run: {self.algo.name} on {registry.name_of(self.env)}, {which}{lost}>\n"
+            f"  {self.env_steps:,} of {self.grid.env_steps(self.grid.rows):,} steps; {final}{best}\n"
+            f"  {self.steps_per_second:,.0f} steps/s, {self.wall_seconds:.1f} s; {place}"
+        )
 
     @property
     def env_steps(self) -> int:

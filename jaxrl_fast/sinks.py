@@ -28,9 +28,13 @@ import numpy as np
 from jaxrl_fast import jsonl
 from jaxrl_fast.errors import ConfigError, RunError
 from jaxrl_fast.jsonl import read_jsonl
+from jaxrl_fast.summary import describe
 from jaxrl_fast.terminal import Display
 
 __all__ = ["JsonlSink", "ProgressSink", "Row", "Sink", "read_jsonl"]
+
+
+SHOWN = ("episode_return", "eval_return")  # of a row's metrics, in its short form
 
 
 class Row(NamedTuple):
@@ -40,6 +44,10 @@ class Row(NamedTuple):
     wall_seconds: float  # since the run's start
     steps_per_second: float  # of all members together
     metrics: dict[str, np.ndarray]  # each [K]; NaN where a member has no value (it finished no episode)
+
+    def __repr__(self) -> str:
+        named = ", ".join(f"{name}: {describe(self.metrics[name])}" for name in SHOWN if name in self.metrics)
+        return f"Row(env_steps={self.env_steps:,}, {named or 'no episode'}; {len(self.metrics)} metrics)"
 
 
 class Sink:

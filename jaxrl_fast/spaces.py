@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl_fast.summary import describe
+
 COUNTABLE = 2.0**24  # integers that float32 tells apart
 
 
@@ -68,6 +70,10 @@ class Box:
                 object.__setattr__(self, name, float(bound[0]) if uniform else tuple(float(b) for b in bound))
             else:
                 object.__setattr__(self, name, float(bound.reshape(())))
+
+    def __repr__(self) -> str:
+        low, high = describe(self.low), describe(self.high)
+        return f"Box(low={low}, high={high}, shape={self.shape}, dtype={self.dtype.name})"
 
     def bounds(self, dtype: Any = np.float32) -> tuple[np.ndarray, np.ndarray]:
         """Low and high as NumPy arrays of `shape`; float32 unless asked for another dtype."""

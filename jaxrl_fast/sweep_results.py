@@ -60,7 +60,7 @@ def part_folder(out: Path, index: int) -> Path:
     return out / "parts" / f"{index:02d}"
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class SweepResult:
     """Scores of every configuration and seed. Axes: configuration, seed, and of a curve row (env_steps)."""
 
@@ -182,6 +182,18 @@ class SweepResult:
 
     def __str__(self) -> str:
         return format_table(self)
+
+    def __repr__(self) -> str:
+        base, seeds = self.content["base"], f"{len(self.seeds)} seed{'s' * (len(self.seeds) > 1)}"
+        lines = [
+            f"<Sweep: {base['algorithm']['name']} on {base['environment']['name']}, {len(self.configurations)} configurations "
+            f"with {seeds} each, {base['run']['total_steps']:,} steps>"
+        ]
+        for rank, c in enumerate(self.ranking()[:3], 1):
+            settings = ", ".join(f"{name} = {short(value)}" for name, value in self.configurations[c].items())
+            score = f"{iqm(self.scores[c]):,.4g}" if np.isfinite(self.final[c]).any() else "none"
+            lines.append(f"  {rank}. {settings[:200]}: IQM {score}")
+        return "\n".join([*lines, f"  in {self.path}; print() shows the whole table"])
 
 
 def format_table(result: SweepResult, most: int = 20) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import type_name
+from jaxrl_fast.summary import summary
 
 T = TypeVar("T")
 _DYNAMIC = {"float", "Array", "Any"}
@@ -26,9 +27,11 @@ def settings(cls: type[T]) -> type[T]:
     static field (sizes, switches, names, flax modules) is part of the program's identity and must be hashable.
     A field can choose for itself with `dataclasses.field(metadata={"static": bool})`.
     """
-    cls = dataclasses.dataclass(frozen=True)(cls)
+    cls = dataclasses.dataclass(frozen=True, repr=False)(cls)
     if cls.__new__ is object.__new__:
         cls.__new__ = staticmethod(_new)
+    if "__repr__" not in cls.__dict__:
+        cls.__repr__ = summary
     data, meta = [], []
     for f in dataclasses.fields(cls):
         static = f.metadata.get("static", type_name(f) not in _DYNAMIC)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from jaxrl_fast.own_spaces import Own, OwnDict
 from jaxrl_fast.spaces import Space
+from jaxrl_fast.summary import summary
 
 PyTree = Any
 
@@ -70,6 +71,8 @@ class Outcome(NamedTuple):
     truncated: jax.Array  # bool [B]: it was cut (time limit); its value goes on. Where both are set, it terminated.
     extras: PyTree = ()
 
+    __repr__ = summary
+
 
 class Timestep(NamedTuple):
     """One row of experience. `next_obs` is the successor BEFORE any reset."""
@@ -86,6 +89,8 @@ class Timestep(NamedTuple):
     def done(self) -> jax.Array:
         return self.terminated | self.truncated
 
+    __repr__ = summary
+
 
 class Trajectory(NamedTuple):
     """What `collect` returns: T steps of B environments, and the two ends.
@@ -98,6 +103,8 @@ class Trajectory(NamedTuple):
     first_obs: PyTree  # [B, ...] what the agent saw at the first step
     last_obs: PyTree  # [B, ...] what it will see next (after a reset, where the last step ended an episode)
     fault: PyTree = ()  # int8 [T, B], see `collect.fault`, where it was asked for; else ()
+
+    __repr__ = summary
 
 
 class Window(NamedTuple):
@@ -117,8 +124,10 @@ class Window(NamedTuple):
     extras: PyTree = ()  # [b, ...] what was stored beside the first row, see `memory.ring.Row`
     boot_extras: PyTree = ()  # [b, ...] and beside the row of boot_obs
 
+    __repr__ = summary
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class Sequence:
     """A replay memory's answer for a recurrent learner: M = sequence length + n_step rows in a row, whatever ends in them.
 
@@ -132,6 +141,8 @@ class Sequence:
     use: jax.Array  # bool [M, b]: not for burn-in, for the last n_step rows (they are there for targets), or where truncated
     weight: jax.Array  # float32 [b]: importance weight; 0 for a sequence without any row to use
     burn_in: int  # static: the first rows, which only bring the carry up to date
+
+    __repr__ = summary
 
     @property
     def reset(self) -> jax.Array:
@@ -177,11 +188,15 @@ class Mean(NamedTuple):
     def of(cls, value: jax.Array, count: float = 1.0) -> Mean:
         return cls(jnp.asarray(value, jnp.float32), jnp.asarray(count, jnp.float32))
 
+    __repr__ = summary
+
 
 class _Episodes(NamedTuple):
     ret: jax.Array
     length: jax.Array
     lost: jax.Array
+
+    __repr__ = summary
 
 
 class Episodes(_Episodes):
@@ -206,3 +221,5 @@ class RunState(NamedTuple):
     memory: PyTree
     episodes: Episodes
     key: jax.Array  # the root key: only ever folded with t, never split
+
+    __repr__ = summary

@@ -13,6 +13,7 @@ from jaxrl_fast.algorithms.dqn import DQN, at_action
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.optimizer_settings import schedule_setting
+from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Window
 
 
@@ -21,6 +22,8 @@ class Explorer(NamedTuple):
 
     place: jax.Array  # among all actors, from 0 to 1
     least: jax.Array  # epsilon at least
+
+    __repr__ = summary
 
 
 class Values(NamedTuple):

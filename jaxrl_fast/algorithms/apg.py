@@ -16,6 +16,7 @@ from jaxrl_fast.envs.gradient import check_differentiable
 from jaxrl_fast.fields import setting
 from jaxrl_fast.optimizer_settings import schedule_setting
 from jaxrl_fast.spaces import Box
+from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Mean
 
 
@@ -23,6 +24,8 @@ class Agent(NamedTuple):
     params: Any  # {"torso", "head", "log_std" where stochastic}
     opt_state: Any
     moments: Any  # running observation statistics, () without normalisation
+
+    __repr__ = summary
 
 
 @tree.settings

@@ -15,6 +15,7 @@ from jaxrl_fast.algorithms.replay import Replay
 from jaxrl_fast.algorithms.value_based import ValueBased
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
+from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Mean
 
 
@@ -22,6 +23,8 @@ class Agent(NamedTuple):
     params: Any  # {"torso", "head", "value": dueling only, ...}
     target: Any
     opt_state: Any
+
+    __repr__ = summary
 
 
 @tree.settings

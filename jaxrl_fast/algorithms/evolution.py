@@ -18,6 +18,7 @@ from jaxrl_fast.algorithms.policy_search import PolicySearch
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
+from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Clock, Mean
 
 
@@ -26,6 +27,8 @@ class Agent(NamedTuple):
     opt_state: Any
     moments: Any  # running observation statistics, () without normalisation
     candidates: Any = ()  # parameters [candidates, ...] while `improve` plays, else ()
+
+    __repr__ = summary
 
 
 @tree.settings

@@ -13,6 +13,7 @@ from jaxrl_fast.algorithms.policy_gradient import approx_kl, check_minibatches
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
 from jaxrl_fast.optimizer_settings import schedule_setting
+from jaxrl_fast.summary import summary
 
 
 class Rows(NamedTuple):
@@ -23,6 +24,8 @@ class Rows(NamedTuple):
     terminated: jax.Array
     truncated: jax.Array
     next_obs: Any  # true successors, stacked as the agent would see them: values are those of the agent that learns
+
+    __repr__ = summary
 
 
 @tree.settings

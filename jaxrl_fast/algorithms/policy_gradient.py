@@ -16,6 +16,7 @@ from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import setting
 from jaxrl_fast.optimizer_settings import schedule_setting
 from jaxrl_fast.spaces import Box
+from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Clock, Mean, Trajectory
 
 
@@ -23,6 +24,8 @@ class Agent(NamedTuple):
     params: Any  # see `ActorCritic`
     opt_state: Any
     moments: Any  # running observation statistics, () without normalisation
+
+    __repr__ = summary
 
 
 class Rows(NamedTuple):
@@ -32,6 +35,8 @@ class Rows(NamedTuple):
     value: jax.Array
     advantage: jax.Array
     steps: Any = ()  # a `Steps` where targets are made anew
+
+    __repr__ = summary
 
 
 class Steps(NamedTuple):

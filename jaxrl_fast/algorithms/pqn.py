@@ -12,6 +12,7 @@ from jaxrl_fast.algorithms.value_based import ValueBased
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
+from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Mean
 
 
@@ -19,11 +20,15 @@ class Agent(NamedTuple):
     params: Any
     opt_state: Any
 
+    __repr__ = summary
+
 
 class Rows(NamedTuple):
     obs: Any
     action: jax.Array
     target: jax.Array  # the lambda return
+
+    __repr__ = summary
 
 
 @tree.settings

@@ -12,6 +12,7 @@ from jaxrl_fast.algorithms.control import ActorCritics
 from jaxrl_fast.distributions import TanhNormal
 from jaxrl_fast.errors import ConfigError, is_number
 from jaxrl_fast.fields import setting
+from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Clock, Mean
 
 
@@ -20,6 +21,8 @@ class Agent(NamedTuple):
     target: Any  # the critics'
     opt_state: dict[str, Any]  # one for each of `params`
     moments: Any
+
+    __repr__ = summary
 
 
 @tree.settings

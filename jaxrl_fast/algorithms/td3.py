@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxrl_fast import optim, random, returns, tree
 from jaxrl_fast.algorithms.control import ActorCritics
 from jaxrl_fast.fields import setting
+from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Clock, Mean
 
 
@@ -18,6 +19,8 @@ class Agent(NamedTuple):
     target: dict[str, Any]
     opt_state: dict[str, Any]
     moments: Any
+
+    __repr__ = summary
 
 
 @tree.settings

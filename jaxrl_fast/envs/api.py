@@ -67,6 +67,13 @@ class Env:
     def spec(self) -> EnvSpec:
         raise NotImplementedError
 
+    def __repr__(self) -> str:
+        try:
+            spec = self.spec
+        except Exception:  # of an environment that is being written
+            return object.__repr__(self)
+        return f"<{type(self).__name__}: {spec.name}, {spec.observation} -> {spec.action}>"
+
     def on_device(self, parts: int = 1) -> Env:
         """What programs are compiled with: this very environment, unless it lives on the host (`envs.host`).
 

@@ -27,6 +27,7 @@ from jaxrl_fast.envs.api import LAST, Env, Rare
 from jaxrl_fast.envs.randomize import Randomizer
 from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int, is_number, nearest
 from jaxrl_fast.spaces import Box, Dict, Space
+from jaxrl_fast.summary import summary
 from jaxrl_fast.types import EnvSpec, Outcome, Shared
 
 STEPS_A_RESET = 64
@@ -62,6 +63,8 @@ class PhysicsState(NamedTuple):
     info: dict[str, Any]  # what the environment keeps for itself
     time: jax.Array  # int32: steps since the reset
     varied: list[jax.Array]  # the leaves of the physical model that are drawn anew at every reset; none without
+
+    __repr__ = summary
 
 
 class Fresh(NamedTuple):

@@ -74,6 +74,18 @@ class Listed(NamedTuple):
     install: str = ""  # the pip line of what is not part of us
 
 
+class Listing(dict[str, Listed]):
+    """Names and their rows; its short form names a few of each source."""
+
+    def __repr__(self) -> str:
+        lines = [f"<{len(self)} environments>"]
+        for source in dict.fromkeys(row.source for row in self.values()):
+            names = [name for name, row in self.items() if row.source == source]
+            more = f", ... {len(names) - 4} more" if len(names) > 4 else ""
+            lines.append(f"  {source}: {', '.join(names[:4])}{more}")
+        return "\n".join(lines)
+
+
 def register(name: str, factory: Factory | str) -> None:
     """Make `factory(**settings) -> Env` (or "module:attribute") known as `name`, for `make` and the command line.
 
@@ -123,7 +135,7 @@ def list_environments() -> dict[str, Listed]:
         here = adapter.installed()
         rows |= {name: Listed(prefix.rstrip("/"), here, adapter.INSTALL) for name in adapter.NAMES}
     rows |= {name: Listed("probe", True) for name in _PROBES}
-    return rows | {name: Listed("user", True) for name in _USER}
+    return Listing(rows | {name: Listed("user", True) for name in _USER})
 
 
 def list_families() -> dict[str, Listed]:

@@ -23,16 +23,22 @@ from jaxrl_fast.memory.ring import Ring, Row, without_extras
 from jaxrl_fast.memory.sequence import SequenceMemory
 from jaxrl_fast.memory.transitions import Transition, TransitionMemory
 from jaxrl_fast.memory.uniform import UniformMemory
+from jaxrl_fast.summary import bytes_text
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["store"], meta_fields=["memory", "w"])
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Filled:
     """A memory, what it holds, and how many blocks were written. A pytree whose only leaves are the store's."""
 
     memory: Memory
     store: Any
     w: int
+
+    def __repr__(self) -> str:
+        written = min(self.w, self.memory.num_blocks) * self.memory.num_steps * self.memory.num_envs
+        size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(self.store))
+        return f"<Filled: {written:,} rows of {describe_rows(row_shapes(self.rows))}, {bytes_text(size)}, in {self.memory!r}>"
 
     @property
     def rows(self) -> Any:

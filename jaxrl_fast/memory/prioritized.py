@@ -13,6 +13,7 @@ from jaxrl_fast import random
 from jaxrl_fast.errors import check_float
 from jaxrl_fast.memory import sum_tree
 from jaxrl_fast.memory.ring import Ring, Row, gather_windows
+from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Window
 
 SPACING = 2.0**-22  # of the sum: places in it that float32 can tell apart lie closer, rounding of the product included
@@ -22,6 +23,8 @@ class Prioritized(NamedTuple):
     rows: Row
     tree: sum_tree.Tree  # priorities (|error| + epsilon)^alpha; 0 where no window may start
     top: jax.Array  # float32: the largest priority seen, which new rows get
+
+    __repr__ = summary
 
 
 def sample(

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.memory.api import Memory
+from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Window
 
 
@@ -29,6 +30,8 @@ class Row(NamedTuple):
     terminated: jax.Array
     truncated: jax.Array
     extras: Any = ()  # what else an algorithm wants to find again, such as what its actor knew; no part of a dataset
+
+    __repr__ = summary
 
 
 def without_extras(rows: Any) -> Any:

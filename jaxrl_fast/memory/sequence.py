@@ -22,6 +22,7 @@ from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.memory import sum_tree
 from jaxrl_fast.memory.prioritized import Prioritized, PrioritizedMemory, check_exponents, renew, sample
 from jaxrl_fast.memory.ring import Ring, Row, gather_obs
+from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Sequence
 
 
@@ -30,6 +31,8 @@ class Recurrent(NamedTuple):
 
     row: Row  # [T, B, ...]; a NamedTuple of your own with at least the fields of `Row` will do
     carry: Any  # [T // carry_every, B, ...]: with which rows 0, carry_every, ... were acted, so after any reset
+
+    __repr__ = summary
 
 
 @dataclasses.dataclass(frozen=True)

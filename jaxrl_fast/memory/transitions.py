@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxrl_fast import random
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory.ring import Ring
+from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Window
 
 
@@ -22,6 +23,8 @@ class Transition(NamedTuple):
     reward: jax.Array
     next_obs: Any
     terminated: jax.Array
+
+    __repr__ = summary
 
 
 @dataclasses.dataclass(frozen=True)
