@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
+FREE = 3  # columns at a terminal's right edge that stay empty
+
 
 class Display:
     """Shows how much of `total` is done, beside a line of text.
@@ -96,16 +98,16 @@ class Display:
         if self._live is not None:
             return True
         try:
-            from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn
             from rich.table import Column
 
-            # The text is never folded: a bar that is two lines high on a narrow terminal leaves half of it behind.
-            text = TextColumn("{task.fields[text]}", markup=False, table_column=Column(no_wrap=True, ratio=1))
+            # The text is never folded: a bar that is two lines high on a narrow terminal leaves half of it behind. The bar
+            # takes what the text leaves.
+            text = TextColumn("{task.fields[text]}", markup=False, table_column=Column(no_wrap=True))
             live = Progress(
-                BarColumn(bar_width=24),
+                BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=4, max_width=24)),
                 text,
-                console=Console(file=_Forgiving(self._stream), force_terminal=True),
+                console=_console(self._stream),
                 refresh_per_second=4,
                 # Only what goes to a terminal may be lifted above the bar: `train > log` must still fill the log.
                 redirect_stdout=is_terminal(sys.stdout),
@@ -125,6 +127,20 @@ class Display:
         if live is not None:
             with contextlib.suppress(Exception):
                 live.stop()
+
+
+def _console(stream: TextIO) -> Any:
+    """rich's, of a terminal, with the last columns left free: there the terminal itself writes ^C, which would move the cursor to
+    a line below the bar, and leave that bar behind."""
+    from rich.console import Console, ConsoleDimensions
+
+    class Free(Console):
+        @property
+        def size(self) -> ConsoleDimensions:
+            width, height = super().size
+            return ConsoleDimensions(max(width - FREE, 1), height)
+
+    return Free(file=_Forgiving(stream), force_terminal=True)
 
 
 class _Forgiving:

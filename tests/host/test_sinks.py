@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import struct
 import sys
 import types
@@ -418,6 +419,41 @@ def test_a_narrow_terminal_gets_one_line(no_dumb_terminal, monkeypatch):
     sink.write(row(250_000, episode_return=[1, 2]))
     sink.close()
     assert "\x1b[1A" not in stream.getvalue()  # never moves up: the bar is one line high
+
+
+def screen(text: str, columns: int) -> list[str]:
+    """What a terminal of so many columns shows of `text`: as much of one as a progress bar needs."""
+    lines, y, x = [""], 0, 0
+    for code, char in re.findall(r"\x1b\[([0-9;?]*[A-Za-z])|(.)", text, re.S):
+        if code.endswith("A"):
+            y = max(0, y - int(code[:-1] or 1))
+        elif code.endswith("K"):
+            lines[y] = "" if code[:-1] == "2" else lines[y][:x]
+        elif char == "\r":
+            x = 0
+        elif char and (char == "\n" or x == columns):
+            y, x = y + 1, 0
+            lines += [""] * (y == len(lines))
+        if char >= " ":
+            lines[y] = lines[y].ljust(x)[:x] + char + lines[y][x + 1 :]
+            x += 1
+    return lines
+
+
+@pytest.mark.parametrize("columns", [50, 80, 200])
+def test_the_terminal_s_own_ctrl_c_leaves_no_second_bar(columns, no_dumb_terminal, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = Terminal()
+    sink = ProgressSink(50_000_000, stream)
+    sink.status("compiling")
+    for steps in (1_000_000, 2_000_000):
+        sink.write(Row(steps, 10.0, 200_000.0, {"episode_return": np.float32([475.1])}))
+        sink._display._live.refresh()
+        stream.write("^C")  # where the cursor is
+    sink.close()
+    bars = [line for line in screen(stream.getvalue(), columns) if "━" in line]
+    assert len(bars) == 1 and "2,000,000 / 50,000,000" in bars[0]
+    assert columns == 50 or "ETA" in bars[0]  # the bar gives way to the text
 
 
 def test_a_dumb_terminal_gets_plain_lines(monkeypatch):
