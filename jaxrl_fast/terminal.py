@@ -105,7 +105,7 @@ class Display:
             # takes what the text leaves.
             text = TextColumn("{task.fields[text]}", markup=False, table_column=Column(no_wrap=True))
             live = Progress(
-                BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=4, max_width=24)),
+                BarColumn(bar_width=None, table_column=Column(ratio=1)),
                 text,
                 console=_console(self._stream),
                 refresh_per_second=4,
