@@ -29,6 +29,7 @@ from jaxrl_fast.grid import sizes_of
 from jaxrl_fast.groups import Group, Rollout, Stopped, SyncGroup
 from jaxrl_fast.groups_async import AsyncGroup
 from jaxrl_fast.iterate import Run
+from jaxrl_fast.reports import merged
 from jaxrl_fast.watch import CLOSING, Watch
 
 
@@ -77,7 +78,8 @@ def play(run: Run, root: jax.Array, groups: list[Group], agent: Any, t: int, war
             seconds["inference"] += time.perf_counter() - start
     for group in groups:
         receive(group)
-    return Rollout(tuple(group.end() for group in groups), returns, lengths, False, seconds)
+    reports = merged(group.tally.take() for group in groups)
+    return Rollout(tuple(group.end() for group in groups), returns, lengths, False, seconds, reports=reports)
 
 
 def seed_of_group(root: jax.Array, t: int, i: int) -> int:

@@ -77,7 +77,7 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch):
         obs = stacking.advance(actor.obs, frame, done, stack)
         row = Timestep(
             stacking.newest(actor.obs, stack), action, outcome.next_obs, outcome.reward,
-            outcome.terminated, outcome.truncated, extras,
+            outcome.terminated, outcome.truncated, extras, outcome.info,
         )  # fmt: skip
         return Actor(state, obs, carry), (row, fault(env.spec.action, actor.obs, action) if watch else ())
 
@@ -122,6 +122,12 @@ def faults(space: Space, trajectory: Trajectory) -> Mean:
     else:
         bad = [jnp.any(found == kind) for kind in (OBSERVATION, ACTION)]
     return Mean(*(x.astype(jnp.float32) for x in bad))
+
+
+def without_info(trajectory: Trajectory) -> tuple[Trajectory, dict[str, jax.Array]]:
+    """What learners and memories get, and apart from it what the environments reported [T, B]."""
+    info = trajectory.steps.info
+    return trajectory._replace(steps=trajectory.steps._replace(info=())), info or {}
 
 
 def episode_statistics(episodes: Episodes, reward: jax.Array, done: jax.Array) -> tuple[Episodes, dict[str, Mean]]:

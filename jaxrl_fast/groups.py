@@ -12,6 +12,7 @@ from jaxrl_fast import host_play, iterate, random, tree
 from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.host_play import Seen
 from jaxrl_fast.iterate import Run
+from jaxrl_fast.reports import Tally
 from jaxrl_fast.types import Trajectory
 from jaxrl_fast.watch import Watch, close
 
@@ -25,6 +26,7 @@ class Rollout(NamedTuple):
     fresh: bool  # whether the environments began anew: no window may cross to the rows before
     seconds: dict[str, float]  # of the actors' time: "environments", "transfer", "inference", "waiting"
     lag: float = 0.0  # iterations by which its rows were acted earlier than in its own, on average
+    reports: dict[str, np.ndarray] = {}  # what the environments reported beside the reward, as `reports.Tally.take`
 
 
 LARGE = 2**16  # bytes of observations from which sending them is a step of its own; fewer go with the launch of the program
@@ -51,12 +53,14 @@ class Group:
         self.actor = host_play.begin(run.algo, obs, first, run.algo.num_envs)
         self.every, self.seen = np.arange(num_envs), None
         self.score, self.length = np.zeros(num_envs), np.zeros(num_envs, np.int64)
+        self.tally = Tally()
 
     def receive(self, returns: list[float], lengths: list[int]) -> np.ndarray:
         """Look at a step, and note the games that ended in it -> which environments stepped."""
         found = self.vector.receive()
         ids = self.every if found.ids is None else found.ids
         host_play.check_step(self.run.algo.spec, len(ids), found, self.first_env + ids)
+        self.tally.add(found.info, found.over)
         real = 1 if found.real is None else found.real
         self.score[ids] += found.score * real
         self.length[ids] += real

@@ -182,7 +182,7 @@ class AsyncGroup(Group):
         self.ring, after, trajectory = end(algo, self.start, self.ring, self.seen, came, np.int32(self.base))
         self.start, self.done = after, self.done - algo.num_steps
         self.base = (self.base + algo.num_steps) % self.rows
-        return Rollout((trajectory,), returns, lengths, False, seconds, lag)
+        return Rollout((trajectory,), returns, lengths, False, seconds, lag, self.tally.take())
 
 
 @functools.partial(jax.jit, static_argnames="group")

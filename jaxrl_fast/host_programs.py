@@ -10,6 +10,7 @@ import collections
 import functools
 import time
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -26,6 +27,7 @@ from jaxrl_fast.iterate import Run
 from jaxrl_fast.plan import memory_plan
 from jaxrl_fast.population import Members, Population
 from jaxrl_fast.programs import Part, Programs, Scores, largest_parameter
+from jaxrl_fast.reports import host_metrics, merged
 from jaxrl_fast.types import Mean, RunState, Trajectory
 
 
@@ -70,6 +72,8 @@ class HostPrograms(Programs):
         self._largest = jax.jit(largest_parameter)
         self.actors: Any = None  # Actors or RayActors
         self._totals: dict[bool, Any] = {}  # shapes of the metrics, of warm-up and of learning: traced once each
+        self._taken: tuple[str, ...] | None = None  # names of the metrics of learning, once an environment reports something
+        self.reports: dict[str, Mean] = {}  # every metric of theirs that there has been: none
         self._mark = 0.0  # when the last row ended
         self.games: collections.deque[float] = collections.deque(maxlen=100)  # scores of the last ones in training
 
@@ -108,6 +112,12 @@ class HostPrograms(Programs):
             self._totals[learns] = jax.eval_shape(functools.partial(_metrics, learns=learns), *args)
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self._totals[learns])
 
+    def _reported(self, found: list[dict[str, np.ndarray]], taken: Iterable[str]) -> dict[str, Mean]:
+        """What the environments reported in some iterations; whatever they ever did has a metric from there on."""
+        means = host_metrics(merged(found), taken) if any(found) else {}
+        self.reports |= dict.fromkeys(means, Mean(np.float32(0), np.float32(0)))
+        return self.reports | means
+
     def _iterations(self, state: RunState, t0: int, count: int, learns: bool) -> tuple[RunState, dict[str, Mean]]:
         """The `count` iterations of the row that begins at t0, or what is left of them -> (state, sums and counts).
 
@@ -119,6 +129,7 @@ class HostPrograms(Programs):
         returns: list[float] = []
         lengths: list[int] = []
         seconds = {"learner_waits": 0.0, "learner_updates": 0.0}
+        reports: list[dict[str, np.ndarray]] = []
         lag, warmup, updates = 0.0, self.grid.warmup, self.first.algo.updates
         for t in range(before.iterations, t0 + count):
             start = time.perf_counter()
@@ -151,6 +162,10 @@ class HostPrograms(Programs):
             returns += found.returns
             self.games.extend(found.returns)
             lengths += found.lengths
+            reports.append(found.reports)
+            if found.reports and self._taken is None:  # a name is the same in warm-up, where nothing is learned
+                args = (self.run, agent, mem, state.key, {}, found.parts, np.int32(t))
+                self._taken = tuple(jax.eval_shape(functools.partial(_metrics, learns=True), *args))
             agents = [max(when, warmup) for when in (t, whose(actors, t), whose(actors, t - 1))]  # nothing is learned before
             lag += updates * (agents[0] - agents[1] + found.lag * (agents[1] - agents[2]))
         wall, self._mark = time.perf_counter() - self._mark, time.perf_counter()
@@ -160,6 +175,7 @@ class HostPrograms(Programs):
         done = (self.part.iterations if self.part else t0 + count) - before.iterations
         metrics["policy_lag"] = Mean(np.float32(lag), np.float32(done))
         metrics |= {f"time_{name}": Mean(np.float32(value), np.float32(wall)) for name, value in seconds.items()}
+        metrics |= self._reported(reports, self._taken or ())
         metrics |= {name: jax.tree.map(np.add, metrics.get(name, Mean(0, 0)), mean) for name, mean in before.metrics.items()}
         if self.part:
             self.part = self.part._replace(metrics=metrics)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import collect as rollout
-from jaxrl_fast import random, runtime, sums, tree
+from jaxrl_fast import random, reports, runtime, sums, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
@@ -95,7 +95,7 @@ def _collect(run: Run, agent: Any, actor: rollout.Actor, key: jax.Array, mode: s
     noise = rollout.draw(env, algo, random.split(key), algo.num_steps, algo.num_envs, zero)
     clock = Clock(zero, zero, jnp.float32(0))
     actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, mode, run.unroll)
-    return actor, algo.prepare(agent, trajectory)
+    return actor, algo.prepare(agent, rollout.without_info(trajectory)[0])
 
 
 def draw(run: Run, root: jax.Array, t: jax.Array) -> Draws:
@@ -121,12 +121,21 @@ def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool
 
     An algorithm that improves its agent by whole rollouts calls `collect` itself, and there are no updates.
     """
+    after, metrics, reported = _iteration(run, state, draws, t, learn)
+    if not reported:
+        return after, metrics
+    taken = metrics if learn else jax.eval_shape(lambda: _iteration(run, state, draws, t, True)[1])  # the same in every row
+    return after, metrics | reports.metrics(reported, taken)
+
+
+def _iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool) -> tuple[RunState, Metrics, dict]:
+    """`iteration`, and what the environments reported."""
     env, algo = run.env, run.algo
     agent, episodes = state.agent, state.episodes
     if run.offline:
         agent, mem, metrics = learn_from(run, agent, state.memory, None, draws, t, learn)
         none = Mean(jnp.float32(0), jnp.float32(0))
-        return state._replace(agent=agent, memory=mem), metrics | {"episode_return": none, "episode_length": none}
+        return state._replace(agent=agent, memory=mem), metrics | {"episode_return": none, "episode_length": none}, {}
     start = rollout.Actor(state.env, state.obs, state.carry)
     if algo.fresh_start:
         start = rollout.init(env, algo, draws.start, algo.num_envs, t)
@@ -141,10 +150,12 @@ def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool
         agent, updated, (actor, trajectory) = algo.improve(agent, play, draws.keys[0], clock)
     else:
         (actor, trajectory), updated = play(agent), {}
+    trajectory, info = rollout.without_info(trajectory)
     episodes, metrics = rollout.episode_statistics(episodes, trajectory.steps.reward, trajectory.steps.done)
+    reported = reports.statistics(info, trajectory.steps.done)
     agent, mem, learned = learn_from(run, agent, state.memory, trajectory, draws, t, learn)
     state = RunState(agent, actor.env, actor.obs, actor.carry, mem, episodes, state.key)
-    return state, metrics | updated | learned
+    return state, metrics | updated | learned, reported
 
 
 def learn_from(run: Run, agent: Any, mem: Any, trajectory: Trajectory | None, draws: Draws, t: jax.Array, learn: bool):

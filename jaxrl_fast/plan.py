@@ -265,7 +265,7 @@ def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
     trajectory, rows, batch, mem = (), (), (), state.memory
     if not run.offline:
         _, trajectory = collect.collect(env, algo, state.agent, actor, draws.rollout, clock, "sample", run.unroll)
-        rows = algo.prepare(state.agent, trajectory)
+        rows = algo.prepare(state.agent, collect.without_info(trajectory)[0])
         mem = memory.add(mem, rows, zero)
     if algo.updates:
         batch, _ = memory.fetch(mem, tree.take(draws.plan, 0))

@@ -33,6 +33,7 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.grid import sizes_of
 from jaxrl_fast.groups import Rollout
 from jaxrl_fast.iterate import Run
+from jaxrl_fast.reports import merged
 from jaxrl_fast.watch import Limits, Watch
 
 START = 300.0  # seconds in which a new process must have imported everything and opened its environments, at least
@@ -138,7 +139,8 @@ class RayActors:
         seconds = {name: sum(part.seconds[name] for part in parts) / len(parts) for name in parts[0].seconds}
         lag = sum(part.lag * size for part, size in zip(parts, self.sizes, strict=True)) / sum(self.sizes)
         fresh, self.fresh = self.fresh, False
-        return Rollout(jax.device_put(tuple(part.parts[0] for part in parts)), returns, lengths, fresh, seconds, lag)
+        reports = merged(part.reports for part in parts)
+        return Rollout(jax.device_put(tuple(part.parts[0] for part in parts)), returns, lengths, fresh, seconds, lag, reports)
 
     def _part(self, i: int, t: int, stopping: Callable[[], bool]) -> Rollout:
         while True:

@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
     reward: jax.Array  # float32 [B]
     terminated: jax.Array  # bool [B]: the episode ended by the task's own rules; its value is zero
     truncated: jax.Array  # bool [B]: it was cut (time limit); its value goes on. Where both are set, it terminated.
-    extras: PyTree = ()
+    info: dict[str, jax.Array] | tuple[()] = ()  # float32 [B] by name: what else is to be in the log (`reports`)
 
     __repr__ = summary
 
@@ -84,6 +84,7 @@ class Timestep(NamedTuple):
     terminated: jax.Array
     truncated: jax.Array
     extras: PyTree = ()  # what `Algorithm.act` returned beside the action
+    info: dict[str, jax.Array] | tuple[()] = ()  # that of the `Outcome`; learners and memories never see it
 
     @property
     def done(self) -> jax.Array:

@@ -143,7 +143,8 @@ class AleVector(Vector):
         ended = terminated | truncated
         successors = put(obs, ended, self.encode(np.asarray(info["final_obs"])[ended])) if ended.any() else obs
         self.lives, self.shown = np.array(info["lives"]), successors
-        return HostStep(obs, successors, reward, terminated, truncated, reward, ended)
+        lives = {"lives": np.where(ended, np.nan, self.lives)}  # where a game has ended they are the new one's
+        return HostStep(obs, successors, reward, terminated, truncated, reward, ended, info=lives)
 
     def close(self):
         self.vector.close()

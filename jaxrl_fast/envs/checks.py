@@ -88,8 +88,21 @@ def outcome_of(spec: EnvSpec, found: Any, before: PyTree, num_envs: int) -> tupl
         reward=number(f"{spec.name}: reward", outcome.reward, (num_envs,)),
         terminated=ends[0],
         truncated=ends[1] & ~ends[0],
+        info=info_of(spec, outcome.info, num_envs),
     )
     return like(spec, state, before), outcome
+
+
+def info_of(spec: EnvSpec, info: Any, num_envs: int) -> dict[str, jax.Array] | tuple[()]:
+    """What an outcome reports, as float32 [B]; () for nothing."""
+    if not isinstance(info, dict):
+        if info == ():
+            return ()
+        raise ConfigError(f"{spec.name}: info", describe(info), "a dict of numbers, one an environment")
+    for name in info:
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"{spec.name}: a name in info", name, "a non-empty string")
+    return {name: number(f"{spec.name}: info[{name!r}]", x, (num_envs,)) for name, x in info.items()} or ()
 
 
 def like(spec: EnvSpec, state: PyTree, before: PyTree) -> PyTree:

@@ -24,11 +24,14 @@ from jaxrl_fast import runtime
 from jaxrl_fast.envs.gymnasium_spaces import PICTURE, decoder, picture_encoder, spec_of
 from jaxrl_fast.envs.host import HostEnv, HostStep, Lives, Vector, at, guarded, picture, put
 from jaxrl_fast.errors import ConfigError, check_float, check_int, nearest
+from jaxrl_fast.reports import flat
 
 PREFIX = "envpool:"
 NAMES = ()  # not without importing it
 FAMILY = "envpool:Pong-v5 and every other id that EnvPool has"
 INSTALL = "pip install 'jaxrl_fast[envpool]'"
+# What a step tells of itself, not of the task.
+_NOT_NUMBERS = {"env_id", "players", "elapsed_step", "terminated", "truncated", "trunc", "reward", "done", "TimeLimit.truncated"}
 # What is not a setting here: sizes and seeds are the run's, pixels are stacked and rewards clipped by us.
 _OURS = {
     "num_envs", "batch_size", "seed", "env_seed", "base_path", "gym_reset_return_info", "max_num_players", "stack_num",
@@ -169,7 +172,8 @@ class EnvPoolVector(Vector):
         *arrays, info = rest
         ids = info["env_id"]
         arrays = [self.encode(obs), *arrays]
-        info = {"ids": ids} | ({"lives": info["lives"]} if "lives" in info else {})
+        numbers = flat({k: v for k, v in info.items() if k not in _NOT_NUMBERS}, len(ids))
+        info = {"ids": ids, "numbers": numbers} | ({"lives": info["lives"]} if "lives" in info else {})
         if (np.diff(ids) > 0).all():  # they mostly are; a copy of every picture less
             return (*arrays, info)
         order = np.argsort(ids)
@@ -185,14 +189,14 @@ class EnvPoolVector(Vector):
         reward, terminated = np.float32(reward), terminated.astype(bool)
         truncated = truncated.astype(bool) & ~terminated
         ended, successors = terminated | truncated, obs
-        self.lives = info.get("lives")
+        self.lives, numbers = info.get("lives"), info["numbers"]
         if ended.any():
             fresh, info = self._sorted(*self.pool.reset(self.every[ended]))
             obs = put(obs, ended, fresh)
             if self.lives is not None:
                 self.lives = put(self.lives, ended, info["lives"])
         self.shown = successors
-        return HostStep(obs, successors, reward, terminated, truncated, reward, ended)
+        return HostStep(obs, successors, reward, terminated, truncated, reward, ended, info=numbers)
 
     def close(self):
         self.pool.close()
@@ -229,6 +233,7 @@ class EnvPoolAsync(EnvPoolVector):
         ready = np.zeros(0, bool)
         while not ready.any():
             *step, info = self._sorted(*self.pool.recv())
+            step.append(info["numbers"])
             ready = self._ready(info["ids"], step)
         ids, fresh = info["ids"][ready], self.over[info["ids"][ready]]
         obs, *rest = step if ready.all() else at(step, ready)
@@ -238,14 +243,14 @@ class EnvPoolAsync(EnvPoolVector):
             self.over[ids] = False
         self.lives = info["lives"][ready] if "lives" in info else None
         self.shown = successors
-        reward, terminated, truncated = np.float32(rest[0]), *(np.asarray(x, bool) for x in rest[1:])
-        return HostStep(obs, successors, reward, terminated, truncated & ~terminated, reward, fresh, ids=ids)
+        reward, terminated, truncated = np.float32(rest[0]), *(np.asarray(x, bool) for x in rest[1:3])
+        return HostStep(obs, successors, reward, terminated, truncated & ~terminated, reward, fresh, ids=ids, info=rest[3])
 
     def _ready(self, ids: np.ndarray, step: list[Any]) -> np.ndarray:
         """Where the step needs no reset any more; the others are sent on."""
         if self.last is None:
             self.last = jax.tree.map(lambda x: np.zeros((self.num_envs, *x.shape[1:]), x.dtype), step)
-        _, _, terminated, truncated = step
+        _, _, terminated, truncated, _ = step
         ended = (terminated | truncated).astype(bool) & ~self.over[ids]
         if ended.any():
             who = ids[ended]

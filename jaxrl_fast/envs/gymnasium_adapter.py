@@ -28,9 +28,11 @@ from jaxrl_fast.envs import wrappers
 from jaxrl_fast.envs.gymnasium_spaces import decoder, picture_encoder, spec_of, stack
 from jaxrl_fast.envs.host import HostEnv, HostStep, Vector, at, guarded, put
 from jaxrl_fast.errors import ConfigError, UserError, check_choice, check_int, nearest
+from jaxrl_fast.reports import flat
 from jaxrl_fast.types import EnvSpec
 
 PREFIX = "gym:"
+NOT_NUMBERS = {name for key in ("final_obs", "final_info") for name in (key, f"_{key}")}  # of an info: what an end left
 NAMES = ()  # not without importing it
 FAMILY = "gym:LunarLander-v3 and every other id that Gymnasium knows"
 INSTALL = "pip install 'jaxrl_fast[gymnasium]'"
@@ -282,7 +284,18 @@ class GymnasiumVector(Vector):
                 reward, truncated = np.where(real, reward, np.float32(0)), truncated | self.resetting
             self.resetting = ended
         self.obs, self.over = obs, over
-        return HostStep(obs, successors, reward, terminated, truncated, reward, over, real)
+        info = self._numbers(info, ended, real) if info else {}
+        return HostStep(obs, successors, reward, terminated, truncated, reward, over, real, info=info)
+
+    def _numbers(self, info: dict[str, Any], ended: np.ndarray, real: np.ndarray | None) -> dict[str, np.ndarray]:
+        """What the steps reported; not what the resets did."""
+        final = info.get("final_info") if self.mode == "SAME_STEP" and ended.any() else None
+        found = flat({k: v for k, v in info.items() if k not in NOT_NUMBERS}, self.num_envs)
+        if final is not None:
+            last = flat(final, self.num_envs)
+            nothing = np.full(self.num_envs, np.nan)
+            found = {k: np.where(ended, last.get(k, nothing), found.get(k, nothing)) for k in {**found, **last}}
+        return found if real is None else {k: np.where(real, x, np.nan) for k, x in found.items()}
 
     def failed(self, error):
         if not self.steps_apart or not isinstance(error, (EOFError, OSError)):

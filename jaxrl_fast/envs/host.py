@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -53,6 +53,7 @@ class HostStep(NamedTuple):
     over: np.ndarray  # bool [B]: the game itself has ended
     real: np.ndarray | None = None  # bool [B]: False where the row is only a reset that could not be skipped; None: all are
     ids: np.ndarray | None = None  # int [B]: which environments of a vector that has `at_once`; None: all, in their order
+    info: Mapping[str, np.ndarray] = {}  # numbers for the log [B], NaN where one is not reported (`reports`)
 
 
 def named(env: Any) -> str:

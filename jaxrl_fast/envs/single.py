@@ -19,6 +19,7 @@ class SingleEnv(Env):
         reset_one(key)                -> (state, obs)
         step_one(key, state, action)  -> (state, obs, reward, terminated, truncated)       the ends are bool
 
+    `step_one` may return a sixth value, a dict of numbers for the log (`Outcome.info`).
     Float fields of the subclass are leaves. `state` must hold its own step counter if there is a time limit
     (or wrap the environment in `jf.envs.TimeLimit`).
     """
@@ -40,8 +41,8 @@ class SingleEnv(Env):
             with checks.noted(self.spec, "step_one"):
                 return _parts(self.spec, self.step_one(key, state, action))
 
-        state, obs, reward, terminated, truncated, _ = jax.vmap(one)(noise, state, action)
-        return state, Outcome(obs, reward, terminated, truncated)
+        state, *outcome = jax.vmap(one)(noise, state, action)
+        return state, Outcome(*outcome)
 
 
 def _parts(spec: EnvSpec, found: Any) -> tuple:

@@ -14,7 +14,7 @@ import jaxrl_fast
 ROOT = Path(jaxrl_fast.__file__).parent
 FLOORS = [
     "errors fields values folders hosts imports tree types spaces own_spaces summary random runtime",
-    "returns losses distributions statistics stacking optim optimizer_settings sums networks aggregate priors",
+    "returns losses distributions statistics reports stacking optim optimizer_settings sums networks aggregate priors",
     "envs memory",
     "algorithms",
     "collect grid iterate offline evaluate host_play watch population config members plan plan_table programs testing",
