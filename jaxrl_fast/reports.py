@@ -75,7 +75,7 @@ class Tally:
     def take(self) -> dict[str, np.ndarray]:
         """{name: float64 [4]} since the last time."""
         kept, self._sums = self._sums, {}
-        return merged({name: row for name, row in zip(names, rows, strict=True)} for names, rows in kept.items())
+        return merged(dict(zip(names, rows, strict=True)) for names, rows in kept.items())
 
 
 def _total(values: np.ndarray) -> np.ndarray:

@@ -72,6 +72,10 @@ def _parameters(create: Callable[..., Any]) -> list[inspect.Parameter]:
         return []
 
 
+def _takes_render_mode(create: Callable[..., Any]) -> bool:
+    return any(p.name == "render_mode" or p.kind is inspect.Parameter.VAR_KEYWORD for p in _parameters(create))
+
+
 def adapt(create: Callable[..., Any], name: str, vectorization: str = "sync", max_episode_steps: int | None = None, **own: Any):
     """The environment that `create(**own)` makes, called `name`. max_episode_steps: a limit of ours around it."""
     check_choice("env.vectorization", vectorization, ("sync", "async"))
@@ -103,26 +107,27 @@ class OwnGymnasiumEnv(GymnasiumEnv):
         from jaxrl_fast.envs.gymnasium_worker import made
 
         env = made(self.create, self._arguments(), self.max_episode_steps)
+        self.__dict__["_modes"] = tuple(env.metadata.get("render_modes") or ())
         try:
             return spec_of(self.id, env.observation_space, env.action_space, time_limit(env))
         finally:
             env.close()
+
+    def _is_drawn(self) -> bool:
+        modes = self.__dict__.get("_modes", ())
+        return _takes_render_mode(self.create) and ("rgb_array" in modes or not modes)
 
     def _make(self, num_envs: int, more: dict[str, Any]) -> Any:
         from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
         from jaxrl_fast.envs import gymnasium_worker as side
 
-        given = _parameters(self.create)
-        passed_on = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in given)
-        more = {k: v for k, v in more.items() if passed_on or any(p.name == k for p in given)}
-        make = functools.partial(side.checked, self.create, self._arguments() | more, self.max_episode_steps)
+        mode = AutoresetMode.NEXT_STEP if "render_mode" in more else AutoresetMode.SAME_STEP  # a picture of an end needs it
+        make = [functools.partial(side.checked, self.create, self._arguments() | more, self.max_episode_steps)] * num_envs
         if self.vectorization == "sync":
-            return SyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+            return SyncVectorEnv(make, autoreset_mode=mode)
         with side.uninterrupted():
-            return AsyncVectorEnv(
-                [make] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP, context="spawn", worker=side.worker
-            )
+            return AsyncVectorEnv(make, autoreset_mode=mode, context="spawn", worker=side.worker)
 
 
 def time_limit(env: Any) -> int | None:

@@ -16,7 +16,7 @@ from gymnax import registration
 from gymnax.environments import spaces
 
 import jaxrl_fast as jf
-from jaxrl_fast import config
+from jaxrl_fast import config, host_play
 from jaxrl_fast.envs import own, registry
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.members import configure
@@ -134,8 +134,11 @@ class Walk(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(0, 99, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2, start=3)
 
-    def __init__(self, length: int = 3):
-        self.length = length
+    def __init__(self, length: int = 3, render_mode: str | None = None):
+        self.length, self.render_mode = length, render_mode
+
+    def render(self):
+        return np.full((8, 8, 3), self.time, np.uint8)
 
     def reset(self, *, seed=None, options=None):
         self.time = 0
@@ -197,6 +200,15 @@ def test_a_run_with_an_object_is_loaded_and_resumed(tmp_path):
     assert agent.evaluate(episodes=2).ret.tolist() == [4, 4] and int(agent.act(np.zeros(1, np.float32))) in (3, 4)
     with pytest.warns(UserWarning, match="horizon"):
         assert jf.resume(tmp_path / "run", total_steps=48, tensorboard=False).env_steps == 48
+
+
+def test_pictures_of_a_class_end_with_the_episode_and_a_thunk_without_render_mode_has_none():
+    algo = jf.PPO(num_envs=1, hidden=(8,))
+    for source, values in ((Walk, [0, 1, 2, 3]), (lambda: Walk(), None)):
+        env = jf.make(source)
+        bound = algo.bind(env.spec)
+        found = host_play.frames(env, bound, bound.init(jax.random.key(0)), jax.random.key(0), 10)
+        assert (found and [int(x.max()) for x in found]) == values
 
 
 @pytest.mark.parametrize(("source", "message"), [

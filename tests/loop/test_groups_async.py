@@ -61,7 +61,7 @@ class Anyhow(Vector):
         for i in ids:
             self.singles[i].send(self.action.pop(i)[None])
             steps.append(self.singles[i].receive())
-        names = set(HostStep._fields) - {"real", "ids"}
+        names = set(HostStep._fields) - {"real", "ids", "info"}
         whole = {name: np.concatenate([getattr(s, name) for s in steps]) for name in names}
         if all(s.next_obs is s.obs for s in steps):
             whole["next_obs"] = whole["obs"]

@@ -1,0 +1,172 @@
+"""What environments report beside the reward: in every log, from the device and from the host, under names of its own."""
+
+from __future__ import annotations
+
+import json
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import jaxrl_fast as jf
+from jaxrl_fast import reports
+from jaxrl_fast.envs.gymnasium_adapter import GymnasiumVector
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.types import Mean
+
+SIZES = dict(num_envs=4, hidden=(8,))
+PPO = jf.PPO(**SIZES, num_steps=20, num_minibatches=1, num_epochs=1)
+DQN = jf.DQN(**SIZES, num_steps=4, buffer_size=256, learning_starts=64, batch_size=8)
+
+
+def said(time, end):
+    """Of an episode of 10 steps: `effort` is its step, `success` is 1 at its end, `late` is reported from step 6 on."""
+    return {"effort": time, "success": end, "late": jnp.where(time > 5, 2.0 * time, jnp.nan), "entropy": 7, "episode_return": 5.0}
+
+
+# Over its steps, and over its ends.
+WANTED = {"effort": 5.5, "effort_end": 10.0, "success": 0.1, "success_end": 1.0, "late": 16.0, "late_end": 20.0,
+          "env_episode_return": 5.0, "env_episode_return_end": 5.0}  # fmt: skip
+
+
+@jf.settings
+class Device(jf.SingleEnv):
+    scale: float = 1.0
+
+    @property
+    def spec(self):
+        return jf.EnvSpec("device", jf.Box(0.0, 1.0, (1,)), jf.Discrete(2), 10)
+
+    def reset_one(self, key):
+        return jnp.int32(0), jnp.zeros(1)
+
+    def step_one(self, key, time, action):
+        time, end = time + 1, time == 9
+        return time, jnp.full(1, time / 10), 1.0, end, jnp.bool_(False), said(time, end) | {"scale": self.scale}
+
+
+class Host(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.time = 0
+        return np.zeros(1, np.float32), {"effort": 1e6, "text": "fresh"}  # of a reset: nowhere in the log
+
+    def step(self, action):
+        self.time += 1
+        end = self.time == 10
+        info = {k: v for k, v in said(self.time, end).items() if k != "late"} | {"text": "on", "place": np.zeros(3)}
+        info |= {"success": np.bool_(end), "inner": {"x": 3}} | ({"late": 2.0 * self.time} if self.time > 5 else {})
+        return np.zeros(1, np.float32), 1.0, end, False, info
+
+
+def means(row):
+    return {name: row.get(name) for name in WANTED}
+
+
+@pytest.mark.parametrize(("algo", "env"), [(PPO, Device()), (DQN, Device()), (PPO, jf.make(Host)), (DQN, jf.make(Host))])
+def test_every_row_of_a_run_holds_them(algo, env, tmp_path):
+    steps = 400
+    run = jf.train(algo, env, steps, log_every=80, eval_episodes=2, out=tmp_path / "run", tensorboard=False)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert len(rows) > 4
+    for row in rows[1 if algo is DQN else 0 :]:  # the warm-up's row is 64 steps: no whole episodes
+        assert means(row) == pytest.approx(WANTED, rel=1e-6), row
+        assert row["episode_return"] == 10 and row.get("scale", 1.0) == 1.0
+    named = {"entropy", "env_entropy"} & set(rows[-1])
+    assert named == ({"entropy", "env_entropy"} if algo is PPO else {"entropy"})
+    if isinstance(env, Device):
+        assert set(rows[0]) - {"eval_return"} <= set(rows[-1])  # the same names in warm-up
+    else:
+        assert rows[-1]["inner_x"] == 3 and not {"text", "place", "final_obs"} & set(rows[-1])
+    assert run.curve("success_end")[1][-1] == 1
+
+
+def test_members_and_make_train_have_their_own():
+    train = jf.make_train(PPO, Device(), 160, log_every=80)
+    found = jax.jit(train)(jax.random.key(0))[1]
+    assert {k: float(found[k][-1]) for k in WANTED} == pytest.approx(WANTED, rel=1e-6)
+    run = jf.train(PPO, Device(), 160, population={"env.scale": [1.0, 3.0]}, eval_episodes=2)
+    assert run.curve("scale")[1][-1].tolist() == [1, 3]
+
+
+def test_through_wrappers_and_whole_rollouts():
+    env = jf.make(Device(), action_repeat=2, sticky_actions=0.1, reward_scale=2.0)
+    metrics = jax.jit(jf.make_train(PPO, env, 80))(jax.random.key(0))[1]
+    assert float(metrics["effort"][0]) == 6.0 and float(metrics["success_end"][0]) == 1.0  # of the last repetition
+    es = jf.algorithms.algorithm_class("ars")(directions=2, num_steps=10)
+    assert float(jax.jit(jf.make_train(es, Device(), 160))(jax.random.key(0))[1]["success_end"][0]) == 1.0
+
+
+def test_where_nothing_is_reported_the_program_is_the_same():
+    @jf.settings
+    class Silent(Device):
+        def step_one(self, key, time, action):
+            return super().step_one(key, time, action)[:5]
+
+    @jf.settings
+    class Empty(Device):
+        def step_one(self, key, time, action):
+            return *super().step_one(key, time, action)[:5], {}
+
+    texts = [jax.jit(jf.make_train(PPO, env, 160)).lower(jax.random.key(0)).as_text() for env in (Silent(), Empty())]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(("info", "message"), [
+    ({"x": jnp.zeros(2)}, r"info\['x'\]"), ({3: 1.0}, "a name in info"), ({"": 1.0}, "a name in info"), ({"x": {}}, "info"),
+])  # fmt: skip
+def test_what_is_no_number_is_refused(info, message):
+    @jf.settings
+    class Wrong(Device):
+        def step_one(self, key, time, action):
+            return *super().step_one(key, time, action)[:5], info
+
+    with pytest.raises((ConfigError, TypeError), match=message):
+        jax.eval_shape(jf.make_train(PPO, Wrong(), 160), jax.random.key(0))
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_every_auto_reset_of_gymnasium(mode):
+    vector = GymnasiumVector(SyncVectorEnv([Host] * 2, autoreset_mode=mode), 0)
+    vector.reset()
+    tally = reports.Tally()
+    for _ in range(43):
+        vector.send(np.zeros(2, np.int32))
+        found = vector.receive()
+        tally.add(found.info, found.over)
+    got = tally.take()
+    count = 2 * (40 if mode is AutoresetMode.NEXT_STEP else 43)
+    assert got["effort"][1] == count and got["success"][2:].tolist() == [got["success"][3]] * 2 and got["success"][3] in (6, 8)
+    assert got["effort"][2] == 10 * got["effort"][3] and got["effort"][0] < 10 * count and got["late"][2] == 20 * got["late"][3]
+    assert got["late"][1] < count and not tally.take()
+
+
+def test_names_are_never_ours_and_never_each_others():
+    names = ["success", "success_end", "a/b", "a b", "time_x", "env_steps", "loss", "x", "x_end_end", "eval_return", "/bad"]
+    found = reports.log_names(names, ["loss", "x_end"])
+    all_of_them = [n + end for n in found.values() for end in ("", "_end")]
+    assert len(set(all_of_them)) == len(all_of_them) and not {"loss", "x_end", *reports.LOG} & set(all_of_them)
+    assert found["success"] == "success" and found["loss"] == "env_loss" and "/" not in "".join(all_of_them)
+    assert reports.log_names(reversed(names), ["x_end", "loss"]) == found
+
+
+def test_parts_of_a_row_add_up():
+    whole, parts = reports.Tally(), []
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        part = reports.Tally()
+        for _ in range(5):
+            info = {"a": np.where(rng.random(3) < 0.3, np.nan, rng.random(3)), "b": rng.random(3)}
+            over = rng.random(3) < 0.3
+            for tally in (whole, part):
+                tally.add(info, over)
+        parts.append(part.take())
+    want, got = (reports.host_metrics(x, ()) for x in (whole.take(), reports.merged(parts)))
+    assert want.keys() == got.keys() == {"a", "a_end", "b", "b_end"}
+    for name in want:
+        assert isinstance(got[name], Mean) and np.allclose(want[name], got[name])
