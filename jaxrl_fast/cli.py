@@ -27,7 +27,7 @@ from jaxrl_fast.cli_args import (
     peek,
     positionals,
 )
-from jaxrl_fast.errors import ConfigError, UserError, nearest
+from jaxrl_fast.errors import ConfigError, UserError, brief, debugging, nearest, one_line
 from jaxrl_fast.values import convert, devices, integer, mesh, path
 
 HELP = """usage: jaxrl-fast COMMAND ...
@@ -63,14 +63,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except SystemExit as end:  # tyro, after it printed a help text
         if isinstance(end.code, str):  # whoever else ends a program does it so
-            print(f"{PROG}: error: {end.code}", file=sys.stderr)
+            print(f"{PROG}: error: {one_line(end.code)}", file=sys.stderr)
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except BrokenPipeError:  # `jaxrl-fast list | head`
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (Exception, KeyboardInterrupt) as error:
-        if os.environ.get("JAXRL_FAST_DEBUG", "0") not in ("", "0"):
+        if debugging():
             raise
         code = _report(error)
         hosts, programs = (sys.modules.get(f"jaxrl_fast.{name}") for name in ("hosts", "programs"))
@@ -94,10 +94,9 @@ def _report(error: BaseException) -> int:
         print(f"{PROG}: {str(error) or 'interrupted'}", file=sys.stderr)
         return getattr(error, "exit_code", 130)
     if isinstance(error, UserError):
-        print(f"{PROG}: error: {error}", file=sys.stderr)
+        print(f"{PROG}: error: {one_line(str(error))}", file=sys.stderr)
         return error.exit_code
-    first = next(iter(str(error).strip().splitlines()), "")[:300]
-    print(f"{PROG}: error: {type(error).__name__}: {first} (JAXRL_FAST_DEBUG=1 shows where)", file=sys.stderr)
+    print(f"{PROG}: error: {brief(error)} (JAXRL_FAST_DEBUG=1 shows where)", file=sys.stderr)
     return 1
 
 
@@ -107,7 +106,7 @@ def _plain_warnings() -> Iterator[None]:
 
     def show(message: Any, category: type[Warning], *_: Any) -> None:
         if issubclass(category, UserWarning):
-            print(f"{PROG}: warning: {message}", file=sys.stderr)
+            print(f"{PROG}: warning: {message if debugging() else one_line(str(message))}", file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.showwarning = show

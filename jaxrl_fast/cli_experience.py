@@ -13,7 +13,7 @@ import numpy as np
 from jaxrl_fast import config as configs
 from jaxrl_fast import runtime
 from jaxrl_fast.cli_args import IMPORT, PROG, Option, kind_of_value, parse, peek, positionals
-from jaxrl_fast.errors import ConfigError, MissingExtraError, UserError
+from jaxrl_fast.errors import ConfigError, MissingExtraError, UserError, brief
 from jaxrl_fast.values import path
 
 ORDERED = ("observations", "actions", "rewards", "terminations", "truncations")
@@ -107,7 +107,7 @@ def _arrays(source: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise ConfigError("SOURCE", source, "an existing .npz file") from None
     except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ConfigError("SOURCE", source, f"a whole .npz file of plain arrays; reading it failed: {error}") from error
+        raise ConfigError("SOURCE", source, f"a whole .npz file of plain arrays; reading it failed: {brief(error)}") from error
 
 
 def _minari(name: str) -> Iterator[Any]:
@@ -119,5 +119,5 @@ def _minari(name: str) -> Iterator[Any]:
     try:
         yield from minari.load_dataset(name).iterate_episodes()
     except Exception as error:  # what it raises depends on its version
-        valid = f"a whole dataset that `minari list local` shows; {type(error).__name__}: {error}"
+        valid = f"a whole dataset that `minari list local` shows; {brief(error)}"
         raise ConfigError("SOURCE", MINARI + name, valid) from error

@@ -14,7 +14,7 @@ from jaxrl_fast import ladder as ladders
 from jaxrl_fast import runtime
 from jaxrl_fast.cli_args import PROG, Option, parse, positionals
 from jaxrl_fast.config import write_json
-from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError, UserError, check_choice
+from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError, UserError, brief, check_choice
 from jaxrl_fast.ladder import FRAMES, GAMES, SOLVED, Climb, check, choose, climb
 from jaxrl_fast.plots import PALETTE, figure, save, style
 from jaxrl_fast.signals import Stopped
@@ -67,7 +67,7 @@ def ladder(argv: list[str]) -> None:
             raise Stopped(signum, f"in the rung {rung.name}; what there is stands in {out / 'ladder.json'}") from None
         except Exception as error:  # the others may be climbed all the same
             failed.append(error)
-            found[-1].ended = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+            found[-1].ended = str(error) if isinstance(error, UserError) else brief(error)
             print(f"{rung.name} failed: {found[-1].ended}", flush=True)
         report(found, out)
     print(f"{out / 'ladder.json'}, {out / 'ladder.png'}")

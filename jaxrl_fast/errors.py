@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -54,6 +56,23 @@ class NonFiniteError(RunError):
     """A metric or a parameter became NaN or infinite."""
 
     exit_code = 3
+
+
+def brief(error: BaseException) -> str:
+    """An error that is not ours, for a message of ours: its kind and its first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:LONGEST]}" if lines else type(error).__name__
+
+
+def one_line(text: str) -> str:
+    """A message in one line, without a terminal's colours; JAXRL_FAST_DEBUG=1 shows the rest of one that is too long."""
+    text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).split())
+    return text if len(text) <= 3 * LONGEST else f"{text[: 3 * LONGEST]}... (JAXRL_FAST_DEBUG=1 shows the rest)"
+
+
+def debugging() -> bool:
+    """Whether the user asks for tracebacks, by the environment variable JAXRL_FAST_DEBUG."""
+    return os.environ.get("JAXRL_FAST_DEBUG", "0") not in ("", "0")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

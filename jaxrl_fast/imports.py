@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from jaxrl_fast.errors import ConfigError, UserError, nearest
+from jaxrl_fast.errors import ConfigError, UserError, brief, nearest
 
 PACKAGE = __name__.partition(".")[0]
 LIBRARIES = (PACKAGE, "jax", "flax", "optax", "gymnasium", "gymnax", "brax", "mujoco_playground", "ale_py", "numpy", "ml_dtypes")
@@ -48,7 +48,7 @@ def import_user_module(name: str, argument: str = "--import") -> ModuleType:
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name and stem.startswith(error.name):
             raise ConfigError(argument, name, "a module that can be imported from here") from error
-        raise ConfigError(argument, name, f"a module that imports; {type(error).__name__}: {error}") from error
+        raise ConfigError(argument, name, f"a module that imports; {brief(error)}") from error
     if name not in named:
         named.append(name)
     file = getattr(module, "__file__", None)
@@ -110,7 +110,7 @@ def look_up(path: Any, argument: str) -> tuple[Any, str]:
     try:
         found: Any = importlib.import_module(name)
     except Exception as error:
-        raise ConfigError(argument, path, f"a name of a module that imports; {type(error).__name__}: {error}") from error
+        raise ConfigError(argument, path, f"a name of a module that imports; {brief(error)}") from error
     scope, parts = vars(found), attribute.split(".")
     for i, part in enumerate(parts):
         through_a_module = i > 0 and not isinstance(found, type)

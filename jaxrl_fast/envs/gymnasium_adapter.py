@@ -234,7 +234,10 @@ class GymnasiumVector(Vector):
     def __init__(self, vector: Any, seed: int, name: str = Vector.name):
         from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-        self.vector, self.seed, self.num_envs, self.name = vector, seed, vector.num_envs, name
+        from jaxrl_fast.envs.gymnasium_worker import quiet
+
+        self.vector = quiet(vector) if isinstance(vector, AsyncVectorEnv) else vector
+        self.seed, self.num_envs, self.name = seed, vector.num_envs, name
         self.mode = getattr(vector.metadata.get("autoreset_mode"), "name", "NEXT_STEP")
         self.encode = picture_encoder(vector.single_observation_space)
         if not isinstance(vector, (AsyncVectorEnv, SyncVectorEnv)):  # a native one may write there again

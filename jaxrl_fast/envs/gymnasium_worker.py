@@ -23,6 +23,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import async_vector_env
 
+from jaxrl_fast.errors import debugging
+
 ASKED_TO_STOP = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -54,6 +56,22 @@ def made(create: Callable[..., Any], arguments: dict[str, Any], limit: int | Non
 
 def checked(create: Callable[..., Any], arguments: dict[str, Any], limit: int | None) -> gymnasium.Env:
     return Checked(made(create, arguments, limit))
+
+
+def quiet(vector: Any) -> Any:
+    """The same vector of processes, which raises what failed in one of them without logging its traceback first."""
+    check, logger = getattr(vector, "_raise_if_errors", None), gymnasium.logger
+
+    def raise_if_errors(successes: Any) -> None:
+        level, logger.min_level = logger.min_level, logger.ERROR + 1
+        try:
+            check(successes)
+        finally:
+            logger.min_level = level
+
+    if check is not None and not debugging():
+        vector._raise_if_errors = raise_if_errors
+    return vector
 
 
 def worker(*args: Any) -> None:

@@ -32,7 +32,7 @@ from jaxrl_fast import tree
 from jaxrl_fast.envs import wrappers
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.aside import in_time
-from jaxrl_fast.errors import ConfigError, RunError, UserError, check_float, check_int, check_not_zero
+from jaxrl_fast.errors import ConfigError, RunError, UserError, brief, check_float, check_int, check_not_zero
 from jaxrl_fast.spaces import Dict, zeros
 from jaxrl_fast.types import EnvSpec, Outcome
 
@@ -71,7 +71,7 @@ def guarded(f: Callable[..., Any]) -> Callable[..., Any]:
         except UserError:
             raise
         except (Exception, SystemExit) as error:
-            what = self.failed(error) or f"{type(error).__name__}: {error}"
+            what = self.failed(error) or brief(error)
             raise HostError(f"{named(self)} failed in {f.__name__.strip('_')}: {what}") from error
 
     return call

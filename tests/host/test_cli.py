@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ import jaxrl_fast as jf
 from jaxrl_fast import algorithms, cli, cli_args, config, values
 from jaxrl_fast.cli_train import describe_train
 from jaxrl_fast.envs import mujoco_tools, registry
+from jaxrl_fast.errors import RunError
 
 TINY = ["--algo.num-envs", "4", "--algo.num-steps", "32", "--algo.hidden", "8", "--eval-episodes", "4"]
 pytestmark = pytest.mark.timeout(120)
@@ -485,3 +487,23 @@ def test_whoever_ends_the_program_is_heard(code, expected, run_cli, monkeypatch)
     """As Python does it: a text is printed, and is a failure."""
     monkeypatch.setattr(cli, "_dispatch", lambda argv: sys.exit(code))
     assert run_cli("train") == (expected, "", f"jaxrl-fast: error: {code}\n" if expected == 1 else "")
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (RunError("a\n  motor\n\nburnt out; saved"), "a motor burnt out; saved"),
+        (RunError("x " * 5000), "(JAXRL_FAST_DEBUG=1 shows the rest)"),
+        (ValueError("\nfirst\nsecond"), "ValueError: first (JAXRL_FAST_DEBUG=1 shows where)"),
+        (SystemExit("licence\nlost"), "licence lost"),
+    ],
+)
+def test_errors_and_warnings_are_a_line_each(error, says, run_cli, monkeypatch):
+    def fail(argv):
+        warnings.warn("\x1b[31mERROR: of a\nlibrary\x1b[0m", stacklevel=1)
+        raise error
+
+    monkeypatch.setattr(cli, "_dispatch", fail)
+    warning, last = run_cli("train")[2].splitlines()
+    assert warning == "jaxrl-fast: warning: ERROR: of a library"
+    assert last.startswith("jaxrl-fast: error: ") and last.endswith(says) and len(last) < 1100
