@@ -24,6 +24,8 @@ from jaxrl_fast.errors import ConfigError, nearest
 from jaxrl_fast.fields import type_name
 from jaxrl_fast.grid import RunConfig
 from jaxrl_fast.imports import import_user_module
+from jaxrl_fast.networks import Foreign, as_network
+from jaxrl_fast.networks.foreign import Held
 from jaxrl_fast.optimizer_settings import Schedule
 
 __all__ = ["import_user_module"]
@@ -35,6 +37,8 @@ def _encode(value: Any, name: str = "settings") -> Any:
     """`value` as JSON; `name` is what errors call it."""
     if isinstance(value, Schedule):
         return _encode(value.source, name)
+    if isinstance(value, Foreign):
+        return {"network": _network_path(value.source, name)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):  # a flax module or another frozen dataclass
         fields = {
             f.name: _encode(getattr(value, f.name), f"{name}.{f.name}")
@@ -87,6 +91,21 @@ def _import_path(value: Any, name: str) -> str:
     raise ConfigError(name, value, "a function or class that its module knows by name; no lambda, none in a function")
 
 
+def _network_path(source: Any, name: str) -> str:
+    """ "module:name" of what makes a network, or of the network itself."""
+    found = source.value if isinstance(source, Held) else source
+    if hasattr(found, "__qualname__"):
+        return _import_path(found, name)
+    for module, content in list(sys.modules.items()):
+        attribute = next((key for key, value in list(vars(content).items()) if value is found), None) if content else None
+        if attribute is not None and (module == "__main__" or imports.is_users(module)):
+            return f"{module}:{attribute}"
+    raise ConfigError(
+        name, f"<{type(found).__name__}>", "a class or a function of a module, or an object that a module of yours holds by "
+        "name, such as nets.net: config.json cannot hold arrays. Without `out` any object can be trained",
+    )  # fmt: skip
+
+
 def _decode(value: Any, name: str = "settings") -> Any:
     """The value that `_encode` wrote; ConfigError for a class or function that a file may not name."""
     if isinstance(value, list):
@@ -100,6 +119,8 @@ def _decode(value: Any, name: str = "settings") -> Any:
         return found
     if "import" in value:
         return _function(value["import"], name)
+    if "network" in value:
+        return as_network(name, _function(value["network"], name))
     if "float" in value:
         return float(value["float"])
     return value
@@ -188,18 +209,12 @@ def _names_code(field: dataclasses.Field, value: Any) -> bool:
 
 
 def _user_network(path: str, argument: str) -> Any:
-    """The flax module behind "module:name": a class, made with its defaults, or an object."""
-    from flax import linen
-
+    """The network behind "module:name": a class, made with its defaults, a function that makes it, or an object."""
     found, _ = imports.look_up(path, argument)
-    if isinstance(found, type) and issubclass(found, linen.Module):
-        try:
-            return found()
-        except TypeError as error:
-            raise ConfigError(argument, path, f"a class whose fields have defaults ({error})") from error
-    if not isinstance(found, linen.Module):
-        raise ConfigError(argument, path, "a flax.linen.Module class")
-    return found
+    try:
+        return as_network(argument, None if isinstance(found, str) else found)
+    except ConfigError as error:
+        raise ConfigError(argument, path, error.valid) from error
 
 
 def import_named(cls: type, settings: Iterable[tuple[str, Any]]) -> None:

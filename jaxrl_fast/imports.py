@@ -119,7 +119,9 @@ def look_up(path: Any, argument: str) -> tuple[Any, str]:
         found = getattr(found, part)
     if isinstance(found, ModuleType):
         raise _absent(path, argument, scope)
-    home = getattr(found, "__module__", None) or name
+    # The module of an object's class says nothing of where the object is from.
+    home = getattr(found, "__module__", None) if hasattr(found, "__qualname__") or hasattr(found, "__name__") else None
+    home = home or name
     check_known([home], argument, path)
     return found, home
 

@@ -14,7 +14,7 @@ from jaxrl_fast.algorithms.action_spaces import action_mask, check_bounded
 from jaxrl_fast.algorithms.normalize import Normalizing
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
-from jaxrl_fast.networks import MLP, Dense, example_features, initialize, make_torso
+from jaxrl_fast.networks import MLP, NETWORK, Dense, as_network, example_features, initialize, make_torso
 from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
 
 LOG_STD_MIN, LOG_STD_MAX = -10.0, 2.0  # of a head's log standard deviations, which nothing else would hold
@@ -29,7 +29,7 @@ class ActorCritic(Normalizing):
     initial_log_std: float = setting(0.0, "of the Gaussian policy (box actions)")
     state_dependent_std: bool = setting(False, "standard deviations from the policy's head, not parameters of their own")
     squash: bool = setting(False, "tanh of the Gaussian, within the bounds of a box")
-    network: str | nn.Module = setting("auto", "torso: auto, mlp, cnn, or a flax module from observation to features")
+    network: str | nn.Module = setting("auto", NETWORK, convert=as_network)
     hidden: tuple[int, ...] = setting((64, 64), "widths of the torso's dense layers")
     value_hidden: tuple[int, ...] = setting((), "widths of the value's torso; none: those of the policy's")
     activation: str = setting("tanh", "of the torso")

@@ -16,7 +16,7 @@ from jaxrl_fast.algorithms.normalize import Normalizing
 from jaxrl_fast.algorithms.replay import Replay
 from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import setting
-from jaxrl_fast.networks import check_widths
+from jaxrl_fast.networks import NETWORK, as_network, check_widths
 from jaxrl_fast.optimizer_settings import schedule_setting
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import Clock, Mean
@@ -44,7 +44,7 @@ class ActorCritics(Descent, ControlNetworks, Replay, Normalizing):
     num_critics: int = setting(2, "critics; the least of their values counts")
     policy_period: int = setting(1, "updates of the critics for one of the actor")
     adam_epsilon: float = setting(1e-8, "Adam's epsilon", low=0, open_low=True)
-    network: str | nn.Module = setting("auto", "torso: auto, mlp, cnn, or a flax module from observation to features")
+    network: str | nn.Module = setting("auto", NETWORK, convert=as_network)
     hidden: tuple[int, ...] = setting((256, 256), "widths of the dense layers of the actor")
     critic_hidden: tuple[int, ...] = setting((256, 256), "and of each critic")
     activation: str = setting("relu", "of both")

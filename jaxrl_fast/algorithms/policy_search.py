@@ -10,7 +10,7 @@ import jax
 from jaxrl_fast import distributions, stacking, tree
 from jaxrl_fast.algorithms.normalize import Normalizing
 from jaxrl_fast.fields import setting
-from jaxrl_fast.networks import Dense, example_features, initialize, make_torso
+from jaxrl_fast.networks import NETWORK, Dense, as_network, example_features, initialize, make_torso
 
 
 class Rows(NamedTuple):
@@ -24,7 +24,7 @@ class Rows(NamedTuple):
 class PolicySearch(Normalizing):
     """params: {"torso", "head"}; the agent has `params` and `moments`."""
 
-    network: str | nn.Module = setting("auto", "torso: auto, mlp, cnn, or a flax module from observation to features")
+    network: str | nn.Module = setting("auto", NETWORK, convert=as_network)
     hidden: tuple[int, ...] = setting((64, 64), "widths of the torso's dense layers; none: a linear policy")
     activation: str = setting("tanh", "of the torso")
 

@@ -12,7 +12,16 @@ from jaxrl_fast import distributions, optim, random, stacking, tree
 from jaxrl_fast.algorithms.action_spaces import action_mask
 from jaxrl_fast.algorithms.descent import Descent
 from jaxrl_fast.fields import setting
-from jaxrl_fast.networks import Dense, NoisyDense, draw_noise, example_features, initialize, make_torso
+from jaxrl_fast.networks import (
+    NETWORK,
+    Dense,
+    NoisyDense,
+    as_network,
+    draw_noise,
+    example_features,
+    initialize,
+    make_torso,
+)
 from jaxrl_fast.optimizer_settings import schedule_setting
 from jaxrl_fast.spaces import Discrete
 from jaxrl_fast.types import Clock
@@ -36,7 +45,7 @@ class ValueBased(Descent):
     noisy: bool = setting(False, "noisy dense layers (Fortunato et al. 2018); set epsilon_start and epsilon_end to 0")
     max_grad_norm: float = setting(10.0, "global norm at which gradients are clipped", low=0, open_low=True)
     adam_epsilon: float = setting(1e-8, "Adam's epsilon", low=0, open_low=True)
-    network: str | nn.Module = setting("auto", "torso: auto, mlp, cnn, or a flax module from observation to features")
+    network: str | nn.Module = setting("auto", NETWORK, convert=as_network)
     hidden: tuple[int, ...] = setting((128, 128), "widths of the torso's dense layers")
     activation: str = setting("relu", "of the torso")
     layer_norm: bool = setting(False, "before every activation of the torso")

@@ -1,6 +1,7 @@
 """Torsos: flax modules from an observation to features [..., F]. Algorithms put their own heads on top."""
 
 from jaxrl_fast.networks.batch_norm import BatchNormMLP
+from jaxrl_fast.networks.foreign import Foreign, as_network
 from jaxrl_fast.networks.layers import Dense, NoisyDense, draw_noise
 from jaxrl_fast.networks.torsos import (
     CNN,
@@ -17,7 +18,10 @@ from jaxrl_fast.networks.torsos import (
     make_torso,
 )
 
+NETWORK = "torso: auto, mlp, cnn, or a network of yours from observation to features (flax, nnx, Equinox)"
+
 __all__ = [
-    "BatchNormMLP", "CNN", "MINATAR_FILTERS", "MLP", "NATURE_FILTERS", "SMALL_FILTERS", "Dense", "NoisyDense", "WithAction",
-    "apply_parts", "check_widths", "draw_noise", "example_features", "initialize", "initialize_parts", "make_torso",
+    "BatchNormMLP", "CNN", "MINATAR_FILTERS", "MLP", "NATURE_FILTERS", "NETWORK", "SMALL_FILTERS", "Dense", "Foreign",
+    "NoisyDense", "WithAction", "apply_parts", "as_network", "check_widths",
+    "draw_noise", "example_features", "initialize", "initialize_parts", "make_torso",
 ]  # fmt: skip

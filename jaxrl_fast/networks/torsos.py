@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from jaxrl_fast import random
 from jaxrl_fast.errors import ConfigError, check_choice
+from jaxrl_fast.networks.foreign import Foreign
 from jaxrl_fast.networks.layers import Conv, Dense, NoisyDense, embed
 from jaxrl_fast.spaces import Box, Space
 
@@ -131,7 +132,8 @@ def initialize(key: jax.Array, modules: dict[str, tuple[nn.Module, Any]]) -> dic
 def _is_ours(module: nn.Module) -> bool:
     """Every layer of which takes its numbers by `random_param`: no user's module is in it."""
     inner = getattr(module, "torso", None)
-    return type(module).__module__.startswith("jaxrl_fast.networks") and (inner is None or _is_ours(inner))
+    ours = type(module).__module__.startswith("jaxrl_fast.networks") and not isinstance(module, Foreign)
+    return ours and (inner is None or _is_ours(inner))
 
 
 def example_features(torso: nn.Module, x: Any) -> jax.Array:
@@ -166,7 +168,7 @@ def make_torso(network: str | nn.Module, space: Space, hidden: tuple[int, ...], 
     if isinstance(network, nn.Module):
         if image[1]:
             raise ConfigError("image_scale", image[1], "0 with a network of your own, which does that itself")
-        return network
+        return network.clone(space=space) if isinstance(network, Foreign) else network
     check_choice("network", network, ("auto", "mlp", "cnn"))
     check_choice("activation", activation, ACTIVATIONS)
     if layer_norm:
