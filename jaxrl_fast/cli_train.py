@@ -106,6 +106,8 @@ def describe_train(names: list[str], flags: list[str], file: str | None, command
             plan.run["horizon"] = None
         plan.about = {k: content[k] for k in ("preset", "imports") if k in content}
     elif len(names) == 2 or asks_help:
+        if len(names) == 2 and names[0] not in list_algorithms() and names[1] in list_algorithms():
+            raise UserError(f"{command} takes the algorithm first: jaxrl-fast {command} {names[1]} {names[0]}{late}")
         cls = algorithm_class(names[0]) if names else None
         plan = Plan(prog, _overview(cls, names, command), [], cls, names[1] if len(names) == 2 else None)
         found = presets.find_preset(*names) if len(names) == 2 and "--no-preset" not in flags else None

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.envs import registry
 
 
 class Preset(NamedTuple):
@@ -288,5 +289,7 @@ def preset(algorithm: str, environment: str, **settings: Any) -> Algorithm:
     from jaxrl_fast.config import build_algorithm, import_named
 
     found, cls = find_preset(algorithm, environment), algorithm_class(algorithm)
+    if found is None:
+        registry.check_known(environment)
     import_named(cls, settings.items())
     return build_algorithm(cls, {**(found.algo if found else {}), **settings})

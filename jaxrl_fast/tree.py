@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, dataclass_transform
 
@@ -30,6 +31,8 @@ def settings(cls: type[T]) -> type[T]:
     cls = dataclasses.dataclass(frozen=True, repr=False)(cls)
     if cls.__new__ is object.__new__:
         cls.__new__ = staticmethod(_new)
+    found = inspect.signature(cls.__init__)  # what `help` shows: Python would take that of `__new__`
+    cls.__signature__ = found.replace(parameters=list(found.parameters.values())[1:], return_annotation=found.empty)
     if "__repr__" not in cls.__dict__:
         cls.__repr__ = summary
     data, meta = [], []

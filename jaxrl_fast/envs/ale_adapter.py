@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.util
-import re
 import sys
 from typing import Any
 
@@ -20,7 +19,8 @@ import numpy as np
 
 from jaxrl_fast.envs.gymnasium_spaces import decoder, own_form
 from jaxrl_fast.envs.host import HostEnv, HostStep, Lives, Vector, guarded, picture, put
-from jaxrl_fast.errors import ConfigError, check_float, check_int, nearest
+from jaxrl_fast.envs.suggest import suggest
+from jaxrl_fast.errors import ConfigError, check_float, check_int
 from jaxrl_fast.own_spaces import Own
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import EnvSpec
@@ -46,10 +46,11 @@ def rom_of(name: str) -> str:
     from ale_py import roms
 
     known = roms.get_all_rom_ids()
-    rom = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.removeprefix(PREFIX)).lower()
-    if rom not in known:
+    bare = name.removeprefix(PREFIX).replace("_", "").lower()
+    rom = next((rom for rom in known if rom.replace("_", "") == bare), None)
+    if rom is None:
         games = [PREFIX + "".join(word.capitalize() for word in known_rom.split("_")) for known_rom in known]
-        raise ConfigError("environment", name, f"a game whose ROM ale-py has{nearest(name, games)}")
+        raise ConfigError("environment", name, f"a game whose ROM ale-py has{suggest(name, games)}")
     return rom
 
 

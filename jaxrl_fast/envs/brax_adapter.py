@@ -23,7 +23,8 @@ import jax
 import numpy as np
 
 from jaxrl_fast.envs import mujoco_tools, physics, randomize
-from jaxrl_fast.errors import ConfigError, check_choice, is_number, nearest
+from jaxrl_fast.envs.suggest import suggest
+from jaxrl_fast.errors import ConfigError, check_choice, is_number
 from jaxrl_fast.spaces import Box
 
 PREFIX = "brax/"
@@ -89,7 +90,7 @@ def about(name: str) -> dict[str, physics.Setting]:
     if name in LEFT_OUT:
         raise ConfigError("environment", name, LEFT_OUT[name])
     if name not in NAMES:
-        raise ConfigError("environment", name, f"an environment of brax: {', '.join(NAMES)}{nearest(name, NAMES)}")
+        raise ConfigError("environment", name, f"an environment of brax: {', '.join(NAMES)}{suggest(name)}")
     parameters = inspect.signature(_envs(name)._envs[name.removeprefix(PREFIX)]).parameters.values()
     own = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
     own = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items() if k != "backend"}

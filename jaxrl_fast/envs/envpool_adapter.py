@@ -23,7 +23,8 @@ import numpy as np
 from jaxrl_fast import runtime
 from jaxrl_fast.envs.gymnasium_spaces import PICTURE, decoder, picture_encoder, spec_of
 from jaxrl_fast.envs.host import HostEnv, HostStep, Lives, Vector, at, guarded, picture, put
-from jaxrl_fast.errors import ConfigError, check_float, check_int, nearest
+from jaxrl_fast.envs.suggest import suggest
+from jaxrl_fast.errors import ConfigError, check_float, check_int
 from jaxrl_fast.reports import flat
 
 PREFIX = "envpool:"
@@ -59,7 +60,7 @@ def _config(id: str) -> dict[str, Any]:
     """EnvPool's settings of `id` with their defaults."""
     known = _envpool().list_all_envs()
     if id not in known:
-        raise ConfigError("environment", PREFIX + id, f"one that EnvPool has{nearest(id, known)}")
+        raise ConfigError("environment", PREFIX + id, f"one that EnvPool has{suggest(PREFIX + id, map(PREFIX.__add__, known))}")
     return _envpool().make_spec(id).config._asdict()
 
 

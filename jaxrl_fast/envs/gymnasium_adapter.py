@@ -27,7 +27,8 @@ from jaxrl_fast import imports
 from jaxrl_fast.envs import wrappers
 from jaxrl_fast.envs.gymnasium_spaces import decoder, picture_encoder, spec_of, stack
 from jaxrl_fast.envs.host import HostEnv, HostStep, Vector, at, guarded, put
-from jaxrl_fast.errors import ConfigError, UserError, check_choice, check_int, nearest
+from jaxrl_fast.envs.suggest import suggest
+from jaxrl_fast.errors import ConfigError, UserError, check_choice, check_int
 from jaxrl_fast.reports import flat
 from jaxrl_fast.types import EnvSpec
 
@@ -64,8 +65,7 @@ def _spec_of(name: str) -> Any:
     try:
         return gymnasium.spec(id)
     except Exception as error:  # a version that was never registered
-        known = [PREFIX + other for other in gymnasium.registry]
-        raise ConfigError("environment", name, f"an id that Gymnasium knows{nearest(name, known)} ({error})") from None
+        raise ConfigError("environment", name, f"an id that Gymnasium knows{suggest(name)} ({error})") from None
 
 
 @functools.cache

@@ -20,6 +20,7 @@ import numpy as np
 from jaxrl_fast import tree
 from jaxrl_fast.envs import draw, gymnax_import
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.envs.tracing import depends_on_inputs
 from jaxrl_fast.errors import ConfigError, check_float, check_int, nearest
 from jaxrl_fast.spaces import Box, Dict, Discrete, Space
@@ -189,7 +190,8 @@ def _defaults(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     if name in LEFT_OUT:
         raise ConfigError("environment", name, LEFT_OUT[name])
     if name not in NAMES:
-        raise ConfigError("environment", name, f"an environment of gymnax 1.0{nearest(name, NAMES)}")
+        near = suggest(f"gymnax:{name}", map("gymnax:".__add__, NAMES))
+        raise ConfigError("environment", name, f"an environment of gymnax 1.0{near}")
     factory = gymnax_import.gymnax().registration._registry[name]
     signature = inspect.signature(factory).parameters
     # DeepSea's `action_mapping_key` is an array and cannot be part of a name; its mapping stays the default one.

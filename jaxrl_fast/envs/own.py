@@ -84,6 +84,11 @@ def _same(a: Any, b: Any) -> bool:
         return False
 
 
+def is_known(name: str) -> bool:
+    """Whether it is the name of an object, or of something in a module that is imported."""
+    return name in _NAMED or _attribute(name) is not None
+
+
 def find(name: str) -> Any:
     """The object behind a name; None where it is no such name. Imports nothing.
 

@@ -14,7 +14,8 @@ from typing import Any
 import jax
 
 from jaxrl_fast.envs import mujoco_tools, physics, randomize
-from jaxrl_fast.errors import ConfigError, nearest
+from jaxrl_fast.envs.suggest import suggest
+from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.spaces import Box
 
 PREFIX = "playground/"
@@ -68,7 +69,7 @@ def _suite(name: str) -> types.ModuleType:
 def about(name: str) -> dict[str, physics.Setting]:
     """The settings of `name`; the defaults of the time steps and of the length are Playground's."""
     if name not in NAMES:
-        raise ConfigError("environment", name, f"one of Playground's dm_control suite{nearest(name, NAMES)}")
+        raise ConfigError("environment", name, f"one of Playground's dm_control suite{suggest(name)}")
     config = _suite(name).get_default_config(name.removeprefix(PREFIX))
     own = {
         "episode_length": physics.ABOUT["episode_length"]._replace(default=int(config.episode_length)),

@@ -21,6 +21,7 @@ from jaxrl_fast.envs import (
     host,
     own,
     playground_adapter,
+    suggest,
     wrappers,
 )
 from jaxrl_fast.envs.api import Env
@@ -189,6 +190,14 @@ def make(name: Any, **settings: Any) -> Env:
         return _build(name, frozen)  # an array among the settings (a sweep): it cannot be a key of the cache
 
 
+def check_known(name: str) -> None:
+    """ConfigError for a name that is none of any source's, and very near to one; no environment is imported."""
+    listed = name in _names() or own.is_known(name) or gymnax_import.knows(name.removeprefix(_PREFIX))
+    tasks = {suggest.task(known) for known in suggest.candidates()}
+    if not listed and suggest.task(name) not in tasks and suggest.suggest(name, sure=True):
+        raise ConfigError("environment", name, f"a known environment (`jaxrl-fast list`){suggest.suggest(name)}")
+
+
 @functools.cache
 def _cached(name: str, source: Any, items: tuple[tuple[str, type, Any], ...]) -> Env:
     return _build(name, {k: v for k, _, v in items})
@@ -243,6 +252,9 @@ def _names() -> list[str]:
     return [*_NATIVE, *_PROBES, *_GYMNAX, *(name for a in _ADAPTERS.values() for name in a.NAMES), *_USER]
 
 
+suggest.listed_by(_names)
+
+
 class _Adapted(NamedTuple):
     """An environment of an adapter's module."""
 
@@ -263,9 +275,9 @@ def _source(name: str) -> Any:
     if entry is None:
         if name in _GYMNAX or name.startswith(_PREFIX) or name == "MNISTBandit-bsuite" or gymnax_import.knows(name):
             return _gymnax(name)
-        entry = own.find(name)
+        entry = own.find(name) if own.is_known(name) or not suggest.suggest(name, sure=True) else None
     if entry is None:
-        raise ConfigError("environment", name, f"a known environment (`jaxrl-fast list`){nearest(name, _names())}")
+        raise ConfigError("environment", name, f"a known environment (`jaxrl-fast list`){suggest.suggest(name)}")
     if isinstance(entry, str):
         module, _, attribute = entry.partition(":")
         entry = getattr(importlib.import_module(module), attribute)

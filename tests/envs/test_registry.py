@@ -131,7 +131,7 @@ class Stacked(CartPole):
         ("breakout-minatar", {}, "did you mean 'Breakout-MinAtar'"),
         ("", {}, "environment"),
         (None, {}, "environment"),
-        ("gymnax:CartPoll-v1", {}, "did you mean 'CartPole-v1'"),
+        ("gymnax:CartPoll-v1", {}, "did you mean 'gymnax:CartPole-v1'"),
         ("MNISTBandit-bsuite", {}, "downloads"),
         ("gymnax:MNISTBandit-bsuite", {}, "downloads"),
         ("brax/antt", {}, "did you mean 'brax/ant'"),

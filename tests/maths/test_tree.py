@@ -62,3 +62,14 @@ def test_struct_is_a_pytree_of_all_its_fields():
         b: str
 
     assert jax.tree.leaves(Pair(1, 2)) == [1, 2]
+
+
+def test_a_class_of_settings_shows_its_settings():
+    import inspect
+
+    @tree.settings
+    class Own:
+        gain: float = 2.0
+        size: int = 3
+
+    assert list(inspect.signature(Own).parameters) == ["gain", "size"]

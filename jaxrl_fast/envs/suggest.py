@@ -1,0 +1,78 @@
+"""Which environment a name that is none was meant to be, among those of every source; imports none of them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from collections.abc import Callable, Iterable
+
+# Ids of packages that alone know all of theirs.
+GYMNASIUM = tuple("gym:" + name for name in (
+    "LunarLander-v3", "LunarLanderContinuous-v3", "BipedalWalker-v3", "BipedalWalkerHardcore-v3", "CarRacing-v3", "Blackjack-v1",
+    "FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "Taxi-v4", "Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5",
+    "HumanoidStandup-v5", "InvertedDoublePendulum-v5", "InvertedPendulum-v5", "Pusher-v5", "Reacher-v5", "Swimmer-v5",
+    "Walker2d-v5",
+))  # fmt: skip
+ATARI = tuple("ale:" + name for name in (
+    "Alien", "Amidar", "Assault", "Asterix", "Asteroids", "Atlantis", "BankHeist", "BattleZone", "BeamRider", "Berzerk",
+    "Bowling", "Boxing", "Breakout", "Centipede", "ChopperCommand", "CrazyClimber", "Defender", "DemonAttack", "DoubleDunk",
+    "Enduro", "FishingDerby", "Freeway", "Frostbite", "Gopher", "Gravitar", "Hero", "IceHockey", "Jamesbond", "Kangaroo", "Krull",
+    "KungFuMaster", "MontezumaRevenge", "MsPacman", "NameThisGame", "Phoenix", "Pitfall", "Pong", "PrivateEye", "Qbert",
+    "Riverraid", "RoadRunner", "Robotank", "Seaquest", "Skiing", "Solaris", "SpaceInvaders", "StarGunner", "Surround", "Tennis",
+    "TimePilot", "Tutankham", "UpNDown", "Venture", "VideoPinball", "WizardOfWor", "YarsRevenge", "Zaxxon",
+))  # fmt: skip
+NEAR, SURE = 0.6, 0.85  # similarity from which a name is worth a guess, and from which it is no other's
+MOST = 3
+
+_names: Callable[[], Iterable[str]] = tuple  # of the environments that `registry` lists; it says so itself
+
+
+def listed_by(names: Callable[[], Iterable[str]]) -> None:
+    """Where the names of every other source are."""
+    global _names
+    _names = names
+
+
+def task(name: str) -> str:
+    """What is the same in the names of one task: no source, version or suffix of a suite, lower case, letters and digits."""
+    bare = re.split(r"[:/]", name.strip())[-1].lower()
+    bare = re.sub(r"(noframeskip|deterministic|-ram)?[-_]v\d+$|-(minatar|bsuite|misc)$", "", bare)
+    return re.sub(r"[^a-z0-9]", "", bare)
+
+
+def candidates(more: Iterable[str] = ()) -> list[str]:
+    """The names of every source, each task of Gymnasium's once."""
+    gymnasium = sys.modules.get("gymnasium")
+    registered = [f"gym:{spec.id}" for spec in gymnasium.registry.values() if "/" not in spec.id] if gymnasium else []
+    standard = {task(name) for name in (*GYMNASIUM, *ATARI)}
+    own = [name for name in registered if task(name) not in standard]
+    return list(dict.fromkeys([*_names(), *GYMNASIUM, *ATARI, *own, *more]))
+
+
+def best(name: str, more: Iterable[str] = ()) -> tuple[list[str], float]:
+    """The nearest names, and how near they are (1: the same task)."""
+    wanted, lower = task(name), name.strip().lower()
+    if re.search(r"(^|:)ale/|noframeskip|deterministic|-ram", lower):  # Gymnasium's names of Atari's games
+        lower = f"ale:{wanted}"
+
+    def near(a: str, b: str) -> float:
+        return difflib.SequenceMatcher(None, a, b).ratio() if a and b else 0.0
+
+    found = [((1.0 if task(x) == wanted else max(near(task(x), wanted) * 0.99, near(x.lower(), lower)) * 0.99),
+              near(x.lower(), lower), x) for x in candidates(more)]  # fmt: skip
+    found.sort(key=lambda row: row[:2], reverse=True)
+    if not wanted or not found or found[0][0] < NEAR:
+        return [], 0.0
+    top, same, first = found[0]
+    if same == 1.0:  # but for capitals
+        return [first], 1.0
+    return [x for score, _, x in found if score == top][: MOST if top == 1.0 else 1], top
+
+
+def suggest(name: str, more: Iterable[str] = (), sure: bool = False) -> str:
+    """`"; did you mean 'gym:LunarLander-v3'?"`, or an empty string where nothing is near (`sure`: very near)."""
+    names, score = best(str(name), more)
+    if not names or (sure and score < SURE):
+        return ""
+    return f"; did you mean {' or '.join(map(repr, names))}?"

@@ -1,0 +1,63 @@
+"""A name that is none is met by the one that was meant, of whatever source; nothing is imported for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import gymnasium
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast.envs import suggest
+from jaxrl_fast.errors import ConfigError
+
+MEANT = [
+    ("LunarLander-v3", "gym:LunarLander-v3"), ("LunarLander", "gym:LunarLander-v3"), ("gum:LunarLander-v2", "gym:LunarLander-v3"),
+    ("gym:ALE/Pong-v5", "ale:Pong"), ("ALE/Pong-v5", "ale:Pong"), ("BreakoutNoFrameskip-v4", "ale:Breakout"),
+    ("space_invaders", "ale:SpaceInvaders"), ("ale:Pon", "ale:Pong"), ("ant", "brax/ant"), ("brax:ant", "brax/ant"),
+    ("brax_ant", "brax/ant"), ("brax/Antt", "brax/ant"), ("Ant-v4", "gym:Ant-v5"), ("CartPole-v0", "CartPole-v1"),
+    ("cartpole-v1", "CartPole-v1"), ("gymnax:Catch-bsuit", "gymnax:Catch-bsuite"), ("probe/dic", "probe/dict"),
+    ("playground:CartpoleBalance", "playground/CartpoleBalance"), ("CartpoleBalance", "playground/CartpoleBalance"),
+    ("Swimmer-v4", "gym:Swimmer-v5"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "meant"), MEANT)
+def test_the_first_guess_is_what_was_meant(name, meant):
+    with pytest.raises(ConfigError, match=f"did you mean '{meant}'"):
+        jf.make(name)
+
+
+@pytest.mark.parametrize("name", ["xyz", "my_envs:World", "", "-v1", "::"])
+def test_what_is_near_to_nothing_gets_no_guess(name):
+    assert suggest.suggest(name) == ""
+
+
+def test_the_ids_that_are_known_by_heart_are_gymnasiums_and_ales():
+    from jaxrl_fast.envs import ale_adapter
+
+    assert {name.removeprefix("gym:") for name in suggest.GYMNASIUM} <= set(gymnasium.registry)
+    assert all(ale_adapter.rom_of(name) for name in suggest.ATARI)
+
+
+@pytest.mark.parametrize("name", ["LunarLandr-v3", "gym:LunarLandr-v3", "CartPol-v1"])
+def test_a_preset_of_a_misspelled_environment_is_no_default(name):
+    with pytest.raises(ConfigError, match="did you mean"):
+        jf.preset("ppo", name)
+
+
+@pytest.mark.parametrize("name", ["LunarLander-v3", "gym:Hopper-v5", "gym:MyLander-v0", "my_envs:World", "nothing"])
+def test_a_preset_of_any_other_has_tuned_settings_or_the_defaults(name):
+    assert jf.preset("dqn", name).name == "dqn"
+
+
+def test_a_guess_imports_nothing():
+    code = (
+        "import sys, jaxrl_fast as jf\n"
+        "for name in ('LunarLander-v3', 'brax:ant', 'Catch', 'Pongg'):\n"
+        "    try: jf.make(name)\n"
+        "    except ValueError as error: assert 'did you mean' in str(error)\n"
+        "assert not {'gymnax', 'gymnasium', 'brax', 'ale_py', 'mujoco_playground'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
