@@ -13,7 +13,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import LAST, Env
 from jaxrl_fast.spaces import Box, Space
 from jaxrl_fast.summary import summary
-from jaxrl_fast.types import Clock, Episodes, Mean, Timestep, Trajectory, stepwise
+from jaxrl_fast.types import Clock, Episodes, Mean, Timestep, Trajectory, lasting, stepwise
 
 
 class Actor(NamedTuple):
@@ -33,9 +33,17 @@ class Noise(NamedTuple):
     act: Any
 
 
-def init(env: Env, algo: Algorithm, key: jax.Array, num_envs: int, t: jax.Array | None = None) -> Actor:
-    """New episodes in all environments. t: the iteration of training, for curricula; None in evaluations."""
-    state, obs = env.init(key, num_envs) if t is None else env.init(key, num_envs, t)
+def init(
+    env: Env, algo: Algorithm, key: jax.Array, num_envs: int, t: jax.Array | None = None, before: Any = ()
+) -> Actor:  # fmt: skip
+    """New episodes in all environments. t: the iteration of training, for curricula; None in evaluations.
+
+    before: the environments' states so far, of which what is `Lasting` goes on.
+    """
+    if lasting(before):
+        state, obs = env.init_after(before, key, num_envs, t)
+    else:
+        state, obs = env.init(key, num_envs) if t is None else env.init(key, num_envs, t)
     carry = algo.evaluation_carry(num_envs) if t is None else algo.init_carry(num_envs)
     return Actor(state, stacking.start(obs, env.spec.stack), carry)
 

@@ -168,4 +168,4 @@ def random_action(noise: Any, space: Space, mask: jax.Array | None = None) -> ja
         scaled = jnp.clip(low + (high - low) * uniform, low, high)  # rounding may have left the bounds
         drawn = scaled if space.bounded else noise.reshape(uniform.shape)
         return drawn.astype(space.dtype)
-    return from_outputs(space, jnp.zeros((num_outputs(space),)), mask=mask).sample(noise)
+    return from_outputs(space, jnp.zeros((num_outputs(space),), jnp.float32), mask=mask).sample(noise)

@@ -59,7 +59,7 @@ def judge(
     start_key, play_key = random.split(key)
     start = rollout.init(env, algo, start_key, episodes)
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
-    nothing = Evaluation(jnp.zeros(episodes), jnp.zeros(episodes, jnp.int32), jnp.zeros(episodes, bool))
+    nothing = Evaluation(jnp.zeros(episodes, jnp.float32), jnp.zeros(episodes, jnp.int32), jnp.zeros(episodes, bool))
 
     def block(carry):
         i, actor, score, lost, fault = carry
@@ -82,6 +82,6 @@ def judge(
         i, _, score, *_ = carry
         return (i * BLOCK < limit) & ~jnp.all(score.finished)
 
-    begin = jnp.int32(0), start, nothing, jnp.zeros(episodes), jnp.zeros(episodes, jnp.int8)
+    begin = jnp.int32(0), start, nothing, jnp.zeros(episodes, jnp.float32), jnp.zeros(episodes, jnp.int8)
     *_, score, _, fault = jax.lax.while_loop(goes_on, block, begin)
     return score._replace(ret=jnp.where(fault > 0, jnp.nan, score.ret)), fault

@@ -138,7 +138,7 @@ def _iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: boo
         return state._replace(agent=agent, memory=mem), metrics | {"episode_return": none, "episode_length": none}, {}
     start = rollout.Actor(state.env, state.obs, state.carry)
     if algo.fresh_start:
-        start = rollout.init(env, algo, draws.start, algo.num_envs, t)
+        start = rollout.init(env, algo, draws.start, algo.num_envs, t, state.env)
         episodes = jax.tree.map(jnp.zeros_like, episodes)
     clock, mode = clock_at(run, t), "sample" if learn else "random"
 

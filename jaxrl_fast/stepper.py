@@ -21,7 +21,7 @@ import numpy as np
 
 from jaxrl_fast import random, stacking, tree
 from jaxrl_fast.envs.api import LAST, Env, played
-from jaxrl_fast.types import stepwise
+from jaxrl_fast.types import lasting, stepwise
 
 MODES = ("same_step", "next_step", "disabled")  # when an episode that ended is followed by the next one
 BLOCK = 64  # steps whose randomness is drawn at once, fewer for very many environments
@@ -64,7 +64,12 @@ def _build(env: Env, num_envs: int, mode: str) -> Programs:
         return Carry(state, ended, at), stacking.start(frame, stack)
 
     def restart(carry, seen, obs, words, mask):
-        fresh, first = start(words, carry.at)
+        if lasting(carry.state):
+            state, frame = env.init_after(carry.state, _key(words), num_envs, jnp.int32(LAST))
+            ended = jax.tree.map(jnp.zeros_like, carry.ended)
+            fresh, first = Carry(state, ended, carry.at), stacking.start(frame, stack)
+        else:
+            fresh, first = start(words, carry.at)
         seen, obs = tree.where(mask, (first, first), (seen, obs))
         return tree.where(mask, fresh._replace(at=()), carry._replace(at=()))._replace(at=carry.at), seen, obs
 
@@ -146,6 +151,8 @@ class Stepper:
             return self.obs
         if seeded or self.carry is None:
             self.root, self.block, self.left, at = words(), 0, 0, np.int32(0)
+        elif lasting(self.carry.state):
+            return self.reset(rng, False, np.ones(self.num_envs, bool))
         else:
             at = self.carry.at
         self.carry, self.obs = self.programs.start(words(), at)

@@ -51,6 +51,33 @@ class Shared:
 jax.tree_util.register_dataclass(Shared, ["value"], [])
 
 
+@dataclasses.dataclass(frozen=True)
+class Lasting:
+    """A part of an environment's state that outlives episodes: `value` [B, ...], such as statistics or a level reached.
+
+    `Env.step` keeps it where it begins new episodes; everything else of a state is what `reset` gives.
+    """
+
+    value: PyTree
+
+
+jax.tree_util.register_dataclass(Lasting, ["value"], [])
+
+
+def lasting(state: PyTree) -> list[Lasting]:
+    """The parts of a state that outlive episodes."""
+    leaves = jax.tree.leaves(state, is_leaf=lambda x: isinstance(x, Lasting))
+    return [x for x in leaves if isinstance(x, Lasting)]
+
+
+def keep_lasting(state: PyTree, fresh: PyTree) -> PyTree:
+    """A fresh state with the `Lasting` parts of the one before it."""
+    if not lasting(state):
+        return fresh
+    pick = lambda new, old: old if isinstance(new, Lasting) else new
+    return jax.tree.map(pick, fresh, state, is_leaf=lambda x: isinstance(x, Lasting))
+
+
 def stepwise(noise: PyTree) -> tuple[list[jax.Array], Callable[[list[jax.Array]], PyTree]]:
     """The leaves of `noise` that go by time, and the function that puts one step of them back among what is shared."""
     leaves, structure = jax.tree.flatten(noise, is_leaf=lambda x: isinstance(x, Shared))

@@ -71,11 +71,11 @@ class ApeX(DQN):
             raise ConfigError("noisy", True, f"False: {self.name} explores by its epsilons; rainbow has noisy layers")
 
     def init_carry(self, num_envs):
-        return Explorer(jnp.linspace(0.0, 1.0, num_envs), jnp.zeros(num_envs))
+        return Explorer(jnp.linspace(0.0, 1.0, num_envs, dtype=jnp.float32), jnp.zeros(num_envs, jnp.float32))
 
     def evaluation_carry(self, num_envs):
         """Evaluations that "sample" explore like the last one, but enough to end a game where the greedy action is to wait."""
-        return Explorer(jnp.ones(num_envs), jnp.full(num_envs, self.evaluation_epsilon))
+        return Explorer(jnp.ones(num_envs, jnp.float32), jnp.full(num_envs, self.evaluation_epsilon, jnp.float32))
 
     def epsilon(self, carry, clock):
         return jnp.maximum(super().epsilon(carry, clock) ** (1.0 + self.epsilon_exponent * carry.place), carry.least)

@@ -66,7 +66,7 @@ class ActorCritics(Descent, ControlNetworks, Replay, Normalizing):
 
     def init_carry(self, num_envs):
         """The last noise of each environment; 0 where there is none, which no draw is."""
-        return jnp.zeros((num_envs, self.action_size))
+        return jnp.zeros((num_envs, self.action_size), jnp.float32)
 
     def draw(self, key, num_steps, num_envs):
         return random.normal(key, (num_steps, num_envs, self.action_size))

@@ -53,7 +53,7 @@ class ControlNetworks:
         obs = stacking.example(self.spec)
         moments = self.init_moments(obs)
         obs = self.view(moments, obs)
-        x = {"action": jnp.zeros((1, self.action_size)), "observation": obs}
+        x = {"action": jnp.zeros((1, self.action_size), jnp.float32), "observation": obs}
         parts = {"actor": (self.actor, obs)} | {f"critic{i}": (self.critic, x) for i in range(self.num_critics)}
         made = initialize_parts(key, parts)
         critics = [made[f"critic{i}"] for i in range(self.num_critics)]

@@ -31,7 +31,7 @@ class IQN(DQN):
         return z.mean(axis=-1)
 
     def more_modules(self, features):
-        return {"fractions": (Dense(features.shape[-1]), jnp.zeros((1, self.num_cosines)))}
+        return {"fractions": (Dense(features.shape[-1]), jnp.zeros((1, self.num_cosines), jnp.float32))}
 
     def quantiles(self, params, obs, taus, key=None) -> jax.Array:
         """Z at fractions [b or 1, N] -> [b, n, N] (eq. 4: a Hadamard product with relu(W cos(pi i tau) + b))."""

@@ -44,7 +44,7 @@ class Acrobot(Env):
 
     def draw_reset(self, key, shape):
         # Observations come along: four sines and cosines for the whole iteration at once, not in every step.
-        physics = jax.random.uniform(key, (*shape, 4), minval=-0.1, maxval=0.1)
+        physics = jax.random.uniform(key, (*shape, 4), jnp.float32, minval=-0.1, maxval=0.1)
         return physics, _observe(physics)
 
     def reset(self, noise):

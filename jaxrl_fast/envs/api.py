@@ -18,6 +18,8 @@ curriculum's end, or None where episodes are started: clamp what grows with it. 
 `draw_start` too. Where resets are dear, `draw_resets` may draw fewer than T * B: what all steps share, such as a pool of
 them, goes into `types.Shared`, which has no time axis; or it may be `Rare` (`envs.physics` does both).
 
+A state begins anew with every episode, but for the parts of it in `types.Lasting`; `restart` is `reset` after them.
+
 `Outcome.next_obs` is the successor before the reset; `obs` is what the agent sees next. Float fields of an environment
 are leaves (traced, sweepable), everything else is static: decorate with `@settings`. To write one environment at a
 time instead, without a batch axis, subclass `jaxrl_fast.envs.single.SingleEnv`.
@@ -34,7 +36,7 @@ import numpy as np
 from jaxrl_fast import random, tree
 from jaxrl_fast.envs import checks
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.types import EnvSpec, Outcome, PyTree, Shared
+from jaxrl_fast.types import EnvSpec, Outcome, PyTree, Shared, keep_lasting
 
 LAST = np.int32(2**31 - 1)  # the iteration of whoever has none: an evaluation sees the whole range of a curriculum
 
@@ -111,6 +113,18 @@ class Env:
             state, obs = checks.pair(self.spec, "reset", self.reset(self.draw_start(key, num_envs, t)))
         return tree.strong((state, checks.observation(self.spec, "reset", obs, num_envs)))
 
+    def restart(self, noise: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
+        """`reset` after the episodes that ended in `state` [B], of which the `types.Lasting` parts go on.
+
+        Override it where a new episode depends on those: an observation that they normalise, a level that was reached.
+        """
+        fresh, obs = self.reset(noise)
+        return keep_lasting(state, fresh), obs
+
+    def init_after(self, state: PyTree, key: jax.Array, num_envs: int, t: jax.Array) -> tuple[PyTree, PyTree]:
+        """`init` after the episodes that were left in `state` [B]: what lasts goes on."""
+        return tree.strong(restarted(self, self.draw_start(key, num_envs, t), state))
+
     def draw(self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> PyTree:
         """Everything random of `num_steps` steps, leading axis [T]; drawn once an iteration, before the scan."""
         if type(self).draw_step is Env.draw_step:  # transitions draw nothing: one key is enough
@@ -141,11 +155,13 @@ class Env:
         state, outcome = played(self, step_noise, state, action)
         done, after = outcome.terminated | outcome.truncated, (state, outcome.next_obs)
         if isinstance(resets, Rare):
-            renewed = lambda: tree.where(done, self.reset(resets.noise), after)
+            renewed = lambda: tree.where(done, restarted(self, resets.noise, state), after)
             after = jax.lax.cond(done.any(), renewed, lambda: after)
+        elif isinstance(resets, Again):
+            fresh, obs = resets.starts.value
+            after = tree.where(done, (keep_lasting(state, fresh), obs), after)
         else:
-            fresh = resets.starts.value if isinstance(resets, Again) else self.reset(resets)
-            after = tree.where(done, fresh, after)
+            after = tree.where(done, restarted(self, resets, state), after)
         return (*tree.strong(after), outcome)
 
     def render(self, state: Any) -> Any:
@@ -163,6 +179,14 @@ class Env:
         step_seconds: between two of the states, where wrappers have changed it.
         """
         return None
+
+
+def restarted(env: Env, noise: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
+    """`env.restart` in the dtypes of its spec and of `state` [B]."""
+    with checks.noted(env.spec, "reset"):
+        fresh, obs = checks.pair(env.spec, "reset", env.restart(noise, state))
+    num_envs = jax.tree.leaves(obs)[0].shape[0]
+    return checks.like(env.spec, fresh, state, "a reset"), checks.observation(env.spec, "reset", obs, num_envs)
 
 
 def played(env: Env, noise: PyTree, state: PyTree, action: PyTree) -> tuple[PyTree, Outcome]:

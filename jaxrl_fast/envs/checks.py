@@ -24,6 +24,8 @@ TRACED = (
     "and jnp.where, jax.lax.cond or jax.lax.fori_loop in place of Python's `if` and `while` on them"
 )
 
+WIDE = "jax_enable_x64 is on, and the environment may be written for 32 bits: give its arrays a dtype, or switch it off"
+
 
 @contextlib.contextmanager
 def noted(spec: EnvSpec, function: str) -> Iterator[None]:
@@ -35,7 +37,9 @@ def noted(spec: EnvSpec, function: str) -> Iterator[None]:
     except Exception as error:
         tracer = isinstance(error, (jax.errors.JAXTypeError, jax.errors.JAXIndexError))
         if not any(spec.name in note for note in getattr(error, "__notes__", ())):  # by the environment in a wrapper
-            error.add_note(f"{spec.name}: raised in `{function}`" + (f"; {TRACED}" if tracer else ""))
+            wide = isinstance(error, TypeError) and not tracer and jax.config.jax_enable_x64
+            hint = f"; {TRACED}" if tracer else f"; {WIDE}" if wide else ""
+            error.add_note(f"{spec.name}: raised in `{function}`{hint}")
         raise
 
 
@@ -105,15 +109,15 @@ def info_of(spec: EnvSpec, info: Any, num_envs: int) -> dict[str, jax.Array] | t
     return {name: number(f"{spec.name}: info[{name!r}]", x, (num_envs,)) for name, x in info.items()} or ()
 
 
-def like(spec: EnvSpec, state: PyTree, before: PyTree) -> PyTree:
-    """The state after a step with the dtypes of the one before."""
+def like(spec: EnvSpec, state: PyTree, before: PyTree, when: str = "a step") -> PyTree:
+    """The state after a step, or a reset, with the dtypes of the one before."""
     a, b = jax.tree.structure(state), jax.tree.structure(before)
-    field = f"{spec.name}: state"
+    field, why = f"{spec.name}: state", "as `reset` gave it"
     if a != b:
-        raise ConfigError(f"{field} after a step", str(a), f"of the structure that `reset` gives: {b}")
+        raise ConfigError(f"{field} after {when}", str(a), f"{b}, {why}")
     leaves = zip(jax.tree_util.tree_leaves_with_path(state), jax.tree.leaves(before), strict=True)
     same = [
-        array(f"{field}{jax.tree_util.keystr(path)} after a step", x, jnp.shape(y), jnp.result_type(y), "as `reset` gives it")
+        array(f"{field}{jax.tree_util.keystr(path)} after {when}", x, jnp.shape(y), jnp.result_type(y), why)
         for (path, x), y in leaves
     ]
     return jax.tree.unflatten(a, same)
@@ -176,7 +180,7 @@ def _fits(kind: Any, dtype: Any) -> bool:
 
 def _switch(kind: Any) -> str:
     wide = jax.config.jax_enable_x64 and str(kind) in ("int64", "uint64", "float64")
-    return f". jax_enable_x64 is on, which makes {kind} the default: give the dtype, or switch it off" if wide else ""
+    return f". {WIDE}" if wide else ""
 
 
 def describe(found: Any) -> str:

@@ -109,6 +109,7 @@ class GymnaxEnv(Env):
         params = jax.tree.map(jnp.asarray, self.params)
         return params.replace(max_steps_in_episode=jnp.int32(self.spec.max_episode_steps))
 
+    @gymnax_import.in_32_bits
     def _reset_one(self, key: jax.Array) -> tuple[Any, Any]:
         obs, state = self.env.reset_env(key, self._params)
         return tree.strong((jax.tree.map(jnp.asarray, state), cast(jax.tree.map(jnp.asarray, obs), self.spec.observation)))
@@ -144,6 +145,7 @@ class GymnaxEnv(Env):
         return jax.random.split(key, (num_steps, num_envs))
 
     def transition(self, noise, state, action):
+        @gymnax_import.in_32_bits
         def one(key, state, action):
             params = self._params
             obs, new, reward, terminated, _ = self.env.step_env(key, state, action, params)
@@ -168,6 +170,7 @@ class GymnaxEnv(Env):
 
 
 @functools.cache
+@gymnax_import.in_32_bits
 def _constructed(name: str, kwargs: tuple[tuple[str, Any], ...]) -> Any:
     """gymnax's object, one a set of constructor arguments: it is static by identity."""
     listed = {k: list(v) if isinstance(v, tuple) else v for k, v in kwargs}
@@ -186,6 +189,7 @@ def defaults(name: str) -> dict[str, Any]:
 
 
 @functools.cache
+@gymnax_import.in_32_bits
 def _defaults(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     if name in LEFT_OUT:
         raise ConfigError("environment", name, LEFT_OUT[name])
@@ -229,6 +233,7 @@ def leaf(argument: str, value: Any, default: Any) -> Any:
     return np.float32(value)
 
 
+@gymnax_import.in_32_bits
 def make(name: str, **settings: Any) -> GymnaxEnv:
     """gymnax's environment `name`; settings go to its constructor or to its parameters, by name."""
     constructor, params = _defaults(name)

@@ -16,7 +16,10 @@ import importlib
 import importlib.util
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
 
 INSTALL = "pip install 'gymnax>=1.0.1,<2'"  # a plain dependency of ours
 _UNUSED = ("matplotlib", "matplotlib.pyplot", "matplotlib.colors", "seaborn", "gymnax.utils.load_mnist")
@@ -48,6 +51,17 @@ def _placeholders() -> Iterator[None]:
                 del sys.modules[name]
 
 
+def in_32_bits(f: Callable[..., Any]) -> Callable[..., Any]:
+    """`f` without jax_enable_x64, under which half of gymnax's environments mix int32 with int64 and fail."""
+
+    @functools.wraps(f)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with jax.enable_x64(False):
+            return f(*args, **kwargs)
+
+    return call
+
+
 def installed() -> bool:
     """Whether gymnax can be imported; does not import it."""
     return "gymnax" in sys.modules or importlib.util.find_spec("gymnax") is not None
@@ -56,7 +70,7 @@ def installed() -> bool:
 @functools.cache
 def gymnax() -> types.ModuleType:
     """The package `gymnax`."""
-    with _placeholders():
+    with _placeholders(), jax.enable_x64(False):  # it builds arrays at import
         importlib.import_module("gymnax.registration")
     return sys.modules["gymnax"]
 

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast.envs import gymnax_adapter
+from jaxrl_fast.envs import gymnax_adapter, gymnax_import
 from jaxrl_fast.envs.gymnax_adapter import GymnaxEnv, leaf, plain
 from jaxrl_fast.envs.tracing import depends_on_inputs
 from jaxrl_fast.errors import ConfigError, check_int, nearest
@@ -64,6 +64,7 @@ class OwnGymnaxEnv(GymnaxEnv):
         return dataclasses.replace(jax.tree.map(jnp.asarray, self.params), **dict(self.fixed))
 
     def transition(self, noise, state, action):
+        @gymnax_import.in_32_bits
         def one(key, state, action):
             params = self._params
             obs, new, reward, done, truncated, info = Step.of(self.spec.name, self.env.step_env(key, state, action, params))

@@ -20,7 +20,7 @@ class _Car(Env):
     """What both cars share: state ((position, velocity) [B, 2], steps [B]), observation = (position, velocity)."""
 
     def draw_reset(self, key, shape):
-        position = jax.random.uniform(key, shape, minval=-0.6, maxval=-0.4)
+        position = jax.random.uniform(key, shape, jnp.float32, minval=-0.6, maxval=-0.4)
         return jnp.stack([position, jnp.zeros_like(position)], axis=-1)
 
     def reset(self, noise):

@@ -75,10 +75,10 @@ class ConstantReward(Bandit):
         return EnvSpec("probe/constant-reward", Box(0.0, 1.0, (1,)), Discrete(2), 1)
 
     def _draw(self, key, shape):
-        return jnp.ones((*shape, 1))
+        return jnp.ones((*shape, 1), jnp.float32)
 
     def _reward(self, obs, action):
-        return jnp.ones(obs.shape[0])
+        return jnp.ones(obs.shape[0], jnp.float32)
 
     def known_values(self, gamma: float) -> Known:
         return Known(np.ones((1, 1), np.float32), np.ones(1, np.float32), None, np.ones((1, 2), np.float32))
@@ -179,11 +179,11 @@ class TruncatedOnly(Env):
         return jnp.zeros(shape, jnp.int32)
 
     def reset(self, noise):
-        return noise, jnp.ones((*noise.shape, 1))
+        return noise, jnp.ones((*noise.shape, 1), jnp.float32)
 
     def transition(self, noise, state, action):
         time = state + 1
-        ones = jnp.ones(time.shape)
+        ones = jnp.ones(time.shape, jnp.float32)
         return time, Outcome(ones[:, None], ones, jnp.zeros(time.shape, bool), time >= self.length)
 
     def known_values(self, gamma: float) -> Known:

@@ -22,7 +22,7 @@ class Continuous(Bandit):
         return EnvSpec("probe/continuous", Box(-1.0, 1.0, (1,)), Box(-2.0, 2.0, (1,)), 1)
 
     def _draw(self, key, shape):
-        return jax.random.uniform(key, (*shape, 1), minval=-1.0)
+        return jax.random.uniform(key, (*shape, 1), jnp.float32, minval=-1.0)
 
     def _reward(self, obs, action):
         return -jnp.square(action[:, 0] - obs[:, 0])

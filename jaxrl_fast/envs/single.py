@@ -10,7 +10,7 @@ from jaxrl_fast import random
 from jaxrl_fast.envs import checks
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.types import EnvSpec, Outcome, PyTree
+from jaxrl_fast.types import EnvSpec, Outcome, PyTree, keep_lasting
 
 
 class SingleEnv(Env):
@@ -21,17 +21,26 @@ class SingleEnv(Env):
 
     `step_one` may return a sixth value, a dict of numbers for the log (`Outcome.info`).
     Float fields of the subclass are leaves. `state` must hold its own step counter if there is a time limit
-    (or wrap the environment in `jf.envs.TimeLimit`).
+    (or wrap the environment in `jf.envs.TimeLimit`). What of it outlives episodes is a `types.Lasting`; `restart_one`
+    is `reset_one` after them.
     """
 
     def reset_one(self, key: jax.Array) -> tuple[PyTree, PyTree]:
         raise NotImplementedError
+
+    def restart_one(self, key: jax.Array, state: PyTree) -> tuple[PyTree, PyTree]:
+        """`reset_one` after the episode that ended in `state`, whose `types.Lasting` parts go on."""
+        fresh, obs = checks.pair(self.spec, "reset_one", self.reset_one(key))
+        return keep_lasting(state, fresh), obs
 
     def step_one(self, key: jax.Array, state: PyTree, action: PyTree) -> tuple:
         raise NotImplementedError
 
     def reset(self, noise: PyTree) -> tuple[PyTree, PyTree]:
         return jax.vmap(lambda key: checks.pair(self.spec, "reset_one", self.reset_one(key)))(noise)
+
+    def restart(self, noise: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
+        return jax.vmap(lambda key, state: checks.pair(self.spec, "restart_one", self.restart_one(key, state)))(noise, state)
 
     def draw_step(self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> PyTree:
         return random.split(key, (num_steps, num_envs))

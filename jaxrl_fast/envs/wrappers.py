@@ -18,7 +18,7 @@ from jaxrl_fast import tree
 from jaxrl_fast.envs.api import Env, played
 from jaxrl_fast.errors import ConfigError, check_float, check_int, check_not_zero
 from jaxrl_fast.spaces import Box, zeros
-from jaxrl_fast.types import EnvSpec, stepwise
+from jaxrl_fast.types import EnvSpec, keep_lasting, lasting, stepwise
 
 # The settings that `make` takes for every environment, with their defaults.
 COMMON: dict[str, Any] = {
@@ -99,6 +99,13 @@ class Wrapper(Env):
     def reset(self, noise):
         return self.env.reset(noise)
 
+    def restart(self, noise, state):
+        if not lasting(state):
+            return self.reset(noise)
+        inner = Restarting(self.env, self.unwrap_state(state))
+        fresh, obs = dataclasses.replace(self, env=inner).reset(noise)
+        return keep_lasting(state, fresh), obs
+
     def draw_step(self, key, num_steps, num_envs, t):
         return self.env.draw_step(key, num_steps, num_envs, t)
 
@@ -106,7 +113,7 @@ class Wrapper(Env):
         return played(self.env, noise, state, action)
 
     def unwrap_state(self, state: Any) -> Any:
-        """The wrapped environment's part of this wrapper's state."""
+        """The wrapped environment's part of this wrapper's state: to draw it, and to restart it."""
         return state
 
     def render(self, state):
@@ -120,6 +127,22 @@ class Wrapper(Env):
         states = [self.unwrap_state(state) for state in states]
         seconds = step_seconds or self.step_seconds
         return self.env.render_html(states, seconds) if seconds else self.env.render_html(states)
+
+
+@tree.settings
+class Restarting(Wrapper):
+    """`env` inside a wrapper that restarts: its reset follows the episodes that ended in `before` [B]."""
+
+    env: Env = _inner()
+    before: Any = ()
+
+    def reset(self, noise):
+        fresh, obs = self.env.restart(noise, self.before)
+        a, b = jax.tree.structure(fresh), jax.tree.structure(self.before)
+        if a != b:
+            valid = f"{a}, the part of its state that is the wrapped environment's"
+            raise ConfigError(f"{self.spec.name}: unwrap_state of a wrapper", str(b), valid)
+        return fresh, obs
 
 
 @tree.settings
@@ -177,7 +200,7 @@ class StickyActions(Wrapper):
 
     def draw_step(self, key, num_steps, num_envs, t):
         own, inner = jax.random.split(key)
-        uniform = jax.random.uniform(own, (num_steps, num_envs))
+        uniform = jax.random.uniform(own, (num_steps, num_envs), jnp.float32)
         return uniform, self.env.draw_step(inner, num_steps, num_envs, t)
 
     def transition(self, noise, state, action):

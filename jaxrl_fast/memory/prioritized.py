@@ -103,7 +103,7 @@ def renew(ring: Ring, tree: sum_tree.Tree, born: jax.Array, w: jax.Array) -> sum
     block = born.size
     leaves = lambda w: (w % ring.num_blocks) * block + jnp.arange(block, dtype=jnp.int32)
     places = jnp.concatenate([leaves(w), leaves(w + ring.dead_blocks)])
-    return sum_tree.set_at(tree, places, jnp.concatenate([born.reshape(block), jnp.zeros(block)]))
+    return sum_tree.set_at(tree, places, jnp.concatenate([born.reshape(block), jnp.zeros(block, jnp.float32)]))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,9 +30,9 @@ class BatchRenorm(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         shape = x.shape[-1:]
-        running_mean = self.variable("batch_stats", "mean", jnp.zeros, shape)
-        running_var = self.variable("batch_stats", "var", jnp.ones, shape)
-        updates = self.variable("batch_stats", "updates", jnp.zeros, ())
+        running_mean = self.variable("batch_stats", "mean", jnp.zeros, shape, jnp.float32)
+        running_var = self.variable("batch_stats", "var", jnp.ones, shape, jnp.float32)
+        updates = self.variable("batch_stats", "updates", jnp.zeros, (), jnp.float32)
         mean, var = running_mean.value, running_var.value
         if self.train and not self.is_initializing():
             mean, var = jnp.mean(x, axis=0), jnp.var(x, axis=0)
@@ -47,8 +47,8 @@ class BatchRenorm(nn.Module):
             y = (x - mean) / std * r + d
         else:
             y = (x - mean) / jnp.sqrt(var + self.epsilon)
-        scale = self.param("scale", nn.initializers.ones, shape)
-        return y * scale + self.param("bias", nn.initializers.zeros, shape)
+        scale = self.param("scale", nn.initializers.ones, shape, jnp.float32)
+        return y * scale + self.param("bias", nn.initializers.zeros, shape, jnp.float32)
 
 
 class BatchNormMLP(nn.Module):

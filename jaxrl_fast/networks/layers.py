@@ -70,7 +70,7 @@ class Dense(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         kernel = random_param(self, "kernel", (x.shape[-1], self.features), orthogonal(self.scale))
-        return x @ kernel + self.param("bias", nn.initializers.zeros, (self.features,))
+        return x @ kernel + self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
 
 
 class Conv(nn.Module):
@@ -84,7 +84,7 @@ class Conv(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         shape = (self.size, self.size, x.shape[-1], self.features)
         kernel = random_param(self, "kernel", shape, orthogonal(math.sqrt(2)))
-        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
         return convolve(x, kernel, self.stride) + bias
 
 
@@ -151,8 +151,8 @@ class NoisyDense(nn.Module):
         constant = nn.initializers.constant(self.scale * bound)
         kernel = random_param(self, "kernel", (inputs, self.features), spread, random.uniform)
         bias = random_param(self, "bias", (self.features,), spread, random.uniform)
-        kernel_sigma = self.param("kernel_sigma", constant, (inputs, self.features))
-        bias_sigma = self.param("bias_sigma", constant, (self.features,))
+        kernel_sigma = self.param("kernel_sigma", constant, (inputs, self.features), jnp.float32)
+        bias_sigma = self.param("bias_sigma", constant, (self.features,), jnp.float32)
         y = x @ kernel + bias
         if not self.has_variable("noise", "epsilon"):
             return y

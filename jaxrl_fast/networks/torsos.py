@@ -139,7 +139,7 @@ def _is_ours(module: nn.Module) -> bool:
 def example_features(torso: nn.Module, x: Any) -> jax.Array:
     """Zeros of the shape that `torso` makes of `x`: an example of what its heads get."""
     shape = jax.eval_shape(lambda: torso.init_with_output(jax.random.key(0), x)[0]).shape
-    return jnp.zeros(shape)
+    return jnp.zeros(shape, jnp.float32)
 
 
 def initialize_parts(key: jax.Array, parts: dict[str, tuple[dict[str, nn.Module], Any]]) -> dict[str, dict[str, Any]]:

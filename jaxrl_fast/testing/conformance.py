@@ -252,6 +252,12 @@ def _judge(spec: EnvSpec, seen: Any, num_envs: int, num_steps: int, ends_at_limi
             "limit, and none as `truncated`. Time limits truncate (pass ends_at_limit=True if this end is natural)"
         )
 
+    had, forgot = total["had what lasts"], total["forgot what lasts"]
+    assert had == 0 or forgot < had, (
+        f"lasting: after all {had} ends the `Lasting` parts of the state are those of a first reset; `step` must keep them, "
+        "as `Env.step` does"
+    )
+
     # Equal first states by chance: p. So many in a row that chance will not do: the reset is not fresh.
     lane = jax.tree.map(lambda x: x[0], seen)
     p = _collisions(lane["resets"], rollout.NUM_RESETS)
@@ -266,7 +272,7 @@ def _judge(spec: EnvSpec, seen: Any, num_envs: int, num_steps: int, ends_at_limi
             "resets are random. Draw a fresh first state at every end"
         )
     if done:
-        assert total["starts off the starts"] * 2 <= done, (
+        assert had > 0 or total["starts off the starts"] * 2 <= done, (  # what lasts may decide where episodes start
             f"reset: after {total['starts off the starts']} of {done} ends the next observation is not like those "
             "of `reset`"
         )

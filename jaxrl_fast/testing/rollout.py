@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
-from jaxrl_fast.types import stepwise
+from jaxrl_fast.types import lasting, stepwise
 
 NUM_RESETS = 256  # resets that are sampled to learn what first states look like
 
@@ -33,6 +33,7 @@ def _rows(x: jax.Array) -> jax.Array:
 def same(a: Any, b: Any) -> jax.Array:
     """bool [B]: equal in every leaf."""
     flags = [jnp.all(_rows(x) == _rows(y), axis=-1) for x, y in zip(*map(jax.tree.leaves, (a, b)), strict=True)]
+    flags = flags or [jnp.bool_(True)]
     return jnp.all(jnp.stack(flags), axis=0)
 
 
@@ -83,6 +84,7 @@ def play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> dict[str, A
     resets = env.reset(env.draw_reset(reset_key, (NUM_RESETS,)))
     narrow, wide = _hull(resets[1], 0.01), _hull(resets[1], 0.5)
     state, obs = env.init(init_key, num_envs)
+    begun = state
     stepped, join = stepwise(env.draw(draw_key, num_steps, num_envs, jnp.int32(0)))
 
     def one(carry, x):
@@ -109,6 +111,8 @@ def play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> dict[str, A
             "left the starts": ~done & left,
             "ended off the starts": done & left,
             "starts off the starts": done & ~_inside(wide, next_obs),
+            "had what lasts": done & ~same(lasting(state), lasting(begun)),
+            "forgot what lasts": done & ~same(lasting(state), lasting(begun)) & same(lasting(next_state), lasting(begun)),
             "starts as before": done & same((next_state, next_obs), start),
         }
         counts = {name: jnp.sum(jnp.broadcast_to(flag, (num_envs,))) for name, flag in flags.items()}

@@ -15,7 +15,7 @@ from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.single import SingleEnv
 from jaxrl_fast.spaces import Box, Discrete
 from jaxrl_fast.testing import check_env
-from jaxrl_fast.types import EnvSpec, Outcome
+from jaxrl_fast.types import EnvSpec, Lasting, Outcome
 
 SLOW = {  # one adapter brings all of gymnax's: a few of them here, one with continuous actions, the others with `-m slow`
     "Freeway-MinAtar", "Seaquest-MinAtar", "SpaceInvaders-MinAtar", "Asterix-MinAtar", "Pong-misc", "PointRobot-misc",
@@ -168,6 +168,25 @@ class ResetsInTransition(Broken):
 
 
 @broken
+class ForgetsWhatLasts(Broken):
+    """Counts steps for good, and yet its own `step` resets the whole state."""
+
+    def reset(self, noise):
+        state, obs = super().reset(noise)
+        return (state, Lasting(jnp.zeros(len(obs)))), obs
+
+    def transition(self, noise, state, action):
+        state, count = state
+        state, outcome = super().transition(noise, state, action)
+        return (state, Lasting(count.value + 1)), outcome
+
+    def step(self, noise, state, action):
+        state, outcome = self.transition(noise[0], state, action)
+        done = outcome.terminated | outcome.truncated
+        return (*tree.strong(tree.where(done, self.reset(noise[1]), (state, outcome.next_obs))), outcome)
+
+
+@broken
 class NoReset(Broken):
     """Goes on after an end, from where it stood."""
 
@@ -309,6 +328,7 @@ class NotAPytree(Walk):
         (LostTerminalObservation, "terminal observation: in all"),
         (ResetsInTransition, "must not reset by itself"),
         (NoReset, "reset: after"),
+        (ForgetsWhatLasts, "lasting: after all"),
         (BothFlags, "both set"),
         (TimeLimitTerminates, "Time limits truncate"),
         (IgnoresLimit, "goes on past"),

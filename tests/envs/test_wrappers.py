@@ -7,13 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl_fast import tree
+import jaxrl_fast as jf
+from jaxrl_fast import iterate, tree
 from jaxrl_fast.envs import registry, wrappers
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.api import Env, played
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.spaces import Box, Discrete
 from jaxrl_fast.testing import check_env
-from jaxrl_fast.types import EnvSpec, Outcome
+from jaxrl_fast.types import EnvSpec, Lasting, Outcome
 
 
 @tree.settings
@@ -130,6 +131,93 @@ def test_frame_stack_is_a_field_of_the_spec_only():
     assert obs.shape == (2, 4)
     with pytest.raises(ConfigError, match=r"env\.stack"):
         registry.make("probe/dict", stack=2)
+
+
+@tree.settings
+class Level(wrappers.Wrapper):
+    """Counts the ends of each environment for good, and shows how many there were as the first entry of its observation."""
+
+    env: Env = wrappers._inner()
+
+    def _seen(self, obs, ends):
+        return obs.at[:, 0].set(ends)
+
+    def reset(self, noise):
+        state, obs = self.env.reset(noise)
+        ends = jnp.zeros(len(obs))
+        return (state, Lasting(ends)), self._seen(obs, ends)
+
+    def restart(self, noise, state):
+        inner, ends = state
+        fresh, obs = self.env.restart(noise, inner)
+        return (fresh, ends), self._seen(obs, ends.value)
+
+    def transition(self, noise, state, action):
+        inner, ends = state
+        inner, outcome = played(self.env, noise, inner, action)
+        ends = ends.value + (outcome.terminated | outcome.truncated)
+        return (inner, Lasting(ends)), outcome._replace(next_obs=self._seen(outcome.next_obs, ends))
+
+    def unwrap_state(self, state):
+        return state[0]
+
+
+LASTING = {
+    "bare": lambda: Level(Count(ends=2)),
+    "below wrappers with a state": lambda: wrappers.RewardScale(
+        wrappers.TimeLimit(wrappers.StickyActions(Level(Count(ends=2)), 0.5), 9), 2.0
+    ),
+    "twice": lambda: Level(wrappers.TimeLimit(Level(Count(ends=9)), 2)),
+    "repeated": lambda: wrappers.ActionRepeat(Level(Count(ends=4)), 2),
+}
+
+
+@pytest.mark.parametrize("make", LASTING.values(), ids=LASTING)
+def test_what_lasts_outlives_episodes_in_every_wrapper(make):
+    """Episodes of two steps: the count goes on, also to where the next observation is made; all else begins anew."""
+    env = make()
+    obs, out = play(env, [1] * 7)
+    np.testing.assert_array_equal(obs[:, 0, 0], [0, 1, 1, 2, 2, 3, 3])
+    ended = np.asarray(out.terminated | out.truncated)[:, 0]
+    np.testing.assert_array_equal(ended, [0, 1, 0, 1, 0, 1, 0])
+    report = check_env(env, num_envs=2, num_steps=20)
+    assert report.longest == 2
+
+
+def test_what_lasts_outlives_rollouts_that_begin_anew_and_resets_by_hand():
+    env = registry.make("CartPole-v1", max_steps_in_episode=5)
+    algo = jf.OpenES(directions=2, num_steps=16, hidden=(2,)).bind(env.spec)
+    run = tree.as_float32(iterate.Run(Level(env), algo, 10.0))
+
+    @jax.jit
+    def ends(key):
+        state = iterate.init(run, key)
+        first, _ = iterate.iterations(run, state, jnp.int32(0), 1, True)
+        second, _ = iterate.iterations(run, first, jnp.int32(1), 1, True)
+        return [x.env[1].value for x in (state, first, second)]
+
+    before, first, second = ends(jax.random.key(0))
+    assert not before.any() and (first >= 3).all() and (second >= first + 3).all()
+
+    outside = jf.to_gymnasium(Level(env))
+    outside.reset(seed=0)
+    for ended in (1, 2):
+        done = False
+        while not done:
+            _, _, terminated, truncated, _ = outside.step(0)
+            done = terminated or truncated
+        assert outside.reset()[0][0] == ended
+    assert outside.reset(seed=0)[0][0] == 0  # a seed begins everything anew
+
+
+def test_a_wrapper_that_says_no_inner_state_is_told():
+    @tree.settings
+    class Unsaid(Level):
+        restart, unwrap_state = wrappers.Wrapper.restart, wrappers.Wrapper.unwrap_state
+
+    env = wrappers.TimeLimit(Unsaid(Count(ends=2)), 9)
+    with pytest.raises(ConfigError, match="count: unwrap_state of a wrapper"):
+        play(env, [1] * 3)
 
 
 def test_defaults_leave_the_environment_alone():
