@@ -17,7 +17,7 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 import jaxrl_fast as jf
 from jaxrl_fast import tree
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.api import Env, played
 from jaxrl_fast.envs.gymnasium_spaces import space_of
 from jaxrl_fast.errors import MissingExtraError
 from jaxrl_fast.stepper import MODES
@@ -197,7 +197,7 @@ def test_shapes_and_types_of_a_vector(name, settings):
 def test_steps_are_the_environments_own():
     """The successors of CartPole, ends and time limit included, and new starts that were not there before."""
     env = jf.make("CartPole-v1", max_steps_in_episode=12)
-    transition = jax.jit(lambda state, action: env.transition((), state, action)[1])
+    transition = jax.jit(lambda state, action: played(env, (), state, action)[1])
     envs = jf.to_gymnasium(env, 16)
     obs, _ = envs.reset(seed=1)
     time, starts, truncations = np.zeros(16, np.int32), [obs], 0
