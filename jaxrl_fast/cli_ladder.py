@@ -16,7 +16,7 @@ from jaxrl_fast.cli_args import PROG, Option, parse, positionals
 from jaxrl_fast.config import write_json
 from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError, UserError, brief, check_choice
 from jaxrl_fast.ladder import FRAMES, GAMES, SOLVED, Climb, check, choose, climb
-from jaxrl_fast.plots import PALETTE, figure, save, style
+from jaxrl_fast.plots import figure, legend_beside, look, name_ticks, save, style
 from jaxrl_fast.signals import Stopped
 
 OPTIONS = [
@@ -130,28 +130,32 @@ def line(climb: Climb, first: Climb) -> str:
 
 
 def draw(climbs: Sequence[Climb], path: Path) -> Path:
-    """Steps a second of each rung and minutes to its solve, beside the book's, and below it the score over time."""
+    """Steps a second of each rung and minutes to its solve, beside the book's; below it the scores over time."""
     canvas, axes = figure()
     axes.remove()
-    above, below = canvas.add_subplot(2, 1, 1), canvas.add_subplot(2, 1, 2)
+    scored = [i for i, one in enumerate(climbs) if one.curve]
+    above = canvas.add_subplot(2 if scored else 1, 1, 1)
     for i, one in enumerate(climbs):
-        colour, book = PALETTE[i % len(PALETTE)], one.rung.published
-        above.bar(i, one.rate, color=colour)
+        book = one.rung.published
+        above.bar(i, one.rate, color=look(i)["color"])
         if one.solved is not None:
             above.annotate(f"{one.solved / 60:.0f} min", (i, one.rate), ha="center", va="bottom", fontsize=8)
         if book:
             above.plot([i - 0.4, i + 0.4], [book[0]] * 2, color="#2b2d33", lw=1.5)
-        if one.curve:
-            minutes, scores = [t / 60 for t, _, _ in one.curve], [score for *_, score in one.curve]
-            below.plot(minutes, scores, color=colour, label=one.rung.name)
-    above.set_xticks(range(len(climbs)), [one.rung.name for one in climbs])
+    name_ticks(above, [one.rung.name for one in climbs])
     above.set_yscale("log")
-    above.yaxis.set_major_formatter("{x:g}")
-    above.yaxis.set_minor_formatter("")
-    above.secondary_yaxis("right", functions=(lambda x: FRAMES * x, lambda x: x / FRAMES)).set_ylabel("raw frames/s")
+    frames = above.secondary_yaxis("right", functions=(lambda x: FRAMES * x, lambda x: x / FRAMES))
+    frames.set_ylabel("raw frames/s")
+    for side in (above, frames):
+        side.yaxis.set_major_formatter("{x:,.0f}")
+        side.yaxis.set_minor_formatter("")
     style(above, "", "agent steps/s", "line: the book, on a desktop with a GPU")
-    style(below, "minutes", f"score, last {GAMES} games")
-    below.axhline(SOLVED, color="#c9ccd3", lw=1)
-    if any(one.curve for one in climbs):
-        below.legend(frameon=False, fontsize=8, ncols=2)
+    if scored:
+        below = canvas.add_subplot(2, 1, 2)
+        for i in scored:
+            minutes, scores = [t / 60 for t, _, _ in climbs[i].curve], [score for *_, score in climbs[i].curve]
+            below.plot(minutes, scores, **look(i), label=climbs[i].rung.name)
+        style(below, "minutes", f"score, last {GAMES} games")
+        below.axhline(SOLVED, color="#c9ccd3", lw=1)
+        legend_beside(below)
     return save(canvas, path)

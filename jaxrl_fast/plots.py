@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ import numpy as np
 from jaxrl_fast.errors import ConfigError, check_int, nearest
 
 # Told apart by the colour-blind and in grey; the first is the project's own blue.
-PALETTE = ("#2f6db5", "#d9822b", "#2a9d7f", "#b5476b", "#7a5fb0", "#8a8f3c", "#4fb3d9", "#6b4a36")
+PALETTE = ("#2f6db5", "#d9822b", "#2a9d7f", "#b5476b", "#7a5fb0", "#8a8f3c", "#4fb3d9", "#6b4a36", "#e39aa8", "#8b9099",
+           "#1d4d3a", "#c9a413")  # fmt: skip
+_DASHES = ("-", "--", ":", "-.")  # for the runs after the last colour
+_WIDE, _TITLE = 84, 68  # characters that a legend and a title have room for
 _INK, _FAINT = "#2b2d33", "#e3e5ea"
 _FORMATS = ("png", "svg", "pdf")
 
@@ -42,6 +46,8 @@ def learning_curve(
     A thick line is the mean over a run's members, its band the 95% t-interval of that mean, and thin lines are the
     members as logged, less the rows where they have no value. In the mean a member keeps its last value over such
     rows: they are not random, the long episodes are missing in them. `eval_return` is drawn as dots where rows hold it.
+    Intervals are cut at the lowest and the highest value that was seen: those of two or three seeds reach far beyond, above
+    what a task can give.
 
     smooth: the mean and its band are over the last `smooth` rows; None takes a hundredth of the rows.
     """
@@ -52,28 +58,27 @@ def learning_curve(
     _check_metric(rows_by_run, metric)
 
     canvas, axes = figure()
-    windows, drawn, seen = set(), 0, []
-    for i, (label, rows) in enumerate(rows_by_run.items()):
-        steps, values = _columns(rows, metric)
-        if not np.isfinite(values).any():
-            continue
-        window = smooth or max(1, len(rows) // 100)
-        windows.add(window)
-        _draw_run(axes, label, PALETTE[i % len(PALETTE)], steps, values, window, len(rows_by_run) == 1)
-        if metric != "eval_return":
-            _draw_evaluations(axes, PALETTE[i % len(PALETTE)], rows, len(rows_by_run) == 1)
-        drawn += 1
-        seen.append(values[np.isfinite(values)])
+    windows, alone = set(), len(rows_by_run) == 1
+    evaluations = lambda rows: [r for r in rows if metric != "eval_return" and r.get("eval_return") is not None]
+    found = {label: (_columns(rows, metric), _columns(evaluations(rows), "eval_return")) for label, rows in rows_by_run.items()}
+    seen = np.concatenate([values[np.isfinite(values)] for pair in found.values() for _, values in pair])
+    drawn = [label for label, ((_, values), _) in found.items() if np.isfinite(values).any()]
+    limits = (seen.min(), seen.max()) if drawn else (0.0, 1.0)
+    for i, label in enumerate(found):
+        if label in drawn:
+            curve, dots = found[label]
+            window = smooth or max(1, len(rows_by_run[label]) // 100)
+            windows.add(window)
+            _draw_run(axes, label, look(i), *curve, window, alone, limits)
+            _draw_evaluations(axes, look(i)["color"], *dots, alone, limits)
     _style(axes, metric, max(windows, default=1), title if title or len(rows_by_run) > 1 else next(iter(rows_by_run)))
     if drawn:
-        seen = np.concatenate(seen)  # the interval of two or three seeds reaches far beyond anything that was seen
-        room = 0.05 * (seen.max() - seen.min()) or 1.0
-        axes.set_ylim(seen.min() - room, seen.max() + room)
-        look = {"frameon": False, "fontsize": 9, "labelcolor": _INK}
-        if len(rows_by_run) == 1:
-            axes.legend(**look)
+        room = 0.05 * (limits[1] - limits[0]) or 1.0
+        axes.set_ylim(limits[0] - room, limits[1] + room)
+        if alone:
+            axes.legend(frameon=False, fontsize=9, labelcolor=_INK)
         else:  # among the curves of several runs there is no free place
-            canvas.legend(loc="outside lower center", ncols=1 if max(map(len, rows_by_run)) > 40 else 2, **look)
+            legend_below(canvas, axes)
     else:
         axes.text(0.5, 0.5, f"no {metric} yet", transform=axes.transAxes, ha="center", va="center", color=_INK)
 
@@ -88,6 +93,43 @@ def figure() -> tuple[Any, Any]:
     made = Figure(figsize=(7.2, 4.2), dpi=150, facecolor="white", layout="constrained")
     FigureCanvasAgg(made)
     return made, made.add_subplot()
+
+
+def look(i: int) -> dict[str, str]:
+    """Colour and dashes of the i-th run of a picture: no two of the first 48 are alike."""
+    return {"color": PALETTE[i % len(PALETTE)], "linestyle": _DASHES[i // len(PALETTE) % len(_DASHES)]}
+
+
+def legend_below(canvas: Any, axes: Any) -> None:
+    """The legend of `axes` below the picture, which grows by as much; labels that are too long are folded."""
+    handles, labels = axes.get_legend_handles_labels()
+    columns = 2 if max(map(len, labels)) <= _WIDE // 2 - 4 else 1
+    labels = [folded(label, _WIDE if columns == 1 else _WIDE // 2) for label in labels]
+    lines = sum(label.count("\n") + 1 for label in labels) / columns
+    canvas.set_figheight(canvas.get_figheight() + 0.18 * max(0.0, lines - 1))
+    canvas.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9, labelcolor=_INK)
+
+
+def legend_beside(axes: Any) -> None:
+    """The legend of `axes` at its right, where it hides nothing."""
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9, labelcolor=_INK)
+
+
+def name_ticks(axes: Any, names: Sequence[str]) -> None:
+    """Places 0, 1, ... of the x axis under their names: level where there is room for them, else slanted."""
+    room = 80 / max(len(names), 1)  # characters
+    slanted = {} if max(map(len, names), default=0) <= room else {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+    axes.set_xticks(range(len(names)), [folded(name, 30) for name in names], **slanted)
+
+
+def folded(text: str, width: int) -> str:
+    """Text in lines of at most `width` characters, folded at spaces, commas and slashes where there are any."""
+    words, lines = re.findall(r"[^\s,/]*[\s,/]*", text), [""]
+    for piece in (word[k : k + width] for word in words for k in range(0, len(word), width)):
+        if len(lines[-1]) + len(piece.rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def _kind(path: Path) -> str:
@@ -118,8 +160,8 @@ def _check_metric(rows_by_run: Mapping[str, Rows], metric: str) -> None:
             raise ConfigError("metric", metric, f"logged by {label}: {', '.join(names)}{nearest(metric, names)}")
 
 
-def _draw_run(axes: Any, label: str, colour: str, steps: Any, values: Any, window: int, alone: bool) -> None:
-    members = values.shape[1]
+def _draw_run(axes: Any, label: str, looks: dict, steps: Any, values: Any, window: int, alone: bool, limits: Any) -> None:
+    members, colour = values.shape[1], looks["color"]
     if members > 1 or window > 1:
         alpha = max(0.08, min(0.35, 4 / members))
         for j, member in enumerate(values.T):
@@ -130,15 +172,15 @@ def _draw_run(axes: Any, label: str, colour: str, steps: Any, values: Any, windo
     has = np.isfinite(mean)
     if members > 1:
         text = "95% interval of the mean" if alone else None
+        low, high = np.clip(low, *limits), np.clip(high, *limits)
         axes.fill_between(steps[has], low[has], high[has], color=colour, alpha=0.2, linewidth=0, zorder=3, label=text)
     count = f"{members} members" if members > 1 else "1 member"
     text = (f"mean of {count}" if members > 1 else "training") if alone else f"{label} ({count})"
     marker = "o" if has.sum() == 1 else None  # a line of one point is invisible
-    axes.plot(steps[has], mean[has], color=colour, linewidth=2, zorder=4, label=text, marker=marker, markersize=4)
+    axes.plot(steps[has], mean[has], **looks, linewidth=2, zorder=4, label=text, marker=marker, markersize=4)
 
 
-def _draw_evaluations(axes: Any, colour: str, rows: Rows, alone: bool) -> None:
-    steps, values = _columns([row for row in rows if row.get("eval_return") is not None], "eval_return")
+def _draw_evaluations(axes: Any, colour: str, steps: Any, values: Any, alone: bool, limits: Any) -> None:
     mean, low, high = _intervals(values)
     has = np.isfinite(mean)
     if not has.any():
@@ -147,6 +189,7 @@ def _draw_evaluations(axes: Any, colour: str, rows: Rows, alone: bool) -> None:
     dots = {"linestyle": "none", "marker": "o", "markersize": 5, "zorder": 5, "markeredgewidth": 1.2}
     axes.plot(steps[has], mean[has], **dots, color=colour, markerfacecolor="white", label=text)
     sure = has & np.isfinite(low)
+    low, high = np.clip(low, *limits), np.clip(high, *limits)
     axes.vlines(steps[sure], low[sure], high[sure], color=colour, linewidth=1.2, zorder=4.5)
 
 
@@ -163,7 +206,7 @@ def style(axes: Any, x: str, y: str, title: str | None = None, grid: bool = True
     axes.set_xlabel(x, color=_INK)
     axes.set_ylabel(y, color=_INK)
     if title:
-        axes.set_title(title, color=_INK, fontsize=11, loc="left")
+        axes.set_title(folded(title, _TITLE), color=_INK, fontsize=11, loc="left")
     if grid:
         axes.grid(True, color=_FAINT, linewidth=0.8)
         axes.set_axisbelow(True)

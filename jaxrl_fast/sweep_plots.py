@@ -77,7 +77,7 @@ def response(result: SweepResult, name: str) -> Path:
     if numeric and _wide(place):
         axes.set_xscale("log")
     if not numeric:
-        axes.set_xticks(range(len(shown)), shown)
+        plots.name_ticks(axes, shown)
     plots.style(axes, name, "evaluation return", _title(result))
     return plots.save(figure, result.path / f"response-{name}.png")
 
@@ -93,8 +93,8 @@ def heat_map(result: SweepResult, first: str, second: str) -> Path:
         for x, y, s in zip(xs, ys, score, strict=True):
             table[rows.index(y), columns.index(x)] = s
         shown = axes.imshow(table, origin="lower", aspect="auto", cmap="viridis")
-        axes.set_xticks(range(len(columns)), [short(v) for v in columns])
-        axes.set_yticks(range(len(rows)), [short(v) for v in rows])
+        plots.name_ticks(axes, [str(short(v)) for v in columns])
+        axes.set_yticks(range(len(rows)), [plots.folded(str(short(v)), 30) for v in rows])
         middle = np.nanmean(table)
         for i, j in np.ndindex(*table.shape):
             text = "lost" if math.isnan(table[i, j]) else f"{table[i, j]:.4g}"

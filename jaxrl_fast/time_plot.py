@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.plots import PALETTE, Rows, figure, save
+from jaxrl_fast.plots import PALETTE, Rows, figure, legend_beside, save
 
 # Of each of the two, the shares of a row's time that are logged, in the order in which they are drawn.
 PARTS = {
@@ -40,7 +40,7 @@ def time_use(rows: Rows, path: str | Path) -> Path:
         colours = [PALETTE[j] if label != "waiting" else "#c9ccd3" for j, label in enumerate(parts)]
         axes.stackplot(steps, shares, labels=labels, colors=colours, step="pre")
         axes.set(ylim=(0, 1), ylabel=who, xlim=(steps[0], steps[-1]) if len(steps) > 1 else None)
-        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9)
+        legend_beside(axes)
     axes.set_xlabel("environment steps")
     return save(canvas, Path(path))
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxrl_fast import plots, record, time_plot
+from jaxrl_fast import cli_ladder, ladder, plots, record, time_plot
 from jaxrl_fast.algorithms.ppo import PPO
 from jaxrl_fast.envs.cartpole import CartPole
 from jaxrl_fast.errors import ConfigError
@@ -102,6 +102,51 @@ def test_runs_are_overlaid_in_their_own_colours(tmp_path, drawn):
     thick = {line.get_label(): line.get_color() for line in axes.lines if line.get_linewidth() == 2}
     assert set(thick) == {"a (3 members)", "b (1 member)", "c (2 members)"} and len(set(thick.values())) == 3
     assert len(axes.figure.legends[0].get_texts()) == 3
+
+
+LONG = "hidden (512, 256, 128), learning_rate 0.0003, gae_lambda 0.95, normalize_observations True, clip_ratio 0.2, seed "
+FOLDER = "ppo brax/inverted_double_pendulum (/home/somebody/experiments/2026-11-25/" + "x" * 150 + "/run-"
+
+
+@pytest.mark.parametrize("label", ["a", LONG, FOLDER])
+def test_long_labels_are_folded_and_nothing_is_cut_off(label, tmp_path, drawn):
+    plots.learning_curve({f"{label}{i}": rows(2) for i in range(14)}, tmp_path / "curve.png", title=f"the best of {label}")
+    figure = drawn[0].figure
+    figure.draw_without_rendering()
+    parts = [figure.legends[0], drawn[0].title, drawn[0]._left_title]
+    boxes = [part.get_window_extent() for part in parts]
+    assert all(b.x0 >= 0 and b.y0 >= 0 and b.x1 <= figure.bbox.x1 and b.y1 <= figure.bbox.y1 for b in boxes)
+    assert drawn[0].get_window_extent().height > 400  # the picture grows by its legend
+    texts = "".join(t.get_text() for t in figure.legends[0].get_texts())
+    assert texts.replace("\n", "").replace(" ", "").count(label.replace(" ", "")) == 14 or label == "a"
+    looks = {(line.get_color(), line.get_linestyle()) for line in drawn[0].lines if line.get_linewidth() == 2}
+    assert len(looks) == 14
+
+
+def test_intervals_end_at_what_was_seen_and_every_evaluation_is_in_view(tmp_path, drawn):
+    """Two seeds of a task that gives 500 at most, and a first evaluation far below all of training."""
+    found = rows(2, every_eval=0)
+    for i, row in enumerate(found):
+        row["episode_return"] = [500.0, 100.0 + 10 * i]
+    found[0]["eval_return"], found[20]["eval_return"] = [-300.0, -280.0], [500.0, 250.0]
+    plots.learning_curve({"a": found}, tmp_path / "curve.png")
+    (axes,) = drawn
+    drawn_y = [path.vertices[:, 1] for c in axes.collections for path in c.get_paths() if len(path.vertices)]
+    low, high = np.concatenate(drawn_y).min(), np.concatenate(drawn_y).max()
+    assert high == 500 and low == -300
+    assert axes.get_ylim()[0] < -300 and 500 < axes.get_ylim()[1] < 600
+
+
+def test_every_rung_of_the_ladder_has_a_colour_of_its_own(tmp_path, drawn):
+    found = [ladder.Climb(rung, rate=10.0 + i, curve=[(60.0, 100, -20.0), (120.0, 200, -19.0)]) for i, rung in
+             enumerate(ladder.RUNGS)]  # fmt: skip
+    cli_ladder.draw(found, tmp_path / "ladder.png")
+    above, below = drawn[0].figure.axes
+    bars = [patch.get_facecolor() for patch in above.patches]
+    assert len(set(bars)) == len(bars) == len(ladder.RUNGS)
+    assert len({line.get_color() for line in below.lines}) == len(ladder.RUNGS) + 1  # the solve's line
+    cli_ladder.draw([ladder.Climb(rung, rate=10.0) for rung in ladder.RUNGS], tmp_path / "rates.png")
+    assert len(drawn[1].figure.axes) == 1  # no empty half where no game has ended
 
 
 def test_any_logged_metric_and_smoothing(tmp_path, drawn):
