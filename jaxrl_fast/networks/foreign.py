@@ -27,7 +27,7 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.spaces import Dict, Space
 
 ACCEPTED = (
-    "'auto', 'mlp', 'cnn', a flax.linen module, a network of flax.nnx or Equinox, or the class or function that makes one "
+    "'auto', 'mlp', 'cnn', a flax.linen.Module, a network of flax.nnx or Equinox, or the class or function that makes one "
     "of `rngs` (nnx) or of `key` (Equinox)"
 )
 

@@ -114,7 +114,7 @@ def test_a_call_that_changes_the_network_is_refused(setting):
     "network", [5, [1], print, lambda x: x, jax.nn.relu, object, {"a": np.zeros(3)}, functools.partial(max, 1), None]
 )
 def test_what_is_no_network_is_refused(network):
-    with pytest.raises(jf.ConfigError, match=r"network = .*flax.linen module, a network of flax.nnx or Equinox"):
+    with pytest.raises(jf.ConfigError, match=r"network = .*flax.linen.Module, a network of flax.nnx or Equinox"):
         jf.PPO(network=network)
 
 
