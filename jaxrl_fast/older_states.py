@@ -8,20 +8,54 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxrl_fast.memory.ring import successors_of
 from jaxrl_fast.types import RunState
 
 
 def as_written(like: Any, written: Mapping[str, Any]) -> Any:
     """`like` (shapes) without the fields that the checkpoint lacks. written: the names of its leaves as nested dicts."""
-    if not isinstance(like, RunState) or "lost" in written["episodes"]:
+    if not isinstance(like, RunState):
         return like
-    return like._replace(episodes={"ret": like.episodes.ret, "length": like.episodes.length})
+    if "lost" not in written["episodes"]:
+        like = like._replace(episodes={"ret": like.episodes.ret, "length": like.episodes.length})
+    if _lacks_successors(like.memory, written.get("memory")):
+        like = like._replace(memory=_with_successors(like.memory, ()))
+    return like
 
 
 def completed(state: Any, like: Any) -> Any:
-    """A state of the form that `as_written` gave, as `like`."""
-    if not isinstance(like, RunState) or not isinstance(state.episodes, dict):
+    """A state of the form that `as_written` gave, as `like`. What it lacks is zeros."""
+    if not isinstance(like, RunState):
         return state
-    lost = like.episodes.lost
-    zeros = jax.device_put(np.zeros(lost.shape, lost.dtype), lost.sharding)
-    return state._replace(episodes=type(like.episodes)(state.episodes["ret"], state.episodes["length"], zeros))
+    zeros = lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.sharding)
+    if isinstance(state.episodes, dict):
+        episodes = state.episodes["ret"], state.episodes["length"], zeros(like.episodes.lost)
+        state = state._replace(episodes=type(like.episodes)(*episodes))
+    kept = _successors(like.memory)
+    if kept is not None and _successors(state.memory) is None:  # its old truncated rows are not learned from
+        state = state._replace(memory=_with_successors(state.memory, jax.tree.map(zeros, kept)))
+    return state
+
+
+def _inner(memory: Any) -> str | None:
+    """The field of a memory's state that holds its rows, where they stand beside something else."""
+    return next((name for name in ("rows", "row") if hasattr(memory, name)), None)
+
+
+def _successors(memory: Any) -> Any:
+    name = _inner(memory)
+    return successors_of(memory) if name is None else _successors(getattr(memory, name))
+
+
+def _with_successors(memory: Any, kept: Any) -> Any:
+    name = _inner(memory)
+    if name is None:
+        return memory._replace(next_obs=kept)
+    return memory._replace(**{name: _with_successors(getattr(memory, name), kept)})
+
+
+def _lacks_successors(memory: Any, written: Any) -> bool:
+    name = _inner(memory)
+    if name is not None:
+        return _lacks_successors(getattr(memory, name), written[name])
+    return successors_of(memory) is not None and not (written or {}).get("next_obs")

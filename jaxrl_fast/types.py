@@ -139,6 +139,7 @@ class Window(NamedTuple):
     """A replay memory's answer: n-step windows that never cross an episode's end or the write head.
 
     The return of row b is  sum_i gamma^i reward[i, b] use[i, b]  +  gamma^steps[b] boot[b] V(boot_obs[b]).
+    A truncated row is the last one in `use`, and boot_obs is the observation in which its episode was cut.
     """
 
     obs: PyTree  # [b, ...]
@@ -148,9 +149,9 @@ class Window(NamedTuple):
     steps: jax.Array  # int32 [b]
     boot_obs: PyTree  # [b, ...]
     boot: jax.Array  # float32 [b]: 0 after a termination, else 1
-    weight: jax.Array  # float32 [b]: importance weight; 0 for a window that would start on a truncated row
+    weight: jax.Array  # float32 [b]: importance weight; 0 where there is nothing to learn (see `memory.ring`)
     extras: PyTree = ()  # [b, ...] what was stored beside the first row, see `memory.ring.Row`
-    boot_extras: PyTree = ()  # [b, ...] and beside the row of boot_obs
+    boot_extras: PyTree = ()  # [b, ...] beside the row of boot_obs; beside the last row where the episode was cut
 
     __repr__ = summary
 
@@ -161,13 +162,16 @@ class Sequence:
 
     An episode's end does not cut it: unroll from `carry` over all M rows, with a fresh carry before the rows of
     `reset`. Learn from the rows of `use`. The return of one of them runs over at most n_step rows on: up to and with
-    a termination (no bootstrap), up to but without a truncated row (bootstrap from its own observation).
+    a termination (no bootstrap) or a row of `cut` (bootstrap from its cut_obs, with the carry after it), up to but
+    without another truncated row (bootstrap from its own observation).
     """
 
     steps: PyTree  # rows [M, b, ...] with obs as the agent saw them, terminated and truncated
     carry: PyTree  # [b, ...] with which steps[0] was acted
-    use: jax.Array  # bool [M, b]: not for burn-in, for the last n_step rows (they are there for targets), or where truncated
+    use: jax.Array  # bool [M, b]: not for burn-in, for the last n_step rows (they are for targets), or truncated and not cut
     weight: jax.Array  # float32 [b]: importance weight; 0 for a sequence without any row to use
+    cut: jax.Array  # bool [M, b]: truncated, and the observation in which the episode was cut is there
+    cut_obs: PyTree  # [M, b, ...]: that observation where `cut`; () where none is kept
     burn_in: int  # static: the first rows, which only bring the carry up to date
 
     __repr__ = summary
@@ -179,7 +183,7 @@ class Sequence:
         return jnp.concatenate([jnp.zeros_like(done[:1]), done[:-1]])
 
 
-jax.tree_util.register_dataclass(Sequence, ["steps", "carry", "use", "weight"], ["burn_in"])
+jax.tree_util.register_dataclass(Sequence, ["steps", "carry", "use", "weight", "cut", "cut_obs"], ["burn_in"])
 
 
 class Clock(NamedTuple):

@@ -7,6 +7,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import PrioritizedMemory, Row, UniformMemory
+from jaxrl_fast.memory.successors import interval_of
 
 
 @tree.settings
@@ -24,6 +25,9 @@ class Replay(Algorithm):
     priority_exponent: float = setting(0.6, "alpha: 0 samples uniformly", low=0, high=1)
     importance_exponent: float = setting(0.4, "beta at first; 1 at the horizon", low=0, high=1)
     priority_epsilon: float = setting(1e-6, "added to every error", low=0, open_low=True)
+    truncation_interval: int = setting(
+        0, "steps in which an environment is truncated at most once, whose successor is kept; 0: by its time limit", low=0
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -48,10 +52,12 @@ class Replay(Algorithm):
 
     def memory(self) -> UniformMemory | PrioritizedMemory:
         sizes = (self.buffer_size, self.num_steps, self.num_envs, self.batch_size, self.n_step, self.spec.stack)
+        interval = self.truncation_interval or interval_of(self.spec.max_episode_steps)
         if not self.prioritized:
-            return UniformMemory(*sizes)
-        return PrioritizedMemory(*sizes, self.priority_exponent, self.importance_exponent, self.priority_epsilon)
+            return UniformMemory(*sizes, truncation_interval=interval)
+        exponents = (self.priority_exponent, self.importance_exponent, self.priority_epsilon)
+        return PrioritizedMemory(*sizes, *exponents, truncation_interval=interval)
 
     def prepare(self, agent, trajectory):
         steps = trajectory.steps
-        return Row(steps.obs, steps.action, steps.reward, steps.terminated, steps.truncated)
+        return Row(steps.obs, steps.action, steps.reward, steps.terminated, steps.truncated, next_obs=steps.next_obs)

@@ -27,7 +27,7 @@ from jaxrl_fast.memory.filled import (
 )
 from jaxrl_fast.memory.mixed import StartFrom, mix, offline
 from jaxrl_fast.memory.prioritized import PrioritizedMemory
-from jaxrl_fast.memory.ring import Ring, Row
+from jaxrl_fast.memory.ring import Ring, Row, as_dataset, successors_of
 from jaxrl_fast.memory.transitions import Transition, TransitionMemory
 from jaxrl_fast.memory.uniform import UniformMemory
 
@@ -78,7 +78,9 @@ def outline_experience(path: str | Path, memory: Ring, fraction: float) -> Fille
     check_windows("experience", data)
     if _as_it_is(memory, data, fraction):
         return data
-    rows, time = data.rows, min(data.w, data.memory.num_blocks) * data.memory.num_steps
+    rows, time = as_dataset(data.rows), min(data.w, data.memory.num_blocks) * data.memory.num_steps
+    if successors_of(data.rows) is not None:  # each becomes a row
+        time += data.memory.slots.count
     if isinstance(rows, Transition):
         _check_shuffled(memory, fraction)
         memory = dataclasses.replace(memory, stack=1)
@@ -92,7 +94,8 @@ def outline_experience(path: str | Path, memory: Ring, fraction: float) -> Fille
 def _as_it_is(memory: Ring, data: Filled, fraction: float) -> bool:
     """Whether `with_experience` takes `data` in its own layout."""
     if fraction == 0:
-        return layout(data.memory) == layout(memory)
+        same = successors_of(data.rows) is None or data.memory.truncation_interval == memory.truncation_interval
+        return same and layout(data.memory) == layout(memory)
     whole = isinstance(data.memory, TransitionMemory)  # stacks, and successors
     kind = UniformMemory if whole else type(data.memory)
     shape = lambda memory: (memory.n_step, 1 if whole else memory.stack)

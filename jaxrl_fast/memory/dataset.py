@@ -39,7 +39,7 @@ def episodes_to_rows(episodes: Iterable[Any], spec: EnvSpec, num_envs: int = 1) 
         lengths[shortest] += len(rows.reward)
     if not min(lengths):
         raise ConfigError("episodes", f"{sum(map(len, columns))} episodes", f"at least {num_envs}, one an environment")
-    columns = [_extend(_concatenate(c), max(lengths) - n) for c, n in zip(columns, lengths, strict=True)]
+    columns = [extend(_concatenate(c), max(lengths) - n) for c, n in zip(columns, lengths, strict=True)]
     return jax.tree.map(lambda *x: np.stack(x, axis=1), *columns)
 
 
@@ -79,7 +79,7 @@ def _episode(name: str, episode: Any, spec: EnvSpec) -> Row:
     truncated[-1] = not final  # the row itself is lost to learning only where nothing comes after it
     if not final:
         return rows
-    rows = _extend(rows, 1)
+    rows = extend(rows, 1)
     return rows._replace(obs=obs)
 
 
@@ -97,7 +97,7 @@ def _length(observations: Any) -> int:
     return len(observations) if hasattr(observations, "__len__") else 0
 
 
-def _extend(rows: Row, count: int) -> Row:
+def extend(rows: Row, count: int) -> Row:
     """`count` more rows of zeros that are truncated, so that they are never learned from."""
     longer = jax.tree.map(lambda x: np.pad(x, [(0, count)] + [(0, 0)] * (x.ndim - 1)), rows)
     longer.truncated[len(rows.truncated) :] = True

@@ -18,7 +18,7 @@ from jaxrl_fast import folders
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory.filled import Filled, layout, refuse_sequences, row_shapes
 from jaxrl_fast.memory.prioritized import PrioritizedMemory, converted
-from jaxrl_fast.memory.ring import Ring, Row, without_extras
+from jaxrl_fast.memory.ring import Ring, Row, successors_of
 from jaxrl_fast.memory.transitions import Transition, TransitionMemory
 from jaxrl_fast.memory.uniform import UniformMemory
 
@@ -43,12 +43,15 @@ def save_memory(path: str | Path, filled: Filled) -> None:
     if ROWS.get(kind) is not type(filled.rows):
         raise ConfigError("rows", kind, f"rows of a replay memory: {' or '.join(ROWS)}")
     logging.getLogger("absl").setLevel(logging.ERROR)
-    stored = without_extras(filled.rows)
+    stored = filled.rows._replace(extras=()) if kind == "Row" else filled.rows
     store = stored if filled.rows is filled.store else filled.store._replace(rows=stored)
     rows = jax.tree.map(lambda x: [str(x.dtype), *x.shape], row_shapes(stored))._asdict()
-    rows.pop("extras", None)
+    for name in ("extras", "next_obs") if kind == "Row" else ():
+        rows.pop(name)
     about = {"format": FORMAT, "layout": layout(filled.memory), "written": int(filled.w), "kind": kind, "rows": rows}
     about["id"] = uuid.uuid4().hex
+    if successors_of(stored) is not None:
+        about["truncation_interval"] = filled.memory.truncation_interval
     if isinstance(filled.memory, PrioritizedMemory):
         about["priorities"] = {name: float(getattr(filled.memory, name)) for name in EXPONENTS}
     folders.check_writable("path", path)
@@ -72,6 +75,8 @@ def load_memory(path: str | Path, memory: Ring, resize: bool = False) -> Filled:
     about = _read(path)
     if resize:
         memory = dataclasses.replace(memory, **{name: about["layout"][name] for name in SIZES})
+    if "truncation_interval" in about:
+        memory = dataclasses.replace(memory, truncation_interval=about["truncation_interval"])
     if layout(memory) != about["layout"]:
         hint = "; resize=True takes the sizes from the file" if not resize else ""
         raise ConfigError("memory", _line(layout(memory)), f"{_line(about['layout'])}, as {path} was written{hint}")
@@ -96,6 +101,7 @@ def open_memory(path: str | Path, outline: bool = False) -> Filled:
     path = Path(path).absolute()
     about = _read(path)
     sizes = {name: value for name, value in about["layout"].items() if name != "class"}
+    sizes |= {name: about[name] for name in ("truncation_interval",) if name in about}
     try:
         memory = MEMORIES[about["layout"]["class"]](**sizes, batch_size=1, **about["priorities"])
     except (KeyError, TypeError) as error:
@@ -133,6 +139,8 @@ def _read(path: Path) -> dict[str, Any]:
         sizes, kind = about["layout"], ROWS[about["kind"]]
         struct = lambda x: jax.ShapeDtypeStruct((sizes["num_steps"], sizes["num_envs"], *x[1:]), jnp.dtype(x[0]))
         rows = jax.tree.map(struct, about["rows"], is_leaf=lambda x: isinstance(x, list))
+        if "truncation_interval" in about:
+            rows["next_obs"] = rows["obs"]
         if not all(isinstance(sizes[name], int) and sizes[name] > 0 for name in SIZES) or int(about["written"]) < 0:
             raise ValueError(f"sizes of {', '.join(SIZES)} and written that cannot be")
         priorities = {name: float(x) for name, x in about.get("priorities", {}).items() if name in EXPONENTS}

@@ -19,7 +19,8 @@ from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import type_name
 from jaxrl_fast.memory.api import Memory
-from jaxrl_fast.memory.ring import Ring, Row, without_extras
+from jaxrl_fast.memory.dataset import extend
+from jaxrl_fast.memory.ring import Ring, Row, as_dataset, successors_of
 from jaxrl_fast.memory.sequence import SequenceMemory
 from jaxrl_fast.memory.transitions import Transition, TransitionMemory
 from jaxrl_fast.memory.uniform import UniformMemory
@@ -38,7 +39,7 @@ class Filled:
     def __repr__(self) -> str:
         written = min(self.w, self.memory.num_blocks) * self.memory.num_steps * self.memory.num_envs
         size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(self.store))
-        return f"<Filled: {written:,} rows of {describe_rows(row_shapes(self.rows))}, {bytes_text(size)}, in {self.memory!r}>"
+        return f"<Filled: {written:,} rows of {describe_rows(row_shapes(as_dataset(self.rows)))}, {bytes_text(size)}, in {self.memory!r}>"
 
     @property
     def rows(self) -> Any:
@@ -49,7 +50,8 @@ class Filled:
 def layout(memory: Memory) -> dict[str, Any]:
     """What two memories must share so that one can read the other's store: its class and its sizes."""
     # By annotation: exponents may be written as ints too.
-    sizes = [f.name for f in dataclasses.fields(memory) if type_name(f) == "int" and f.name != "batch_size"]
+    others = ("batch_size", "truncation_interval")  # the second matters only where successors are kept
+    sizes = [f.name for f in dataclasses.fields(memory) if type_name(f) == "int" and f.name not in others]
     return {"class": type(memory).__name__} | {name: int(getattr(memory, name)) for name in sizes}
 
 
@@ -67,6 +69,8 @@ def check_batch(argument: str, batch_size: int, filled: Filled) -> None:
     memory, rows = filled.memory, filled.rows
     size = min(filled.w, memory.num_blocks) * memory.num_steps
     count = size * memory.num_envs if isinstance(rows, Transition) else int(jnp.sum(~rows.truncated[:size]))
+    kept = successors_of(rows)
+    count += 0 if kept is None else int(jnp.sum(kept.owner > 0))
     if batch_size > count:
         raise ConfigError(argument, batch_size, f"at most {count}: the data has no more steps to learn from")
 
@@ -199,7 +203,9 @@ def as_rows(transitions: Transition) -> Row:
 def rows_of(filled: Filled) -> Any:
     """What is written, oldest first: NumPy leaves [T, B, ...].
 
-    Of a ring that has gone round, the first `stack - 1` rows have lost the frames before them, and count as an
+    An observation in which an episode was truncated, where it is kept, becomes a row of its own: truncated, with an
+    action and a reward of zero. The row before it is then an ordinary one.
+    The first `stack - 1` rows of a ring that has gone round have lost the frames before them, and count as an
     episode's start.
     """
     memory = filled.memory
@@ -207,4 +213,29 @@ def rows_of(filled: Filled) -> Any:
         raise ConfigError("filled", type(filled.rows).__name__, "a memory of rows: Row or Transition")
     size = min(filled.w, memory.num_blocks) * memory.num_steps
     head = (filled.w % memory.num_blocks) * memory.num_steps if filled.w >= memory.num_blocks else 0
-    return jax.tree.map(lambda x: np.roll(np.asarray(x), -head, axis=0)[:size], without_extras(filled.rows))
+    rows = jax.tree.map(lambda x: np.roll(np.asarray(x), -head, axis=0)[:size], as_dataset(filled.rows))
+    kept = successors_of(filled.rows)
+    if kept is None:
+        return rows
+    slot, env = np.nonzero(np.asarray(kept.owner))
+    time = (np.asarray(kept.owner)[slot, env] - 1 - head) % memory.length
+    cuts = jax.tree.map(lambda x: np.asarray(x)[slot, env], kept.obs)
+    return _with_cuts(rows, cuts, time, env)
+
+
+def _with_cuts(rows: Row, cuts: Any, time: np.ndarray, env: np.ndarray) -> Row:
+    """`rows` [T, B, ...] with the observations `cuts` [N, ...] as rows behind the truncated rows (time, env), int [N]."""
+    columns = []
+    for b in range(rows.reward.shape[1]):
+        mine = np.flatnonzero((env == b) & rows.truncated[time, env])
+        mine = mine[np.argsort(time[mine])]
+        column = jax.tree.map(lambda x, b=b: x[:, b], rows)
+        column.truncated[time[mine]] = False
+        longer = jax.tree.map(lambda x, mine=mine: np.insert(x, time[mine] + 1, 0, axis=0), column)
+        place = time[mine] + 1 + np.arange(len(mine))
+        longer.truncated[place] = True
+        for leaf, found in zip(jax.tree.leaves(longer.obs), jax.tree.leaves(cuts), strict=True):
+            leaf[place] = found[mine]
+        columns.append(longer)
+    most = max(len(c.reward) for c in columns)
+    return jax.tree.map(lambda *x: np.stack(x, axis=1), *[extend(c, most - len(c.reward)) for c in columns])

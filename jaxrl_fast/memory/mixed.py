@@ -15,7 +15,7 @@ from jaxrl_fast.errors import ConfigError, check_float
 from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.memory.filled import Filled, check_rows, check_windows, layout, refuse_sequences
 from jaxrl_fast.memory.prioritized import PrioritizedMemory, converted
-from jaxrl_fast.memory.ring import Ring, Row, seal, without_extras
+from jaxrl_fast.memory.ring import Ring, Row, as_dataset, seal, successors_of
 from jaxrl_fast.memory.transitions import Transition
 from jaxrl_fast.types import Window
 
@@ -34,7 +34,7 @@ class MixedMemory(Memory):
     def init(self, rows):
         data = self.offline.rows
         if isinstance(data, Row) and self.offline.memory.stack == self.online.stack:  # else whole stacks, or successors too
-            check_rows("offline", without_extras(data), without_extras(rows))
+            check_rows("offline", as_dataset(data), as_dataset(rows))
         return self.online.init(rows)
 
     def add(self, mem, rows, w):
@@ -149,9 +149,12 @@ class StartFrom(Memory):
         found, wanted = layout(self.start.memory), layout(self.memory)
         if found != wanted:
             raise ConfigError("start", found, f"the layout of the run's own memory, {wanted}")
+        found, wanted = self.start.memory.truncation_interval, self.memory.truncation_interval
+        if successors_of(self.start.rows) is not None and found != wanted:
+            raise ConfigError("start", f"truncation_interval {found}", f"{wanted}, as the run's own memory has it")
 
     def init(self, rows):
-        check_rows("start", without_extras(self.start.rows), without_extras(rows))
+        check_rows("start", as_dataset(self.start.rows), as_dataset(rows))
         start = tree.copy(self.start)  # the state is donated, `start` is not
         if isinstance(start.rows, Transition):
             return start.store  # nothing there has a successor in another row
@@ -161,6 +164,10 @@ class StartFrom(Memory):
         if not jax.tree.leaves(found.extras):  # nobody knew anything of these (see `add`); no window crosses to others
             shape = (self.memory.length, self.memory.num_envs)
             found = found._replace(extras=jax.tree.map(lambda x: jnp.zeros((*shape, *x.shape[2:]), x.dtype), rows.extras))
+        if not jax.tree.leaves(rows.next_obs):
+            found = found._replace(next_obs=())
+        elif successors_of(found) is None:
+            found = found._replace(next_obs=self.memory.slots.init(rows.next_obs))
         last = (start.w * self.memory.num_steps - 1) % self.memory.length
         rows = seal(found, last)
         if start.rows is start.store:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxrl_fast import random
 from jaxrl_fast.errors import check_float
 from jaxrl_fast.memory import sum_tree
-from jaxrl_fast.memory.ring import Ring, Row, gather_windows
+from jaxrl_fast.memory.ring import Ring, Row, gather_windows, held
 from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Window
 
@@ -114,7 +114,7 @@ class PrioritizedMemory(Ring):
     first: sizes of the errors [b] of windows that are new, from what their rows' `extras` tell. Without it, or where rows
     have none (as those of a dataset), a new window has the largest priority seen.
     A row becomes a possible start when its whole window is written, and leaves before a frame of it is overwritten;
-    a truncated row never is one. So a leaf is not at its row's place but `n_step` rows on: what an `add` brings to
+    a truncated row whose successor is not kept never is one. So a leaf is not at its row's place but `n_step` rows on: what an `add` brings to
     life is then the very block of leaves that it writes, and never wraps around.
     """
 
@@ -135,7 +135,9 @@ class PrioritizedMemory(Ring):
     def add(self, mem, rows, w):
         store = super().add(mem.rows, rows, w)
         time = w * self.num_steps - self.n_step + jnp.arange(self.num_steps, dtype=jnp.int32)
-        start = (time >= self.stack - 1)[:, None] & ~store.truncated[time % self.length]
+        row, env = jnp.broadcast_arrays((time % self.length)[:, None], jnp.arange(self.num_envs, dtype=jnp.int32))
+        learned = ~store.truncated[time % self.length] | held(self, store, row, env)[1]
+        start = (time >= self.stack - 1)[:, None] & learned
         born, top = self._born(store, time, start, mem.top)
         return Prioritized(store, renew(self, mem.tree, born, w), top)
 
@@ -144,7 +146,7 @@ class PrioritizedMemory(Ring):
         if self.first is None or not jax.tree.leaves(store.extras):
             return jnp.where(start, top, 0.0), top
         row, env = jnp.broadcast_arrays((time % self.length)[:, None], jnp.arange(self.num_envs, dtype=jnp.int32))
-        windows = gather_windows(store, row.ravel(), env.ravel(), self.n_step, self.stack)
+        windows = gather_windows(self, store, row.ravel(), env.ravel())
         error = priorities(self, self.first(windows)).reshape(start.shape)
         known = start & (time >= (self.first_from or 0))[:, None]
         born = jnp.where(known, error, jnp.where(start, top, 0.0))
@@ -156,7 +158,7 @@ class PrioritizedMemory(Ring):
     def fetch(self, mem, x):
         leaf, weight = sample(mem.tree, *x, self.axis)
         row = (leaf // self.num_envs - self.n_step) % self.length
-        window = gather_windows(mem.rows, row, leaf % self.num_envs, self.n_step, self.stack)
+        window = gather_windows(self, mem.rows, row, leaf % self.num_envs)
         return window._replace(weight=window.weight * weight), leaf
 
     def feedback(self, mem, handle, priority):

@@ -2,9 +2,11 @@
 gathered on demand.
 
 Nothing is stored twice. A row is (obs, action, reward, terminated, truncated); the successor of row i is row i + 1.
-After a truncation the true successor is not there: that row serves only as a successor itself, a window stops before
-it and bootstraps from its observation with gamma^steps, and a window that would start on it has weight 0. This is
-unbiased and costs one transition per truncated episode, where storing next observations would cost half the memory.
+Where an episode was truncated it is not: the observation in which the episode was cut is kept beside the rows, in
+`memory.successors`. A window takes the reward of a truncated row and bootstraps from that observation. A truncated row
+whose successor is not kept (rows of a dataset, an old checkpoint, two truncations within `truncation_interval`) serves
+only as a successor itself: a window stops before it and bootstraps from its observation with gamma^steps, and a window
+that would start on it has weight 0.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import jax.numpy as jnp
 
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.memory.api import Memory
+from jaxrl_fast.memory.successors import INTERVAL, Slots, Successors
 from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Window
 
@@ -30,13 +33,36 @@ class Row(NamedTuple):
     terminated: jax.Array
     truncated: jax.Array
     extras: Any = ()  # what else an algorithm wants to find again, such as what its actor knew; no part of a dataset
+    next_obs: Any = ()  # the successor before any reset; a ring keeps those of truncated rows, as `Successors`
 
     __repr__ = summary
 
 
-def without_extras(rows: Any) -> Any:
-    """`Row`s as a dataset has them; others as they are."""
-    return rows._replace(extras=()) if isinstance(rows, Row) else rows
+def as_dataset(rows: Any) -> Any:
+    """`Row`s as a dataset has them, without extras and successors; others as they are."""
+    return rows._replace(extras=(), next_obs=()) if isinstance(rows, Row) else rows
+
+
+def _take_successors(rows: Any) -> tuple[Any, Any]:
+    """(rows without their `Row`'s `next_obs`, those: arrays, `Successors`, or () where there are none)."""
+    if hasattr(rows, "row"):  # beside carries
+        row, next_obs = _take_successors(rows.row)
+        return rows._replace(row=row), next_obs
+    if not (hasattr(rows, "next_obs") and hasattr(rows, "truncated")):  # a `Transition` keeps every successor itself
+        return rows, ()
+    return rows._replace(next_obs=()), rows.next_obs
+
+
+def _put_successors(rows: Any, kept: Any) -> Any:
+    if not jax.tree.leaves(kept):
+        return rows
+    return rows._replace(row=_put_successors(rows.row, kept)) if hasattr(rows, "row") else rows._replace(next_obs=kept)
+
+
+def successors_of(rows: Any) -> Successors | None:
+    """What is kept of the store `rows`, where anything is."""
+    kept = getattr(getattr(rows, "row", rows), "next_obs", None)
+    return kept if isinstance(kept, Successors) else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +70,7 @@ class Ring(Memory):
     """`capacity` transitions of `num_envs` environments, written in blocks of `num_steps` rows.
 
     n_step: window length.  stack: frames per observation (see `EnvSpec.stack`).
+    truncation_interval: rows of an environment in which at most one truncation keeps its successor (`memory.successors`).
     Batches are drawn with replacement, so one may be larger than the ring; an algorithm that asks for that is refused (`bind`).
     Raises ConfigError where not even one window fits.
     """
@@ -54,13 +81,14 @@ class Ring(Memory):
     batch_size: int
     n_step: int = 1
     stack: int = 1
+    truncation_interval: int = dataclasses.field(default=INTERVAL, kw_only=True)
 
     @property
     def batch_axes(self):
         return Window(0, 0, 1, 1, 0, 0, 0, 0, 0, 0)
 
     def __post_init__(self):
-        for name in ("capacity", "num_steps", "num_envs", "batch_size", "n_step", "stack"):
+        for name in ("capacity", "num_steps", "num_envs", "batch_size", "n_step", "stack", "truncation_interval"):
             check_int(name, getattr(self, name))
         need = (self.dead_blocks + 1) * self.num_steps * self.num_envs
         if self.capacity < need:
@@ -85,15 +113,25 @@ class Ring(Memory):
         """Rows on the time axis."""
         return self.num_blocks * self.num_steps
 
+    @property
+    def slots(self) -> Slots:
+        """Where successors of truncated rows are kept."""
+        return Slots(self.num_blocks, self.num_steps, self.truncation_interval)
+
     def init(self, rows):
+        rows, next_obs = _take_successors(rows)
         # by the leaf's own rows a block: a leaf may hold fewer than `num_steps` (see `SequenceMemory`)
-        return jax.tree.map(lambda x: jnp.zeros((self.num_blocks * x.shape[0], *x.shape[1:]), x.dtype), rows)
+        store = jax.tree.map(lambda x: jnp.zeros((self.num_blocks * x.shape[0], *x.shape[1:]), x.dtype), rows)
+        return _put_successors(store, self.slots.init(next_obs) if jax.tree.leaves(next_obs) else ())
 
     def add(self, mem, rows, w):
         def write(mem, rows, w):
+            (mem, kept), (rows, next_obs) = _take_successors(mem), _take_successors(rows)
             slot = w % self.num_blocks
             put = lambda m, r: jax.lax.dynamic_update_slice_in_dim(m, r.astype(m.dtype), slot * r.shape[0], 0)
-            return jax.tree.map(put, mem, rows)
+            if isinstance(kept, Successors):
+                kept = self.slots.add(kept, next_obs, getattr(rows, "row", rows).truncated, w)
+            return _put_successors(jax.tree.map(put, mem, rows), kept)
 
         def write_apart(mem, rows, w):
             # On a CPU XLA would fuse the write into what reads the store next, and copy the store twice for that. A
@@ -115,38 +153,55 @@ def seal(rows: Row, last: jax.Array | int) -> Row:
     return rows._replace(truncated=rows.truncated.at[last].set(~rows.terminated[last]))
 
 
-def gather_windows(mem: Row, row: jax.Array, env: jax.Array, n_step: int, stack: int) -> Window:
-    """The n-step windows that start at (row, env), int32 [b] each, from a ring [S, B, ...]."""
-    length = mem.reward.shape[0]
-    rows = (row + jnp.arange(n_step, dtype=row.dtype)[:, None]) % length  # [n, b]
+def held(ring: Ring, mem: Row, row: jax.Array, env: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(slot, held) of rows (row, env), int32 [...]: whether the row was truncated and its successor is kept, and where."""
+    kept = successors_of(mem)
+    if kept is None:
+        return jnp.zeros_like(row), jnp.zeros(row.shape, bool)
+    slot, found = ring.slots.find(kept, row, env)
+    return slot, found & mem.truncated[row, env]
+
+
+def gather_windows(ring: Ring, mem: Row, row: jax.Array, env: jax.Array) -> Window:
+    """The n-step windows that start at (row, env), int32 [b] each, from the store `mem` of `ring`."""
+    rows = (row + jnp.arange(ring.n_step, dtype=row.dtype)[:, None]) % ring.length  # [n, b]
     terminated, truncated = mem.terminated[rows, env], mem.truncated[rows, env]
-    ended = jnp.cumsum(terminated | truncated, axis=0) - (terminated | truncated)  # ends before row i
-    use = (ended == 0) & ~truncated
+    done = terminated | truncated
+    before = jnp.cumsum(done, axis=0) - done  # ends before row i
+    # The row of the first end, or the last one: the window's only row whose successor may be no row of the ring.
+    last = (row + jnp.minimum(jnp.sum(before == 0, axis=0, dtype=jnp.int32), ring.n_step) - 1) % ring.length
+    slot, cut = held(ring, mem, last, env)
+    use = (before == 0) & (~truncated | cut)
     steps = jnp.sum(use, axis=0, dtype=jnp.int32)
-    boot = (row + steps) % length
+    boot = (row + steps) % ring.length
+    known = jnp.where(cut, last, boot)  # of the observation in which an episode was cut no actor knew anything
     return Window(
-        obs=gather_obs(mem, row, env, stack),
+        obs=gather_obs(mem, row, env, ring.stack),
         action=jax.tree.map(lambda a: a[row, env], mem.action),
         reward=mem.reward[rows, env],
         use=use,
         steps=steps,
-        boot_obs=gather_obs(mem, boot, env, stack),
+        boot_obs=gather_successors(mem, boot, env, ring.stack, slot, cut),
         boot=1.0 - jnp.any(use & terminated, axis=0).astype(jnp.float32),
         weight=use[0].astype(jnp.float32),
         extras=jax.tree.map(lambda x: x[row, env], mem.extras),
-        boot_extras=jax.tree.map(lambda x: x[boot, env], mem.extras),
+        boot_extras=jax.tree.map(lambda x: x[known, env], mem.extras),
     )
 
 
-def gather_obs(mem: Row, row: jax.Array, env: jax.Array, stack: int) -> Any:
-    """Observations at (row, env); with stack > 1 the last frames along the last axis, the episode's first repeated."""
+def gather_obs(mem: Row, row: jax.Array, env: jax.Array, stack: int, joined: jax.Array | bool = False) -> Any:
+    """Observations at (row, env); with stack > 1 the last frames along the last axis, the episode's first repeated.
+
+    joined: bool [...], where the row before belongs to the stack although an episode ended there.
+    """
     if stack == 1:
         return jax.tree.map(lambda x: x[row, env], mem.obs)
     length, alive, frame = mem.reward.shape[0], jnp.ones(row.shape, bool), row
     frames = [row]
     for back in range(1, stack):
         before = (row - back) % length
-        alive &= ~(mem.terminated[before, env] | mem.truncated[before, env])
+        ended = mem.terminated[before, env] | mem.truncated[before, env]
+        alive &= ~ended | joined if back == 1 else ~ended
         frame = jnp.where(alive, before, frame)
         frames.append(frame)
     frames = jnp.stack(frames[::-1], axis=-1)  # [..., stack]
@@ -156,3 +211,20 @@ def gather_obs(mem: Row, row: jax.Array, env: jax.Array, stack: int) -> Any:
         return x.reshape(*x.shape[:-2], -1)
 
     return jax.tree.map(gather, mem.obs)
+
+
+def gather_successors(mem: Row, row: jax.Array, env: jax.Array, stack: int, slot: jax.Array, cut: jax.Array) -> Any:
+    """As `gather_obs`; where `cut`, the newest frame is that of `slot`, and those before it are of the rows before."""
+    kept = successors_of(mem)
+    if kept is None:
+        return gather_obs(mem, row, env, stack)
+    found = gather_obs(mem, row, env, stack, cut)
+
+    def put(found, kept):
+        frame, newest = kept[slot, env], jnp.arange(found.shape[-1]) >= found.shape[-1] - kept.shape[-1]
+        here = cut.reshape(cut.shape + (1,) * (found.ndim - cut.ndim))
+        if stack == 1:
+            return jnp.where(here, frame, found)
+        return jnp.where(here & newest, jnp.concatenate([frame] * stack, axis=-1), found)
+
+    return jax.tree.map(put, found, kept.obs)

@@ -3,7 +3,7 @@
 Every `carry_every`-th row the policy's carry is stored, and there sequences start: they overlap, and each row is
 learned from `(seq_len - burn_in) / carry_every` times as often as a sequence is drawn. A sequence goes across
 episodes' ends (the learner resets its carry there), so that short episodes need no padding, and every row of the ring
-is some sequence's to learn from; only truncated rows are not, for their successors are not stored.
+is some sequence's to learn from; truncated rows where their successor is kept (`memory.successors`).
 
 After the `seq_len` rows come `n_step` more: the targets of the last rows need what the network sees there, and for
 that its carry, so the rows have to be unrolled and not just looked at.
@@ -21,7 +21,7 @@ from jaxrl_fast import random
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.memory import sum_tree
 from jaxrl_fast.memory.prioritized import Prioritized, PrioritizedMemory, check_exponents, renew, sample
-from jaxrl_fast.memory.ring import Ring, Row, gather_obs
+from jaxrl_fast.memory.ring import Ring, Row, gather_obs, gather_successors, held, successors_of
 from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Sequence
 
@@ -62,7 +62,7 @@ class SequenceMemory(Ring):
 
     @property
     def batch_axes(self):
-        return Sequence(1, 0, 1, 0, self.burn_in)
+        return Sequence(1, 0, 1, 0, 1, 1, self.burn_in)
 
     @property
     def rows(self) -> int:
@@ -113,11 +113,17 @@ class SequenceMemory(Ring):
         """The sequences that start at (row, env), int32 [b]; none is to be used where its `weight` is 0."""
         number = jnp.arange(self.rows, dtype=jnp.int32)[:, None]
         rows = (row + number) % self.length
-        steps = jax.tree.map(lambda x: x[rows, env], mem.row._replace(obs=()))
-        steps = steps._replace(obs=gather_obs(mem.row, rows, jnp.broadcast_to(env, rows.shape), self.stack))
-        use = (number >= self.burn_in) & (number < self.seq_len) & ~steps.truncated & (weight > 0)
+        env_of = jnp.broadcast_to(env, rows.shape)
+        stored = {"obs": ()} if successors_of(mem) is None else {"obs": (), "next_obs": ()}
+        steps = jax.tree.map(lambda x: x[rows, env], mem.row._replace(**stored))
+        steps = steps._replace(obs=gather_obs(mem.row, rows, env_of, self.stack))
+        slot, cut = held(self, mem.row, rows, env_of)
+        cut_obs = ()
+        if successors_of(mem) is not None:
+            cut_obs = gather_successors(mem.row, (rows + 1) % self.length, env_of, self.stack, slot, cut)
+        use = (number >= self.burn_in) & (number < self.seq_len) & (~steps.truncated | cut) & (weight > 0)
         carry = jax.tree.map(lambda x: x[row // self.carry_every, env], mem.carry)
-        return Sequence(steps, carry, use, jnp.where(use.any(axis=0), weight, 0.0), self.burn_in)
+        return Sequence(steps, carry, use, jnp.where(use.any(axis=0), weight, 0.0), cut, cut_obs, self.burn_in)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,5 +29,5 @@ class UniformMemory(Ring):
 
     def fetch(self, mem, x):
         row, env, whole = x
-        window = gather_windows(mem, row, env, self.n_step, self.stack)
+        window = gather_windows(self, mem, row, env)
         return window._replace(weight=window.weight * whole), (row, env)

@@ -14,25 +14,30 @@ from scipy import stats
 
 from jaxrl_fast import returns, tree
 from jaxrl_fast.memory import Row, UniformMemory
+from jaxrl_fast.memory.successors import Slots, interval_of
 from jaxrl_fast.types import Clock
 
 STEPS, ENVS, BLOCKS = 2, 3, 5  # a block, environments, blocks of the ring: 10 rows
 MAX_BLOCKS = 13  # written at most: the ring goes round more than twice
 TIME = MAX_BLOCKS * STEPS
+CUT = TIME * ENVS  # the number of the observation behind a truncation is that of its row and this
 BATCH, GAMMA = 384, 0.9
-SHAPES = [(1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (3, 3)]  # (n_step, stack)
+# (n_step, stack, truncation_interval); 0: rows without successors, as those of a dataset
+SHAPES = [(1, 1, 1), (2, 1, 1), (3, 1, 4), (1, 2, 1), (1, 3, 6), (3, 3, 1), (2, 1, 99), (3, 2, 0), (1, 1, 0)]
 
 
-def make(n_step: int, stack: int) -> UniformMemory:
-    return UniformMemory(BLOCKS * STEPS * ENVS + 5, STEPS, ENVS, BATCH, n_step, stack)  # 5: capacity need not divide
+def make(n_step: int, stack: int, interval: int = 1) -> UniformMemory:
+    capacity = BLOCKS * STEPS * ENVS + 5  # 5: capacity need not divide
+    return UniformMemory(capacity, STEPS, ENVS, BATCH, n_step, stack, truncation_interval=interval or 1)
 
 
 @functools.cache
-def program(n_step: int, stack: int):
+def program(n_step: int, stack: int, interval: int):
     """(rows [TIME, ENVS], blocks written, key) -> (where windows start, windows, V by the network, their returns)."""
-    memory = make(n_step, stack)
+    memory = make(n_step, stack, interval)
 
     def run(rows, value, w, key):
+        rows = rows if interval else rows._replace(next_obs=())
         blocks = jax.tree.map(lambda x: x.reshape((MAX_BLOCKS, STEPS, *x.shape[1:])), rows)
         mem = jax.lax.fori_loop(
             0, w, lambda i, mem: memory.add(mem, tree.take(blocks, i), i), memory.init(tree.take(blocks, 0))
@@ -49,17 +54,19 @@ def program(n_step: int, stack: int):
 def history(ends: np.ndarray, seed: int):
     """Rows [TIME, ENVS] whose observation is their number, and values that fit: r = V(s) - gamma V(s').
 
-    Where an episode is cut, V(s') is that of a state that is in no row; where it terminates, it is 0.
+    Where an episode is cut, s' is a state that is in no row (its number is CUT more); where it terminates, V(s') is 0.
+    Values are of all states, by number.
     """
     rng = np.random.default_rng(seed)
     terminated, truncated = ends == 1, ends == 2
-    value = rng.normal(size=(TIME, ENVS))
+    value, behind = rng.normal(size=(2, TIME, ENVS))
     successor = np.concatenate([value[1:], rng.normal(size=(1, ENVS))])
-    successor = np.where(truncated, rng.normal(size=(TIME, ENVS)), np.where(terminated, 0.0, successor))
+    successor = np.where(truncated, behind, np.where(terminated, 0.0, successor))
     reward = (value - GAMMA * successor).astype(np.float32)
     number = np.arange(TIME * ENVS, dtype=np.int32).reshape(TIME, ENVS)
-    row = Row(number[..., None], (7 * number) % 5, reward, terminated, truncated)
-    return jax.tree.map(jnp.asarray, row), value.astype(np.float32)
+    next_obs = np.where(truncated, number + CUT, number + ENVS)
+    row = Row(number[..., None], (7 * number) % 5, reward, terminated, truncated, next_obs=next_obs[..., None])
+    return jax.tree.map(jnp.asarray, row), np.concatenate([value, behind]).astype(np.float32)
 
 
 def stacked(number, done, time, env, stack):
@@ -72,25 +79,40 @@ def stacked(number, done, time, env, stack):
     return frames[::-1]
 
 
-def expected_window(row, time, env, n_step, stack):
+def kept(row, w, n_step, stack, interval):
+    """{(time, env)} of truncated rows whose successor is in the memory: the last truncation of a bucket and a pass."""
+    last, slots = {}, make(n_step, stack, interval).slots
+    whole = interval >= BLOCKS * STEPS  # one slot for the ring: the newest truncation has it
+    for t, b in np.argwhere(row.truncated[: w * STEPS]).tolist() if interval else ():
+        block, step = t // STEPS % BLOCKS, t % STEPS
+        bucket = (block // slots.blocks, step // slots.part, t // (BLOCKS * STEPS))
+        last[b, () if whole else bucket] = t
+    return {(t, b) for (b, _), t in last.items()}
+
+
+def expected_window(row, found, time, env, n_step, stack):
     number, done = row.obs[..., 0], row.terminated | row.truncated
-    use, boot = np.zeros(n_step, bool), 1.0
+    use, boot, cut = np.zeros(n_step, bool), 1.0, False
     at = time
     for i in range(n_step):
-        if row.truncated[at, env]:
+        cut = (at, env) in found
+        if row.truncated[at, env] and not cut:
             break
         use[i] = True
         at += 1
         if row.terminated[at - 1, env]:
             boot = 0.0
+        if done[at - 1, env]:
             break
     boot_obs = stacked(number, done, at, env, stack) if boot else None
+    if cut:
+        boot_obs = [*stacked(number, done, at - 1, env, stack)[1:], number[at - 1, env] + CUT]
     return use, at - time, boot, boot_obs, stacked(number, done, time, env, stack)
 
 
-def check(ends, w, n_step, stack, seed=0):
+def check(ends, w, n_step, stack, interval, seed=0):
     row, value = history(ends, seed)
-    (where, env), window, ret = program(n_step, stack)(row, value, jnp.int32(w), jax.random.key(seed))
+    (where, env), window, ret = program(n_step, stack, interval)(row, value, jnp.int32(w), jax.random.key(seed))
     row = jax.tree.map(np.asarray, row)
     window, where, env, ret = jax.tree.map(np.asarray, (window, where, env, ret))
     oldest, newest, length = max(0, w - BLOCKS) * STEPS, w * STEPS - 1, BLOCKS * STEPS
@@ -98,40 +120,72 @@ def check(ends, w, n_step, stack, seed=0):
     starts = set(zip(times.tolist(), env.tolist(), strict=True))
     # Every start whose stack and window are written, and nothing else: neither unwritten, nor across the head.
     assert starts == {(t, b) for t in range(oldest + stack - 1, newest - n_step + 1) for b in range(ENVS)}
+    found = kept(row, w, n_step, stack, interval)
     for i, (t, b) in enumerate(zip(times, env, strict=True)):
-        use, steps, boot, boot_obs, obs = expected_window(row, t, b, n_step, stack)
+        use, steps, boot, boot_obs, obs = expected_window(row, found, t, b, n_step, stack)
         assert window.obs[i].tolist() == obs
         assert window.action[i] == row.action[t, b]
         assert window.use[:, i].tolist() == use.tolist() and window.steps[i] == steps and window.boot[i] == boot
-        assert window.weight[i] == float(not row.truncated[t, b])
+        assert window.weight[i] == float(not row.truncated[t, b] or (t, b) in found)
         if boot:
             assert window.boot_obs[i].tolist() == boot_obs
         np.testing.assert_array_equal(window.reward[use, i], row.reward[t : t + n_step, b][use])
         # Unbiased: with true values every return is the value of its start, whatever was cut or ended on the way.
         if window.weight[i]:
-            assert ret[i] == pytest.approx(value[t, b], abs=2e-5)
+            assert ret[i] == pytest.approx(value[t, b], abs=2e-5)  # also that of a truncated row
         elif steps == 0:
             assert boot == 1.0  # nothing but its own value: no gradient even without the weight
 
 
-@pytest.mark.parametrize(("n_step", "stack"), SHAPES)
-def test_no_end_and_all_ends(n_step, stack):
+@pytest.mark.parametrize(("n_step", "stack", "interval"), SHAPES)
+def test_no_end_and_all_ends(n_step, stack, interval):
     for kind in (0, 1, 2):
         for w in (-(-(n_step + stack) // STEPS), BLOCKS, BLOCKS + 1, MAX_BLOCKS):
-            check(np.full((TIME, ENVS), kind), w, n_step, stack)
+            check(np.full((TIME, ENVS), kind), w, n_step, stack, interval)
 
 
-@pytest.mark.parametrize(("n_step", "stack"), SHAPES)
+@pytest.mark.parametrize(("num_steps", "num_blocks", "interval"), [(1, 40, 7), (2, 20, 7), (5, 8, 2), (3, 14, 3), (1, 9, 30)])
+def test_truncations_an_interval_apart_are_all_kept(num_steps, num_blocks, interval, rng):
+    """Every truncated row that is in the ring has its successor there, over several passes."""
+    slots, envs = Slots(num_blocks, num_steps, interval), 4
+    blocks = 4 * num_blocks
+    truncated = np.zeros((blocks * num_steps, envs), bool)
+    for b in range(envs):
+        t = rng.integers(interval)
+        while t < len(truncated):
+            truncated[t, b] = True
+            t += interval + rng.integers(3)
+    number = np.arange(truncated.size, dtype=np.int32).reshape(blocks, num_steps, envs)
+    add, found = jax.jit(slots.add), slots.init(jnp.asarray(number[0]))
+    row, env = jnp.indices((num_blocks * num_steps, envs), dtype=jnp.int32)
+    for w in range(blocks):
+        found = add(found, number[w], truncated.reshape(number.shape)[w], jnp.int32(w))
+        slot, held = slots.find(found, row, env)
+        written = np.arange(max(0, w + 1 - num_blocks) * num_steps, (w + 1) * num_steps)
+        place = written % (num_blocks * num_steps)
+        alive = truncated[written]
+        assert np.asarray(held)[place][alive].all()
+        want = number.reshape(-1, envs)[written]
+        np.testing.assert_array_equal(np.asarray(found.obs[slot, env])[place][alive], want[alive])
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 8, 63, 64, 200, 1000, 27_000, 10**6, None])
+def test_a_slot_serves_at_most_the_rows_of_an_episode(limit):
+    interval = interval_of(limit)
+    assert 1 <= interval <= min(limit or 32, 4096) and (limit is None or interval >= min(limit, 64, 4096) // 2)
+
+
+@pytest.mark.parametrize(("n_step", "stack", "interval"), SHAPES)
 @settings(derandomize=True, deadline=None, max_examples=12, database=None)
 @given(data=st.data())
-def test_windows_equal_brute_force(n_step, stack, data):
+def test_windows_equal_brute_force(n_step, stack, interval, data):
     w = data.draw(st.integers(-(-(n_step + stack) // STEPS), MAX_BLOCKS), label="blocks written")
     seed = data.draw(st.integers(0, 2**16), label="seed")
     share = data.draw(st.sampled_from([0.05, 0.2, 0.5, 0.9]), label="share of ends")
     kinds = data.draw(st.sampled_from([(1, 2), (2,), (1,)]), label="kinds of ends")
     rng = np.random.default_rng(seed)
     ends = np.where(rng.random((TIME, ENVS)) < share, rng.choice(kinds, (TIME, ENVS)), 0)
-    check(ends, w, n_step, stack, seed)
+    check(ends, w, n_step, stack, interval, seed)
 
 
 def test_starts_are_uniform(clock):

@@ -1,0 +1,127 @@
+"""The observations in which episodes were truncated: what a ring of rows keeps beside its rows.
+
+The successor of a row is the next row, except where an episode was truncated: there the next row belongs to another
+episode. `Successors` holds the observation in which the episode was cut, one frame a truncation, in slots that follow
+from the row's place: a slot serves `truncation_interval` consecutive rows of an environment, or fewer. So a slot is
+written by a slice, at an index that is the same for all environments and all members of a population.
+
+A slot holds one truncation. Where an environment is truncated twice within the interval the later one stays, and the
+earlier row has no successor: nothing is learned from it (`held` is False).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+INTERVAL = 32  # of an environment without a time limit: a sixteenth of the memory of its observations
+LONGEST = 4096
+
+
+def interval_of(max_episode_steps: int | None) -> int:
+    """Rows that share a slot, for an environment with this time limit: half of it, for ends before the limit.
+
+    A limit up to 64 is taken whole, so that slots take at most a quarter of the observations' memory at a limit of 8.
+    """
+    if max_episode_steps is None:
+        return INTERVAL
+    return min(max(max_episode_steps // 2, min(max_episode_steps, 64)), LONGEST)
+
+
+class Successors(NamedTuple):
+    """Frames behind truncations, and whose they are. The S slots of an environment are in the order of their rows."""
+
+    obs: Any  # [S, B, ...]
+    owner: jax.Array  # int32 [S, B]: the row's place in the ring, counted from 1; 0 for nobody
+
+
+@dataclasses.dataclass(frozen=True)
+class Slots:
+    """Which slot belongs to which row of a ring of `num_blocks` blocks of `num_steps` rows.
+
+    A bucket is the rows that share a slot: whole blocks, or a part of one. Where a bucket spans several blocks there
+    are two slots, used in turns by the ring's passes: while a pass overwrites a bucket, truncations of both are alive.
+    """
+
+    num_blocks: int
+    num_steps: int
+    interval: int
+
+    @property
+    def parts(self) -> int:
+        """Buckets in a block; 1 where a bucket spans blocks."""
+        return -(-self.num_steps // self.interval)
+
+    @property
+    def part(self) -> int:
+        """Rows of a block in one bucket."""
+        return -(-self.num_steps // self.parts)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks in a bucket; 1 where a block has several."""
+        return min(max(1, self.interval // self.num_steps), self.num_blocks)
+
+    @property
+    def turns(self) -> int:
+        """Slots of a bucket."""
+        alone = self.num_blocks * self.num_steps <= self.interval  # then the ring holds one truncation at a time
+        return 1 if self.blocks == 1 or alone else 2
+
+    @property
+    def count(self) -> int:
+        return -(-self.num_blocks // self.blocks) * self.parts * self.turns
+
+    def first_of(self, row: jax.Array) -> jax.Array:
+        """The first slot of the bucket of rows [...] of the ring."""
+        block, step = row // self.num_steps, row % self.num_steps
+        return (block // self.blocks * self.parts + step // self.part) * self.turns
+
+    def init(self, next_obs: Any) -> Successors:
+        """Empty, for successors of shapes [T, B, ...]."""
+        obs = jax.tree.map(lambda x: jnp.zeros((self.count, *x.shape[1:]), x.dtype), next_obs)
+        num_envs = jax.tree.leaves(next_obs)[0].shape[1]
+        return Successors(obs, jnp.zeros((self.count, num_envs), jnp.int32))
+
+    def add(self, kept: Successors, next_obs: Any, truncated: jax.Array, w: jax.Array) -> Successors:
+        """Keep what is behind the truncations of block `w`: next_obs [T, B, ...], truncated bool [T, B]."""
+        block = w % self.num_blocks
+        start = block * self.num_steps
+        first = self.first_of(start)
+        turn = w // self.num_blocks % self.turns
+
+        padded = jnp.pad(truncated, [(0, self.parts * self.part - self.num_steps), (0, 0)])
+        ends = padded.reshape(self.parts, self.part, -1)
+        any_, last = ends.any(axis=1), self.part - 1 - jnp.argmax(ends[:, ::-1], axis=1)  # [parts, B]
+        step = (last + jnp.arange(self.parts)[:, None] * self.part).astype(jnp.int32)
+
+        slots = self.parts * self.turns
+        owner = jax.lax.dynamic_slice_in_dim(kept.owner, first, slots).reshape(self.parts, self.turns, -1)
+        overwritten = (owner > start) & (owner <= start + self.num_steps)
+        own = (jnp.arange(self.turns, dtype=jnp.int32) == turn)[:, None]
+        entered = own & (block % self.blocks == 0) & (self.turns > 1)  # whose rows were overwritten by the pass before
+        owner = jnp.where(overwritten | entered, 0, owner)
+        owner = jnp.where(own & any_[:, None], (start + step + 1)[:, None], owner)
+        owner = jax.lax.dynamic_update_slice_in_dim(kept.owner, owner.reshape(slots, -1), first, 0)
+
+        at = jnp.minimum(step, self.num_steps - 1), jnp.arange(truncated.shape[1], dtype=jnp.int32)
+
+        def write(kept, new):
+            old = jax.lax.dynamic_slice_in_dim(kept, first + turn, self.parts)
+            new = new if self.num_steps == 1 else new[at]
+            here = any_.reshape(any_.shape + (1,) * (new.ndim - 2))
+            return jax.lax.dynamic_update_slice_in_dim(kept, jnp.where(here, new.astype(kept.dtype), old), first + turn, 0)
+
+        return Successors(jax.tree.map(write, kept.obs, next_obs), owner)
+
+    def find(self, kept: Successors, row: jax.Array, env: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """(slot, held) of the truncated rows at (row, env), int32 [...] each; held: bool [...], the successor is there."""
+        first = self.first_of(row)
+        held = kept.owner[first, env] == row + 1
+        if self.turns == 1:
+            return first, held
+        other = kept.owner[first + 1, env] == row + 1
+        return first + other, held | other
