@@ -24,6 +24,7 @@ _CLASSIC = dict(num_envs=8, updates_per_iteration=2, batch_size=64, learning_sta
                 anneal_learning_rate=True, epsilon_end=0.04, epsilon_fraction=0.2)  # fmt: skip
 _APEX = dict(num_steps=1, epsilon_start=0.4, epsilon_end=0.4)  # its actors' exponents make the rest
 _NO_EPSILON = dict(epsilon_start=0.0, epsilon_end=0.0)
+_RAINBOW = _NO_EPSILON | dict(adam_epsilon=1.5e-4)
 _MINATAR = dict(num_envs=8, num_steps=1, updates_per_iteration=2, batch_size=32, buffer_size=100_000,
                 learning_starts=5_000, learning_rate=2.5e-4, adam_epsilon=3.125e-4, target_period=250,
                 epsilon_end=0.05, epsilon_fraction=0.1, network="mlp", hidden=(128,))  # fmt: skip
@@ -102,7 +103,7 @@ _TABLE: dict[str, tuple[dict[str, Any], ...]] = {
     ),  # fmt: skip
     "dqn/ale:*": (_ATARI_REPLAY | dict(huber=True), _ATARI_RUN),  # Mnih et al. 2015, with Adam
     "rainbow/ale:*": (  # Hessel et al. 2018
-        _ATARI_REPLAY | _NO_EPSILON | dict(learning_rate=6.25e-5, target_period=2_000), _ATARI_RUN
+        _ATARI_REPLAY | _NO_EPSILON | dict(learning_rate=6.25e-5, adam_epsilon=1.5e-4, target_period=2_000), _ATARI_RUN
     ),
     "apex/ale:*": (_ATARI_REPLAY | _APEX | dict(num_envs=32), _ATARI_RUN),  # DQN's
     "pqn/ale:*": (  # Gallici et al. 2024
@@ -142,8 +143,8 @@ _TABLE: dict[str, tuple[dict[str, Any], ...]] = {
     "qr_dqn/Acrobot-v1": (_CLASSIC, dict(total_steps=100_000)),
     "iqn/CartPole-v1": (_CLASSIC, dict(total_steps=100_000)),
     "iqn/Acrobot-v1": (_CLASSIC, dict(total_steps=100_000)),
-    "rainbow/CartPole-v1": (_CLASSIC | _NO_EPSILON | dict(v_min=0.0, v_max=100.0), dict(total_steps=100_000)),
-    "rainbow/Acrobot-v1": (_CLASSIC | _NO_EPSILON | dict(v_min=-100.0, v_max=0.0), dict(total_steps=100_000)),
+    "rainbow/CartPole-v1": (_CLASSIC | _RAINBOW | dict(v_min=0.0, v_max=100.0), dict(total_steps=100_000)),
+    "rainbow/Acrobot-v1": (_CLASSIC | _RAINBOW | dict(v_min=-100.0, v_max=0.0), dict(total_steps=100_000)),
     "apex/CartPole-v1": (_CLASSIC | _APEX | dict(n_step=1), dict(total_steps=100_000)),
     "apex/Acrobot-v1": (_CLASSIC | _APEX, dict(total_steps=100_000)),
     "pqn/CartPole-v1": (

@@ -22,4 +22,5 @@ class Rainbow(C51):
     priority_exponent: float = setting(0.5, "alpha: 0 samples uniformly", low=0, high=1)
     epsilon_start: float = setting(0.0, "exploration at first; the noisy layers explore", low=0, high=1)
     epsilon_end: float = setting(0.0, "and in the end", low=0, high=1)
-    adam_epsilon: float = setting(1.5e-4, "Adam's epsilon", low=0, open_low=True)
+    learning_rate: float = setting(5e-4, "Adam's step size", low=0)
+    adam_epsilon: float = setting(1e-6, "Adam's epsilon", low=0, open_low=True)
