@@ -33,11 +33,12 @@ class Seen(NamedTuple):
     reward: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
+    real: np.ndarray | None = None  # see `HostStep`
 
     @classmethod
     def of(cls, step: HostStep) -> Seen:
         final = None if step.next_obs is step.obs else step.next_obs
-        return cls(step.obs, final, step.reward, step.terminated, step.truncated)
+        return cls(step.obs, final, step.reward, step.terminated, step.truncated, step.real)
 
 
 def start_clock() -> Clock:
@@ -47,7 +48,8 @@ def start_clock() -> Clock:
 def _blank(algo: Algorithm, frame: Any, action: Any, extras: Any) -> Timestep:
     """A rollout with nothing in it: zeros [T, B, ...]."""
     batch = jax.tree.leaves(frame)[0].shape[:1]
-    row = Timestep(frame, action, frame, jnp.zeros(batch), jnp.zeros(batch, bool), jnp.zeros(batch, bool), extras)
+    no = jnp.zeros(batch, bool)
+    row = Timestep(frame, action, frame, jnp.zeros(batch), no, no, extras, no)
     return jax.tree.map(lambda x: jnp.zeros((algo.num_steps, *x.shape), x.dtype), row)
 
 
@@ -64,6 +66,7 @@ def _look(algo: Algorithm, actor: Actor, steps: Timestep, seen: Seen, i: jax.Arr
         reward=_write(steps.reward, seen.reward, i),
         terminated=_write(steps.terminated, seen.terminated, i),
         truncated=_write(steps.truncated, seen.truncated, i),
+        reset_only=steps.reset_only if seen.real is None else _write(steps.reset_only, ~seen.real, i),
     )
     return see(algo, actor, seen.obs, done), steps
 

@@ -112,6 +112,7 @@ class Timestep(NamedTuple):
     truncated: jax.Array
     extras: PyTree = ()  # what `Algorithm.act` returned beside the action
     info: dict[str, jax.Array] | tuple[()] = ()  # that of the `Outcome`; learners and memories never see it
+    reset_only: PyTree = ()  # bool [B]: the row is a reset, not a step (see `HostStep.real`); () where all are steps
 
     @property
     def done(self) -> jax.Array:

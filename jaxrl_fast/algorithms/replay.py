@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import jax
+
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.errors import ConfigError
@@ -59,5 +61,7 @@ class Replay(Algorithm):
         return PrioritizedMemory(*sizes, *exponents, truncation_interval=interval)
 
     def prepare(self, agent, trajectory):
-        steps = trajectory.steps
-        return Row(steps.obs, steps.action, steps.reward, steps.terminated, steps.truncated, next_obs=steps.next_obs)
+        steps, terminated = trajectory.steps, trajectory.steps.terminated
+        if jax.tree.leaves(steps.reset_only):
+            terminated |= steps.reset_only  # and truncated: only the successor of the row before
+        return Row(steps.obs, steps.action, steps.reward, terminated, steps.truncated, next_obs=steps.next_obs)

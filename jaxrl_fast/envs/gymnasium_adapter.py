@@ -281,8 +281,8 @@ class GymnasiumVector(Vector):
             successors, obs = obs, self.encode(self.vector.reset(options={"reset_mask": ended})[0])
         real, over = None, ended
         if self.mode == "NEXT_STEP":
+            real = ~self.resetting
             if self.resetting.any():
-                real = ~self.resetting
                 successors = put(successors, self.resetting, at(before, self.resetting))
                 reward, truncated = np.where(real, reward, np.float32(0)), truncated | self.resetting
             self.resetting = ended

@@ -39,7 +39,8 @@ class Filled:
     def __repr__(self) -> str:
         written = min(self.w, self.memory.num_blocks) * self.memory.num_steps * self.memory.num_envs
         size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(self.store))
-        return f"<Filled: {written:,} rows of {describe_rows(row_shapes(as_dataset(self.rows)))}, {bytes_text(size)}, in {self.memory!r}>"
+        what = describe_rows(row_shapes(as_dataset(self.rows)))
+        return f"<Filled: {written:,} rows of {what}, {bytes_text(size)}, in {self.memory!r}>"
 
     @property
     def rows(self) -> Any:

@@ -113,9 +113,9 @@ class PrioritizedMemory(Ring):
     alpha: 0 is uniform.  beta: rises linearly to 1 at the horizon.  epsilon: keeps an error of zero in the game.
     first: sizes of the errors [b] of windows that are new, from what their rows' `extras` tell. Without it, or where rows
     have none (as those of a dataset), a new window has the largest priority seen.
-    A row becomes a possible start when its whole window is written, and leaves before a frame of it is overwritten;
-    a truncated row whose successor is not kept never is one. So a leaf is not at its row's place but `n_step` rows on: what an `add` brings to
-    life is then the very block of leaves that it writes, and never wraps around.
+    A row becomes a possible start when its whole window is written, and leaves before a frame of it is overwritten.
+    A truncated row whose successor is not kept never is one. The leaf of a row is not at the row's place but `n_step`
+    rows on: what an `add` brings to life is then the very block of leaves that it writes, and never wraps around.
     """
 
     alpha: Any = 0.6

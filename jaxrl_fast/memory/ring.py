@@ -6,7 +6,8 @@ Where an episode was truncated it is not: the observation in which the episode w
 `memory.successors`. A window takes the reward of a truncated row and bootstraps from that observation. A truncated row
 whose successor is not kept (rows of a dataset, an old checkpoint, two truncations within `truncation_interval`) serves
 only as a successor itself: a window stops before it and bootstraps from its observation with gamma^steps, and a window
-that would start on it has weight 0.
+that would start on it has weight 0. The successor of a row with both flags is never kept (a reset of an environment on
+the host that cannot be skipped).
 """
 
 from __future__ import annotations
@@ -130,7 +131,8 @@ class Ring(Memory):
             slot = w % self.num_blocks
             put = lambda m, r: jax.lax.dynamic_update_slice_in_dim(m, r.astype(m.dtype), slot * r.shape[0], 0)
             if isinstance(kept, Successors):
-                kept = self.slots.add(kept, next_obs, getattr(rows, "row", rows).truncated, w)
+                row = getattr(rows, "row", rows)
+                kept = self.slots.add(kept, next_obs, row.truncated & ~row.terminated, w)
             return _put_successors(jax.tree.map(put, mem, rows), kept)
 
         def write_apart(mem, rows, w):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jaxrl_fast.memory import Row
 from jaxrl_fast.testing.numbered import ENDS, EXACT, OFFSET, check_frames, frames
 from jaxrl_fast.types import Sequence, Window
 
@@ -23,6 +24,7 @@ class _Rows(NamedTuple):
     begun: np.ndarray  # the first row of its episode
     num_envs: int
     obs: Any  # leaves [blocks, T, B, ...]
+    kept: bool  # a truncated row may be learned from: its successor may be there
 
 
 def judge(data: Any, batch: Any, plain: Any, moved: Any, ready: int) -> None:
@@ -31,7 +33,8 @@ def judge(data: Any, batch: Any, plain: Any, moved: Any, ready: int) -> None:
     plain, moved: batches of two lives that differ by OFFSET, from which it is seen what comes out as it was written.
     """
     rows, reward = getattr(data, "row", data), _reward(batch)
-    alone = isinstance(batch, Window) and hasattr(rows, "next_obs")  # with its successor; then no row is lost to a truncation
+    kept = isinstance(rows, Row) and bool(jax.tree.leaves(rows.next_obs))  # successors of truncated rows
+    alone = isinstance(batch, Window) and hasattr(rows, "next_obs") and not isinstance(rows, Row)  # every row with its successor
     if not all(hasattr(rows, name) for name in ("obs", "reward", *(ENDS[:1] if alone else ENDS))) or reward is None:
         return
     flags = [getattr(rows, name, np.zeros(rows.reward.shape, bool)) for name in ENDS]
@@ -43,7 +46,7 @@ def judge(data: Any, batch: Any, plain: Any, moved: Any, ready: int) -> None:
     time = np.arange(len(ended))[:, None]
     begun = np.maximum.accumulate(np.where(ended, time, 0), axis=0) * num_envs + np.arange(num_envs)
     real = (batch.weight > 0) & (np.arange(batch.weight.shape[0]) >= ready - 1)[:, None, None]
-    written = _Rows(terminated.ravel(), (truncated & (not alone)).ravel(), begun.ravel(), num_envs, rows.obs)
+    written = _Rows(terminated.ravel(), (truncated & (not alone)).ravel(), begun.ravel(), num_envs, rows.obs, kept)
     (_judge_windows if isinstance(batch, Window) else _judge_sequences)(batch, plain, moved, real, written)
 
 
@@ -63,7 +66,7 @@ def _judge_windows(batch: Window, plain: Window, moved: Window, real: np.ndarray
     rows = first[:, None] + np.arange(length) * written.num_envs  # [windows, length]
     terminated, truncated = (np.pad(x, (0, length * written.num_envs))[rows] for x in (written.terminated, written.truncated))
     end = terminated | truncated
-    mine = (np.cumsum(end, axis=1) - end == 0) & ~truncated
+    mine = (np.cumsum(end, axis=1) - end == 0) & (~truncated | written.kept)
     use = np.moveaxis(batch.use, 2, -1)[real]
 
     def shown(i: int) -> str:
@@ -81,7 +84,8 @@ def _judge_windows(batch: Window, plain: Window, moved: Window, real: np.ndarray
         i = int(np.argmax(wrong))
         raise AssertionError(
             f"episode: of {shown(i)}, {rows[i][use[i]].tolist()} are in `use`, not {rows[i][mine[i]].tolist()} or the first of "
-            "these. Rows are used up to and with a termination, or up to but without a truncated row"
+            "these. Rows are used up to and with a termination, or a truncated row whose successor is kept, or up to but without "
+        "another truncated row"
         )
     boot, want = batch.boot[real], ~(use & terminated).any(axis=1)
     wrong = boot != want
@@ -106,12 +110,19 @@ def _judge_sequences(batch: Sequence, plain: Sequence, moved: Sequence, real: np
     for name in ("terminated", "truncated"):
         wrong = getattr(batch.steps, name)[real] != getattr(written, name)[rows]
         assert not wrong.any(), f"episode: row {rows[np.argmax(wrong)]} comes out with another `{name}` than was written"
-    wrong = batch.use[real] & (written.truncated[rows] | (place < batch.burn_in))
+    cut = batch.cut[real]
+    wrong = cut & ~(written.truncated[rows] & written.kept)
+    assert not wrong.any(), f"cut: row {rows[np.argmax(wrong)]} is in `cut`, though no successor of a truncation was kept for it"
+    wrong = batch.use[real] & (written.truncated[rows] & ~cut | (place < batch.burn_in))
     assert not wrong.any(), (
         f"episode: row {rows[np.argmax(wrong)]} is in `use`, though it is truncated (its successor is not in the store) or of "
         "the burn-in"
     )
     _judge_frames("steps.obs", batch.steps.obs, plain.steps.obs, moved.steps.obs, real, rows, written.begun[rows], written)
+    _judge_frames(
+        "cut_obs", batch.cut_obs, plain.cut_obs, moved.cut_obs, real & batch.cut, rows[cut] + written.num_envs,
+        written.begun[rows[cut]], written,
+    )  # fmt: skip
 
 
 def _judge_frames(

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import tree
-from jaxrl_fast.memory import Memory, Recurrent, Row, SequenceMemory, StartFrom, Transition, TransitionMemory
+from jaxrl_fast.memory import Memory, Recurrent, Ring, Row, SequenceMemory, StartFrom, Transition, TransitionMemory
 from jaxrl_fast.memory.grouped import Grouped
 from jaxrl_fast.testing import ends, numbered
 from jaxrl_fast.testing.conformance import as_data, check_purity, describe, require_equal, require_strong
@@ -114,6 +114,7 @@ def _example(memory: Memory) -> Any:
     if isinstance(memory, TransitionMemory):
         return Transition(obs, shape(), shape(dtype="float32"), obs, shape(dtype="bool"))
     row = Row(obs, shape(), shape(dtype="float32"), shape(dtype="bool"), shape(dtype="bool"))
+    row = row._replace(next_obs=obs) if isinstance(memory, Ring) else row
     if not isinstance(memory, SequenceMemory):
         return row
     carries = memory.num_steps // memory.carry_every

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from jaxrl_fast import iterate, tree
 from jaxrl_fast.algorithms.dqn import Agent
 from jaxrl_fast.algorithms.pqn import Rows
 from jaxrl_fast.distributions import ILLEGAL
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.memory import Row
 from jaxrl_fast.spaces import Box, Discrete
 from jaxrl_fast.types import EnvSpec, Timestep, Trajectory, Window
 
@@ -504,12 +506,28 @@ def test_replay_stores_single_frames_and_no_successor():
     env = jf.make("probe/reward-at-end", stack=3)
     algo = jf.DQN(hidden=(4,), num_envs=4, buffer_size=400).bind(env.spec)
     assert algo.memory().stack == 3 and algo.warmup_steps >= 4 * (1 + 3)
-    from jaxrl_fast import iterate, tree
-
     run = tree.as_float32(iterate.Run(env, algo, 100.0))
     memory = jax.eval_shape(lambda: iterate.init(run, jax.random.key(0))).memory
     assert memory.obs.shape == (100, 4, 4)
-    assert tree.nbytes(memory) == 400 * (4 * 4 + 4 + 4 + 1 + 1)
+    assert tree.nbytes(memory._replace(next_obs=())) == 400 * (4 * 4 + 4 + 4 + 1 + 1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "share"),
+    [
+        (jf.EnvSpec("pendulum", jf.Box(-1.0, 1.0, (3,)), jf.Box(-2.0, 2.0, (1,)), 200), 0.03),
+        (jf.EnvSpec("atari", jf.Box(0, 255, (84, 84, 1), "uint8"), jf.Discrete(6), 27_000, stack=4), 0.001),
+    ],
+    ids=lambda x: getattr(x, "name", str(x)),
+)
+def test_successors_of_truncated_rows_take_little_memory(spec, share):
+    algo = jf.SAC if spec.name == "pendulum" else jf.DQN
+    memory = algo(num_envs=8, buffer_size=1_000_000).bind(spec).memory()
+    shape = lambda space: jax.ShapeDtypeStruct((memory.num_steps, memory.num_envs, *space.shape), space.dtype)
+    reward, flag = (shape(jf.Box(0, 1, (), dtype)) for dtype in ("float32", "bool"))
+    row = Row(shape(spec.observation), shape(spec.action), reward, flag, flag, next_obs=shape(spec.observation))
+    with_them, without = (jax.eval_shape(memory.init, x) for x in (row, row._replace(next_obs=())))
+    assert 0 < tree.nbytes(with_them) / tree.nbytes(without) - 1 < share
 
 
 def test_settings_that_do_not_fit_are_refused():
@@ -520,6 +538,7 @@ def test_settings_that_do_not_fit_are_refused():
     with pytest.raises(ConfigError, match=r"batch_size = 190 .* at most 128"):  # two whole blocks of 64
         jf.DQN(num_envs=8, num_steps=8, buffer_size=190, batch_size=190)
 
+    @jf.settings
     class Greedy(jf.DQN):  # of a user: its memory is its own
         def memory(self):
             return dataclasses.replace(super().memory(), capacity=100)

@@ -14,12 +14,13 @@ import warnings
 import gymnasium
 import host_tools as tools
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces as theirs
 
 import jaxrl_fast as jf
-from jaxrl_fast import spaces
+from jaxrl_fast import host_play, spaces, tree
 from jaxrl_fast.envs import gymnasium_adapter, host
 from jaxrl_fast.envs.gymnasium_spaces import decoder, encoder, last_channels, own_form, space_of
 from jaxrl_fast.errors import ConfigError
@@ -69,6 +70,29 @@ def test_a_reset_in_the_next_step_is_marked_and_nothing_else_changes():
             assert (step.reward == 0).all() and (step.score == 0).all()
             np.testing.assert_array_equal(step.next_obs, obs)  # the terminal observation, not the next episode's
     assert found == [(at, to, end, cut) for at, to, _, end, cut in tools.expected(len(found))] and len(found) > 40
+
+
+def test_replay_learns_truncated_steps_of_such_a_vector_and_none_of_its_resets():
+    vector = gymnasium_adapter.GymnasiumVector(tools.Counters(2, "NEXT_STEP"), 0)
+    spec = jf.EnvSpec("counters", jf.Box(0.0, 99.0, (2,)), jf.Discrete(3), 4)
+    algo = jf.DQN(num_envs=2, num_steps=40, buffer_size=160, batch_size=64, hidden=(4,), truncation_interval=1).bind(spec)
+    actor, steps, seen = host_play.begin(algo, vector.reset(), of=2), None, None
+    agent, noise, clock = algo.init(jax.random.key(0)), algo.draw(jax.random.key(1), 40, 2), host_play.start_clock()
+    first = actor
+    for i in range(40):
+        actor, steps, action = host_play.step(algo, agent, actor, steps, seen, noise, clock, i, "random")
+        vector.send(np.asarray(action))
+        seen = host_play.Seen.of(vector.receive())
+    _, trajectory = host_play.end(algo, first, actor, steps, seen, 39)
+    memory, rows = algo.memory(), algo.prepare(agent, trajectory)
+    mem = memory.add(memory.init(rows), rows, jnp.int32(0))
+    window, (row, env) = memory.fetch(mem, tree.take(memory.plan(jax.random.key(2), 1, jnp.int32(1), clock), 0))
+    real, cut = ~trajectory.steps.reset_only[row, env], trajectory.steps.truncated[row, env]
+    np.testing.assert_array_equal(window.weight, real)
+    assert (real & cut).any() and (~real).any()
+    wanted = trajectory.steps.next_obs[row, env]  # the episode's own next step, terminal ones left aside
+    alive = np.asarray(real & (window.boot > 0))
+    np.testing.assert_array_equal(window.boot_obs[alive], wanted[alive])
 
 
 def test_rewards_are_scaled_and_clipped_for_the_learner_alone():

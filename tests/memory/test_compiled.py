@@ -19,6 +19,7 @@ from jaxrl_fast import iterate, tree
 from jaxrl_fast.algorithms.dqn import DQN
 from jaxrl_fast.envs.probes import RewardAtEnd
 from jaxrl_fast.memory import PrioritizedMemory, PrioritizedSequenceMemory, Recurrent, Row, UniformMemory, fill, hold
+from jaxrl_fast.memory.ring import as_dataset
 from jaxrl_fast.population import Population
 from jaxrl_fast.types import Clock
 
@@ -189,7 +190,7 @@ def test_other_stores_are_not_copied_either(what, prioritized):
     data, store = None, "[3,2000,1" if what == "groups" else "[2000,3"
     if what != "groups":
         shapes = jax.eval_shape(lambda: iterate.init(run, jax.random.key(0))).memory
-        rows = getattr(shapes, "rows", shapes)
+        rows = as_dataset(getattr(shapes, "rows", shapes))
         rows = jax.tree.map(lambda x: np.zeros((1500, *x.shape[1:]), x.dtype), rows)
         data = (fill if what == "start" else hold)(algo.memory(), rows)
         run = dataclasses.replace(run, experience=data, fraction={"mixed": 0.5, "start": 0.0, "offline": 1.0}[what])
