@@ -49,7 +49,7 @@ def _blank(algo: Algorithm, frame: Any, action: Any, extras: Any) -> Timestep:
     """A rollout with nothing in it: zeros [T, B, ...]."""
     batch = jax.tree.leaves(frame)[0].shape[:1]
     no = jnp.zeros(batch, bool)
-    row = Timestep(frame, action, frame, jnp.zeros(batch), no, no, extras, no)
+    row = Timestep(frame, action, frame, jnp.zeros(batch), no, no, extras, reset_only=no)
     return jax.tree.map(lambda x: jnp.zeros((algo.num_steps, *x.shape), x.dtype), row)
 
 
