@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import subprocess
 import sys
 
@@ -19,6 +20,11 @@ from jaxrl_fast.envs.cartpole import CartPole
 
 WARMUP = """join_schedules(schedules=[polynomial_schedule(init_value=0.0, end_value=0.1, power=1, transition_steps=10), \
 cosine_decay_schedule(init_value=0.1, decay_steps=90)], boundaries=[10])"""
+def shown(value) -> str:
+    """`value` as the name of a test: without addresses, which differ from one process to the next."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(value))
+
+
 SCHEDULES = {
     "constant_schedule(value=0.001)": optax.constant_schedule(1e-3),
     "constant_schedule(value=0.002)": optax.linear_schedule(2e-3, 0.0, 0),
@@ -34,7 +40,7 @@ SCHEDULES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "schedule"), SCHEDULES.items(), ids=lambda x: str(x)[:20])
+@pytest.mark.parametrize(("text", "schedule"), SCHEDULES.items(), ids=lambda x: shown(x)[:20])
 def test_a_schedule_of_optax_has_a_text_that_makes_it_again(text, schedule):
     kept = jf.PPO(learning_rate=schedule).learning_rate
     assert isinstance(kept.source, str) and kept.source == (text or kept.source)
@@ -67,7 +73,7 @@ def test_a_schedule_counts_the_steps_of_its_optimizer():
         (functools.partial(optax.adamw, weight_decay=np.float64(1e-4), mu_dtype=jnp.bfloat16),
          "adamw(weight_decay=0.0001, mu_dtype='bfloat16')"),
     ],
-    ids=str,
+    ids=shown,
 )  # fmt: skip
 def test_an_optimizer_of_optax_is_kept_as_text(given, text):
     algo = jf.PPO(optimizer=given)
@@ -109,7 +115,7 @@ def test_what_is_no_optimizer_is_refused_by_name(what):
 @pytest.mark.parametrize(
     "value",
     ["1e-3", "adam", "cosine_decay_schedule(", optax.adam, lambda step: jnp.ones(3), lambda step: 1 if step < 3 else 2, [1.0]],
-    ids=str,
+    ids=shown,
 )
 def test_what_is_no_learning_rate_is_refused_by_name(value):
     for cls in (jf.PPO, jf.DQN, jf.SAC, jf.OpenES, jf.ARS, jf.APG):
@@ -194,7 +200,7 @@ APART = optim.View(lambda p: p | {"torso": optim.split(p["torso"], 2)}, lambda p
     "optimizer",
     ["adamw(weight_decay=0.1)", "lion", "lamb(weight_decay=0.1)", "lars", "adafactor(min_dim_size_to_factor=2)", "muon",
      "novograd", settings.Partial(optax.adamw, (("mask", decay_of_matrices),))],
-    ids=str,
+    ids=shown,
 )  # fmt: skip
 def test_a_step_is_optaxs_on_each_layer(optimizer):
     """Packed or not, and whatever networks share a stack."""
