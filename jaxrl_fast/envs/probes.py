@@ -9,6 +9,7 @@ probe it fails says where to look:
     probe/two-step-credit   credit that reaches back over a step
     probe/action-reward     the policy's gradient, the Q-value of the action taken
     probe/truncated-only    bootstrapping where an episode is cut: without it the values are too low
+    probe/reward-at-cut     the reward of the step at which an episode is cut, and the bootstrap from where it was cut
     probe/named-action      observations that reach the policy, in the right order
     probe/continuous        the same with a Box action: reward -(action - observation)^2
     probe/multi-discrete    the same with a vector of actions
@@ -24,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast import tree
+from jaxrl_fast import random, tree
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.fields import setting
 from jaxrl_fast.spaces import Box, Discrete
@@ -189,6 +190,34 @@ class TruncatedOnly(Env):
     def known_values(self, gamma: float) -> Known:
         value = np.full(1, 1.0 / (1.0 - gamma), np.float32)
         return Known(np.ones((1, 1), np.float32), value, None, np.stack([value, value], axis=-1))
+
+
+@tree.settings
+class RewardAtCut(Env):
+    """Every step is cut, and pays 1 for the action that the observation (-1 or 1) names: V = 1 / (1 - gamma).
+
+    A learner that leaves truncated steps out learns nothing at all.
+    """
+
+    @property
+    def spec(self) -> EnvSpec:
+        return EnvSpec("probe/reward-at-cut", Box(-1.0, 1.0, (1,)), Discrete(2), 1)
+
+    def draw_reset(self, key, shape):
+        return jnp.where(random.uniform(key, (*shape, 1)) < 0.5, -1.0, 1.0)
+
+    def reset(self, noise):
+        return noise, noise
+
+    def transition(self, noise, state, action):
+        reward = ((state[:, 0] > 0) == (action == 1)).astype(jnp.float32)
+        cut = jnp.ones(reward.shape, bool)
+        return state, Outcome(state, reward, ~cut, cut)
+
+    def known_values(self, gamma: float) -> Known:
+        value = np.full(2, 1.0 / (1.0 - gamma), np.float32)
+        q = value[:, None] - 1.0 + np.eye(2, dtype=np.float32)
+        return Known(np.array([[-1.0], [1.0]], np.float32), value, np.arange(2, dtype=np.int32), q)
 
 
 @tree.settings

@@ -46,6 +46,7 @@ _PROBES: dict[str, str] = {
     "probe/two-step-credit": f"{_ENVS}.probes:TwoStepCredit",
     "probe/action-reward": f"{_ENVS}.probes:ActionReward",
     "probe/truncated-only": f"{_ENVS}.probes:TruncatedOnly",
+    "probe/reward-at-cut": f"{_ENVS}.probes:RewardAtCut",
     "probe/named-action": f"{_ENVS}.probes:NamedAction",
     "probe/continuous": f"{_ENVS}.probes_spaces:Continuous",
     "probe/multi-discrete": f"{_ENVS}.probes_spaces:MultiDiscreteAction",

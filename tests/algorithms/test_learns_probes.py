@@ -97,6 +97,8 @@ DQN_PROBES = [
     (jf.DQN, "truncated-only", {"prioritized": True, "n_step": 2, "num_steps": 2}),
     (jf.DQN, "constant-reward", {"prioritized": True, "reset_period": 700}),
     (jf.DQN, "truncated-only", ONE),
+    (jf.DQN, "reward-at-cut", {"prioritized": True, "n_step": 2}),
+    (jf.QRDQN, "reward-at-cut", {"num_quantiles": 8, "num_steps": 2}),
     (jf.C51, "reward-at-end", {"v_min": -0.5, "v_max": 1.5}),
     (jf.C51, "masked", {"v_min": -2.0, "v_max": 4.0, "dueling": True}),
     (jf.QRDQN, "truncated-only", {"num_quantiles": 8}),
@@ -114,6 +116,7 @@ PQN_PROBES = [
     (jf.PQN, "constant-reward", {"dueling": True}),
     (jf.PQN, "two-step-credit", {"return_lambda": 0.0}),  # above 0 the exploring actions count
     (jf.PQN, "truncated-only", {}),
+    pytest.param(jf.PQN, "reward-at-cut", {}, marks=pytest.mark.slow),
     (jf.PQN, "masked", {"layer_norm": False, "epsilon_end": 0.5}),
 ]
 

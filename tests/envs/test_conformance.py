@@ -33,6 +33,7 @@ ENDS_AT_LIMIT = {"DeepSea-bsuite", "probe/reward-at-end", "probe/two-step-credit
 NEVER_TERMINATES = {
     "Pendulum-v1", "Freeway-MinAtar", "DiscountingChain-bsuite", "PointRobot-misc", "BernoulliBandit-misc",
     "GaussianBandit-misc", "Reacher-misc", "Swimmer-misc", "probe/truncated-only",
+    "probe/reward-at-cut",
 }  # fmt: skip
 
 
