@@ -64,7 +64,7 @@ def test_listing():
     assert rows["CartPole-v1"].source == "native" and rows["Catch-bsuite"].source == "gymnax"
     assert rows["probe/dict"].source == "probe" and rows["brax/ant"].source == "brax"
     assert all(r.installed for r in rows.values() if r.source != "playground")
-    assert "MNISTBandit-bsuite" not in rows and len(rows) == 6 + 19 + 10 + 10 + 25
+    assert "MNISTBandit-bsuite" not in rows and len(rows) == 6 + 19 + 11 + 10 + 25
 
 
 def test_register_a_class_a_function_and_a_string():
