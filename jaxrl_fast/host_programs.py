@@ -67,7 +67,8 @@ class HostPrograms(Programs):
         super().__init__(members, grid, population, config)
         self.env = env
         self._learn = jax.jit(learn, static_argnames="learns", donate_argnames=("mem", "totals"))
-        self._seam = jax.jit(lambda run, mem, w: run.memory().seam(mem, w), donate_argnames="mem")
+        seam = lambda run, agent, mem, w: (run.algo.seam(agent), run.memory().seam(mem, w))
+        self._seam = jax.jit(seam, donate_argnames="mem")
         self._finite = jax.jit(lambda run, agent, mem: tree.all_finite((agent, run.memory().watch(mem))))
         self._largest = jax.jit(largest_parameter)
         self.actors: Any = None  # Actors or RayActors
@@ -144,7 +145,7 @@ class HostPrograms(Programs):
                 break
             taken = time.perf_counter()
             if found.fresh and t:
-                mem = self._seam(self.run, mem, np.int32(t))
+                agent, mem = self._seam(self.run, agent, mem, np.int32(t))
             first = learns not in self._totals  # each of the two is a program, compiled at its first call
             if totals is None:
                 totals = self._nothing(state._replace(memory=mem), found, learns)

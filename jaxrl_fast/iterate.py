@@ -117,7 +117,7 @@ def clock_at(run: Run, t: jax.Array, i: jax.Array | int = 0) -> Clock:
 
 
 def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool) -> tuple[RunState, Metrics]:
-    """collect -> prepare -> memory.add -> updates x (fetch -> update -> feedback) -> finish.
+    """collect -> observe -> prepare -> memory.add -> updates x (fetch -> update -> feedback) -> finish.
 
     An algorithm that improves its agent by whole rollouts calls `collect` itself, and there are no updates.
     """
@@ -159,9 +159,10 @@ def _iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: boo
 
 
 def learn_from(run: Run, agent: Any, mem: Any, trajectory: Trajectory | None, draws: Draws, t: jax.Array, learn: bool):
-    """prepare -> memory.add -> updates x (fetch -> update -> feedback) -> finish: (agent, memory, metrics)."""
+    """observe -> prepare -> memory.add -> updates x (fetch -> update -> feedback) -> finish: (agent, memory, metrics)."""
     algo, memory, rows = run.algo, run.memory(), None
     if trajectory is not None:
+        agent = algo.observe(agent, trajectory)
         rows = algo.prepare(agent, trajectory)
         mem = memory.add(mem, rows, t)
 

@@ -15,7 +15,8 @@ from jaxrl_fast.types import RunState
 def as_written(like: Any, written: Mapping[str, Any]) -> Any:
     """`like` (shapes) without the fields that the checkpoint lacks. written: the names of its leaves as nested dicts."""
     if not isinstance(like, RunState):
-        return like
+        return _agent_as_written(like, written)
+    like = like._replace(agent=_agent_as_written(like.agent, written["agent"]))
     if "lost" not in written["episodes"]:
         like = like._replace(episodes={"ret": like.episodes.ret, "length": like.episodes.length})
     if _lacks_successors(like.memory, written.get("memory")):
@@ -26,7 +27,8 @@ def as_written(like: Any, written: Mapping[str, Any]) -> Any:
 def completed(state: Any, like: Any) -> Any:
     """A state of the form that `as_written` gave, as `like`. What it lacks is zeros."""
     if not isinstance(like, RunState):
-        return state
+        return _agent_completed(state, like)
+    state = state._replace(agent=_agent_completed(state.agent, like.agent))
     zeros = lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.sharding)
     if isinstance(state.episodes, dict):
         episodes = state.episodes["ret"], state.episodes["length"], zeros(like.episodes.lost)
@@ -35,6 +37,17 @@ def completed(state: Any, like: Any) -> Any:
     if kept is not None and _successors(state.memory) is None:  # its old truncated rows are not learned from
         state = state._replace(memory=_with_successors(state.memory, jax.tree.map(zeros, kept)))
     return state
+
+
+def _agent_as_written(like: Any, written: Any) -> Any:
+    """Without the fields of an agent that hold nothing and have no name in the checkpoint, which orbax would miss."""
+    fields = like._asdict() if hasattr(like, "_asdict") else {}
+    gained = [name for name, value in fields.items() if name not in (written or {}) and not jax.tree.leaves(value)]
+    return {name: value for name, value in fields.items() if name not in gained} if gained else like
+
+
+def _agent_completed(state: Any, like: Any) -> Any:
+    return like._replace(**state) if isinstance(state, dict) and hasattr(like, "_replace") else state
 
 
 def _inner(memory: Any) -> str | None:

@@ -26,7 +26,10 @@ from jaxrl_fast.plan_table import show, table
 from jaxrl_fast.population import Population, plan_population, population_of, spread
 from jaxrl_fast.types import Clock
 
-_AGENT = {"params": "parameters", "target": "target network", "opt_state": "optimizer", "moments": "statistics"}
+_AGENT = {
+    "params": "parameters", "target": "target network", "opt_state": "optimizer", "moments": "statistics",
+    "rewards": "reward statistics",
+}  # fmt: skip
 # What grows with a setting, for the search of one that fits.
 _GROWS = {
     "buffer_size": ("replay",),

@@ -46,6 +46,26 @@ def _backwards(delta: jax.Array, decay: jax.Array) -> jax.Array:
     return jax.lax.scan(step, jnp.zeros_like(delta[0]), (delta, decay), reverse=True)[1]
 
 
+def returns_so_far(
+    before: jax.Array, reward: jax.Array, done: jax.Array, discount: jax.Array | float
+) -> tuple[jax.Array, jax.Array]:
+    """Discounted sums of the rewards of each episode up to every step, and what the next block goes on from.
+
+        G_t = r_t + gamma (1 - done_{t-1}) G_{t-1}
+
+    before: float [B], G of the step before the block, 0 where an episode begins. reward: float, done: bool [T, B].
+    Returns (before the next block [B], G [T, B]).
+    """
+    chex.assert_equal_shape([reward, done])
+
+    def step(before, row):
+        reward, done = row
+        so_far = reward + discount * before
+        return jnp.where(done, 0.0, so_far), so_far
+
+    return jax.lax.scan(step, before, (reward, done))
+
+
 def target_advantages(
     reward: jax.Array,
     terminated: jax.Array,

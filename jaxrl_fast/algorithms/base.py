@@ -7,6 +7,8 @@
     acting(agent)                               -> agent                       once a rollout, before its `act`s
     act(agent, carry, obs, noise, clock, mode)  -> (carry, action, extras)     mode: "random" | "sample" | "greedy"
     memory()                                    -> Memory
+    observe(agent, trajectory)                  -> agent                       statistics that `prepare` needs, once a rollout
+    seam(agent)                                 -> agent                       the environments begin anew without an end
     prepare(agent, trajectory)                  -> rows [T, B]                 exactly what the memory stores
     update(agent, batch, key, clock)            -> (agent, metrics, priority)  one optimizer step
     finish(agent, rows)                         -> agent                       once an iteration, after its updates
@@ -130,6 +132,14 @@ class Algorithm:
         if self.improves:
             return NoMemory()
         raise NotImplementedError
+
+    def observe(self, agent: PyTree, trajectory: Trajectory) -> PyTree:
+        """The agent after it has looked at a new rollout, before `prepare`."""
+        return agent
+
+    def seam(self, agent: PyTree) -> PyTree:
+        """The agent before a rollout that does not go on where the last one ended."""
+        return agent
 
     def prepare(self, agent: PyTree, trajectory: Trajectory) -> PyTree:
         if self.improves:

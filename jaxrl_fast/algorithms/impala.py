@@ -60,11 +60,12 @@ class IMPALA(A2C):
         return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches, by_env=True)
 
     def prepare(self, agent, trajectory) -> Rows:
-        """Nothing here depends on the agent: the trajectory may be one of another."""
+        """Nothing here depends on the agent's parameters: the trajectory may be one of another."""
         steps = trajectory.steps
         obs, action, log_prob = self.acted(trajectory)
         next_obs = stacking.push(obs, steps.next_obs, self.spec.stack)
-        return Rows(obs, action, log_prob, self.reward_scale * steps.reward, steps.terminated, steps.truncated, next_obs)
+        reward = self.learned_reward(agent, steps.reward)
+        return Rows(obs, action, log_prob, reward, steps.terminated, steps.truncated, next_obs)
 
     def update(self, agent, batch, key, clock):
         """batch: [T, b]."""

@@ -1,19 +1,21 @@
-"""Running observation normalisation, for every algorithm that offers it: the statistics are part of the agent."""
+"""Running normalisation of observations and rewards, for algorithms that offer it: the statistics are part of the agent."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast import tree
+from jaxrl_fast import returns, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.fields import setting
 from jaxrl_fast.spaces import Box, Dict, Space
 from jaxrl_fast.stacking import along
 from jaxrl_fast.statistics import Moments
+from jaxrl_fast.summary import summary
+from jaxrl_fast.types import Trajectory
 
 
 @tree.settings
@@ -43,3 +45,50 @@ def normalized(space: Space, normal: Any, raw: Any) -> Any:
     if unscaled.all():
         return normal
     return jnp.where(along(unscaled, raw), normal, raw) if unscaled.any() else raw
+
+
+class Rewards(NamedTuple):
+    """What rewards are normalised by."""
+
+    moments: Moments  # of the discounted return so far, at every step
+    running: jax.Array  # float32 [num_envs]: that return in each environment, 0 where an episode begins
+
+    __repr__ = summary
+
+
+@tree.settings
+class RewardNormalizing(Algorithm):
+    """An agent with a field `rewards`: statistics of the discounted return, () without normalisation."""
+
+    normalize_reward: bool = setting(
+        False, "rewards over the running deviation of the discounted return, clipped to +-10", kw_only=True
+    )
+
+    def init_rewards(self) -> Any:
+        """Empty statistics."""
+        if not self.normalize_reward:
+            return ()
+        return Rewards(Moments.init(jnp.float32(0)), jnp.zeros(self.num_envs, jnp.float32))
+
+    def observe(self, agent, trajectory: Trajectory):
+        """Before the rewards are learned from: a rollout's own are among those that its rewards are divided by."""
+        if not self.normalize_reward:
+            return agent
+        steps, before = trajectory.steps, agent.rewards
+        running, so_far = returns.returns_so_far(before.running, steps.reward, steps.done, self.discount)
+        real = None if isinstance(steps.reset_only, tuple) else ~steps.reset_only
+        return agent._replace(rewards=Rewards(before.moments.update(so_far, real), running))
+
+    def seam(self, agent):
+        if not self.normalize_reward:
+            return agent
+        return agent._replace(rewards=agent.rewards._replace(running=jnp.zeros_like(agent.rewards.running)))
+
+    def scaled(self, agent: Any, reward: jax.Array, clip: float = 10.0) -> jax.Array:
+        """Rewards as they are learned from; not divided while the return does not vary (to float32's precision)."""
+        if not self.normalize_reward:
+            return reward
+        count, mean, m2 = agent.rewards.moments
+        variance = m2 / jnp.maximum(count, 1.0)
+        varies = variance > jnp.square(1e-6 * mean)
+        return jnp.clip(reward / jnp.sqrt(jnp.where(varies, variance, 1.0)), -clip, clip)

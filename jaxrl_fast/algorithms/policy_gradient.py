@@ -12,6 +12,7 @@ from jaxrl_fast import distributions, optim, returns, stacking, tree
 from jaxrl_fast.algorithms.action_spaces import action_mask
 from jaxrl_fast.algorithms.actor_critic import ActorCritic
 from jaxrl_fast.algorithms.descent import Descent
+from jaxrl_fast.algorithms.normalize import RewardNormalizing
 from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import setting
 from jaxrl_fast.optimizer_settings import schedule_setting
@@ -24,6 +25,7 @@ class Agent(NamedTuple):
     params: Any  # see `ActorCritic`
     opt_state: Any
     moments: Any  # running observation statistics, () without normalisation
+    rewards: Any = ()  # `Rewards`, () without their normalisation
 
     __repr__ = summary
 
@@ -49,7 +51,7 @@ class Steps(NamedTuple):
 
 
 @tree.settings
-class PolicyGradient(Descent, ActorCritic):
+class PolicyGradient(Descent, RewardNormalizing, ActorCritic):
     """Rollouts of a stochastic policy; subclasses say what is descended. The distributions of all steps are kept."""
 
     recompute_advantage = False  # whether rows keep what targets are made of. Not annotated: no field, so PPO's has its own place
@@ -76,7 +78,7 @@ class PolicyGradient(Descent, ActorCritic):
 
     def init(self, key: jax.Array) -> Agent:
         params, moments = self.init_networks(key)
-        return Agent(params, self.init_optimizer(params), moments)
+        return Agent(params, self.init_optimizer(params), moments, self.init_rewards())
 
     def layers(self, part=""):
         """The actor's torso and the critic's apart, where they are one stack."""
@@ -119,9 +121,12 @@ class PolicyGradient(Descent, ActorCritic):
         next_value = returns.bootstrap_values(
             value, last, steps.truncated, lambda t: value_of(stacking.successors(trajectory, stack, t))
         )
-        made_of = Steps(self.reward_scale * steps.reward, steps.terminated, steps.done, next_value)
+        made_of = Steps(self.learned_reward(agent, steps.reward), steps.terminated, steps.done, next_value)
         advantage = self.gae(made_of, value)
         return Rows(obs, action, log_prob, value, advantage, made_of if self.recompute_advantage else ())
+
+    def learned_reward(self, agent: Agent, reward: jax.Array) -> jax.Array:
+        return self.reward_scale * self.scaled(agent, reward)
 
     def gae(self, steps: Steps, value: jax.Array) -> jax.Array:
         """Generalised advantage estimates [T, B] by V(obs) = `value`."""
@@ -151,7 +156,8 @@ class PolicyGradient(Descent, ActorCritic):
 
         grads, metrics = jax.grad(loss_fn, has_aux=True)(agent.params)
         params, opt_state = self.gradient_step(clock, agent.params, grads, agent.opt_state)
-        return Agent(params, opt_state, agent.moments), {name: Mean.of(x) for name, x in metrics.items()}, ()
+        agent = agent._replace(params=params, opt_state=opt_state)
+        return agent, {name: Mean.of(x) for name, x in metrics.items()}, ()
 
 
 def check_minibatches(algo: Any, items: int, of: str) -> None:

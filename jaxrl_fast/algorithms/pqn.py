@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import distributions, optim, returns, stacking, tree
+from jaxrl_fast.algorithms.normalize import RewardNormalizing
 from jaxrl_fast.algorithms.value_based import ValueBased
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
@@ -19,6 +20,7 @@ from jaxrl_fast.types import Mean
 class Agent(NamedTuple):
     params: Any
     opt_state: Any
+    rewards: Any = ()  # `Rewards`, () without their normalisation
 
     __repr__ = summary
 
@@ -32,7 +34,7 @@ class Rows(NamedTuple):
 
 
 @tree.settings
-class PQN(ValueBased):
+class PQN(RewardNormalizing, ValueBased):
     """Layer norm takes the place of the target network, many environments that of the replay."""
 
     name: ClassVar[str] = "pqn"
@@ -65,7 +67,7 @@ class PQN(ValueBased):
 
     def init(self, key: jax.Array) -> Agent:
         params = self.init_params(key)
-        return Agent(params, self.init_optimizer(params))
+        return Agent(params, self.init_optimizer(params), self.init_rewards())
 
     def prepare(self, agent, trajectory):
         """Lambda returns of the greedy policy's values, the whole rollout in one batch (eq. 16, Peng's Q(lambda))."""
@@ -78,7 +80,7 @@ class PQN(ValueBased):
             value[:-1], value[-1], steps.truncated, lambda t: best(stacking.successors(trajectory, stack, t))
         )
         target = returns.lambda_returns(
-            steps.reward, steps.terminated, steps.done, next_value, self.discount, self.return_lambda
+            self.scaled(agent, steps.reward), steps.terminated, steps.done, next_value, self.discount, self.return_lambda
         )
         return Rows(obs, steps.action, target)
 
@@ -92,4 +94,5 @@ class PQN(ValueBased):
         (loss, (q, error)), grads = jax.value_and_grad(loss_fn, has_aux=True)(agent.params)
         params, opt_state = self.gradient_step(clock, agent.params, grads, agent.opt_state)
         metrics = {"loss": loss, "q_value": q.mean(), "td_error": jnp.abs(error).mean()}
-        return Agent(params, opt_state), {name: Mean.of(x) for name, x in metrics.items()}, ()
+        agent = agent._replace(params=params, opt_state=opt_state)
+        return agent, {name: Mean.of(x) for name, x in metrics.items()}, ()

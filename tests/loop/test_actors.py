@@ -158,7 +158,7 @@ def train(algo, out=None, env=None, **settings):
 
 @pytest.mark.parametrize(("algo", "settings"), [
     (jf.PPO(**PPO), {}),
-    (jf.PPO(**PPO), {"actors": 2}),
+    (jf.PPO(**PPO, normalize_reward=True), {"actors": 2}),
     (jf.DQN(**DQN), {"ahead": 1}),
     (jf.IMPALA(num_envs=4, num_steps=8, hidden=(4,)), {}),
 ], ids=["lock-step", "two actors", "ahead", "corrected"])  # fmt: skip

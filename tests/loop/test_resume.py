@@ -63,12 +63,17 @@ def test_a_checkpoint_without_what_states_have_gained(name, seeds, unbroken, tmp
             memory = memory._replace(next_obs=())
         elif name == "rainbow":
             memory = memory._replace(rows=memory.rows._replace(next_obs=()))
-        return state._replace(episodes={k: getattr(state.episodes, k) for k in ("ret", "length")}, memory=memory)
+        episodes = {k: getattr(state.episodes, k) for k in ("ret", "length")}
+        return state._replace(agent=agent(state.agent), episodes=episodes, memory=memory)
+
+    def agent(state):  # without statistics of rewards
+        return {k: v for k, v in state._asdict().items() if k != "rewards"}
 
     with monkeypatch.context() as patch:
-        then = lambda self, which, n, state, meta: save(self, which, n, old(state) if which == "last" else state, meta)
+        then = lambda self, which, n, state, meta: save(self, which, n, (old if which == "last" else agent)(state), meta)
         patch.setattr(Checkpoints, "save", then)
         tools.train(name, out, total_steps=tools.HALF, horizon=tools.TOTAL, seeds=seeds)
+    assert all(jf.load(out, which).state.params for which in ("best", "last"))
     session = tools.resume(out, tools.TOTAL)
     assert not np.asarray(session.state.episodes.lost).any() and np.asarray(session.state.episodes.ret).any()
     whole = unbroken(name)[0].state

@@ -43,6 +43,20 @@ def loop_gae(reward, value, next_value, discount, lambda_):
     return out
 
 
+@pytest.mark.parametrize("discount", [0.9, 1.0, 0.0])
+def test_returns_so_far(data, discount):
+    """In two blocks, of which the second goes on where the first ended."""
+    reward, so_far, found = data[0], np.zeros(B), []
+    before = jnp.zeros(B)
+    for block in (slice(0, 2), slice(2, T)):
+        before, rows = returns.returns_so_far(before, reward[block], DONE[block], discount)
+        found += list(rows)
+    for t in range(T):
+        so_far = reward[t] + discount * np.where(DONE[t - 1] if t else True, 0.0, so_far)
+        np.testing.assert_allclose(found[t], so_far, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(before, np.where(DONE[-1], 0.0, so_far), rtol=1e-5, atol=1e-6)
+
+
 def loop_lambda_returns(reward, next_value, discount, lambda_):
     """The definition: a weighted mean of n-step returns, which stop at an episode's end or at the last row."""
     out = np.zeros((T, B))
