@@ -114,7 +114,8 @@ def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: f
         if signals.caught:
             warnings.warn(f"{error}; what it was in the middle of is left out", stacklevel=1)
         leave(signals.caught)
-        raise HostError(f"{error}{rescue(s, checkpoints)}") from error
+        error.args = (f"{error}{rescue(s, checkpoints)}",)
+        raise error
 
     def end_early(part: Part, finite: Any):
         """In the middle of a row on the host: the iterations that are done are saved, and whoever resumes goes on with them."""

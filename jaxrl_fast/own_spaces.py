@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast.errors import expected
+from jaxrl_fast.exact import exact, within
 from jaxrl_fast.spaces import Box, Dict, Space
 
 
@@ -32,14 +33,23 @@ class Own:
     start: int | tuple[int, ...] = 0
     channels_first: bool = False
 
-    def encode(self, values: Any) -> Any:
-        """The environment's values [B, *shape] -> ours [B, *space.shape]."""
+    def encode(self, values: Any, name: str = "observations") -> Any:
+        """The environment's values [B, *shape] -> ours [B, *space.shape]. Misfit where a number is none of the space."""
         values = values if isinstance(values, jax.Array) else np.asarray(values)
         if not isinstance(self.space, Box):
             least = np.asarray(self.start, np.int64)
-            wide = values if isinstance(values, jax.Array) else values.astype(np.int64)
-            return (wide.reshape((values.shape[0], *self.space.shape)) - least).astype(np.int32)
-        return self._ordered(values.astype(self.space.dtype, copy=False)).reshape(-1, *self.space.shape)
+            values = values.reshape((values.shape[0], *self.space.shape))
+            if isinstance(values, jax.Array):
+                return (values - least).astype(np.int32)
+            count = np.asarray(getattr(self.space, "nvec", None) or self.space.n, np.int64)
+            return (within(exact(values, np.int64, name), least, least + count - 1, name) - least).astype(np.int32)
+        return self._ordered(self._narrowed(values, name)).reshape(-1, *self.space.shape)
+
+    def _narrowed(self, values: Any, name: str) -> Any:
+        """Of the dtype that we hold them in; Misfit where a number would become another."""
+        if isinstance(values, jax.Array):
+            return values.astype(self.space.dtype)
+        return exact(values, self.space.dtype, name)
 
     def _ordered(self, pictures: Any) -> Any:
         """Channels last; without a copy where there is one."""
@@ -77,8 +87,9 @@ class Own:
         They may have the environment's form or ours, alone or as a batch; as single frames, or with `stack` > 1 as stacks
         along the channels. Raises ConfigError for another shape, and for a dtype that would lose numbers.
         """
-        values = values if isinstance(values, jax.Array) else np.asarray(values)
         dtype, forms = np.dtype(self.space.dtype), self._forms(stack)
+        stays = isinstance(values, jax.Array) and (isinstance(values, jax.core.Tracer) or values.dtype == dtype)
+        values = values if stays else np.asarray(values)
         if values.dtype.kind not in "biuf" or (values.dtype.kind == "f" and dtype.kind in "biu"):
             raise expected(name, f"{dtype.name} numbers of shape {forms[0][0]}", f"{values.dtype.name} {values.shape}")
         fits = lambda shape: shape in (values.shape, values.shape[1:] if values.ndim else None)
@@ -90,8 +101,8 @@ class Own:
         single = values.shape == shape
         values = values[None] if single else values
         if own and not stacked:
-            return self.encode(values), single, False
-        values = values.astype(dtype, copy=False)
+            return self.encode(values, name), single, False
+        values = self._narrowed(values, name)
         return self._ordered(values) if own else values, single, stacked
 
     def _forms(self, stack: int) -> list[tuple[tuple[int, ...], bool, bool]]:
@@ -116,8 +127,8 @@ class OwnDict:
     def space(self) -> Dict:
         return Dict.of(**{str(key): own.space for key, own in self.items})
 
-    def encode(self, values: Any) -> dict[str, Any]:
-        return {str(key): own.encode(values[key]) for key, own in self.items}
+    def encode(self, values: Any, name: str = "observations") -> dict[str, Any]:
+        return {str(key): own.encode(values[key], f"{name}[{key!r}]") for key, own in self.items}
 
     def read(self, values: Any, stack: int = 1, name: str = "observation") -> tuple[dict[str, Any], bool, bool]:
         """As `Own.read`; a tuple may be a dict of its places, which it is here. Stacks have no dicts."""

@@ -21,6 +21,7 @@ from jaxrl_fast.envs.gymnasium_spaces import decoder, own_form
 from jaxrl_fast.envs.host import HostEnv, HostStep, Lives, Vector, guarded, picture, put
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.errors import ConfigError, check_float, check_int
+from jaxrl_fast.exact import ends, exact
 from jaxrl_fast.own_spaces import Own
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import EnvSpec
@@ -139,8 +140,8 @@ class AleVector(Vector):
     @guarded
     def receive(self):
         obs, reward, terminated, truncated, info = self.vector.recv()
-        obs, reward, terminated = self.encode(obs), np.float32(reward), np.array(terminated, bool)
-        truncated = np.array(truncated, bool) & ~terminated
+        obs, reward = self.encode(obs), exact(reward, np.float32, "rewards")
+        terminated, truncated = ends(terminated, truncated)
         ended = terminated | truncated
         successors = put(obs, ended, self.encode(np.asarray(info["final_obs"])[ended])) if ended.any() else obs
         self.lives, self.shown = np.array(info["lives"]), successors

@@ -25,6 +25,7 @@ from jaxrl_fast.envs.gymnasium_spaces import PICTURE, decoder, picture_encoder, 
 from jaxrl_fast.envs.host import HostEnv, HostStep, Lives, Vector, at, guarded, picture, put
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.errors import ConfigError, check_float, check_int
+from jaxrl_fast.exact import ends, exact
 from jaxrl_fast.reports import flat
 
 PREFIX = "envpool:"
@@ -184,11 +185,14 @@ class EnvPoolVector(Vector):
     def send(self, action):
         self.pool.send(self.decode(action), self.every)
 
+    def _stepped(self) -> tuple:
+        """What a step brought: (obs, reward float32, terminated, truncated, info)."""
+        obs, reward, terminated, truncated, info = self._sorted(*self.pool.recv())
+        return obs, exact(reward, np.float32, "rewards"), *ends(terminated, truncated), info
+
     @guarded
     def receive(self):
-        obs, reward, terminated, truncated, info = self._sorted(*self.pool.recv())
-        reward, terminated = np.float32(reward), terminated.astype(bool)
-        truncated = truncated.astype(bool) & ~terminated
+        obs, reward, terminated, truncated, info = self._stepped()
         ended, successors = terminated | truncated, obs
         self.lives, numbers = info.get("lives"), info["numbers"]
         if ended.any():
@@ -233,7 +237,7 @@ class EnvPoolAsync(EnvPoolVector):
     def receive(self):
         ready = np.zeros(0, bool)
         while not ready.any():
-            *step, info = self._sorted(*self.pool.recv())
+            *step, info = self._stepped()
             step.append(info["numbers"])
             ready = self._ready(info["ids"], step)
         ids, fresh = info["ids"][ready], self.over[info["ids"][ready]]
@@ -244,15 +248,15 @@ class EnvPoolAsync(EnvPoolVector):
             self.over[ids] = False
         self.lives = info["lives"][ready] if "lives" in info else None
         self.shown = successors
-        reward, terminated, truncated = np.float32(rest[0]), *(np.asarray(x, bool) for x in rest[1:3])
-        return HostStep(obs, successors, reward, terminated, truncated & ~terminated, reward, fresh, ids=ids, info=rest[3])
+        reward, terminated, truncated, numbers = rest
+        return HostStep(obs, successors, reward, terminated, truncated, reward, fresh, ids=ids, info=numbers)
 
     def _ready(self, ids: np.ndarray, step: list[Any]) -> np.ndarray:
         """Where the step needs no reset any more; the others are sent on."""
         if self.last is None:
             self.last = jax.tree.map(lambda x: np.zeros((self.num_envs, *x.shape[1:]), x.dtype), step)
         _, _, terminated, truncated, _ = step
-        ended = (terminated | truncated).astype(bool) & ~self.over[ids]
+        ended = (terminated | truncated) & ~self.over[ids]
         if ended.any():
             who = ids[ended]
             jax.tree.map(lambda last, x: last.__setitem__(who, x[ended]), self.last, step)

@@ -29,6 +29,7 @@ from jaxrl_fast.envs.gymnasium_spaces import decoder, picture_encoder, spec_of, 
 from jaxrl_fast.envs.host import HostEnv, HostStep, Vector, at, guarded, put
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.errors import ConfigError, UserError, check_choice, check_int
+from jaxrl_fast.exact import ends, exact
 from jaxrl_fast.reports import flat
 from jaxrl_fast.types import EnvSpec
 
@@ -273,7 +274,7 @@ class GymnasiumVector(Vector):
             found, self.pending = self.vector.step(self.pending), None
         obs, reward, terminated, truncated, info = found
         before, obs = self.obs, self.encode(obs)
-        reward, terminated, truncated = np.array(reward, np.float32), terminated.astype(bool), truncated & ~terminated
+        reward, (terminated, truncated) = np.array(exact(reward, np.float32, "rewards")), ends(terminated, truncated)
         ended, successors = terminated | truncated, obs
         if self.mode == "SAME_STEP" and ended.any():
             successors = put(obs, ended, self.encode(stack([info["final_obs"][i] for i in np.flatnonzero(ended)])))

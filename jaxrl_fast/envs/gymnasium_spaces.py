@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -120,7 +121,27 @@ def picture_encoder(space: Any, smallest: int = PICTURE) -> Callable[[Any], Any]
     return own_form(space, smallest).encode
 
 
+def _warn_of_wide(name: str, space: Any) -> None:
+    """Say which bounds a device's integers of 32 bits do not reach. The limits of the space's own dtype mean no bounds."""
+    kind = _kind(space)
+    if kind in ("Dict", "Tuple"):
+        for inner in space.spaces.values() if kind == "Dict" else space.spaces:
+            _warn_of_wide(name, inner)
+    if kind != "Box" or space.dtype.kind not in "iu" or _narrow(space.dtype) == space.dtype:
+        return
+    own, limits = np.iinfo(space.dtype), np.iinfo(_narrow(space.dtype))
+    wide = [int(x) for x in (*np.ravel(space.low), *np.ravel(space.high)) if x not in (own.min, own.max)]
+    wide = [x for x in wide if not limits.min <= x <= limits.max]
+    if wide:
+        warnings.warn(
+            f"{name}: observations of {space.dtype} may reach {max(wide, key=abs)}, devices hold {limits.min} to {limits.max}: "
+            "a run ends at the first one beyond; a gymnasium.wrappers.TransformObservation can scale or split them",
+            stacklevel=2,
+        )
+
+
 def spec_of(name: str, observation: Any, action: Any, limit: int | None, smallest: int = PICTURE) -> EnvSpec:
     """What an environment with these spaces is to us."""
     seen, done = own_form(observation, smallest), own_form(action)
+    _warn_of_wide(name, observation)
     return EnvSpec(name, seen.space, done.space, limit, own_observation=seen, own_action=done)

@@ -24,12 +24,25 @@ from gymnasium import spaces
 from gymnasium.vector import async_vector_env
 
 from jaxrl_fast.errors import debugging
+from jaxrl_fast.exact import exact, misfit
 
 ASKED_TO_STOP = (signal.SIGINT, signal.SIGTERM)
 
 
 class Checked(gymnasium.ObservationWrapper):
-    """Observations are copies, and of their space's shape."""
+    """Observations are copies, of their space's shape and dtype; rewards are numbers, ends True or False.
+
+    Gymnasium's vectors would write them into arrays of the dtypes that are due, whatever becomes of them there.
+    """
+
+    def step(self, action: Any) -> tuple:
+        found = self.env.step(action)
+        if not isinstance(found, tuple) or len(found) != 5:
+            got = f"{len(found)} values" if isinstance(found, (tuple, list)) else type(found).__name__
+            raise misfit("what step returns", "five values (observation, reward, terminated, truncated, info)", got)
+        obs, reward, terminated, truncated, info = found
+        ends = _scalar(terminated, bool, "terminated"), _scalar(truncated, bool, "truncated")
+        return self.observation(obs), _scalar(reward, float, "rewards"), *ends, info
 
     def observation(self, observation: Any) -> Any:
         return _copied(self.observation_space, observation, "")
@@ -43,7 +56,16 @@ def _copied(space: Any, observation: Any, where: str) -> Any:
     found = np.array(observation)
     if found.shape != space.shape:
         raise ValueError(f"observations{where} of shape {list(found.shape)}, where their space has {list(space.shape)}")
-    return found
+    return exact(found, space.dtype, f"observations{where}")
+
+
+def _scalar(value: Any, kind: type, name: str) -> Any:
+    """A bool or a float; of an array with one entry too, which Gymnasium takes as well."""
+    if type(value) is kind:
+        return value
+    if np.size(value) != 1:
+        raise misfit(name, "one value a step", f"an array of shape {list(np.shape(value))}")
+    return exact(value, kind, name).item()
 
 
 def made(create: Callable[..., Any], arguments: dict[str, Any], limit: int | None) -> gymnasium.Env:

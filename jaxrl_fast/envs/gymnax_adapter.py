@@ -22,7 +22,7 @@ from jaxrl_fast.envs import draw, gymnax_import
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.envs.tracing import depends_on_inputs
-from jaxrl_fast.errors import ConfigError, check_float, check_int, nearest
+from jaxrl_fast.errors import ConfigError, check_float, check_int, expected, nearest
 from jaxrl_fast.spaces import Box, Dict, Discrete, Space
 from jaxrl_fast.types import EnvSpec, Outcome
 
@@ -78,11 +78,13 @@ def space_of(space: Any, name: str = "", who: str = "") -> Space:
     raise ConfigError("environment", name or who, f"an environment with spaces we know; gymnax's {kind} is not among them")
 
 
-def cast(value: Any, space: Space) -> Any:
-    """An observation of gymnax [B, ...] in the dtype of our space."""
+def cast(value: Any, space: Space, name: str) -> Any:
+    """An observation of gymnax [B, ...] in the dtype of our space; ConfigError for fractions in a Discrete one."""
     if isinstance(space, Dict):
         children = value if isinstance(value, dict) else {str(i): v for i, v in enumerate(value)}
-        return {name: cast(children[name], child) for name, child in space.items}
+        return {key: cast(children[key], child, f"{name}[{key!r}]") for key, child in space.items}
+    if not isinstance(space, Box) and jnp.issubdtype(value.dtype, jnp.floating):
+        raise expected(name, f"{space.dtype.name}, as its space says", str(value.dtype))
     return value.astype(space.dtype)
 
 
@@ -112,7 +114,8 @@ class GymnaxEnv(Env):
     @gymnax_import.in_32_bits
     def _reset_one(self, key: jax.Array) -> tuple[Any, Any]:
         obs, state = self.env.reset_env(key, self._params)
-        return tree.strong((jax.tree.map(jnp.asarray, state), cast(jax.tree.map(jnp.asarray, obs), self.spec.observation)))
+        obs = cast(jax.tree.map(jnp.asarray, obs), self.spec.observation, f"{self.spec.name}: obs")
+        return tree.strong((jax.tree.map(jnp.asarray, state), obs))
 
     def draw_reset(self, key, shape):
         """First states and observations for a whole iteration, less the leaves that are the same in every reset.
@@ -157,7 +160,7 @@ class GymnaxEnv(Env):
         if isinstance(self.spec.action, Box) and self.spec.name not in COST_OF_THE_RAW_ACTION:
             action = jnp.clip(action, *self.spec.action.bounds())
         state, obs, reward, terminated, truncated = jax.vmap(one)(noise, state, action)
-        obs = cast(obs, self.spec.observation)
+        obs = cast(obs, self.spec.observation, f"{self.spec.name}: next_obs")
         return state, Outcome(obs, reward.astype(jnp.float32), terminated.astype(bool), truncated.astype(bool))
 
     def render(self, state):

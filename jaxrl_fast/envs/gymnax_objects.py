@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast.envs import gymnax_adapter, gymnax_import
+from jaxrl_fast.envs import checks, gymnax_adapter, gymnax_import
 from jaxrl_fast.envs.gymnax_adapter import GymnaxEnv, leaf, plain
 from jaxrl_fast.envs.tracing import depends_on_inputs
 from jaxrl_fast.errors import ConfigError, check_int, nearest
@@ -68,20 +68,21 @@ class OwnGymnaxEnv(GymnaxEnv):
         def one(key, state, action):
             params = self._params
             obs, new, reward, done, truncated, info = Step.of(self.spec.name, self.env.step_env(key, state, action, params))
-            done = jnp.asarray(done).astype(bool)
+            done = checks.array(f"{self.spec.name}: done", done, (), bool)
             if self.ends == "six":
-                terminated, truncated = done, jnp.asarray(truncated).astype(bool)
+                terminated, truncated = done, checks.array(f"{self.spec.name}: truncated", truncated, (), bool)
             else:
                 limit = _limit(self.env, new, params, self.spec.max_episode_steps)
                 goes_on = jnp.asarray(info["discount"]) != 0 if self.ends == "discount" else limit & (self.ends == "limit")
                 terminated, truncated = done & ~goes_on, done & goes_on | limit
-            new = jax.tree.map(lambda x, like: jnp.asarray(x).astype(like.dtype), new, state)
-            return new, obs, jnp.asarray(reward, jnp.float32), terminated, truncated & ~terminated
+            new, reward = checks.like(self.spec, new, state), checks.number(f"{self.spec.name}: reward", reward)
+            return new, obs, reward, terminated, truncated & ~terminated
 
         if isinstance(self.spec.action, Box):
             action = jnp.clip(action, *self.spec.action.bounds())
         state, obs, reward, terminated, truncated = jax.vmap(one)(noise, state, action)
-        return state, Outcome(gymnax_adapter.cast(obs, self.spec.observation), reward, terminated, truncated)
+        obs = gymnax_adapter.cast(obs, self.spec.observation, f"{self.spec.name}: next_obs")
+        return state, Outcome(obs, reward, terminated, truncated)
 
     def render(self, state):
         try:

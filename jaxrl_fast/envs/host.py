@@ -33,12 +33,20 @@ from jaxrl_fast.envs import wrappers
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.aside import in_time
 from jaxrl_fast.errors import ConfigError, RunError, UserError, brief, check_float, check_int, check_not_zero
+from jaxrl_fast.exact import Misfit
 from jaxrl_fast.spaces import Dict, zeros
 from jaxrl_fast.types import EnvSpec, Outcome
 
 
 class HostError(RunError):
     """An environment on the host raised, hung, or returned what it may not."""
+
+
+class HostMisfit(HostError, ConfigError):
+    """It returned something that its space does not hold: a ConfigError, as of an environment on the device."""
+
+    def __init__(self, message: str):
+        Exception.__init__(self, message)
 
 
 class HostStep(NamedTuple):
@@ -68,6 +76,8 @@ def guarded(f: Callable[..., Any]) -> Callable[..., Any]:
     def call(self, *args):
         try:
             return f(self, *args)
+        except Misfit as error:
+            raise HostMisfit(f"{named(self)}: {error}") from error
         except UserError:
             raise
         except (Exception, SystemExit) as error:

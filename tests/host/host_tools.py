@@ -66,6 +66,22 @@ class Buffer(gymnasium.Env):
         return {"a": obs}, 1.0, bool(self.obs[0, 0] == 3), False, {}
 
 
+class Says(gymnasium.Env):
+    """What it is told to, from its second observation on: any value in place of an observation, a reward, an end."""
+
+    observation_space = spaces.Dict(a=spaces.Box(-9, 2**40, (1,), np.int64))
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, obs=0, reward=1.0, terminated=False, truncated=False):
+        self.obs, self.rest = obs, (reward, terminated, truncated, {})
+
+    def reset(self, *, seed=None, options=None):
+        return {"a": np.zeros(1, np.int64)}, {}
+
+    def step(self, action):
+        return {"a": np.array([self.obs])}, *self.rest
+
+
 class Counters(VectorEnv):
     """The same as a vector of its own, which hands out its one buffer again and again; `mode` is that of its auto-reset."""
 

@@ -1,0 +1,73 @@
+"""Numbers of one dtype as those of another, where none of them changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast.errors import ConfigError
+
+
+class Misfit(ConfigError):
+    """A value that is not what a space, or an interface, says. Made of its message alone, as other processes make it anew."""
+
+    def __init__(self, message: Any):
+        Exception.__init__(self, str(message))
+        self.argument, _, self.valid = str(message).partition(" must be ")
+        self.value = None
+
+
+def misfit(name: str, wanted: str, got: str) -> Misfit:
+    return Misfit(f"{name} must be {wanted}, got {got}")
+
+
+def exact(values: Any, dtype: Any, name: str) -> np.ndarray:
+    """Return `values` as an array of `dtype`: the same one where it is of this dtype already.
+
+    Floating point is rounded to another width, as everywhere. Nothing else changes.
+
+    Raises:
+        Misfit: a number would become another one, or it is no number. It calls them `name`.
+    """
+    found, dtype = np.asarray(values), np.dtype(dtype)
+    if found.dtype == dtype:
+        return found
+    if found.dtype.kind not in "biuf":
+        raise misfit(name, _wanted(dtype), _shown(found))
+    with np.errstate(over="ignore", invalid="ignore"):  # what becomes infinite is named where numbers must be finite
+        out = found.astype(dtype)
+    if np.can_cast(found.dtype, dtype, "safe") or found.dtype.kind == dtype.kind == "f":
+        return out
+    same = out == found
+    if not same.all():
+        raise misfit(name, _wanted(dtype), _shown(found[~same]))
+    return out
+
+
+def within(values: np.ndarray, low: Any, high: Any, name: str) -> np.ndarray:
+    """Return `values`, integers; Misfit where one is not from `low` to `high`, which broadcast against them."""
+    outside = (values < low) | (values > high)
+    if outside.any():
+        least, most = (np.broadcast_to(bound, values.shape)[outside][0] for bound in (low, high))
+        raise misfit(name, f"integers from {least} to {most}", str(values[outside][0]))
+    return values
+
+
+def ends(terminated: Any, truncated: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return copies of both as bool; what terminated is not truncated as well."""
+    terminated = np.array(exact(terminated, bool, "terminated"))
+    return terminated, exact(truncated, bool, "truncated") & ~terminated
+
+
+def _wanted(dtype: np.dtype) -> str:
+    if dtype.kind == "b":
+        return "True or False"
+    if dtype.kind not in "iu":
+        return f"numbers that {dtype} holds"
+    limits = np.iinfo(dtype)
+    return f"integers from {limits.min} to {limits.max} ({dtype})"
+
+
+def _shown(found: np.ndarray) -> str:
+    return f"{found.dtype} {found.ravel()[0]}" if found.size else f"{found.dtype}, empty"
