@@ -18,7 +18,8 @@ import queue
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -26,10 +27,11 @@ import jax
 from jaxrl_fast import host_play, random
 from jaxrl_fast.envs.host import HostEnv, HostError
 from jaxrl_fast.grid import sizes_of
-from jaxrl_fast.groups import Group, Rollout, Stopped, SyncGroup
+from jaxrl_fast.groups import Group, Rollout, Stopped, SyncGroup, go_on
 from jaxrl_fast.groups_async import AsyncGroup
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.reports import merged
+from jaxrl_fast.walltime import WallTime
 from jaxrl_fast.watch import CLOSING, Watch
 
 
@@ -43,27 +45,29 @@ def open_group(env: HostEnv, run: Run, watch: Watch, num_envs: int, seed: int, i
     return (SyncGroup if env.at_once(num_envs) is None else AsyncGroup)(env, run, watch, num_envs, seed, index, first)
 
 
-def play(run: Run, root: jax.Array, groups: list[Group], agent: Any, t: int, warmup: int, watch: Watch) -> Rollout:
-    """The rollout of iteration t: while one group's environments step, the device acts for another."""
+def play(
+    run: Run, root: jax.Array, groups: list[Group], agent: Any, t: int, warmup: int, watch: Watch, clock: WallTime
+) -> Rollout:
+    """The rollout of iteration t: while one group's environments step, the device acts for another.
+
+    clock: of this thread; its activities are "environments", "transfer" and "inference", or "waiting" while it is paused.
+    """
     mode = "random" if t < warmup else "sample"
     returns: list[float] = []
     lengths: list[int] = []
-    seconds = {"environments": 0.0, "transfer": 0.0, "inference": 0.0}
+    clock.switch("inference")
     agent = host_play.acting(run.algo, agent)
     if isinstance(groups[0], AsyncGroup):
-        return groups[0].play(root, agent, t, mode)
+        return groups[0].play(root, agent, t, mode, clock)
 
     def receive(group: Group) -> None:
-        start = time.perf_counter()
         group.send()
-        sent = time.perf_counter()
+        clock.switch("environments")
         with watch.asked():
             group.receive(returns, lengths)
-        received = time.perf_counter()
+        clock.switch("transfer")
         group.transfer()
-        seconds["inference"] += sent - start
-        seconds["environments"] += received - sent
-        seconds["transfer"] += time.perf_counter() - received
+        clock.switch("inference")
 
     for group in groups:
         group.begin(root, t)
@@ -71,15 +75,12 @@ def play(run: Run, root: jax.Array, groups: list[Group], agent: Any, t: int, war
         for group in groups:
             if i:
                 receive(group)
-            if watch.stopped:
-                raise Stopped
-            start = time.perf_counter()
+            go_on(watch, clock)
             group.act(agent, i, mode)
-            seconds["inference"] += time.perf_counter() - start
     for group in groups:
         receive(group)
     reports = merged(group.tally.take() for group in groups)
-    return Rollout(tuple(group.end() for group in groups), returns, lengths, False, seconds, reports=reports)
+    return Rollout(tuple(group.end() for group in groups), returns, lengths, False, reports=reports)
 
 
 def seed_of_group(root: jax.Array, t: int, i: int) -> int:
@@ -97,11 +98,12 @@ class Actors:
         self.run, self.env, self.root, self.warmup = run, env, root, warmup
         self.ahead, self.patience, self.restarts, self.failures = ahead, patience, restarts, 0
         self.sizes = sizes_of(run.algo.num_envs, groups)
+        self._watch, self.clock, self._lapped = Watch(env.spec.name, patience), WallTime("waiting"), time.perf_counter()
         self._agents: dict[int, Any] = {}  # by the iteration whose rollout they are to collect without lag
         self._ready = threading.Condition()
 
     def start(self, t: int, agent: Any) -> None:
-        self.first = t
+        self.first, self._lapped = t, time.perf_counter()
         self.give(t, agent)
         self._begin(t)
 
@@ -109,7 +111,8 @@ class Actors:
         """A thread of its own queue and watch: of one that hangs nothing is heard any more."""
         self._rollouts: queue.Queue = queue.Queue()
         self._watch = Watch(self.env.spec.name, self.patience)
-        args = (t, self.failures, self._watch, self._rollouts)
+        self.clock = WallTime("waiting", self._lapped)
+        args = (t, self.failures, self._watch, self.clock, self._rollouts)
         self._thread = threading.Thread(target=self._work, args=args, name="actors", daemon=True)
         self._thread.start()
 
@@ -146,9 +149,24 @@ class Actors:
             except queue.Empty:
                 self._watch.check(hurry=stopping())
 
+    def lap(self) -> dict[str, float]:
+        """Seconds since the last lap: of "environments", "transfer", "inference", and "waiting" for the learner."""
+        self._lapped = time.perf_counter()
+        return self.clock.lap()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """No environment is stepped meanwhile, so that nothing is collected in time that counts as something else."""
+        self._watch.going.clear()
+        try:
+            yield
+        finally:
+            self._watch.going.set()
+
     def _abandon(self, patience: float) -> None:
         with self._ready:
             self._watch.stopped = True
+            self._watch.going.set()
             self._ready.notify_all()
         self._watch.end(self._thread, patience)
 
@@ -165,17 +183,15 @@ class Actors:
                 raise Stopped
             return self._agents[when]
 
-    def _work(self, t: int, failures: int, watch: Watch, rollouts: queue.Queue) -> None:
+    def _work(self, t: int, failures: int, watch: Watch, clock: WallTime, rollouts: queue.Queue) -> None:
         groups: list[Group] = []
         fresh = True
         try:
             self._open(groups, t, failures, watch)
             while True:
-                began = time.perf_counter()
                 agent = self._agent(t, watch)
-                waited = time.perf_counter() - began
-                played = play(self.run, self.root, groups, agent, t, self.warmup, watch)
-                played.seconds["waiting"] = waited
+                played = play(self.run, self.root, groups, agent, t, self.warmup, watch, clock)
+                clock.switch("waiting")
                 rollouts.put(played._replace(fresh=fresh))
                 t, fresh = t + 1, False
         except Stopped:

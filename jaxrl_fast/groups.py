@@ -14,6 +14,7 @@ from jaxrl_fast.host_play import Seen
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.reports import Tally
 from jaxrl_fast.types import Trajectory
+from jaxrl_fast.walltime import WallTime
 from jaxrl_fast.watch import Watch, close
 
 
@@ -24,9 +25,9 @@ class Rollout(NamedTuple):
     returns: list[float]  # of the games that ended, by their own reward
     lengths: list[int]
     fresh: bool  # whether the environments began anew: no window may cross to the rows before
-    seconds: dict[str, float]  # of the actors' time: "environments", "transfer", "inference", "waiting"
     lag: float = 0.0  # iterations by which its rows were acted earlier than in its own, on average
     reports: dict[str, np.ndarray] = {}  # what the environments reported beside the reward, as `reports.Tally.take`
+    seconds: dict[str, float] | None = None  # of an actor on Ray since its last rollout, as `Actors.lap`
 
 
 LARGE = 2**16  # bytes of observations from which sending them is a step of its own; fewer go with the launch of the program
@@ -34,6 +35,15 @@ LARGE = 2**16  # bytes of observations from which sending them is a step of its 
 
 class Stopped(Exception):
     """Nobody waits for this thread any more."""
+
+
+def go_on(watch: Watch, clock: WallTime) -> None:
+    """Wait while the environments are paused; Stopped where they are not to go on."""
+    if not watch.going.is_set():
+        with clock.during("waiting"):
+            watch.going.wait()
+    if watch.stopped:
+        raise Stopped
 
 
 class Group:

@@ -9,7 +9,6 @@ every environment has its T. Which agent acts in which row is here a matter of w
 from __future__ import annotations
 
 import functools
-import time
 from typing import Any, NamedTuple
 
 import jax
@@ -20,10 +19,11 @@ from jaxrl_fast import host_play, iterate, random, stacking, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.collect import Actor
 from jaxrl_fast.grid import AHEAD, ring_rows
-from jaxrl_fast.groups import Group, Rollout, Stopped
+from jaxrl_fast.groups import Group, Rollout, go_on
 from jaxrl_fast.host_play import Seen
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.types import Clock, Timestep, Trajectory
+from jaxrl_fast.walltime import WallTime
 
 
 class Ring(NamedTuple):
@@ -134,55 +134,49 @@ class AsyncGroup(Group):
         self.waiting = order[count:]
         return order[:count]
 
-    def play(self, root: jax.Array, agent: Any, t: int, mode: str) -> Rollout:
+    def play(self, root: jax.Array, agent: Any, t: int, mode: str, clock: WallTime) -> Rollout:
         """The rollout of iteration t."""
         algo, returns, lengths = self.run.algo, [], []
-        seconds = {"environments": 0.0, "transfer": 0.0, "inference": 0.0}
-        key, clock = _prelude(self.run, root, np.int32(t), self.index)
+        key, iteration_clock = _prelude(self.run, root, np.int32(t), self.index)
         if self.ring is None:
             self.ring = begin(algo, agent, self.actor, self.rows)
         lag = (self.done.sum() + self.num_envs - len(self.waiting)) / (self.num_envs * algo.num_steps)
-        turns, mark = 0, time.perf_counter()
-
-        def passed(what: str) -> None:
-            nonlocal mark
-            now = time.perf_counter()
-            seconds[what], mark = seconds[what] + now - mark, now
+        turns = 0
 
         def act(ids: np.ndarray, came: Some | None) -> None:
             """came: the rows that `seen` is of, which is looked at before; None where it has been."""
             nonlocal turns
-            if self.watch.stopped:
-                raise Stopped
+            go_on(self.watch, clock)
             assert (self.done[ids] < self.rows).all(), "a ring that is too short"
             seen, rows = (None, self._next(ids)) if came is None else (self.seen, came)
-            self.ring, action = step(algo, agent, self.ring, seen, rows, self._next(ids), key, np.int32(turns), clock, mode)
+            now = iteration_clock, mode
+            self.ring, action = step(algo, agent, self.ring, seen, rows, self._next(ids), key, np.int32(turns), *now)
             action, turns = host_play.playable(algo.spec.action, np.asarray(action)[: len(ids)])[0], turns + 1
             if len(ids):
                 with self.watch.asked():
                     self.vector.send(action, ids)
-            passed("inference")
 
         while True:
             while len(ids := self._choose()):  # also those that waited, where the slowest has come
                 act(ids, None)
+            clock.switch("environments")
             with self.watch.asked():
                 ids = self.receive(returns, lengths)
-            passed("environments")
+            clock.switch("inference")
             came = self._next(ids)
             self.done[ids] += 1
             self.waiting = np.append(self.waiting, ids)
             if len(ids) < self.vector.at_once:
                 self.seen = jax.tree.map(lambda x: np.resize(x, (self.vector.at_once, *x.shape[1:])), self.seen)
-            self.transfer()
-            passed("transfer")
+            with clock.during("transfer"):
+                self.transfer()
             if self.done.min() >= algo.num_steps:
                 break
             act(self._choose(), came)
         self.ring, after, trajectory = end(algo, self.start, self.ring, self.seen, came, np.int32(self.base))
         self.start, self.done = after, self.done - algo.num_steps
         self.base = (self.base + algo.num_steps) % self.rows
-        return Rollout((trajectory,), returns, lengths, False, seconds, lag, self.tally.take())
+        return Rollout((trajectory,), returns, lengths, False, lag, self.tally.take())
 
 
 @functools.partial(jax.jit, static_argnames="group")

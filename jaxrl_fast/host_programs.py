@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import collections
 import functools
-import time
 import warnings
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
@@ -58,6 +58,30 @@ def _metrics(run, agent, mem, root, totals, parts, t, learns):
     return iterate.learn_from(run, agent, mem, join(parts), iterate.draw(run, root, t), t, learns)[2]
 
 
+LEARNER = {"learn": "updates", "train": "updates", "wait": "waits", "evaluate": "evaluates", "log": "writes", "write": "writes",
+           "compile": "compiles"}  # fmt: skip
+ACTORS = ("environments", "transfer", "inference", "waiting")
+
+
+def shares(learner: dict[str, float], actors: dict[str, float]) -> dict[str, Mean]:
+    """What the two did of the wall-clock time of a row, as `time_*`: each one's shares sum to 1.
+
+    The loop's own Python goes with the updates. Actors that are not in this process tell of whole rollouts, which may
+    have begun before the row: they are at most all of it, and what is missing they waited.
+    """
+    wall = sum(learner.values())
+    spent = dict.fromkeys(LEARNER.values(), 0.0)
+    for name, value in learner.items():
+        spent[LEARNER[name]] += value
+    busy = {name: actors.get(name, 0.0) for name in ACTORS if name != "waiting"}
+    fits = min(1.0, wall / sum(busy.values())) if any(busy.values()) else 1.0
+    busy = {name: value * fits for name, value in busy.items()}
+    busy["waiting"] = max(0.0, wall - sum(busy.values()))
+    found = {f"time_learner_{name}": value for name, value in spent.items()}
+    found |= {f"time_actors_{name}": value for name, value in busy.items()}
+    return {name: Mean(np.float32(value), np.float32(wall)) for name, value in found.items()}
+
+
 class HostPrograms(Programs):
     """Of one member on one device; `env` is the environment on the host, whose stand-in the members have."""
 
@@ -72,20 +96,18 @@ class HostPrograms(Programs):
         self._finite = jax.jit(lambda run, agent, mem: tree.all_finite((agent, run.memory().watch(mem))))
         self._largest = jax.jit(largest_parameter)
         self.actors: Any = None  # Actors or RayActors
+        self._starts = False  # whether the next rollout is the first of these actors
         self._totals: dict[bool, Any] = {}  # shapes of the metrics, of warm-up and of learning: traced once each
         self._taken: tuple[str, ...] | None = None  # names of the metrics of learning, once an environment reports something
         self.reports: dict[str, Mean] = {}  # every metric of theirs that there has been: none
-        self._mark = 0.0  # when the last row ended
         self.games: collections.deque[float] = collections.deque(maxlen=100)  # scores of the last ones in training
 
     def compile(self, keys: jax.Array) -> None:
         """`init` alone; the others are compiled when they are called first."""
-        began = time.perf_counter()
         memory_plan(self.first, self.population, self.config).check()
         options = runtime.once_options(self.population.devices[0].platform)
         self._start("init", lambda: self._init.lower(self.run, keys).compile(options))
         self._jobs["init"].result()
-        self.compile_seconds += time.perf_counter() - began
 
     def warmup(self, state: RunState):
         return self._iterations(state, 0, self.grid.warmup, False)
@@ -103,8 +125,12 @@ class HostPrograms(Programs):
                 self.run, self.env, state.key, self.grid.warmup, c.actors, ahead, c.host_timeout, c.restarts
             )
             self.actors.start(t, state.agent)
-            self._mark = time.perf_counter()
+            self.clock.lap()
+            self._starts = True
         return self.actors
+
+    def paused(self) -> AbstractContextManager:
+        return super().paused() if self.actors is None else self.actors.paused()
 
     def _nothing(self, state: RunState, rollout: Rollout, learns: bool) -> Any:
         """Metrics of no iteration."""
@@ -129,37 +155,32 @@ class HostPrograms(Programs):
         agent, mem, totals = state.agent, state.memory, None
         returns: list[float] = []
         lengths: list[int] = []
-        seconds = {"learner_waits": 0.0, "learner_updates": 0.0}
         reports: list[dict[str, np.ndarray]] = []
+        self.uncounted = 0
         lag, warmup, updates = 0.0, self.grid.warmup, self.first.algo.updates
         for t in range(before.iterations, t0 + count):
-            start = time.perf_counter()
             if self.stopping():
                 self.part = Part(t, {})
                 break
-            try:
-                found = actors.take(t, self.stopping)
+            try:  # the first rollout waits for environments to open, and acting to be compiled
+                with self.clock.during("compile" if self._starts else "wait"):
+                    found = actors.take(t, self.stopping)
             except HostError as error:
                 self.part = Part(t, {}, error)
-                seconds["learner_waits"] += time.perf_counter() - start
                 break
-            taken = time.perf_counter()
+            self.uncounted += self._starts
+            self._starts = False
             if found.fresh and t:
                 agent, mem = self._seam(self.run, agent, mem, np.int32(t))
             first = learns not in self._totals  # each of the two is a program, compiled at its first call
             if totals is None:
                 totals = self._nothing(state._replace(memory=mem), found, learns)
-            agent, mem, totals = self._learn(
-                self.run, agent, mem, state.key, totals, found.parts, np.int32(t), learns=learns
-            )
-            jax.block_until_ready(agent)
+            with self.clock.during("compile" if first else "learn"):
+                agent, mem, totals = self._learn(
+                    self.run, agent, mem, state.key, totals, found.parts, np.int32(t), learns=learns
+                )
+                jax.block_until_ready(agent)
             actors.give(t + 1, agent)
-            learned = time.perf_counter() - taken
-            self.compile_seconds += learned if first else 0.0
-            seconds["learner_waits"] += taken - start
-            seconds["learner_updates"] += learned
-            for name, value in found.seconds.items():
-                seconds[f"actors_{name}"] = seconds.get(f"actors_{name}", 0.0) + value
             returns += found.returns
             self.games.extend(found.returns)
             lengths += found.lengths
@@ -169,13 +190,12 @@ class HostPrograms(Programs):
                 self._taken = tuple(jax.eval_shape(functools.partial(_metrics, learns=True), *args))
             agents = [max(when, warmup) for when in (t, whose(actors, t), whose(actors, t - 1))]  # nothing is learned before
             lag += updates * (agents[0] - agents[1] + found.lag * (agents[1] - agents[2]))
-        wall, self._mark = time.perf_counter() - self._mark, time.perf_counter()
         metrics = dict(jax.device_get(totals or {}))
         metrics["episode_return"] = Mean(np.float32(sum(returns)), np.float32(len(returns)))
         metrics["episode_length"] = Mean(np.float32(sum(lengths)), np.float32(len(lengths)))
         done = (self.part.iterations if self.part else t0 + count) - before.iterations
         metrics["policy_lag"] = Mean(np.float32(lag), np.float32(done))
-        metrics |= {f"time_{name}": Mean(np.float32(value), np.float32(wall)) for name, value in seconds.items()}
+        metrics |= shares(self.clock.lap(), actors.lap())
         metrics |= self._reported(reports, self._taken or ())
         metrics |= {name: jax.tree.map(np.add, metrics.get(name, Mean(0, 0)), mean) for name, mean in before.metrics.items()}
         if self.part:

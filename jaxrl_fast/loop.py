@@ -22,13 +22,14 @@ from jaxrl_fast.saves import rescue, restore, save
 from jaxrl_fast.session import Session, emit, evaluate, leave_out, make_row, not_finite
 from jaxrl_fast.signals import Interrupted, Signals, Stopped
 from jaxrl_fast.sinks import Row
+from jaxrl_fast.walltime import TRAIN
 
 AS_IT_WAS = "while compiling; the run is as it was"
 COMPILING = {"new": "while compiling; nothing is written", "saved": AS_IT_WAS, "memory": AS_IT_WAS}  # what ended by a signal
 
 
-def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: float, start: str) -> None:
-    """A session to its end, or to a signal; `began`: when its process's part of the wall clock did.
+def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, start: str) -> None:
+    """A session to its end, or to a signal. Its wall-clock time is that of its programs' clock, which has begun with it.
 
     start: from a "new" state, from a "saved" one, or from the session's own, in "memory".
     """
@@ -41,30 +42,29 @@ def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: f
         s.programs.ready("warmup" if warmup else "chunk")
     for sink in s.sinks:
         sink.open()
-    earlier = s.wall_seconds
-    wall = lambda: earlier + time.perf_counter() - began
+    wall = lambda: sum(s.seconds.values())
+    trained = lambda: s.programs.clock.spent(*TRAIN)
+    s.programs.clock.switch("train")
     saved, saved_rows = time.monotonic(), s.rows
-    row_seconds, mark, first = None, time.perf_counter(), True
+    row_seconds, mark = None, trained() - s.row_seconds
     pace = hosts.Pace()
-    pending = None  # (rows before it, rows in it, metrics, finite, time of dispatch, seconds compiled until then)
+    pending = None  # (rows before it, rows in it, metrics, finite)
+    running = False  # whether the device is at work on the next chunk
 
     boundaries = s.selection.boundaries(s.grid) if s.selection else set()
 
     def log(rows: list[Row], finite: Any, score: bool):
         """Check rows, evaluate and select where it is time, then log them; what is not finite is in the log, and ends the run."""
-        nonlocal mark, first
         bad, failed, compiled = not_finite(s, rows, finite), None, s.programs.compile_seconds
         if score and bad is None:
             try:
                 rows[-1].metrics["eval_return"], bad = evaluate(s)
             except HostError as error:  # what was learned is as good as before
                 failed = error
-            mark = time.perf_counter()
         if s.rows in boundaries and bad is None:
-            programs = s.programs
             s.selection.select(s, rows)
-            mark, first = time.perf_counter(), first or s.programs is not programs
-        emit(s, rows)
+        with s.programs.clock.during("log" if running or not s.programs.overlaps else "write"):
+            emit(s, rows)
         leave_out(s, s.programs.compile_seconds - compiled)
         if bad:
             broken(bad)
@@ -80,17 +80,16 @@ def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: f
 
     def absorb(score: bool):
         """Wait for the pending chunk, check it, log it."""
-        nonlocal pending, row_seconds, mark, first
-        start, n, metrics, finite, dispatched, compiled = pending
+        nonlocal pending, row_seconds, mark
+        start, n, metrics, finite = pending
         metrics, finite = jax.device_get((metrics, finite))  # `chunk` has put them where this host can read them
-        now = time.perf_counter()
-        seconds = max(now - max(mark, dispatched) - (s.programs.compile_seconds - compiled), 1e-9)
-        mark, pending = now, None
-        steps = n * s.grid.row * s.grid.steps * len(s.lanes)
-        if not first:
+        now = trained()
+        seconds, mark, pending, s.row_seconds = max(now - mark, 1e-9), now, None, 0.0
+        steps = (n * s.grid.row - s.programs.uncounted) * s.grid.steps * len(s.lanes)
+        if steps:
             s.train_seconds += seconds
             s.train_steps += steps
-        first, row_seconds = False, pace(seconds / n)
+        row_seconds = pace(seconds / n)
         s.wall_seconds = wall()
         rows = [
             make_row(s, start + i, jax.tree.map(lambda x, i=i: x[..., i], metrics),
@@ -104,7 +103,8 @@ def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: f
     def checkpoint():
         nonlocal saved, saved_rows
         if checkpoints:
-            save(s, checkpoints)
+            with s.programs.paused(), s.programs.clock.during("write"):
+                save(s, checkpoints)
         saved, saved_rows = time.monotonic(), s.rows
 
     def give_up(error: Exception):
@@ -119,7 +119,7 @@ def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: f
 
     def end_early(part: Part, finite: Any):
         """In the middle of a row on the host: the iterations that are done are saved, and whoever resumes goes on with them."""
-        s.wall_seconds = wall()
+        s.wall_seconds, s.row_seconds = wall(), trained() - mark
         row = make_row(s, s.rows, part.metrics, s.wall_seconds, 0.0)
         bad = not_finite(s, [row], jax.device_get(finite))
         if bad:
@@ -150,19 +150,22 @@ def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: f
         except Stopped:
             checkpoint()
             leave(signals.caught)
+        mark = trained()
     while not s.over:
         n = min(ROWS, s.grid.rows - s.rows)
         n = min(n, max(1, int(s.config.chunk_seconds / row_seconds)) if row_seconds else 1)
         if s.grid.eval_rows:
             n = min(n, s.grid.eval_rows - s.rows % s.grid.eval_rows)
         n = min([n, *(b - s.rows for b in boundaries if b > s.rows)]) if s.programs.overlaps else 1
-        before, dispatched, compiled = s.rows, time.perf_counter(), s.programs.compile_seconds
+        before = s.rows
         s.state, metrics, finite = s.programs.chunk(s.state, s.grid.warmup + s.rows * s.grid.row, n)
         if s.programs.part:
             end_early(s.programs.part, finite)
         if pending:
+            running = True
             absorb(False)
-        s.rows, pending = before + n, (before, n, metrics, finite, dispatched, compiled)
+            running = False
+        s.rows, pending = before + n, (before, n, metrics, finite)
         at_eval = bool(s.grid.eval_rows) and s.rows % s.grid.eval_rows == 0
         due = since_checkpoint() > s.config.checkpoint_minutes * 60
         signals.poll()
@@ -186,7 +189,9 @@ def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, began: f
     s.wall_seconds = wall()
     checkpoint()
     leave(signals.caught)
+    s.programs.clock.switch("write")
     if s.out:
         checkpoints.wait()
+        s.wall_seconds = wall()
         s.out.finish(s)
         leave(signals.caught)

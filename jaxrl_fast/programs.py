@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +20,7 @@ from jaxrl_fast.iterate import Run
 from jaxrl_fast.plan import memory_plan
 from jaxrl_fast.population import Members, Population
 from jaxrl_fast.types import Mean, RunState
+from jaxrl_fast.walltime import WallTime
 
 COMPILING = "compile"  # how threads are called in which XLA compiles
 CORES_TO_SPARE = 4  # of a CPU, to compile an evaluation beside a chunk
@@ -72,12 +73,13 @@ class Programs:
 
     part: Part | None = None  # what `chunk` or `warmup` has left of a row, and where the next one begins
     stopping: Callable[[], bool] = staticmethod(lambda: False)  # whether environments on the host are to end their row early
+    uncounted = 0  # iterations of the last chunk whose time was the start's, not training's
     overlaps = True  # `chunk` returns before it is done, so that its metrics can be fetched while the next one runs
 
     def __init__(self, members: Members, grid: Grid, population: Population, config: RunConfig):
         self.first, self.run = members.first, members.place(population)
         self.grid, self.population, self.config = grid, population, config
-        self.compile_seconds = 0.0
+        self.clock = WallTime("compile")  # of the main thread; a session's programs share one
         lift = functools.partial(population.lift, swept=members.swept)
         episodes, mode = config.eval_episodes, config.eval_mode
 
@@ -110,7 +112,6 @@ class Programs:
         Raises ConfigError where the run cannot fit the device (`plan.py`), with what would; and so does the first chunk where
         the temporaries of what is compiled then do not fit.
         """
-        began = time.perf_counter()
         self._plan = memory_plan(self.first, self.population, self.config)
         self._plan.check()
         traced = self._init.trace(self.run, keys)
@@ -124,13 +125,21 @@ class Programs:
         if everything or platform != "cpu" or runtime.cpu_count() >= CORES_TO_SPARE:
             self._start("evaluate", lambda: self._evaluate.lower(self.run, (state.agent, state.key), zero).compile())
         self._jobs["init"].result()
-        self.compile_seconds += time.perf_counter() - began
 
     def _start(self, name: str, compile: Any) -> None:
         """In the background; two at a time, in the order in which they are needed. XLA compiles without the GIL."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(2, thread_name_prefix=COMPILING)
         self._jobs[name] = self._pool.submit(compile)
+
+    @property
+    def compile_seconds(self) -> float:
+        """Seconds in which the main thread waited for compilers."""
+        return self.clock.spent("compile")
+
+    def paused(self) -> AbstractContextManager:
+        """Nothing is collected meanwhile."""
+        return nullcontext()
 
     def give_up(self) -> None:
         """Start no further compilation: the run is over, and the end of the process would wait for them."""
@@ -146,19 +155,17 @@ class Programs:
         """Wait for a program that `compile` has started; nothing to do where it has not."""
         if name in self._compiled or name not in self._jobs:
             return
-        began = time.perf_counter()
-        self._compiled[name] = self._jobs[name].result()
-        if name == "chunk":  # before anything is learned; a later refusal would throw that away
-            done = [job.result() for job in self._jobs.values() if job.done() and not job.cancelled()]
-            self._plan.compiled([program.memory_analysis() for program in done]).check()
-        self.compile_seconds += time.perf_counter() - began
+        with self.clock.during("compile"):
+            self._compiled[name] = self._jobs[name].result()
+            if name == "chunk":  # before anything is learned; a later refusal would throw that away
+                done = [job.result() for job in self._jobs.values() if job.done() and not job.cancelled()]
+                self._plan.compiled([program.memory_analysis() for program in done]).check()
 
     def _call(self, name: str, fn: Any, *args: Any) -> Any:
         self.ready(name)
         if name not in self._compiled:
-            began = time.perf_counter()
-            self._compiled[name] = fn.lower(*args).compile()
-            self.compile_seconds += time.perf_counter() - began
+            with self.clock.during("compile"):
+                self._compiled[name] = fn.lower(*args).compile()
         return self._compiled[name](*args)
 
     def _scalar(self, value: int, dtype=np.int32) -> jax.Array:

@@ -34,6 +34,7 @@ from jaxrl_fast.grid import sizes_of
 from jaxrl_fast.groups import Rollout
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.reports import merged
+from jaxrl_fast.walltime import WallTime
 from jaxrl_fast.watch import Limits, Watch
 
 START = 300.0  # seconds in which a new process must have imported everything and opened its environments, at least
@@ -52,19 +53,19 @@ class Actor:
         self.agent = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
         self.watch = Watch(env.spec.name, 0.0)
         self.group = open_group(env, run, self.watch, *place)
-        self.free = time.perf_counter()
+        self.clock = WallTime("waiting")
 
     def rollout(self, t: int, read: list[Any]) -> Rollout:
         """read: the leaves of the agent that acting looks at, None for the others."""
-        began = time.perf_counter()
+        self.clock.switch("transfer")
         leaves, structure = jax.tree.flatten(self.agent)
         leaves = [kept if new is None else jax.device_put(new) for kept, new in zip(leaves, read, strict=True)]
         agent = jax.tree.unflatten(structure, leaves)
-        played = play(self.run, self.root, [self.group], agent, t, self.warmup, self.watch)
-        played.seconds["waiting"] = began - self.free
+        played = play(self.run, self.root, [self.group], agent, t, self.warmup, self.watch, self.clock)
+        self.clock.switch("transfer")
         parts = jax.tree.map(np.asarray, played.parts)
-        self.free = time.perf_counter()
-        return played._replace(parts=parts)
+        self.clock.switch("waiting")
+        return played._replace(parts=parts, seconds=self.clock.lap())
 
     def silent(self) -> tuple[float, float]:
         """For how many seconds the environments have not answered; the most that an answer ever took."""
@@ -91,7 +92,7 @@ class RayActors:
         self.limits, self.first_limits = Limits(patience), Limits(max(patience, START))
         self.sizes = sizes_of(run.algo.num_envs, groups)
         self.actors: list[Any] = []
-        self.own = False
+        self.own, self._seconds = False, {}
 
     def start(self, t: int, agent: Any) -> None:
         import ray
@@ -136,11 +137,22 @@ class RayActors:
         """The rollout of iteration t, all actors' parts; HostError where one failed once too often. As `Actors.take`."""
         parts = [self._part(i, t, stopping) for i in range(len(self.sizes))]
         returns, lengths = ([x for part in parts for x in getattr(part, name)] for name in ("returns", "lengths"))
-        seconds = {name: sum(part.seconds[name] for part in parts) / len(parts) for name in parts[0].seconds}
+        for name in {name for part in parts for name in part.seconds}:
+            spent = sum(part.seconds.get(name, 0.0) for part in parts) / len(parts)
+            self._seconds[name] = self._seconds.get(name, 0.0) + spent
         lag = sum(part.lag * size for part, size in zip(parts, self.sizes, strict=True)) / sum(self.sizes)
         fresh, self.fresh = self.fresh, False
         reports = merged(part.reports for part in parts)
-        return Rollout(jax.device_put(tuple(part.parts[0] for part in parts)), returns, lengths, fresh, seconds, lag, reports)
+        return Rollout(jax.device_put(tuple(part.parts[0] for part in parts)), returns, lengths, fresh, lag, reports)
+
+    def lap(self) -> dict[str, float]:
+        """Seconds of the rollouts that were taken since the last lap, mean over the actors; as `Actors.lap`."""
+        found, self._seconds = self._seconds, {}
+        return found
+
+    def paused(self) -> contextlib.AbstractContextManager:
+        """They are elsewhere, and go on."""
+        return contextlib.nullcontext()
 
     def _part(self, i: int, t: int, stopping: Callable[[], bool]) -> Rollout:
         while True:

@@ -107,6 +107,7 @@ class RunDir:
         s = session
         for sink in s.sinks:
             sink.flush()
+        seconds = s.seconds
         result = {
             "algorithm": s.algo.name,
             "environment": registry.name_of(s.env),
@@ -119,8 +120,9 @@ class RunDir:
             "best_eval_return": s.best_score,
             "reached": s.reached if s.config.target_return is not None else None,
             "steps_per_second": s.steps_per_second,
-            "compile_seconds": s.programs.compile_seconds,
-            "wall_seconds": s.wall_seconds,
+            "compile_seconds": seconds["compile"],
+            "seconds": seconds,
+            "wall_seconds": sum(seconds.values()),
             "device": device_name(),
             "versions": runtime.versions(),
         }

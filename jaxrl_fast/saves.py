@@ -23,7 +23,8 @@ def save(s: Session, checkpoints: Checkpoints) -> None:
         part, newest, s.saved = s.programs.part, checkpoints.latest("last"), s.iterations
         meta = {
             "rows": s.rows, "env_steps": s.env_steps, "wall_seconds": s.wall_seconds, "reached": s.reached,
-            "train_seconds": s.train_seconds, "train_steps": s.train_steps, **s.who(),
+            "seconds": s.seconds, "train_seconds": s.train_seconds, "train_steps": s.train_steps,
+            "row_seconds": s.row_seconds, **s.who(),
             "iterations": s.iterations, "part": part.metrics if part else {},
         }  # fmt: skip
         number = s.rows if newest is None else max(s.rows, newest + 1)  # a part of a row has none of its own
@@ -76,6 +77,8 @@ def restore(s: Session, checkpoints: Checkpoints) -> None:
     if meta.get("part"):
         s.programs.part = Part(int(meta["iterations"]), {name: Mean(*np.float32(mean)) for name, mean in meta["part"].items()})
     s.saved = s.iterations
+    s.row_seconds = float(meta.get("row_seconds", 0.0))  # older versions have no such times
+    s.earlier = {k: float(v) for k, v in meta.get("seconds", {"train": s.wall_seconds}).items()}
     s.train_seconds, s.train_steps = float(meta["train_seconds"]), int(meta["train_steps"])
     for name, values in meta["settings"].items():
         s.settings[name] = np.asarray(values, np.float32)

@@ -29,6 +29,7 @@ from jaxrl_fast.sanity import Sanity
 from jaxrl_fast.signals import run_so_far
 from jaxrl_fast.sinks import Row, Sink
 from jaxrl_fast.types import Mean
+from jaxrl_fast.walltime import TRAIN
 
 
 @dataclasses.dataclass(repr=False)
@@ -54,7 +55,9 @@ class Session:
     state: Any = None
     rows: int = 0
     wall_seconds: float = 0.0
-    train_seconds: float = 0.0  # inside chunks, the first left out
+    earlier: dict[str, float] = dataclasses.field(default_factory=dict)  # seconds by activity before this process
+    row_seconds: float = 0.0  # of training so far, of a row that was ended early
+    train_seconds: float = 0.0  # of the rows; the start of environments on the host left out
     train_steps: int = 0  # environment steps of all members in `train_seconds`
     best_score: float = -math.inf  # the mean over the members
     best_scores: np.ndarray | None = None  # of each of them
@@ -102,10 +105,16 @@ class Session:
 
     @property
     def steps_per_second(self) -> float:
-        """Of all members together, the first chunk left out; of the first one where there was no other."""
-        if self.train_seconds:
-            return self.train_steps / self.train_seconds
-        return float(self.history[-1].steps_per_second or 0.0) if self.history else 0.0
+        """Of all members together, in the seconds of training alone: the rows' steps over the rows' seconds."""
+        return self.train_steps / self.train_seconds if self.train_seconds else 0.0
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """The wall-clock time by what it went to: compile (and start), train, evaluate, write."""
+        found = {name: self.earlier.get(name, 0.0) for name in ("compile", "train", "evaluate", "write")}
+        for name, spent in self.programs.clock.seconds().items():
+            found["train" if name in TRAIN else name] += spent
+        return found
 
     @property
     def over(self) -> bool:
@@ -157,12 +166,13 @@ class Session:
         """Train only these members from here on, in a program of their number."""
         at = [int(np.flatnonzero(self.lanes == i)[0]) for i in members]
         state = jax.jit(tree.take)(self.state, at[0] if len(at) == 1 else np.asarray(at))
-        spent = self.programs.compile_seconds
+        clock = self.programs.clock
         self.lanes = np.asarray(members, np.int64)
         self.population = population_of(self.config, len(at))
         self.programs = Programs(self.members.take(self.lanes), self.grid, self.population, self.config)
-        self.programs.compile(self.root_keys())
-        self.programs.compile_seconds += spent
+        self.programs.clock = clock
+        with clock.during("compile"):
+            self.programs.compile(self.root_keys())
         self.state = self.programs.padded(state)
 
     def root_keys(self) -> jax.Array:
@@ -325,7 +335,8 @@ def evaluate(s: Session) -> tuple[np.ndarray, str | None]:
 
     As `not_finite`: with `on_nan = "mark"` a member whose return is not finite is lost, and only the last one is a message.
     """
-    found = s.by_member(s.programs.evaluate(s.state, s.rows), np.nan)
+    with s.programs.paused(), s.programs.clock.during("evaluate"):
+        found = s.by_member(s.programs.evaluate(s.state, s.rows), np.nan)
     scores, message = np.array(found.ret), None
     scores[list(s.lost)] = np.nan
     for member in [i for i in s.live if not np.isfinite(scores[i])]:

@@ -15,7 +15,10 @@ PARTS = {
         "environments": "time_actors_environments", "transfer": "time_actors_transfer", "inference": "time_actors_inference",
         "waiting": "time_actors_waiting",
     },
-    "learner": {"learning": "time_learner_updates", "waiting": "time_learner_waits"},
+    "learner": {
+        "learning": "time_learner_updates", "evaluating": "time_learner_evaluates", "writing": "time_learner_writes",
+        "compiling": "time_learner_compiles", "waiting": "time_learner_waits",
+    },
 }  # fmt: skip
 
 
@@ -26,17 +29,18 @@ def has_times(rows: Rows) -> bool:
 def time_use(rows: Rows, path: str | Path) -> Path:
     """Shares of the wall clock over environment steps: what the actors did above, what the learner did below.
 
-    Actors are one thread: its shares add up to at most one, and what is missing was spent on neither (handing over,
-    Python). Small observations are sent with the launch of what looks at them, and are part of inference.
+    Each one's shares add up to one; numbers in the legend are of the whole run. Small observations are sent with the
+    launch of what looks at them, and are part of inference. Logs of older versions hold fewer parts.
     """
     rows = [row for row in rows if "time_learner_updates" in row]
     canvas, first = figure()
     first.remove()
     steps = np.array([row["env_steps"] for row in rows], float)
+    lasted = np.diff([row.get("wall_seconds") or 0.0 for row in rows], prepend=0.0).clip(1e-9)
     for i, (who, parts) in enumerate(PARTS.items()):
         axes = canvas.add_subplot(2, 1, i + 1)
         shares = np.array([[_value(row.get(name)) for row in rows] for name in parts.values()])
-        labels = [f"{label} {100 * share:.0f}%" for label, share in zip(parts, shares.mean(1), strict=True)]
+        labels = [f"{label} {100 * share:.0f}%" for label, share in zip(parts, np.average(shares, 1, lasted), strict=True)]
         colours = [PALETTE[j] if label != "waiting" else "#c9ccd3" for j, label in enumerate(parts)]
         axes.stackplot(steps, shares, labels=labels, colors=colours, step="pre")
         axes.set(ylim=(0, 1), ylabel=who, xlim=(steps[0], steps[-1]) if len(steps) > 1 else None)

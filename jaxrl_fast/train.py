@@ -33,6 +33,7 @@ from jaxrl_fast.session import Session, root_keys
 from jaxrl_fast.signals import Interrupted, Signals, run_so_far
 from jaxrl_fast.sinks import Row, Sink
 from jaxrl_fast.terminal import is_watched
+from jaxrl_fast.walltime import WallTime
 
 
 def train(
@@ -120,6 +121,7 @@ def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=
             bar = _progress_bar(stack, grid, "compiling") if progress else []
             with signals.at_once(COMPILING[begin]):
                 programs = programs_of(env, members.take(lanes), grid, population, config)
+                programs.clock = WallTime("compile", began)
                 stack.callback(programs.give_up)
                 programs.compile(root_keys(config, population, lanes))
             rundir = open_rundir() if open_rundir else None
@@ -130,7 +132,7 @@ def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=
                 algo, env, config, grid, members, population, lanes, programs, rundir, bar, hooks,
                 reached=[None] * config.members, selection=selection, settings=settings,
             )  # fmt: skip
-            _play(session, signals, stack, begin, began, sinks, tensorboard)
+            _play(session, signals, stack, begin, sinks, tensorboard)
     except BaseException:
         if rundir and resume is None and hosts.is_first():
             rundir.discard()
@@ -138,7 +140,7 @@ def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=
     return _heeded(session, signals)
 
 
-def _play(s: Session, signals: Signals, stack: contextlib.ExitStack, start: str, began: float, sinks, tensorboard) -> None:
+def _play(s: Session, signals: Signals, stack: contextlib.ExitStack, start: str, sinks, tensorboard) -> None:
     """A session to its end, with its log, its checkpoints and `sinks` opened for it; s.sinks: its progress bar, or none."""
     bar, written = list(s.sinks), s.out.sinks(tensorboard) if s.out and hosts.is_first() else []
     for sink in written:
@@ -146,18 +148,21 @@ def _play(s: Session, signals: Signals, stack: contextlib.ExitStack, start: str,
     s.sinks = [*bar, *written, *sinks]
     checkpoints = stack.enter_context(contextlib.closing(Checkpoints(s.out.checkpoints))) if s.out else None
     s.go_on = functools.partial(_go_on, s, tensorboard, bool(bar))
-    loop(s, checkpoints, signals, began, start)
+    try:
+        loop(s, checkpoints, signals, start)
+    finally:
+        s.programs.clock.stop()
     s.go_on = None  # nothing is left to train
 
 
 def _go_on(s: Session, tensorboard: bool, progress: bool, sinks: Sequence[Sink]) -> Session:
     """Go on with a session that was interrupted, from memory."""
-    began = time.perf_counter()
+    s.programs.clock.switch("compile")
     lock = folders.held("resume", s.out.path) if s.out else contextlib.nullcontext()
     with lock, Signals() as signals, _closing(sinks) as stack:
         s.sinks, s.stop_requested = _progress_bar(stack, s.grid) if progress else [], False
         stack.callback(s.programs.give_up)
-        _play(s, signals, stack, "memory", began, sinks, tensorboard)
+        _play(s, signals, stack, "memory", sinks, tensorboard)
     return _heeded(s, signals)
 
 

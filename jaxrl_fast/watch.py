@@ -43,6 +43,8 @@ class Watch:
         self.longest = 0.0  # seconds that an answer took
         self.looked = self.awake = time.monotonic()
         self.vectors: list[Vector] = []
+        self.going = threading.Event()  # cleared: whoever steps the environments waits before the next step
+        self.going.set()
 
     def open(self, env: HostEnv, *args: Any, **settings: Any) -> Vector:
         """A vector of `env`, which `end` knows of from here on."""
@@ -78,6 +80,7 @@ class Watch:
     def end(self, thread: threading.Thread, patience: float = 1.0) -> None:
         """Let `thread` close its environments. Where it hangs in them, what they run in is killed; else it is left behind."""
         self.stopped = True
+        self.going.set()
         thread.join(patience)
         if thread.is_alive():
             for vector in self.vectors:

@@ -21,6 +21,7 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.grid import AHEAD, RunConfig
 from jaxrl_fast.load import experience
 from jaxrl_fast.members import build_run
+from jaxrl_fast.walltime import WallTime
 from jaxrl_fast.watch import Watch
 
 sys.path.append(str(Path(__file__).parents[1] / "host"))
@@ -144,7 +145,7 @@ def test_nobody_gets_far_ahead(num_steps):
     group = open_group(env, run, Watch("Env", 60.0), 6, 0, 0, 0)
     spread, lag = [], []
     for t in range(1600 // num_steps):
-        played = group.play(jax.random.key(0), agent, t, "sample")
+        played = group.play(jax.random.key(0), agent, t, "sample", WallTime("waiting"))
         spread.append(group.done.max() - group.done.min())
         lag.append(played.lag)
     group.close()
@@ -168,7 +169,7 @@ def test_what_is_carried_on_stays_with_its_environment():
     run, agent = run_of(jf.ApeX(num_envs=6, num_steps=4, batch_size=8, buffer_size=240, learning_starts=60, hidden=(4,)), env)
     group = open_group(env, run, Watch("Env", 60.0), 6, 0, 0, 0)
     for t in range(20):
-        (part,) = group.play(jax.random.key(0), agent, t, "sample").parts
+        (part,) = group.play(jax.random.key(0), agent, t, "sample", WallTime("waiting")).parts
         np.testing.assert_allclose(part.first_carry.place, np.linspace(0, 1, 6), rtol=1e-6)  # their places among the actors
     group.close()
 
@@ -242,7 +243,7 @@ def test_the_memory_plan_counts_what_actors_keep(in_turns, settings, ahead):
     run = plan.run
     agent = jax.jit(run.algo.init)(jax.random.key(1))
     group = open_group(env, run, Watch("test", 20.0), 6, 0, 0, 0)
-    rollout = play(run, jax.random.key(0), [group], agent, 0, 6, group.watch)
+    rollout = play(run, jax.random.key(0), [group], agent, 0, 6, group.watch, WallTime("waiting"))
     group.vector.close()
     found = (ahead + 1) * tree.nbytes(rollout.parts) + (ahead + 3) * tree.nbytes(agent)
     found += tree.nbytes(group.ring if in_turns else ())

@@ -1,0 +1,64 @@
+"""Where the wall-clock time of a thread goes: every moment of it belongs to exactly one activity."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+# Activities of a run that are training: on the device; on the host the learner's updates and its waiting for rollouts; and
+# what is logged while the device or the actors go on. The others: "compile" (and the start), "evaluate", "write".
+TRAIN = ("train", "learn", "wait", "log")
+
+
+class WallTime:
+    """A stopwatch of one thread; others may read it. Seconds of all activities sum to the time since `began`."""
+
+    def __init__(self, activity: str, began: float | None = None, now: Callable[[], float] = time.perf_counter):
+        self.activity, self._now, self._lock = activity, now, threading.Lock()
+        self._since = now() if began is None else began
+        self._seconds: dict[str, float] = {}
+        self._lapped: dict[str, float] = {}
+
+    def switch(self, activity: str) -> str:
+        """From now on it is another activity -> the one until now."""
+        with self._lock:
+            self._charge()
+            before, self.activity = self.activity, activity
+        return before
+
+    def stop(self) -> None:
+        """Until the next `switch` time does not count."""
+        self.switch("")
+
+    @contextmanager
+    def during(self, activity: str) -> Iterator[None]:
+        before = self.switch(activity)
+        try:
+            yield
+        finally:
+            self.switch(before)
+
+    def seconds(self) -> dict[str, float]:
+        """Of every activity until now."""
+        with self._lock:
+            self._charge()
+            return dict(self._seconds)
+
+    def spent(self, *activities: str) -> float:
+        seconds = self.seconds()
+        return sum(seconds.get(name, 0.0) for name in activities)
+
+    def lap(self) -> dict[str, float]:
+        """Seconds of every activity since the last lap, or the beginning."""
+        seconds = self.seconds()
+        found = {name: spent - self._lapped.get(name, 0.0) for name, spent in seconds.items()}
+        self._lapped = seconds
+        return found
+
+    def _charge(self) -> None:
+        now = self._now()
+        if self.activity:
+            self._seconds[self.activity] = self._seconds.get(self.activity, 0.0) + now - self._since
+        self._since = now
