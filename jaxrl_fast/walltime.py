@@ -15,7 +15,7 @@ TRAIN = ("train", "learn", "wait", "log")
 class WallTime:
     """A stopwatch of one thread; others may read it. Seconds of all activities sum to the time since `began`."""
 
-    def __init__(self, activity: str, began: float | None = None, now: Callable[[], float] = time.perf_counter):
+    def __init__(self, activity: str, began: float | None = None, now: Callable[[], float] = lambda: time.perf_counter()):
         self.activity, self._now, self._lock = activity, now, threading.Lock()
         self._since = now() if began is None else began
         self._seconds: dict[str, float] = {}
