@@ -45,6 +45,7 @@ _RUN_HELP = {
     "experience": ("path", "folder of old experience to learn from too; `jaxrl-fast experience` writes one", "default: none"),
     "experience_fraction": ("float", "part of every batch that is from it; 0: the replay starts with it; 1: all, without a "
                             "step of an environment, and steps are updates", ""),
+    "start_from": ("path", "run whose trained agent every member begins with", "default: none"),
     "host_timeout": ("float", "seconds in which an environment on the host must answer", ""),
     "restarts": ("int", "how often environments on the host that fail are begun anew", ""),
     "on_nan": ("str", "a member that is no longer finite: stop the run, or mark it and go on", ""),
@@ -52,6 +53,7 @@ _RUN_HELP = {
 _METAVARS = {
     "eval_mode": "{greedy,sample}", "batching": "{auto,vmap,map}", "on_nan": "{stop,mark}", "actors_on": "{threads,ray}",
     "devices": "N|all", "experience": "FOLDER",
+    "start_from": "RUN",
 }  # fmt: skip
 _ENV_HELP = {
     "action_repeat": "steps that every action is played for",

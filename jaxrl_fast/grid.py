@@ -12,6 +12,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int, check_seed
 
 ROWS = 64  # log rows that fit a chunk; how many it really runs is an argument, so one program serves every chunk
+IN_MEMORY = "<parameters in memory>"  # what config.json holds of a `start_from` that is no run directory
 AHEAD = 16  # rows that an environment may be ahead of the slowest before it waits, where they are acted for as they come
 
 
@@ -45,6 +46,7 @@ class RunConfig:
     experience: str | None = None  # a folder of old experience, that is learned from too; kept as an absolute path
     experience_id: str | None = None  # which it was at the start; `train` fills it in
     experience_fraction: float = 0.5  # of a batch, drawn from it; 0: the replay starts with it; 1: nothing else is learned from
+    start_from: str | None = None  # a run whose trained agent all members begin with; kept as an absolute path
     selection: Mapping[str, Any] | None = None  # jf.PBT or jf.Halving, as config.json holds it
 
     def __post_init__(self):
@@ -89,6 +91,10 @@ class RunConfig:
             object.__setattr__(self, "experience", os.path.abspath(self.experience))
         elif self.experience_fraction != RunConfig.experience_fraction:
             raise ConfigError("experience_fraction", self.experience_fraction, "left out without experience")
+        if self.start_from not in (None, IN_MEMORY):
+            if not isinstance(self.start_from, (str, Path)):
+                raise ConfigError("start_from", type(self.start_from).__name__, "a run directory, or None")
+            object.__setattr__(self, "start_from", os.path.abspath(self.start_from))
         check_float("checkpoint_minutes", self.checkpoint_minutes, 0, open_low=True)
         check_float("chunk_seconds", self.chunk_seconds, 0, open_low=True)
 
@@ -160,6 +166,8 @@ def run_config(total_steps: int, settings: dict[str, Any]) -> RunConfig:
     for name, value in settings.items():
         if name not in known:
             raise ConfigError(name, value, f"a setting of train: {', '.join(sorted(known))}")
+    if not isinstance(settings.get("start_from"), (str, Path, type(None))):
+        settings = settings | {"start_from": IN_MEMORY}
     population = settings.get("population")
     if isinstance(population, Mapping):  # arrays may come as arrays
         settings = settings | {"population": {k: _column(k, v) for k, v in population.items()}}

@@ -8,19 +8,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from jaxrl_fast import config as configs
-from jaxrl_fast import folders, hosts, iterate, tree
+from jaxrl_fast import folders, hosts
 from jaxrl_fast.agent import Agent
-from jaxrl_fast.checkpoint import Checkpoints, abstract
+from jaxrl_fast.checkpoint import Checkpoints
 from jaxrl_fast.errors import ConfigError, check_choice, check_int
 from jaxrl_fast.grid import plan_grid
-from jaxrl_fast.iterate import Run
-from jaxrl_fast.members import build_run, configure
 from jaxrl_fast.memory import Filled
 from jaxrl_fast.offline import replay_after
 from jaxrl_fast.population import elsewhere, spread
+from jaxrl_fast.reading import read_member
 from jaxrl_fast.rundir import RunDir
 from jaxrl_fast.signals import run_so_far
 from jaxrl_fast.types import RunState
@@ -35,7 +32,8 @@ def load(path: str | Path, which: str = "auto", member: int | None = None, modul
     "last" the one that scored best at the end (the first, without a result).
     """
     check_choice("which", which, ("auto", "best", "last"))
-    run, env, config, agent, row, _, score = _read(Path(path), ("best", "last") if which == "auto" else (which,), member, modules)
+    order = ("best", "last") if which == "auto" else (which,)
+    run, env, config, agent, row, _, score = read_member(Path(path), order, member, modules)
     whole = isinstance(agent, RunState)
     return Agent(run.algo, env, config, agent.agent if whole else agent, row, score)
 
@@ -46,7 +44,7 @@ def experience(run: Any, member: int = 0, modules: Sequence[str] = ()) -> Filled
     run: the Session that `train` returns, or a run directory, whose last checkpoint is read.
     """
     if isinstance(run, (str, Path)):
-        run, _, config, state, rows, iterations, _ = _read(Path(run), ("last",), member, modules)
+        run, _, config, state, rows, iterations, _ = read_member(Path(run), ("last",), member, modules)
         if iterations is None:  # a checkpoint of before they were kept
             grid = plan_grid(run.algo, config)
             iterations = grid.warmup + rows * grid.row
@@ -57,48 +55,6 @@ def experience(run: Any, member: int = 0, modules: Sequence[str] = ()) -> Filled
     first = dataclasses.replace(run.members.first, algo=run.setup(member)[0])
     store = run.population.member(run.state.memory, list(run.lanes).index(member))
     return replay_after(first, store, run.iterations)
-
-
-def _read(path: Path, order: Sequence[str], member: int | None, modules: Sequence[str]) -> tuple:
-    """(run, environment, config, state, rows, iterations, score) of one member; of the best its agent alone, and no
-    iterations.
-
-    Numbers of `run.algo` are Python's.
-    """
-    if not path.is_dir():
-        raise ConfigError("run", str(path), "an existing run directory")
-    algo, env, config, _ = configs.load(path, tuple(modules))
-    checkpoints = Checkpoints(RunDir(path).checkpoints, read_only=True)
-    try:
-        found = next(((w, checkpoints.latest(w)) for w in order if checkpoints.latest(w) is not None), None)
-        if found is None:
-            raise ConfigError("run", str(path), f"a run with a checkpoint ({' or '.join(order)}); this has none")
-        if member is not None:
-            check_int("member", member, 0, config.members - 1)
-        meta = checkpoints.meta(*found)
-        if member is None:
-            member = RunDir(path).best_member(meta.get("best_scores"))
-        if member not in meta["lanes"]:
-            raise ConfigError("member", member, f"one that this checkpoint holds: {', '.join(map(str, meta['lanes']))}")
-        chosen = {name: values[member] for name, values in meta["settings"].items()}
-        algo, env = configure(algo, env, config.settings_of(member) | chosen)
-        best, lanes, bound = found[0] == "best", len(meta["lanes"]), algo.bind(env.spec)
-        if best:  # the agent alone: the experience that it has learned from may be gone
-            run, like = Run(env, bound, 1.0), jax.eval_shape(lambda: bound.init(jax.random.key(0)))
-        else:
-            run = build_run(algo, env, config)
-            like = jax.eval_shape(lambda: iterate.init(run, jax.random.key(0)))
-        if lanes > 1:
-            like = jax.tree.map(lambda x: jax.ShapeDtypeStruct((lanes, *x.shape), x.dtype), like)
-        here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-        state = checkpoints.restore(*found, abstract(like, here))
-    finally:
-        checkpoints.close()
-    state = tree.take(state, meta["lanes"].index(member)) if lanes > 1 else state
-    rows = meta["best_rows"] if best else meta["rows"]
-    scores = meta.get("best_scores") if best else RunDir(path).scores()
-    score = scores[member] if scores else None
-    return dataclasses.replace(run, algo=bound), env, config, state, rows, meta.get("iterations"), score
 
 
 def resume(

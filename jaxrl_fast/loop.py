@@ -36,6 +36,8 @@ def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, start: s
     with signals.at_once(COMPILING[start]):
         if start != "memory":
             s.state = s.programs.init(s.root_keys())
+        if s.given is not None:
+            s.state, s.given = s.programs.begin(s.state, s.given), None
         if start == "saved":
             restore(s, checkpoints)
         warmup = bool(s.grid.warmup) and (start == "new" or s.iterations < s.grid.warmup)

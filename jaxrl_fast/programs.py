@@ -45,6 +45,12 @@ def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array, row: int):
     return state, buffer, tree.all_finite((state.agent, run.memory().watch(state.memory)))
 
 
+def begin(run: Run, agent: Any, params: Any, moments: Any) -> Any:
+    """The agent that begins with given parameters in place of `agent`; moments: None for those of `agent`."""
+    moments = getattr(agent, "moments", ()) if moments is None else moments
+    return tree.strong(tree.copy(run.algo.begin(params, moments)))
+
+
 class Scores(NamedTuple):
     """What an evaluation came to, of one member or [lanes]."""
 
@@ -93,6 +99,7 @@ class Programs:
         where = lambda *shardings: {"out_shardings": shardings if len(shardings) > 1 else shardings[0]}
         where = where if population.env > 1 else lambda *_: {}  # else it is clear
         self._init = jax.jit(lift(iterate.init), **where(state))
+        self._begin = jax.jit(lift(begin), **where(own))
         self._warmup = jax.jit(lift(iterate.warmup), donate_argnums=1, **where(state, own))
         self._chunk = jax.jit(
             lift(lambda r, s, t0, n: chunk(r, s, t0, n, grid.row)), donate_argnums=1, **where(state, own, own)
@@ -173,6 +180,11 @@ class Programs:
 
     def init(self, keys: jax.Array) -> RunState:
         return self._call("init", self._init, self.run, keys)
+
+    def begin(self, state: RunState, given: Any) -> RunState:
+        """`state` with agents that begin with `given`, a `start_from.Given`."""
+        params, moments = hosts.put(tuple(given), self.population.replicated)
+        return state._replace(agent=self._call("begin", self._begin, self.run, state.agent, params, moments))
 
     def warmup(self, state: RunState):
         state, metrics = self._call("warmup", self._warmup, self.run, state)

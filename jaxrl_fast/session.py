@@ -71,6 +71,7 @@ class Session:
     history: list[Row] = dataclasses.field(default_factory=list)
     eval_return: np.ndarray | None = None
     stop_requested: bool = False
+    given: Any = None  # parameters to begin with, until the run has begun
     saved: int | None = None  # iterations of the newest checkpoint
     go_on: Callable[..., Session] | None = dataclasses.field(default=None, repr=False)  # after an interruption
     sanity: Sanity = dataclasses.field(init=False, repr=False)

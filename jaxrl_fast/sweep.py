@@ -38,6 +38,7 @@ from jaxrl_fast.population import elsewhere, population_of, spread
 from jaxrl_fast.rundir import RunDir, check_empty, check_free, describe
 from jaxrl_fast.selection import decode_selection, encode_selection
 from jaxrl_fast.signals import Interrupted, Stopped
+from jaxrl_fast.start_from import given_by
 from jaxrl_fast.sweep_results import (
     FORMAT,
     SweepResult,
@@ -91,6 +92,8 @@ def split(
             parts += [Part((m,), config.seed + int(e[0]), len(e)) for m in members for e in edges]
     for i in [i for members in groups.values() for i in members if config.experience is not None]:
         build_run(*configure(algo, env, configurations[i]), config)  # there is room for it: what it holds is checked
+    for run in firsts.values():
+        given_by(config, None, run.algo)  # whether it fits
     return parts
 
 

@@ -32,6 +32,7 @@ from jaxrl_fast.selection import decode_selection, encode_selection
 from jaxrl_fast.session import Session, root_keys
 from jaxrl_fast.signals import Interrupted, Signals, run_so_far
 from jaxrl_fast.sinks import Row, Sink
+from jaxrl_fast.start_from import given_by
 from jaxrl_fast.terminal import is_watched
 from jaxrl_fast.walltime import WallTime
 
@@ -54,6 +55,7 @@ def train(
     out: a run directory to write (config, metrics, checkpoints, result, pictures); None keeps everything in memory.
     progress: a live bar, or plain lines; None: where somebody looks, on a terminal or in a notebook.
     about: more keys for config.json, such as the modules to import first ("imports").
+    start_from: what every member begins with: a run directory or a run (its trained agent), an `Agent`, or parameters.
     hooks: `hook(session, rows)` after every chunk.  sinks: see `jaxrl_fast.sinks`; closed at the end.
     Raises ConfigError for bad settings, NonFiniteError when a metric or a parameter is no longer finite, and `Interrupted`, a
     KeyboardInterrupt whose `run` is the session, after Ctrl-C. In a notebook and at a Python prompt Ctrl-C returns that session
@@ -77,7 +79,8 @@ def start(
         out = folders.folder_path("out", out)
         check_out(out, algo, env, config)
         create = lambda: hosts.on_first(lambda: RunDir.create(out, algo, env, config, **about or {})) or RunDir(out)
-    return run_session(algo, env, config, create, hooks, sinks, tensorboard, progress)
+    source = None if isinstance(settings.get("start_from"), (str, Path)) else settings.get("start_from")
+    return run_session(algo, env, config, create, hooks, sinks, tensorboard, progress, source=source)
 
 
 def at_start(config: RunConfig) -> RunConfig:
@@ -93,11 +96,12 @@ def check_out(out: Path, algo: Algorithm, env: Env, config: RunConfig) -> None:
     hosts.on_first(lambda: check_free(out))
 
 
-def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=True, progress=False, resume=None):
+def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=True, progress=False, resume=None, source=None):
     """Build the session, restore it if asked, run it to its end, and close what was opened.
 
     `open_rundir()` is called once it is clear that the run fits the device, so a refused run leaves nothing behind;
     nor does one that fails before its first row.  resume: what the checkpoint to go on from says of itself.
+    source: the object of `start_from`, where it is no run directory.
     """
     runtime.enable_compile_cache()
     began, rundir = time.perf_counter(), None
@@ -108,6 +112,7 @@ def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=
     selection = decode_selection(config.selection)
     lanes = np.asarray(resume["lanes"] if resume else range(config.members), np.int64)
     members = check_members(algo, env, config, len(lanes))
+    given = None if resume else given_by(config, source, members.first.algo)
     settings = {}
     if selection:
         names, leaves = leaf_names(members.first), jax.tree.leaves(members.run)
@@ -130,7 +135,7 @@ def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=
                 hosts.check_shared(rundir.path / "config.json")
             session = Session(
                 algo, env, config, grid, members, population, lanes, programs, rundir, bar, hooks,
-                reached=[None] * config.members, selection=selection, settings=settings,
+                reached=[None] * config.members, selection=selection, settings=settings, given=given,
             )  # fmt: skip
             _play(session, signals, stack, begin, sinks, tensorboard)
     except BaseException:

@@ -60,6 +60,9 @@ class APG(Descent, PolicySearch):
         params, moments = self.init_policy(key)
         if self.stochastic:
             params["log_std"] = jnp.full((math.prod(self.spec.action.shape),), self.initial_log_std, jnp.float32)
+        return self.begin(params, moments)
+
+    def begin(self, params, moments=()):
         return Agent(params, self.init_optimizer(params), moments)
 
     def act(self, agent, carry, obs, noise, clock, mode):

@@ -1,6 +1,7 @@
 """The algorithm: a frozen dataclass of settings and pure functions. Float settings are traced leaves, sizes are static.
 
     init(key)                                   -> agent                       parameters, optimizer, statistics
+    begin(params, moments)                      -> agent                       the same around parameters that are there
     init_carry(num_envs)                        -> carry [B]                   () for a feed-forward policy
     evaluation_carry(num_envs)                  -> carry [B]                   the same, unless evaluations play otherwise
     draw(key, T, B)                             -> noise [T]                   everything random of T calls of `act`
@@ -117,6 +118,10 @@ class Algorithm:
 
     def init(self, key: jax.Array) -> PyTree:
         raise NotImplementedError
+
+    def begin(self, params: PyTree, moments: PyTree = ()) -> PyTree:
+        """An agent of these parameters and statistics of observations, all else (optimizer, targets) as `init` has it."""
+        raise ConfigError("start_from", self.name, f"None: {type(self).__name__} has no method begin(params, moments)")
 
     def draw(self, key: jax.Array, num_steps: int, num_envs: int) -> PyTree:
         raise NotImplementedError

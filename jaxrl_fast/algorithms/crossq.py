@@ -55,8 +55,8 @@ class CrossQ(SAC):
     def critic(self):
         return {"torso": self._torso(True, False), "head": Dense(self.critic_outputs, 1.0)}
 
-    def init(self, key):
-        return super().init(key)._replace(target=())
+    def begin(self, params, moments=()):
+        return super().begin(params, moments)._replace(target=())
 
     def learn_critics(self, agent, clock, batch, obs, boot_obs, key):
         """One pass over both halves, normalised together; the values of the second are the targets (section 4)."""

@@ -54,7 +54,9 @@ class DQN(Replay, ValueBased):
             raise ConfigError("huber", True, f"False: the loss of {self.name} is another")
 
     def init(self, key: jax.Array) -> Agent:
-        params = self.init_params(key)
+        return self.begin(self.init_params(key))
+
+    def begin(self, params, moments=()):
         return Agent(params, tree.copy(params), self.init_optimizer(params))
 
     def update(self, agent, batch, key, clock):

@@ -56,7 +56,9 @@ class Evolution(PolicySearch):
         return type(self).bind(dataclasses.replace(self, num_steps=spec.max_episode_steps), spec)
 
     def init(self, key: jax.Array) -> Agent:
-        params, moments = self.init_policy(key)
+        return self.begin(*self.init_policy(key))
+
+    def begin(self, params, moments=()):
         return Agent(params, self.init_optimizer(params), moments)
 
     def init_optimizer(self, params: Any) -> Any:

@@ -77,7 +77,9 @@ class PolicyGradient(Descent, RewardNormalizing, ActorCritic):
             raise ConfigError("normalize_advantage", True, f"False with one row in a minibatch: {why}")
 
     def init(self, key: jax.Array) -> Agent:
-        params, moments = self.init_networks(key)
+        return self.begin(*self.init_networks(key))
+
+    def begin(self, params, moments=()):
         return Agent(params, self.init_optimizer(params), moments, self.init_rewards())
 
     def layers(self, part=""):

@@ -66,7 +66,9 @@ class PQN(RewardNormalizing, ValueBased):
         return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches)
 
     def init(self, key: jax.Array) -> Agent:
-        params = self.init_params(key)
+        return self.begin(self.init_params(key))
+
+    def begin(self, params, moments=()):
         return Agent(params, self.init_optimizer(params), self.init_rewards())
 
     def prepare(self, agent, trajectory):

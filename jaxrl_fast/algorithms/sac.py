@@ -50,6 +50,9 @@ class SAC(ActorCritics):
     def init(self, key: jax.Array) -> Agent:
         params, moments = self.init_networks(key)
         params["log_temperature"] = jnp.log(jnp.asarray(self.initial_temperature, jnp.float32))
+        return self.begin(params, moments)
+
+    def begin(self, params, moments=()):
         return Agent(params, tree.copy(params["critics"]), self.init_optimizers(params), moments)
 
     def policy(self, output: jax.Array) -> TanhNormal:

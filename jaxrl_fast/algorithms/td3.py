@@ -39,7 +39,9 @@ class TD3(ActorCritics):
         return self.action_size
 
     def init(self, key: jax.Array) -> Agent:
-        params, moments = self.init_networks(key)
+        return self.begin(*self.init_networks(key))
+
+    def begin(self, params, moments=()):
         return Agent(params, tree.copy(params), self.init_optimizers(params), moments)
 
     def policy(self, params: Any, obs: Any) -> jax.Array:

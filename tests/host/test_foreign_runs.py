@@ -31,6 +31,7 @@ LOADING = {  # commands that make objects of what is in config.json
     "resume": "train --resume {run} --total-steps 1024 --no-tensorboard",
     "repeat": "train --config {run} --total-steps 128 --out again --no-tensorboard",
     "plan": "plan --config {run}",
+    "start": "train ppo CartPole-v1 --start-from {run} --out again --no-tensorboard",
     "sweep": "sweep --config {run} --grid algo.learning-rate=1e-3 --out again",
     "sweep resume": "sweep --resume {sweep}",
     "experience": "experience {run} folder",
