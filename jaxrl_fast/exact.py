@@ -30,17 +30,21 @@ def exact(values: Any, dtype: Any, name: str) -> np.ndarray:
     Raises:
         Misfit: a number would become another one, or it is no number. It calls them `name`.
     """
-    found, dtype = np.asarray(values), np.dtype(dtype)
+    found = np.asarray(values)
     if found.dtype == dtype:
         return found
-    if found.dtype.kind not in "biuf":
+    dtype, kind = np.dtype(dtype), found.dtype.kind
+    if kind == dtype.kind == "f":  # what becomes infinite is named where numbers must be finite
+        return found.astype(dtype)
+    if kind not in "biuf":
         raise misfit(name, _wanted(dtype), _shown(found))
-    with np.errstate(over="ignore", invalid="ignore"):  # what becomes infinite is named where numbers must be finite
+    if kind == "f":
+        with np.errstate(invalid="ignore"):
+            out = found.astype(dtype)
+    else:
         out = found.astype(dtype)
-    if np.can_cast(found.dtype, dtype, "safe") or found.dtype.kind == dtype.kind == "f":
-        return out
     same = out == found
-    if not same.all():
+    if np.count_nonzero(same) != same.size:
         raise misfit(name, _wanted(dtype), _shown(found[~same]))
     return out
 
@@ -48,7 +52,7 @@ def exact(values: Any, dtype: Any, name: str) -> np.ndarray:
 def within(values: np.ndarray, low: Any, high: Any, name: str) -> np.ndarray:
     """Return `values`, integers; Misfit where one is not from `low` to `high`, which broadcast against them."""
     outside = (values < low) | (values > high)
-    if outside.any():
+    if np.count_nonzero(outside):  # half as long as `any`
         least, most = (np.broadcast_to(bound, values.shape)[outside][0] for bound in (low, high))
         raise misfit(name, f"integers from {least} to {most}", str(values[outside][0]))
     return values

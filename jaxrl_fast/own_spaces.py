@@ -37,12 +37,11 @@ class Own:
         """The environment's values [B, *shape] -> ours [B, *space.shape]. Misfit where a number is none of the space."""
         values = values if isinstance(values, jax.Array) else np.asarray(values)
         if not isinstance(self.space, Box):
-            least = np.asarray(self.start, np.int64)
+            least, most = self.integers
             values = values.reshape((values.shape[0], *self.space.shape))
-            if isinstance(values, jax.Array):
-                return (values - least).astype(np.int32)
-            count = np.asarray(getattr(self.space, "nvec", None) or self.space.n, np.int64)
-            return (within(exact(values, np.int64, name), least, least + count - 1, name) - least).astype(np.int32)
+            if not isinstance(values, jax.Array):
+                values = within(exact(values, np.int64, name), least, most, name)
+            return (values - least).astype(np.int32)
         return self._ordered(self._narrowed(values, name)).reshape(-1, *self.space.shape)
 
     def _narrowed(self, values: Any, name: str) -> Any:
@@ -70,6 +69,12 @@ class Own:
             return xp.clip(values, *self.bounds).astype(dtype)
         start = np.asarray(self.start).reshape(self.shape if isinstance(self.start, tuple) else ())
         return (values + start).astype(dtype)
+
+    @functools.cached_property
+    def integers(self) -> tuple[np.ndarray, np.ndarray]:
+        """The least and the largest of a Discrete or MultiDiscrete, int64 of its shape or ()."""
+        least = np.asarray(self.start, np.int64)
+        return least, least + np.asarray(getattr(self.space, "nvec", None) or self.space.n, np.int64) - 1
 
     @functools.cached_property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:

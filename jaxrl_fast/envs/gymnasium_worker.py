@@ -35,17 +35,27 @@ class Checked(gymnasium.ObservationWrapper):
     Gymnasium's vectors would write them into arrays of the dtypes that are due, whatever becomes of them there.
     """
 
+    def __init__(self, env: gymnasium.Env):
+        super().__init__(env)
+        self._seen = env.observation_space  # the wrapper's own is looked up anew each time
+
     def step(self, action: Any) -> tuple:
         found = self.env.step(action)
-        if not isinstance(found, tuple) or len(found) != 5:
+        try:
+            obs, reward, terminated, truncated, info = found
+        except (TypeError, ValueError):
             got = f"{len(found)} values" if isinstance(found, (tuple, list)) else type(found).__name__
-            raise misfit("what step returns", "five values (observation, reward, terminated, truncated, info)", got)
-        obs, reward, terminated, truncated, info = found
-        ends = _scalar(terminated, bool, "terminated"), _scalar(truncated, bool, "truncated")
-        return self.observation(obs), _scalar(reward, float, "rewards"), *ends, info
+            raise misfit("what step returns", "five values (observation, reward, terminated, truncated, info)", got) from None
+        if type(reward) is not float:
+            reward = _scalar(reward, float, "rewards")
+        if type(terminated) is not bool:
+            terminated = _scalar(terminated, bool, "terminated")
+        if type(truncated) is not bool:
+            truncated = _scalar(truncated, bool, "truncated")
+        return _copied(self._seen, obs, ""), reward, terminated, truncated, info
 
     def observation(self, observation: Any) -> Any:
-        return _copied(self.observation_space, observation, "")
+        return _copied(self._seen, observation, "")
 
 
 def _copied(space: Any, observation: Any, where: str) -> Any:
@@ -56,13 +66,16 @@ def _copied(space: Any, observation: Any, where: str) -> Any:
     found = np.array(observation)
     if found.shape != space.shape:
         raise ValueError(f"observations{where} of shape {list(found.shape)}, where their space has {list(space.shape)}")
-    return exact(found, space.dtype, f"observations{where}")
+    return found if found.dtype == space.dtype else exact(found, space.dtype, f"observations{where}")
+
+
+_AT_ONCE = {bool: (bool, np.bool_), float: (float, int, np.floating, np.integer, np.bool_)}  # what needs no look
 
 
 def _scalar(value: Any, kind: type, name: str) -> Any:
     """A bool or a float; of an array with one entry too, which Gymnasium takes as well."""
-    if type(value) is kind:
-        return value
+    if isinstance(value, _AT_ONCE[kind]):
+        return kind(value)
     if np.size(value) != 1:
         raise misfit(name, "one value a step", f"an array of shape {list(np.shape(value))}")
     return exact(value, kind, name).item()
