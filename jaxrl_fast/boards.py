@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.errors import ConfigError, MissingExtraError
-from jaxrl_fast.sinks import Row, Sink, cannot_write
+from jaxrl_fast.errors import ConfigError, MissingExtraError, writing
+from jaxrl_fast.sinks import Row, Sink
 
 _MEMBERS = 64  # no more members than that beside the mean; metrics.jsonl holds them all
 
@@ -34,13 +34,11 @@ class TensorBoardSink(Sink):
 
         values = _scalars(row, self._members)
         summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
-        try:
+        with writing(self.directory):
             if self._writer is None:
                 self._open()
             self._writer.write_event(Event(step=int(row.env_steps), wall_time=time.time(), summary=summary))
             self._writer.flush()
-        except OSError as error:
-            raise cannot_write(self.directory, error) from error
 
     def _open(self) -> None:
         # The file writer below tensorboardX's SummaryWriter: that one sends every event through a process queue to
@@ -58,12 +56,14 @@ class TensorBoardSink(Sink):
 
     def flush(self) -> None:
         if self._writer is not None:
-            self._writer.flush()
+            with writing(self.directory):
+                self._writer.flush()
 
     def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with writing(self.directory):
+                writer.close()
 
     def cut(self, env_steps: int) -> None:
         self.close()

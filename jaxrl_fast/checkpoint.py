@@ -3,38 +3,64 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
-from jaxrl_fast import hosts, older_states
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast import forms, hosts, older_states
+from jaxrl_fast.checksums import verify_checksums, write_checksums
+from jaxrl_fast.errors import ConfigError, UserError, WriteError, reason_of
 
+T = TypeVar("T")
 FORMAT = 2
+KINDS = ("last", "best")
+_WHO = {"lanes": [int], "settings": dict, "lost": forms.LOST}
+META = {
+    "last": {"rows": int, "wall_seconds": forms.NUMBER, "reached": list, "train_seconds": forms.NUMBER, "train_steps": int,
+             "iterations?": int, "part?": dict, **_WHO},
+    "best": {"best_rows": int, "best_score": forms.NUMBER, "best_scores?": (forms.SCORES, type(None)), **_WHO},
+}  # fmt: skip
+
+
+class DamagedError(ConfigError):
+    """A checkpoint that cannot be read."""
+
+    def __init__(self, path: Path, why: str):
+        super().__init__("checkpoint", str(path), f"a whole checkpoint that this run wrote; reading it failed: {why}")
+        self.path, self.why = path, why
 
 
 class Checkpoints:
-    """The checkpoints under `folder`, written asynchronously; each write is atomic and keeps only the newest.
+    """The checkpoints under `folder`, written asynchronously. Each write is atomic and carries checksums of its files.
 
     What is saved must be a snapshot that no later program is given as a donated argument: orbax reads it from
-    another thread.
+    another thread.  keep: how many of each kind there are.
     """
 
-    def __init__(self, folder: Path, read_only: bool = False):
-        self.folder, self.read_only, self._managers = Path(folder), read_only, {}
+    def __init__(self, folder: Path, read_only: bool = False, keep: int = 2):
+        self.folder, self.read_only, self.keep = Path(folder), read_only, keep
+        self._managers: dict[str, Any] = {}
 
     def _manager(self, which: str):
         if which not in self._managers:
             logging.getLogger("absl").setLevel(logging.CRITICAL)  # what fails is raised, too
+            _silence_other_reads()
             import orbax.checkpoint as ocp
 
+            # Folders are made here: orbax's threads wait for ever for those that another thread of it could not make.
+            threads = None if self.read_only else ocp.AsyncOptions(
+                create_directories_asynchronously=False, post_finalization_callback=lambda: self._seal(which)
+            )  # fmt: skip
             options = ocp.CheckpointManagerOptions(
-                max_to_keep=1, create=not self.read_only, cleanup_tmp_directories=not self.read_only,
-                read_only=self.read_only, enable_async_checkpointing=not self.read_only,
+                max_to_keep=self.keep, create=not self.read_only, cleanup_tmp_directories=not self.read_only,
+                read_only=self.read_only, enable_async_checkpointing=not self.read_only, async_options=threads,
             )  # fmt: skip
             handlers = {"state": ocp.StandardCheckpointHandler(), "meta": ocp.JsonCheckpointHandler()}
             self._managers[which] = ocp.CheckpointManager(
@@ -44,39 +70,90 @@ class Checkpoints:
             self._managers[which].reached_preemption = lambda step: False
         return self._managers[which]
 
+    def _seal(self, which: str) -> None:
+        """Write the checksums of what is about to get its name; orbax calls this from its thread."""
+        if hosts.is_first():
+            for unnamed in (self.folder / which).glob("*.orbax-checkpoint-tmp*"):
+                write_checksums(unnamed)
+
     def save(self, which: str, iteration: int, state: Any, meta: dict[str, Any]) -> None:
-        """Start writing; a write of the same kind that is still under way is finished first.
+        """Start writing; a write of the same kind that is still under way is finished first. WriteError where one fails.
 
         On several hosts any: orbax numbers its barriers, and two writes at a time would meet at each other's.
         """
         import orbax.checkpoint as ocp
 
-        manager = self._manager(which)
-        self.wait() if hosts.several() else manager.wait_until_finished()
-        args = ocp.args.Composite(
-            state=ocp.args.StandardSave(_without_empty(state)), meta=ocp.args.JsonSave({"format": FORMAT, **meta})
-        )
-        manager.save(iteration, args=args, force=True)
+        with _writing(self.folder / which):
+            manager = self._manager(which)
+            self.wait() if hosts.several() else manager.wait_until_finished()
+            args = ocp.args.Composite(
+                state=ocp.args.StandardSave(_without_empty(state)), meta=ocp.args.JsonSave({"format": FORMAT, **meta})
+            )
+            manager.save(iteration, args=args, force=True)
 
     def latest(self, which: str) -> int | None:
-        if not (self.folder / which).is_dir():
+        """The number of the newest checkpoint of a kind, whole or not, one that is being written included."""
+        return self._manager(which).latest_step() if (self.folder / which).is_dir() else None
+
+    def numbers(self, which: str) -> list[int]:
+        """Those of the checkpoints that are there, the newest first: orbax names them when they are written."""
+        folder = self.folder / which
+        found = [int(p.name) for p in folder.iterdir() if p.name.isdigit()] if folder.is_dir() else []
+        return sorted(found, reverse=True)
+
+    def read(self, order: Sequence[str], attempt: Callable[[str, int], T]) -> T | None:
+        """attempt(kind, number) of the newest whole checkpoint, kinds in this order; None where there is none at all.
+
+        What is damaged is passed over with a warning. Raises DamagedError where nothing is whole.
+        """
+        failures: list[DamagedError] = []
+        for which in order:
+            for number in self.numbers(which):
+                try:
+                    self.verify(which, number)
+                    found = attempt(which, number)
+                except DamagedError as error:
+                    failures.append(error)
+                    continue
+                for bad in failures:
+                    instead = self.folder / which / str(number)
+                    warnings.warn(f"checkpoint {bad.path} is damaged ({bad.why}); read in its place: {instead}", stacklevel=3)
+                return found
+        if not failures:
             return None
-        return self._manager(which).latest_step()
+        others = [which for which in KINDS if which not in order and self.newest(which) is not None]
+        raise DamagedError(failures[0].path, failures[0].why + "".join(f". The checkpoint {x!r} is whole" for x in others))
+
+    def newest(self, which: str) -> int | None:
+        """The number of the newest checkpoint of a kind that is whole, as far as its checksums and its meta tell."""
+        for number in self.numbers(which):
+            with contextlib.suppress(DamagedError):
+                self.verify(which, number)
+                self.meta(which, number)
+                return number
+        return None
+
+    def verify(self, which: str, iteration: int) -> None:
+        """Raises DamagedError where a file is not as it was written. Of older versions there are no checksums."""
+        path = self.folder / which / str(iteration)
+        with _damage(path):
+            verify_checksums(path)
 
     def meta(self, which: str, iteration: int) -> dict[str, Any]:
-        import orbax.checkpoint as ocp
-
-        with _damage(self.folder / which):
-            meta = self._manager(which).restore(iteration, args=ocp.args.Composite(meta=ocp.args.JsonRestore()))["meta"]
+        with _damage(self.folder / which / str(iteration)):
+            meta = json.loads((self.folder / which / str(iteration) / "meta" / "metadata").read_bytes())
+            wrong = forms.misfit(meta, META[which], "meta")
+            if wrong:
+                raise ValueError(wrong)
             if meta.get("format") != FORMAT:
                 raise ValueError(f"format {meta.get('format')!r}, this version reads {FORMAT}")
-            return dict(meta)
+            return meta
 
     def restore(self, which: str, iteration: int, like: Any) -> Any:
         """The state as `like`: shapes, dtypes and shardings. Another structure or shape is an error."""
         import orbax.checkpoint as ocp
 
-        with _damage(self.folder / which):
+        with _damage(self.folder / which / str(iteration)):
             manager = self._manager(which)
             form = older_states.as_written(like, manager.item_metadata(iteration)["state"].tree)
             args = ocp.args.Composite(state=ocp.args.StandardRestore(_without_empty(form)))
@@ -88,34 +165,54 @@ class Checkpoints:
             return state
 
     def wait(self) -> None:
-        for manager in self._managers.values():
-            manager.wait_until_finished()
+        """Until everything is written. WriteError where that fails."""
+        for which, manager in self._managers.items():
+            with _writing(self.folder / which):
+                manager.wait_until_finished()
 
     def close(self) -> None:
-        for manager in self._managers.values():
-            manager.wait_until_finished()
-            manager.close()
-        self._managers = {}
+        """Finish what is being written, and let go of orbax's threads."""
+        managers, self._managers = self._managers, {}
+        with contextlib.ExitStack() as stack:
+            for which, manager in managers.items():
+                stack.enter_context(_writing(self.folder / which))
+                stack.callback(manager.close)
+                stack.callback(manager.wait_until_finished)
+
+    def __enter__(self) -> Checkpoints:
+        return self
+
+    def __exit__(self, kind: type | None, *_: Any) -> None:
+        """`close`; what fails in it does not hide what ended the block."""
+        with contextlib.suppress(WriteError) if kind else contextlib.nullcontext():
+            self.close()
 
 
 @contextlib.contextmanager
-def _damage(folder: Path):
+def _writing(path: Path) -> Iterator[None]:
+    """Whatever orbax says of a disk that is full, or a folder that is gone, becomes one clear error."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise WriteError(path, error) from error
+
+
+@contextlib.contextmanager
+def _damage(path: Path) -> Iterator[None]:
     """Whatever orbax says of a file that is missing, cut short or not its own becomes one clear error."""
     try:
         yield
     except ConfigError:
         raise
     except Exception as error:  # orbax raises plain ones too
-        _silence_other_reads()
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ConfigError(
-            "checkpoint", str(folder), f"a whole checkpoint that this run wrote; reading it failed: {first[:200]}"
-        ) from error
+        raise DamagedError(path, reason_of(error)) from error
 
 
 def _silence_other_reads() -> None:
-    """Orbax reads arrays side by side. Those that failed beside the first are thrown away when Python ends, each with a page
-    of what one line has said."""
+    """Orbax reads and writes arrays side by side. Those that failed beside the first are thrown away when Python ends, or call
+    back when nobody waits any more, each with a page of what one line has said."""
     import orbax.checkpoint as ocp
 
     shown, package = sys.unraisablehook, str(Path(ocp.__file__).parent)
@@ -124,7 +221,8 @@ def _silence_other_reads() -> None:
 
     def silent(unraisable: Any) -> None:
         code = getattr(unraisable.object, "cr_code", None)  # of a coroutine
-        if code is None or not code.co_filename.startswith(package):
+        late = isinstance(unraisable.exc_value, RuntimeError) and str(unraisable.exc_value) == "Event loop is closed"
+        if not late and (code is None or not code.co_filename.startswith(package)):
             shown(unraisable)
 
     sys.unraisablehook = silent

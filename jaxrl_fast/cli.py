@@ -104,9 +104,18 @@ def _report(error: BaseException) -> int:
 def _plain_warnings() -> Iterator[None]:
     """Warnings for the user as one line each, others not at all."""
 
+    said: set[str] = set()
+
     def show(message: Any, category: type[Warning], *_: Any) -> None:
+        text = str(message)
+        if "persistent compilation cache" in text:  # JAX says so of every program
+            folder, reason = runtime.enable_compile_cache(), text.rpartition(": ")[2]
+            text = f"the compile cache {folder} is damaged or full ({reason}): programs are compiled anew"
+            if text in said:
+                return
+            said.add(text)
         if issubclass(category, UserWarning):
-            print(f"{PROG}: warning: {message if debugging() else one_line(str(message))}", file=sys.stderr)
+            print(f"{PROG}: warning: {text if debugging() else one_line(text)}", file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.showwarning = show

@@ -77,6 +77,8 @@ def plot(argv: list[str]) -> None:
             raise ConfigError("run", run, "a run with a metrics.jsonl; this one has logged nothing")
         names[run] = f"{content['algorithm'].get('name')} {content['environment'].get('name')}"
         rows[run] = read_jsonl(path / "metrics.jsonl")
+        if not rows[run]:
+            raise ConfigError("run", run, f"one that has logged a row; {path / 'metrics.jsonl'} has none")
     same = len(set(names.values())) < len(names)  # then the folders tell the runs apart
     rows = {f"{names[run]} ({run})" if same else names[run]: found for run, found in rows.items()}
     metric = given.get("metric", "episode_return")

@@ -30,6 +30,7 @@ _RUN_HELP = {
     "eval_mode": ("str", "how actions are chosen in evaluations", ""),
     "target_return": ("float", "stop when every member's evaluation has reached it", "default: never"),
     "checkpoint_minutes": ("float", "minutes between checkpoints", ""),
+    "keep_checkpoints": ("int", "checkpoints of a kind that stay on the disk, the newest", ""),
     "chunk_seconds": ("float", "seconds the device works between two looks of the host", ""),
     "horizon": ("int", "environment steps that schedules are fractions of", "default: total-steps"),
     "devices": ("devices", "how many devices to use, or all", "default: all, at most one a member"),

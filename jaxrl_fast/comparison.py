@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 from jaxrl_fast import config as configs
 from jaxrl_fast.aggregate import bootstrap, iqm, probability_of_improvement
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.rundir import RunDir
 from jaxrl_fast.terminal import aligned
 
 
@@ -57,7 +57,7 @@ def _entry(path: Path) -> Entry:
     content = configs.read_config(path)
     if not (path / "result.json").is_file():
         raise ConfigError("run", str(path), "a run that has ended (a result.json)")
-    result = json.loads((path / "result.json").read_text())
+    result = RunDir(path).result()
     if content["run"].get("population"):
         raise ConfigError("run", str(path), "a run whose members differ only in their seeds; this is a part of a sweep")
     scores = np.array([math.nan if x is None else x for x in result["eval_return"]], float)

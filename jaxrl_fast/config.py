@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast import imports
+from jaxrl_fast import forms, imports
 from jaxrl_fast.algorithms import algorithm_class, list_algorithms
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs import registry
@@ -250,8 +251,13 @@ def write_json(path: Path, content: Any) -> None:
 def write_text(path: Path, text: str) -> None:
     """A file, replaced atomically: a reader sees the old one or the new one."""
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text)
-    os.replace(temporary, path)
+    try:
+        temporary.write_text(text)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
@@ -260,13 +266,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
     file = path / "config.json" if path.is_dir() else path
     if not file.is_file():
         raise ConfigError("config", str(file), "an existing config.json of a run")
-    try:
-        content = json.loads(file.read_text())
-    except (ValueError, UnicodeDecodeError) as error:
-        raise ConfigError("config", str(file), f"a JSON file; it is damaged ({error})") from error
-    keys = ("format", "algorithm", "environment", "run")
-    if not isinstance(content, dict) or any(k not in content for k in keys):
-        raise ConfigError("config", str(file), f"a config.json of jaxrl_fast, with {', '.join(keys)}")
+    content = forms.read_json(file, "config", "a config.json of jaxrl_fast", forms.CONFIG)
     if content["format"] != FORMAT:
         raise ConfigError("config", str(file), f"format {FORMAT}; this file has {content['format']!r}")
     return content

@@ -6,11 +6,13 @@ ordinary `ValueError` (or `RuntimeError` for a run that failed).
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import errno
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 LONGEST = 300  # characters of a value in a message
@@ -50,6 +52,32 @@ class RunError(UserError, RuntimeError):
     """A run that was started correctly and failed."""
 
     exit_code = 1
+
+
+class WriteError(RunError):
+    """A file could not be written; the message names it and the reason."""
+
+    def __init__(self, path: Any, error: BaseException | str):
+        super().__init__(f"cannot write {path}: {error if isinstance(error, str) else reason_of(error)}")
+
+
+def reason_of(error: BaseException) -> str:
+    """The operating system's words for what went wrong, also out of a library's longer text; else its first line."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    text = str(error)
+    known = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EIO)
+    found = next((words for words in map(os.strerror, known) if words.lower() in text.lower()), None)
+    return found or (text.strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+@contextlib.contextmanager
+def writing(path: Any) -> Iterator[None]:
+    """WriteError for every OSError in the block."""
+    try:
+        yield
+    except OSError as error:
+        raise WriteError(path, error) from error
 
 
 class NonFiniteError(RunError):

@@ -29,6 +29,7 @@ class RunConfig:
     eval_mode: str = "greedy"
     target_return: float | None = None  # stop when every member's evaluation has reached it
     checkpoint_minutes: float = 5.0
+    keep_checkpoints: int = 2  # of each kind, the newest; a damaged one is passed over for the one before it
     chunk_seconds: float = 1.0
     horizon: int | None = None  # environment steps that schedules are fractions of; None: total_steps at the start
     batching: str = "auto"
@@ -97,6 +98,7 @@ class RunConfig:
             object.__setattr__(self, "start_from", os.path.abspath(self.start_from))
         check_float("checkpoint_minutes", self.checkpoint_minutes, 0, open_low=True)
         check_float("chunk_seconds", self.chunk_seconds, 0, open_low=True)
+        check_int("keep_checkpoints", self.keep_checkpoints, 1, 1000)
 
     @property
     def env_devices(self) -> int:

@@ -17,7 +17,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.forms import misfit
 
+CELL = (int, float, type(None), [(int, float, type(None), bool)], bool)  # a value of a row
 FIXED = ("env_steps", "wall_seconds", "steps_per_second")  # in every row, so no metric may be called so
 
 def number(value: Any, digits: int) -> float | None:
@@ -73,7 +75,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
         return None
     is_row = isinstance(row, dict) and type(row.get("env_steps")) is int and all(name in row for name in FIXED)
-    return row if is_row else None
+    return row if is_row and misfit(list(row.values()), [CELL]) is None else None
 
 
 def _lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
@@ -89,7 +91,11 @@ def _lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
         if row is not None:
             found.append((line, row))
         elif i != numbered[-1][0]:
-            raise ConfigError("metrics", str(path), f"a metrics.jsonl of jaxrl_fast; line {i} is damaged")
+            valid = (
+                f"a metrics.jsonl of jaxrl_fast; line {i} is damaged. Checkpoints can be read without it; without the line, "
+                "or the file, `train --resume` goes on and says which rows are missing"
+            )
+            raise ConfigError("metrics", str(path), valid)
     return found
 
 

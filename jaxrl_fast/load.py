@@ -111,14 +111,12 @@ def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, prog
         new, log_every=grid.row * grid.steps,
         eval_every=grid.eval_rows * grid.row * grid.steps,
     )  # fmt: skip
-    checkpoints = Checkpoints(RunDir(path).checkpoints, read_only=True)
-    try:
-        number = hosts.tell(checkpoints.latest("last"))
+    with Checkpoints(RunDir(path).checkpoints, read_only=True) as checkpoints:
+        find = lambda: checkpoints.read(("last",), lambda which, number: checkpoints.meta(which, number) and number)
+        number = hosts.tell(hosts.on_first(find))
         if number is None:
             raise ConfigError("--resume", str(path), "a run that has saved a checkpoint; start it again instead")
-        meta = checkpoints.meta("last", number)
-    finally:
-        checkpoints.close()
+        meta = checkpoints.meta("last", number) | {"number": number}
     if total_steps is not None and all(meta["reached"]):
         new = dataclasses.replace(new, target_return=None)
     done = plan_grid(bound, new).env_steps(meta["rows"])

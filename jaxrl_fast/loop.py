@@ -39,7 +39,7 @@ def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, start: s
         if s.given is not None:
             s.state, s.given = s.programs.begin(s.state, s.given), None
         if start == "saved":
-            restore(s, checkpoints)
+            restore(s, checkpoints, s.checkpoint)
         warmup = bool(s.grid.warmup) and (start == "new" or s.iterations < s.grid.warmup)
         s.programs.ready("warmup" if warmup else "chunk")
     for sink in s.sinks:

@@ -123,6 +123,12 @@ class MemoryPlan:
         return _total(self.resident()) + max(known, _total(self.evaluating()))
 
     @property
+    def disk(self) -> int:
+        """Bytes that checkpoints take at most, one that is being written included; what repeats in them is compressed."""
+        one = (self.state_bytes * self.population.env + self.agent) * self.population.size
+        return (self.config.keep_checkpoints + 1) * one
+
+    @property
     def fits(self) -> bool:
         return self.have is None or self.need <= self.have
 

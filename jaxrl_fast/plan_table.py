@@ -28,6 +28,7 @@ def table(plan: Any) -> str:
     else:
         share = f"{100 * plan.need / plan.have:.0f}% of the {show(plan.have)} of {device}"
         text.append(f"{'fits' if plan.fits else 'does not fit'}: {share}")
+    text.append(f"checkpoints: at most {show(plan.disk)} on the disk (keep_checkpoints = {plan.config.keep_checkpoints})")
     return "\n".join(text)
 
 

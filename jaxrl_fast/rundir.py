@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import shutil
 import warnings
 from pathlib import Path
@@ -14,11 +13,11 @@ import jax
 import numpy as np
 
 from jaxrl_fast import config as configs
-from jaxrl_fast import folders, hosts, runtime
+from jaxrl_fast import folders, forms, hosts, runtime
 from jaxrl_fast.boards import TensorBoardSink
 from jaxrl_fast.checkpoint import to_json
 from jaxrl_fast.envs import registry
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, writing
 from jaxrl_fast.grid import plan_grid
 from jaxrl_fast.sinks import JsonlSink, Row, read_jsonl
 
@@ -126,25 +125,29 @@ class RunDir:
             "device": device_name(),
             "versions": runtime.versions(),
         }
-        configs.write_json(self.path / "result.json", to_json(result))
+        with writing(self.path / "result.json"):
+            configs.write_json(self.path / "result.json", to_json(result))
 
     def update(self, config: Any) -> None:
         """Note in config.json what a resumed run changes: its end, its horizon."""
         content = configs.read_config(self.path)
         if content["run"] != dataclasses.asdict(config):
-            configs.write_json(self.path / "config.json", content | {"run": dataclasses.asdict(config)})
+            with writing(self.path / "config.json"):
+                configs.write_json(self.path / "config.json", content | {"run": dataclasses.asdict(config)})
 
-    def best_member(self, scores: list[float | None] | None = None) -> int:
+    def best_member(self, members: int, scores: list[float | None] | None = None) -> int:
         """The member with the best of these scores, else the one that evaluated best at the end; 0 without a result."""
-        scores = scores or self.scores()
+        scores = scores or (self.scores() if members > 1 else None)
         return int(np.argmax([-np.inf if x is None else x for x in scores])) if scores else 0
 
     def scores(self) -> list[float | None]:
         """How each member evaluated at the end; nothing without a result."""
-        try:
-            return json.loads((self.path / "result.json").read_text())["eval_return"]
-        except (OSError, ValueError, KeyError):
-            return []
+        return self.result()["eval_return"] if (self.path / "result.json").is_file() else []
+
+    def result(self) -> dict[str, Any]:
+        """result.json, checked for being one of ours."""
+        remedy = f"`train --resume {self.path}` writes it anew, and checkpoints and log can be read without it"
+        return forms.read_json(self.path / "result.json", "result", "a result.json of jaxrl_fast", forms.RESULT, remedy)
 
     def draw(self, s: Any, member: int, agent: Any) -> None:
         """The pictures. A finished run is not failed by them: what cannot be drawn is a warning."""

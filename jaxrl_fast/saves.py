@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
+import warnings
+from pathlib import Path
+
 import jax
 import numpy as np
 
 from jaxrl_fast import hosts
 from jaxrl_fast.checkpoint import Checkpoints, abstract, to_json
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import WriteError
 from jaxrl_fast.members import leaf_names
 from jaxrl_fast.programs import Part
 from jaxrl_fast.session import Session
@@ -48,24 +52,38 @@ def save_best(s: Session, checkpoints: Checkpoints) -> None:
 
 def rescue(s: Session, checkpoints: Checkpoints | None) -> str:
     """Put the log and the best agent of a failed run on the disk; says which checkpoints there are."""
-    for sink in s.sinks:
-        sink.flush()
-    if checkpoints is None:
-        return ""
-    save_best(s, checkpoints)
-    checkpoints.wait()
-    if checkpoints.latest("last") is not None:
-        return f"; the last good checkpoint is in {checkpoints.folder} (jaxrl-fast train --resume {s.out.path})"
+    try:
+        for sink in s.sinks:
+            sink.flush()
+        if checkpoints is None:
+            return ""
+        save_best(s, checkpoints)
+        checkpoints.wait()
+    except WriteError as error:  # what ended the run comes first
+        return f"; {error}{standing(s.out.path)}"
+    number = checkpoints.newest("last")
+    if number is not None:
+        good = checkpoints.folder / "last" / str(number)
+        return f"; the last good checkpoint is {good} (jaxrl-fast train --resume {s.out.path})"
     none = f"; no checkpoint was due before it (checkpoint_minutes = {s.config.checkpoint_minutes:g})"
-    best = checkpoints.latest("best") is not None
+    best = checkpoints.newest("best") is not None
     return none + (f", the best agent until then is in {checkpoints.folder / 'best'}" if best else "")
 
 
-def restore(s: Session, checkpoints: Checkpoints) -> None:
-    """The whole state from `last`, the score to beat from `best`; the log ends where the state does."""
-    number = checkpoints.latest("last")
+def standing(path: Path) -> str:
+    """What is left of a run that can no longer write to its directory, and how to go on."""
+    if not path.is_dir():
+        return f"; {path} is gone: start the run again"
+    with Checkpoints(path / "checkpoints", read_only=True) as checkpoints:
+        number = checkpoints.newest("last")
     if number is None:
-        raise ConfigError("--resume", str(s.out.path), "a run that has saved a checkpoint")
+        return "; there is no whole checkpoint: start the run again"
+    good = checkpoints.folder / "last" / str(number)
+    return f"; {good} is whole: once it can be written again, go on with jaxrl-fast train --resume {shlex.quote(str(path))}"
+
+
+def restore(s: Session, checkpoints: Checkpoints, number: int) -> None:
+    """The whole state from `last`, the score to beat from `best`; the log ends where the state does."""
     meta = checkpoints.meta("last", number)
     like = jax.eval_shape(s.programs.unpadded, s.state)
     s.state = None  # a second one may not fit
@@ -84,11 +102,23 @@ def restore(s: Session, checkpoints: Checkpoints) -> None:
         s.settings[name] = np.asarray(values, np.float32)
         s.programs.change(leaf_names(s.members.first).index(name), s.settings[name])
     s.lost = {int(x["member"]): {k: x[k] for k in ("env_steps", "reason")} for x in meta["lost"]}
-    newest = checkpoints.latest("best")
-    if newest is not None:
-        best = checkpoints.meta("best", newest)
+    best = checkpoints.read(("best",), checkpoints.meta) if checkpoints.newest("best") is not None else None
+    if best is not None:
         s.best_score, s.best_rows = float(best["best_score"]), int(best["best_rows"])
     hosts.on_first(lambda: [sink.cut(s.env_steps) for sink in s.sinks] and None)
     if s.out:
         s.history = s.out.history(s.env_steps)
+        warn_of_holes(s)
         hosts.on_first(lambda: s.out.update(s.config))  # now that the checkpoint was read
+
+
+def warn_of_holes(s: Session) -> None:
+    """Say which rows of the log are missing before the checkpoint that a run goes on from."""
+    there = {row.env_steps for row in s.history}
+    missing = [steps for steps in map(s.grid.env_steps, range(1, s.rows + 1)) if steps not in there]
+    if missing and hosts.is_first():
+        warnings.warn(
+            f"{s.out.metrics} lacks {len(missing)} of the {s.rows} log rows before the checkpoint at {s.env_steps:,} steps "
+            f"(the first at {missing[0]:,}): it was cut short or damaged; the run goes on without them",
+            stacklevel=2,
+        )

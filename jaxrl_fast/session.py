@@ -73,6 +73,7 @@ class Session:
     stop_requested: bool = False
     given: Any = None  # parameters to begin with, until the run has begun
     saved: int | None = None  # iterations of the newest checkpoint
+    checkpoint: int | None = None  # number of the one that a resumed run begins with
     go_on: Callable[..., Session] | None = dataclasses.field(default=None, repr=False)  # after an interruption
     sanity: Sanity = dataclasses.field(init=False, repr=False)
 

@@ -15,7 +15,10 @@ A sink of your own is a subclass of `Sink` with the methods that it needs.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import math
+import os
 import sys
 import time
 from collections import deque
@@ -26,7 +29,7 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 
 from jaxrl_fast import jsonl
-from jaxrl_fast.errors import ConfigError, RunError
+from jaxrl_fast.errors import ConfigError, WriteError, writing
 from jaxrl_fast.jsonl import read_jsonl
 from jaxrl_fast.summary import describe
 from jaxrl_fast.terminal import Display
@@ -97,15 +100,32 @@ class JsonlSink(Sink):
                 self._file = open(self.path, "ab")  # noqa: SIM115 - open as long as the sink
             self._file.write(jsonl.encode(record))
             self._file.flush()
+            if not self._is_there():
+                raise FileNotFoundError(errno.ENOENT, "it was removed while the run wrote it")
         except OSError as error:
-            raise cannot_write(self.path, error) from error
+            self._drop()
+            raise WriteError(self.path, error) from error
+
+    def _is_there(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._file.fileno()), os.stat(self.path))
+        except FileNotFoundError:
+            return False
+
+    def _drop(self) -> None:
+        """Let go of a file that cannot be written; what is in its buffer would fail again."""
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.close()
 
     def flush(self) -> None:
         if self._file is not None:
             try:
                 jsonl.sync(self._file)
             except OSError as error:
-                raise cannot_write(self.path, error) from error
+                self._drop()
+                raise WriteError(self.path, error) from error
 
     def close(self) -> None:
         self.flush()
@@ -116,14 +136,8 @@ class JsonlSink(Sink):
     def cut(self, env_steps: int) -> None:
         """Replace the file, atomically, by its rows up to `env_steps`; their bytes stay what they were."""
         self.close()
-        try:
+        with writing(self.path):
             jsonl.cut(self.path, env_steps)
-        except OSError as error:
-            raise cannot_write(self.path, error) from error
-
-
-def cannot_write(path: Path, error: OSError) -> RunError:
-    return RunError(f"cannot write {path}: {error.strerror or error}")
 
 
 class ProgressSink(Sink):

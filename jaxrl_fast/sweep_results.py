@@ -6,7 +6,6 @@ import csv
 import dataclasses
 import io
 import itertools
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,12 +14,14 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast import config as configs
+from jaxrl_fast import forms
 from jaxrl_fast.aggregate import bootstrap, frame, iqm, probability_of_improvement, win_rate
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.grid import RunConfig
 from jaxrl_fast.jsonl import read_jsonl
+from jaxrl_fast.rundir import RunDir
 from jaxrl_fast.terminal import aligned
 
 FORMAT = 1
@@ -30,11 +31,9 @@ Settings = dict[str, Any]
 
 def read_json(file: Path) -> dict[str, Any]:
     """sweep.json, checked for being one of ours."""
-    try:
-        content = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise ConfigError("sweep", str(file), f"a sweep.json; it cannot be read ({error})") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    remedy = "Each part below parts/ is a run directory that can be read by itself"
+    content = forms.read_json(file, "sweep", "a sweep.json of jaxrl_fast", forms.SWEEP, remedy)
+    if content["format"] != FORMAT:
         raise ConfigError("sweep", str(file), f"a sweep.json of format {FORMAT}")
     return content
 
@@ -238,8 +237,12 @@ def read_sweep(path: str | Path) -> SweepResult:
         folder = part_folder(path, index)
         logged = read_jsonl(folder / "metrics.jsonl") if (folder / "metrics.jsonl").is_file() else []
         ended = (folder / "result.json").is_file()
-        result = json.loads((folder / "result.json").read_text()) if ended else {}
-        scores = result.get("eval_return") or [None] * (len(part["configurations"]) * part["seeds"])
+        result = RunDir(folder).result() if ended else {}
+        size = len(part["configurations"]) * part["seeds"]
+        scores = result.get("eval_return") or [None] * size
+        if len(scores) != size or not all(0 <= c < len(configurations) for c in part["configurations"]):
+            fits = f"one whose part {index} has the members of {folder}/result.json"
+            raise ConfigError("sweep", str(path / "sweep.json"), fits)
         reasons = {x["member"]: f"{x['reason']} at {x['env_steps']:,} steps" for x in result.get("lost") or ()}
         for member, score in enumerate(scores):
             c, s = part["configurations"][member // part["seeds"]], part["seed"] - run["seed"] + member % part["seeds"]

@@ -20,6 +20,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.checkpoint import Checkpoints
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.host import HostEnv
+from jaxrl_fast.errors import RunError, WriteError
 from jaxrl_fast.grid import Grid, RunConfig, plan_grid, run_config
 from jaxrl_fast.loop import COMPILING, loop
 from jaxrl_fast.members import gather, leaf_names
@@ -28,6 +29,7 @@ from jaxrl_fast.plan import memory_plan
 from jaxrl_fast.population import Members, Population, population_of, spread
 from jaxrl_fast.programs import Programs
 from jaxrl_fast.rundir import RunDir, check_free, describe
+from jaxrl_fast.saves import standing
 from jaxrl_fast.selection import decode_selection, encode_selection
 from jaxrl_fast.session import Session, root_keys
 from jaxrl_fast.signals import Interrupted, Signals, run_so_far
@@ -121,27 +123,31 @@ def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=
     grid = plan_grid(members.first.algo, config)
     population = population_of(config, len(lanes))
     begin = "saved" if resume else "new"
-    try:
-        with Signals() as signals, _closing(sinks) as stack:
-            bar = _progress_bar(stack, grid, "compiling") if progress else []
-            with signals.at_once(COMPILING[begin]):
-                programs = programs_of(env, members.take(lanes), grid, population, config)
-                programs.clock = WallTime("compile", began)
-                stack.callback(programs.give_up)
-                programs.compile(root_keys(config, population, lanes))
-            rundir = open_rundir() if open_rundir else None
-            if rundir:
-                stack.callback(rundir.release)
-                hosts.check_shared(rundir.path / "config.json")
-            session = Session(
-                algo, env, config, grid, members, population, lanes, programs, rundir, bar, hooks,
-                reached=[None] * config.members, selection=selection, settings=settings, given=given,
-            )  # fmt: skip
-            _play(session, signals, stack, begin, sinks, tensorboard)
-    except BaseException:
-        if rundir and resume is None and hosts.is_first():
-            rundir.discard()
-        raise
+    with Signals() as signals:  # a second signal does not keep `discard` from its work
+        try:
+            with _closing(sinks) as stack:
+                bar = _progress_bar(stack, grid, "compiling") if progress else []
+                with signals.at_once(COMPILING[begin]):
+                    programs = programs_of(env, members.take(lanes), grid, population, config)
+                    programs.clock = WallTime("compile", began)
+                    stack.callback(programs.give_up)
+                    programs.compile(root_keys(config, population, lanes))
+                rundir = open_rundir() if open_rundir else None
+                if rundir:
+                    stack.callback(rundir.release)
+                    hosts.check_shared(rundir.path / "config.json")
+                session = Session(
+                    algo, env, config, grid, members, population, lanes, programs, rundir, bar, hooks,
+                    reached=[None] * config.members, selection=selection, settings=settings,
+                    checkpoint=resume["number"] if resume else None, given=given,
+                )  # fmt: skip
+                _play(session, signals, stack, begin, sinks, tensorboard)
+        except BaseException as error:
+            if rundir and resume is None and hosts.is_first():
+                rundir.discard()
+            if rundir and isinstance(error, WriteError):
+                raise RunError(f"{error}{standing(rundir.path)}") from error
+            raise
     return _heeded(session, signals)
 
 
@@ -151,7 +157,7 @@ def _play(s: Session, signals: Signals, stack: contextlib.ExitStack, start: str,
     for sink in written:
         stack.callback(_close, sink)
     s.sinks = [*bar, *written, *sinks]
-    checkpoints = stack.enter_context(contextlib.closing(Checkpoints(s.out.checkpoints))) if s.out else None
+    checkpoints = stack.enter_context(Checkpoints(s.out.checkpoints, keep=s.config.keep_checkpoints)) if s.out else None
     s.go_on = functools.partial(_go_on, s, tensorboard, bool(bar))
     try:
         loop(s, checkpoints, signals, start)
@@ -167,7 +173,10 @@ def _go_on(s: Session, tensorboard: bool, progress: bool, sinks: Sequence[Sink])
     with lock, Signals() as signals, _closing(sinks) as stack:
         s.sinks, s.stop_requested = _progress_bar(stack, s.grid) if progress else [], False
         stack.callback(s.programs.give_up)
-        _play(s, signals, stack, "memory", sinks, tensorboard)
+        try:
+            _play(s, signals, stack, "memory", sinks, tensorboard)
+        except WriteError as error:
+            raise RunError(f"{error}{standing(s.out.path)}") from error
     return _heeded(s, signals)
 
 

@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import folders
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.checksums import verify_checksums, write_checksums
+from jaxrl_fast.errors import ConfigError, WriteError
 from jaxrl_fast.memory.filled import Filled, layout, refuse_sequences, row_shapes
 from jaxrl_fast.memory.prioritized import PrioritizedMemory, converted
 from jaxrl_fast.memory.ring import Ring, Row, successors_of
@@ -58,9 +59,14 @@ def save_memory(path: str | Path, filled: Filled) -> None:
     part = path.with_name(f".{path.name}.unfinished")
     with folders.held("path", part, create=True):
         shutil.rmtree(part / "store", ignore_errors=True)  # of a call that was interrupted
-        with ocp.StandardCheckpointer() as checkpointer:
-            checkpointer.save(part / "store", store)
-        (part / "layout.json").write_text(json.dumps(about, indent=2) + "\n")
+        here = ocp.AsyncOptions(create_directories_asynchronously=False)  # a folder that cannot be made would hang its threads
+        try:
+            with ocp.StandardCheckpointer(async_options=here) as checkpointer:
+                checkpointer.save(part / "store", store)
+            (part / "layout.json").write_text(json.dumps(about, indent=2) + "\n")
+            write_checksums(part)
+        except Exception as error:  # orbax raises plain ones too
+            raise WriteError(part, error) from error
     part.rename(path)
 
 
@@ -118,6 +124,7 @@ def _restore(path: Path, memory: Ring, about: dict[str, Any]) -> Any:
     like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), shapes)
     logging.getLogger("absl").setLevel(logging.ERROR)
     try:
+        verify_checksums(path)
         with ocp.StandardCheckpointer() as checkpointer:
             store = checkpointer.restore(path / "store", like)
         if any(a.shape != b.shape for a, b in zip(jax.tree.leaves(store), jax.tree.leaves(like), strict=True)):

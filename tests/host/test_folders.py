@@ -93,8 +93,9 @@ def test_a_path_that_can_be_written_stays_as_it_was_typed(tmp_path):
 
 def test_the_second_process_is_told_who_writes(other, run_cli):
     folder, process = other
-    (folder / "config.json").write_text(json.dumps({"format": 2, "algorithm": {}, "environment": {}, "run": {}}))
-    (folder / "sweep.json").write_text(json.dumps({"format": 1, "base": {}, "configurations": [], "parts": []}))
+    named = {"name": "?", "settings": {}}
+    config = {"format": 2, "algorithm": named, "environment": named, "run": {"total_steps": 1}}
+    (folder / "config.json").write_text(json.dumps(config))
     before = contents(folder)
     who = f"process {process.pid} on {os.uname().nodename}, since 20"
     for line in ([*TRAIN, "--out", str(folder)], ["train", "--resume", str(folder)]):

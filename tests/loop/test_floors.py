@@ -13,7 +13,8 @@ import jaxrl_fast
 
 ROOT = Path(jaxrl_fast.__file__).parent
 FLOORS = [
-    "errors fields walltime values folders hosts imports tree types spaces exact own_spaces summary random runtime",
+    "errors checksums forms fields walltime values folders hosts imports tree types spaces exact own_spaces summary random "
+    "runtime",
     "returns losses distributions statistics reports stacking optim optimizer_settings sums networks aggregate priors",
     "envs memory",
     "algorithms",

@@ -207,6 +207,17 @@ def test_a_signal_while_compiling_leaves_nothing(name, signum, tmp_path, monkeyp
     assert error.value.exit_code == 128 + signum and len(called) == 1 and list(tmp_path.iterdir()) == []
 
 
+def test_a_second_signal_does_not_stop_what_takes_the_folder_away(tmp_path, monkeypatch):
+    """It would be Python's own, which ends the process in the middle of it."""
+    own, ended = signal.signal(signal.SIGTERM, lambda *_: ended.append(1)), []
+    during(monkeypatch, programs.Programs, "ready")
+    during(monkeypatch, RunDir, "discard")
+    with pytest.raises(Stopped, match="while compiling"):
+        tools.train("ppo", tmp_path / "run")
+    signal.signal(signal.SIGTERM, own)
+    assert not ended and list(tmp_path.iterdir()) == []
+
+
 def test_a_signal_while_the_chunk_compiles_after_a_warm_up_saves_it(tmp_path, monkeypatch, unbroken, interruptible):
     original = programs.Programs.ready
     with monkeypatch.context() as patched, pytest.raises(Interrupted):

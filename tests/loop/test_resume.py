@@ -122,10 +122,11 @@ def test_what_orbax_has_half_read_is_not_shown(monkeypatch):
         made = {}
         exec(compile("async def read(): pass", file, "exec"), made)
         coroutine = made["read"]()
-        sys.unraisablehook(SimpleNamespace(object=coroutine))
+        sys.unraisablehook(SimpleNamespace(object=coroutine, exc_value=None))
         coroutine.close()
         assert len(shown) == count
-    sys.unraisablehook(SimpleNamespace(object=print))
+    sys.unraisablehook(SimpleNamespace(object=print, exc_value=None))
+    sys.unraisablehook(SimpleNamespace(object=None, exc_value=RuntimeError("Event loop is closed")))
     assert len(shown) == 2
 
 

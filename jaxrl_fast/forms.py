@@ -1,0 +1,81 @@
+"""The one reader of JSON that a run left: what the file is, what is wrong with it, and what still works.
+
+A form is a type or several (`int` takes no bool, `float` takes integers too), [form] for a list of them, or a dict with the
+form of each key; "key?" may be missing, and there may be more keys. `ANY` takes everything.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from jaxrl_fast.errors import ConfigError
+
+ANY = object
+NUMBER = (int, float)
+SCORES = [(int, float, type(None))]  # one a member; null where it was lost
+LOST = [{"member": int, "env_steps": int, "reason": str}]
+RESULT = {
+    "algorithm": str, "environment": str, "env_steps": int, "eval_return": SCORES, "lost?": ([*LOST], type(None)),
+}  # fmt: skip
+CONFIG = {
+    "format": ANY, "algorithm": {"name": str, "settings": dict, "class?": str},
+    "environment": {"name": str, "settings?": dict, "object?": dict}, "run": {"total_steps": int}, "imports?": [str],
+}  # fmt: skip
+SWEEP = {
+    "format": ANY, "base": CONFIG | {"run": {"total_steps": int, "seed": int, "seeds": int}}, "configurations": [dict],
+    "parts": [{"configurations": [int], "seed": int, "seeds": int}], "optuna?": {"trials": int, "members": int},
+    "sample?": dict,
+}  # fmt: skip
+
+
+def read_json(file: Path, argument: str, what: str, form: Any, remedy: str = "") -> Any:
+    """The content of a JSON file. Raises ConfigError where it is not `what`, such as "a config.json"; remedy: how to go on."""
+    after = f". {remedy}" if remedy else ""
+    try:
+        content = json.loads(file.read_bytes())
+    except OSError as error:
+        raise ConfigError(argument, str(file), f"{what} that can be read ({error.strerror}){after}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(argument, str(file), f"{what}; this file is damaged ({error}){after}") from error
+    wrong = misfit(content, form)
+    if wrong:
+        raise ConfigError(argument, str(file), f"{what}; in this file {wrong}{after}")
+    return content
+
+
+def misfit(value: Any, form: Any, name: str = "it") -> str | None:
+    """Where `value` first differs from `form`, in words; None where it does not."""
+    if isinstance(form, tuple):
+        found = [misfit(value, one, name) for one in form]
+        return None if None in found else found[0]
+    if isinstance(form, list):
+        if not isinstance(value, list):
+            return f"{name} is {_kind(value)}, not a list"
+        return next((w for i, x in enumerate(value) if (w := misfit(x, form[0], f"{name}[{i}]"))), None)
+    if isinstance(form, dict):
+        if not isinstance(value, dict):
+            return f"{name} is {_kind(value)}, not an object"
+        for key, inner in form.items():
+            key, optional = key.removesuffix("?"), key.endswith("?")
+            if key not in value and not optional:
+                return f"{key} is missing" if name == "it" else f"{name}.{key} is missing"
+            wrong = misfit(value[key], inner, key if name == "it" else f"{name}.{key}") if key in value else None
+            if wrong:
+                return wrong
+        return None
+    fits = isinstance(value, form) and not (isinstance(value, bool) and form in (int, float))
+    if fits or (form is float and type(value) is int):
+        return None
+    return f"{name} is {_kind(value)}, not {_NAMES.get(form, form.__name__)}"
+
+
+_NAMES: dict[type, str] = {
+    str: "a text", int: "an integer", float: "a number", dict: "an object", list: "a list", type(None): "null",
+    bool: "true or false",
+}  # fmt: skip
+
+
+def _kind(value: Any) -> str:
+    return _NAMES.get(type(value), type(value).__name__)

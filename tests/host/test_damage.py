@@ -1,0 +1,248 @@
+"""Every file of a run directory damaged in every way, against every command that reads it: one error that names the file, or a
+warning and what is whole; never Python's own errors, and never another agent than the one that was saved. Nothing is trained."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+import warnings
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast import cli
+from jaxrl_fast.checkpoint import Checkpoints
+from jaxrl_fast.errors import UserError
+from jaxrl_fast.rundir import RunDir
+
+
+@pytest.fixture(scope="module")
+def whole(made) -> dict:
+    """The arrays that each reader finds in a run that is not damaged."""
+    return {reader: jax.tree.leaves(READERS[reader](made / "run").state) for reader in ("load", "load best", "load last")}
+
+
+class Reached(Exception):
+    """A resume has read all that it reads before it builds programs."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A run with two checkpoints of each kind, and another beside it."""
+    base = tmp_path_factory.mktemp("damage")
+    algo = jf.DQN(num_envs=4, num_steps=2, hidden=(8,), buffer_size=64, learning_starts=16, batch_size=8)
+    settings = dict(
+        eval_episodes=2, log_every=64, eval_every=64, tensorboard=False, checkpoint_minutes=1e-9, chunk_seconds=1e-9
+    )
+    scores = iter(range(100))
+    with pytest.MonkeyPatch.context() as patched:
+        evaluate = jf.train.__globals__["Programs"].evaluate
+
+        def better_each_time(self, state, rows):
+            found = evaluate(self, state, rows)
+            return found._replace(ret=np.full_like(found.ret, next(scores)))
+
+        patched.setattr("jaxrl_fast.programs.Programs.evaluate", better_each_time)
+        patched.setattr(RunDir, "draw", lambda *_: None)
+        jf.train(algo, jf.make("CartPole-v1", max_steps_in_episode=20), 256, out=base / "run", **settings)
+    shutil.copytree(base / "run", base / "other")
+    for which in ("last", "best"):
+        assert len(Checkpoints(base / "run" / "checkpoints", read_only=True).numbers(which)) == 2
+    return base
+
+
+@pytest.fixture
+def run(made, tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(made, tmp_path / "runs")
+    monkeypatch.setattr(importlib.import_module("jaxrl_fast.train"), "run_session", reached)
+    return tmp_path / "runs" / "run"
+
+
+def reached(*_):
+    raise Reached
+
+
+def resume(run: Path) -> None:
+    with pytest.raises(Reached):
+        jf.resume(run, 512, horizon=512)
+    RunDir(run).history(256)
+
+
+def command(*line: str):
+    def call(run: Path) -> None:
+        code = cli.main([word.format(run=run, other=run.parent / "other") for word in line])
+        if code:
+            raise UserError("said")  # its text is looked at in what was printed
+
+    return call
+
+
+READERS = {
+    "load": lambda run: jf.load(run),
+    "load best": lambda run: jf.load(run, "best"),
+    "load last": lambda run: jf.load(run, "last"),
+    "experience": lambda run: jf.experience(run),
+    "resume": resume,
+    "plot": command("plot", "{run}"),
+    "compare": command("compare", "{run}", "{other}"),
+    "repeat": command("train", "--config", "{run}", "--help"),
+}
+
+
+def flip(file: Path) -> None:
+    """Some bytes in the middle."""
+    content = bytearray(file.read_bytes())
+    for i in range(len(content) // 2, min(len(content) // 2 + 8, len(content))):
+        content[i] ^= 0xFF
+    file.write_bytes(content)
+
+
+def replaced(content: bytes):
+    return lambda file: file.write_bytes(content)
+
+
+def folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+DAMAGES = {
+    "deleted": Path.unlink,
+    "a folder": folder,
+    "empty": replaced(b""),
+    "half": lambda f: f.write_bytes(f.read_bytes()[: f.stat().st_size // 2]),
+    "flipped": flip,
+    "binary": replaced(bytes(range(256))),
+    "null": replaced(b"null\n"),
+    "a list": replaced(b"[1]\n"),
+    "a text": replaced(b'"abc"\n'),
+    "no keys": replaced(b"{}\n"),
+    "a bomb": replaced(b"[" * 100_000),
+}
+
+
+def files(run: Path, which: str, damage: str) -> list[Path]:
+    """The JSON files of a run; those of its newest checkpoint of a kind, where another content is tried on its JSON alone."""
+    if which == "json":
+        return [run / name for name in ("config.json", "result.json", "metrics.jsonl")]
+    newest = max((run / "checkpoints" / which).iterdir(), key=lambda p: int(p.name))
+    if damage in ("null", "a list", "a text", "no keys", "a bomb"):
+        return [newest / "checksums.json", newest / "meta" / "metadata"]
+    return sorted(p for p in newest.rglob("*") if p.is_file())
+
+
+def read(reader: str, run: Path, capsys) -> tuple[object, str]:
+    """(what came of it or None, all that was said): a UserError, warnings, or nothing; any other exception fails the test."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UserWarning)
+        try:
+            found, error = READERS[reader](run), ""
+        except UserError as refused:
+            found, error = None, str(refused)
+    assert "\n" not in error
+    printed = capsys.readouterr()
+    assert "Traceback" not in printed.err and "JAXRL_FAST_DEBUG" not in printed.err
+    return found, "\n".join([error, *(str(w.message) for w in said), printed.err])
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("which", ["json", "last", "best"])
+def test_every_damage_is_named_or_passed_over(which, damage, run, made, whole, capsys):
+    for file in files(run, which, damage):
+        shutil.rmtree(run)
+        shutil.copytree(made / "run", run)
+        DAMAGES[damage](file)
+        for reader in {"json": list(READERS), "last": ["load last", "resume"], "best": ["load"]}[which]:
+            found, said = read(reader, run, capsys)
+            if reader in whole and found is not None and not said.strip():  # then it is the agent that was saved
+                same = [np.array_equal(a, b) for a, b in zip(jax.tree.leaves(found.state), whole[reader], strict=True)]
+                assert all(same), (file, reader)
+            if said.strip():
+                assert str(run) in said, (file, reader, said)
+
+
+VALUES = [
+    ("config.json", "algorithm", [1], "algorithm is a list"),
+    ("config.json", "run", {"total_steps": "many"}, "run.total_steps is a text"),
+    ("config.json", "environment", {"settings": {}}, "environment.name is missing"),
+    ("config.json", "imports", "os", "imports is a text"),
+    ("config.json", "algorithm", {"name": 3, "settings": {}}, "algorithm.name is an integer"),
+    ("result.json", "eval_return", "abc", "eval_return is a text"),
+    ("result.json", "eval_return", [True], "eval_return[0] is true"),
+    ("result.json", "env_steps", None, "env_steps is null"),
+    ("result.json", "lost", [{"member": 0}], "lost[0].env_steps is missing"),
+]
+
+
+@pytest.mark.parametrize(("name", "key", "value", "says"), VALUES)
+def test_json_of_another_form_is_named(name, key, value, says, run, run_cli):
+    content = json.loads((run / name).read_text())
+    (run / name).write_text(json.dumps(content | {key: value}))
+    code, _, err = run_cli("compare", str(run), str(run.parent / "other"))
+    assert code == 2 and says in err and str(run / name) in err and err.count("\n") == 1, err
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{"env_steps": 64, "wall_seconds": "x", "steps_per_second": 1}',
+        '{"env_steps": "64"}',
+        "[]",
+        "{}",
+        '{"env_steps": 64, "wall_seconds": 1, "steps_per_second": 1, "loss": ["x"]}',
+    ],
+)
+def test_a_row_of_another_form_is_named(row, run, run_cli):
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text("\n".join([lines[0], row, *lines[1:]]) + "\n")
+    code, _, err = run_cli("plot", str(run))
+    assert code == 2 and "line 2 is damaged" in err and str(run) in err, err
+
+
+@pytest.mark.parametrize(
+    "content", ["null", "[1]", '{"format": 1}', '{"format": 1, "base": 3, "configurations": [], "parts": []}', "{"]
+)
+def test_a_sweep_that_is_damaged_is_named(content, run, run_cli):
+    (run.parent / "sweep.json").write_text(content)
+    code, _, err = run_cli("sweep", "--resume", str(run.parent))
+    assert code == 2 and str(run.parent / "sweep.json") in err and err.count("\n") == 1, err
+
+
+def test_both_newest_damaged_leaves_the_older_ones(run):
+    """`best` falls back to the best before it, and with none of them whole to `last`."""
+    older = Checkpoints(run / "checkpoints", read_only=True).numbers("best")[1]
+    for file in files(run, "best", "empty"):
+        file.write_bytes(b"")
+    with pytest.warns(UserWarning, match=rf"best.* is damaged .* read in its place: .*best/{older}"):
+        jf.load(run)
+    for file in (run / "checkpoints" / "best" / str(older)).rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"")
+    with pytest.warns(UserWarning, match=r"is damaged .* read in its place: .*last/"):
+        jf.load(run)
+    with pytest.raises(jf.ConfigError, match="The checkpoint 'last' is whole"):
+        jf.load(run, "best")
+
+
+def test_checkpoints_without_checksums_are_read_and_nothing_is_said(run):
+    for file in run.rglob("checksums.json"):
+        file.unlink()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jf.load(run), jf.load(run, "last"), resume(run)
+
+
+@pytest.mark.parametrize("path", ["x" * 5000, "a\0b", "file/x", "loop"])
+@pytest.mark.parametrize(
+    "line", ["eval {}", "plot {}", "compare {} {}", "train --resume {}", "train --config {}", "sweep --resume {}"]
+)
+def test_a_run_that_is_no_path(line, path, tmp_path, monkeypatch, run_cli):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text(""), (tmp_path / "loop").symlink_to("loop")
+    code, out, err = run_cli(*(word.format(path) for word in line.split()))
+    assert code == 2 and out == "" and err.count("\n") == 1 and len(err) < 700, err
