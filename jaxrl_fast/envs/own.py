@@ -17,6 +17,7 @@ from typing import Any
 from jaxrl_fast import imports
 from jaxrl_fast.envs import gymnasium_objects, gymnax_objects
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.gymnasium_adapter import is_simple
 from jaxrl_fast.errors import ConfigError
 
 VALID = (
@@ -24,6 +25,7 @@ VALID = (
     "that makes it"
 )
 _NAMED: dict[str, Any] = {}  # every object that was handed over, by the name that it got
+_READ: dict[str, str] = {}  # what functions read in their module when they got it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,13 +51,22 @@ def name_of(source: Any) -> str:
     made_by = source if inspect.isroutine(source) or isinstance(source, type) else type(getattr(source, "unwrapped", source))
     name = f"{made_by.__module__}:{getattr(made_by, '__qualname__', made_by)}"
     source = _canonical(source, name)
-    known = next((name for name, other in _NAMED.items() if _same(other, source)), None)
+    read = _read(source)
+    known = next((name for name, other in _NAMED.items() if _READ[name] == read and _same(other, source)), None)
     if known is not None:
         return known
-    if source is not _attribute(name):
+    if source is not _attribute(name) or _NAMED.get(name) is source:
         name = next(f"{name}#{n}" for n in range(1, 10**9) if f"{name}#{n}" not in _NAMED)
-    _NAMED[name] = source
+    _NAMED[name], _READ[name] = source, read
     return name
+
+
+def _read(source: Any) -> str:
+    """The numbers and texts of its module that a function names, as they are now: a loop's variable in a notebook."""
+    if not inspect.isfunction(source):
+        return ""
+    there = source.__globals__
+    return repr({n: there[n] for n in source.__code__.co_names if n in there and is_simple(there[n])})
 
 
 def _canonical(source: Any, name: str) -> Any:

@@ -175,11 +175,19 @@ def test_gymnasium_objects(source, settings, length):
     assert host_length(jf.make(source, **settings)) == length
 
 
+def made_by_a_loop(n):
+    """A function as one that a loop of a module, or of a notebook's cell, makes: it reads the module's variable."""
+    globals()["LENGTH"] = n
+    return lambda: Walk(LENGTH)  # noqa: F821
+
+
 def test_an_object_has_one_name_and_is_found_again():
     assert jf.make(Walk) is jf.make(Walk) and jf.make(Line()) is jf.make(Line())  # one program, not two
     assert config.encode_environment(jf.make(Line(), goal=4.0)) == {"name": f"{__name__}:Line", "settings": {"goal": 4.0}}
     one, two = (jf.make(lambda n=n: Walk(n)) for n in (4, 5))
     assert host_length(one) == 4 and host_length(two) == 5  # lambdas of one place are still two
+    three, four, again = (jf.make(made_by_a_loop(n)) for n in (4, 5, 5))
+    assert host_length(four) == 5 and three is not four and again is four  # nor where they read the loop's variable
     name = registry.describe(one)[0]
     assert "#" in name and own.find(name) is not None and registry.make(name) is one
     assert own.find(f"{__name__}:Walk") is Walk and own.find("nothing") is None
