@@ -467,7 +467,7 @@ def failing(monkeypatch, times):
 def test_an_evaluation_that_fails_costs_no_training(eval_every, tmp_path, monkeypatch):
     """What was learned until then is logged and saved, and the run goes on from there."""
     failing(monkeypatch, 1)
-    with pytest.raises(HostError, match=r"the referee left; the last good checkpoint is in .*train --resume"):
+    with pytest.raises(HostError, match=r"the referee left; the last good checkpoint is .*train --resume"):
         train(jf.PPO(**PPO), tmp_path / "run", total_steps=128, eval_every=eval_every)
     rows = tools.logged(tmp_path / "run")
     assert rows[-1]["env_steps"] == (eval_every or 128) and rows[-1].get("eval_return") is None
@@ -513,7 +513,7 @@ def check_saved(run, iterations, unbroken):
 def test_a_fault_in_training_costs_nothing(at, iterations, unbroken, tmp_path):
     """Every iteration until then is saved, although no checkpoint was due; the row that it broke goes on where it was."""
     env = jf.make(NAME, fault="raises", at=at)
-    with pytest.raises(HostError, match=r"the motor burnt out; the last good checkpoint is in .*train --resume"):
+    with pytest.raises(HostError, match=r"the motor burnt out; the last good checkpoint is .*train --resume"):
         train(jf.DQN(**DQN), tmp_path / "run", env, total_steps=640, ahead=0)
     rows = tools.logged(tmp_path / "run") if iterations > 8 else []
     assert len(rows) == iterations // 8
