@@ -26,7 +26,7 @@ _RUN_HELP = {
     "seeds": ("int", "members trained side by side in one program", ""),
     "log_every": ("int", "environment steps between log rows", "default: a hundredth of the run"),
     "eval_every": ("int", "environment steps between evaluations; 0: only at the end", "default: a tenth of the run"),
-    "eval_episodes": ("int", "episodes of an evaluation", ""),
+    "eval_episodes": ("int", "episodes of an evaluation", "default: 128; on the host what fits an eighth of the steps"),
     "eval_mode": ("str", "how actions are chosen in evaluations", ""),
     "target_return": ("float", "stop when every member's evaluation has reached it", "default: never"),
     "checkpoint_minutes": ("float", "minutes between checkpoints", ""),
@@ -277,7 +277,7 @@ def print_end(session: Any) -> None:
 
     s, run = session, session.out.path
     mean, low, high = interval(s.eval_return)
-    kind = f"mean of {s.config.eval_episodes} {s.config.eval_mode} episodes"
+    kind = f"mean of {s.eval_episodes} {s.config.eval_mode} episodes"
     if s.config.members == 1:
         print(f"return {mean:.2f}, {kind}")
     else:

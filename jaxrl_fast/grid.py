@@ -11,6 +11,8 @@ from typing import Any
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int, check_seed
 
+EVAL_EPISODES = 128  # by default; environments on the host play as many of them as fit the share
+EVAL_SHARE, FEWEST_EPISODES = 1 / 8, 5  # steps of an evaluation, of those trained for it; episodes in any case
 ROWS = 64  # log rows that fit a chunk; how many it really runs is an argument, so one program serves every chunk
 IN_MEMORY = "<parameters in memory>"  # what config.json holds of a `start_from` that is no run directory
 AHEAD = 16  # rows that an environment may be ahead of the slowest before it waits, where they are acted for as they come
@@ -25,7 +27,7 @@ class RunConfig:
     seeds: int = 1
     log_every: int | None = None  # None: a hundredth of the run
     eval_every: int | None = None  # None: a tenth of the run; 0: only at the end
-    eval_episodes: int = 128
+    eval_episodes: int | None = None  # None: 128; on the host as many of them as fit an eighth of the steps
     eval_mode: str = "greedy"
     target_return: float | None = None  # stop when every member's evaluation has reached it
     checkpoint_minutes: float = 5.0
@@ -63,7 +65,8 @@ class RunConfig:
                 check_int(name, getattr(self, name), 1, 2**53)
         if self.eval_every is not None:
             check_int("eval_every", self.eval_every, 0, 2**53)
-        check_int("eval_episodes", self.eval_episodes, 1, 1_000_000)
+        if self.eval_episodes is not None:
+            check_int("eval_episodes", self.eval_episodes, 1, 1_000_000)
         check_choice("eval_mode", self.eval_mode, ("greedy", "sample"))
         check_choice("batching", self.batching, ("auto", "vmap", "map"))
         if self.devices is not None:
@@ -99,6 +102,11 @@ class RunConfig:
         check_float("checkpoint_minutes", self.checkpoint_minutes, 0, open_low=True)
         check_float("chunk_seconds", self.chunk_seconds, 0, open_low=True)
         check_int("keep_checkpoints", self.keep_checkpoints, 1, 1000)
+
+    @property
+    def most_episodes(self) -> int:
+        """Episodes of an evaluation, at most."""
+        return EVAL_EPISODES if self.eval_episodes is None else self.eval_episodes
 
     @property
     def env_devices(self) -> int:
@@ -231,6 +239,20 @@ def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
         limit = (2**31 // max(most, 1)) * steps
         raise ConfigError("total_steps", config.total_steps, f"at most {limit:,} with these settings: {what} are int32")
     return Grid(steps, warmup, row, rows, per_eval, horizon)
+
+
+def host_episodes(config: RunConfig, grid: Grid, rows: int, length: float | None) -> int:
+    """Episodes of an evaluation on the host after `rows` rows; fixed beforehand, so that short ones count no more often.
+
+    By default those of `length` steps that fit `EVAL_SHARE` of the steps since the evaluation before, at the end of the
+    run of all its steps. Steps, not seconds: the same run twice plays as many.
+    """
+    if config.eval_episodes is not None:
+        return config.eval_episodes
+    between = grid.eval_rows and rows % grid.eval_rows == 0 and rows < grid.rows
+    steps = grid.env_steps(grid.eval_rows) - grid.env_steps(0) if between else grid.env_steps(rows)
+    fitting = int(EVAL_SHARE * steps / length) if length else 0
+    return min(max(fitting, FEWEST_EPISODES), EVAL_EPISODES)
 
 
 def sizes_of(num_envs: int, groups: int) -> list[int]:

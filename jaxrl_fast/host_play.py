@@ -201,6 +201,7 @@ def play(algo: Algorithm, agent: Any, vector: Vector, key: jax.Array, mode: str,
 def evaluate(
     env: HostEnv, algo: Algorithm, agent: Any, key: jax.Array, episodes: int, mode: str, max_steps: int | None = None,
     patience: float = 120.0, stopping: Callable[[], bool] = lambda: False,
+    told: Callable[[int, int], None] = lambda played, episodes: None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """(return, length, finished) [episodes] of whole games, by the game's own reward.
 
@@ -208,16 +209,17 @@ def evaluate(
     Where a game does not end within the limit, its next part counts as another one.
     """
     watch = Watch(env.spec.name, patience)
-    return watched(watch, lambda: _evaluate(env, algo, agent, key, episodes, mode, max_steps, watch), stopping)
+    return watched(watch, lambda: _evaluate(env, algo, agent, key, episodes, mode, max_steps, watch, told), stopping)
 
 
-def _evaluate(env, algo, agent, key, episodes, mode, max_steps, watch):
+def _evaluate(env, algo, agent, key, episodes, mode, max_steps, watch, told):
     num_envs = min(episodes, env.evaluated)
     quota = np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
     limit = max_steps or env.spec.max_episode_steps or STEP_LIMIT
     score, length = np.zeros(num_envs), np.zeros(num_envs, np.int64)
     games: list[tuple[float, int, bool]] = []
     vector = watch.open(env, num_envs, seed_of(key), training=False)
+    told(0, episodes)
     for step in play(algo, agent, vector, key, mode, watch):
         real = np.ones(num_envs, bool) if step.real is None else step.real
         score, length = score + step.score * real, length + real
@@ -225,6 +227,7 @@ def _evaluate(env, algo, agent, key, episodes, mode, max_steps, watch):
         for i in np.flatnonzero(ended & (quota > 0)):
             games.append((float(score[i]), int(length[i]), bool(step.over[i])))
             quota[i] -= 1
+            told(len(games), episodes)
         score[ended], length[ended] = 0.0, 0
         if not quota.any():
             break

@@ -21,7 +21,7 @@ from jaxrl_fast import host_play, iterate, random, runtime, tree
 from jaxrl_fast.actors import Actors, whose
 from jaxrl_fast.collect import ACTION
 from jaxrl_fast.envs.host import HostEnv, HostError
-from jaxrl_fast.grid import Grid, RunConfig, ahead_of
+from jaxrl_fast.grid import Grid, RunConfig, ahead_of, host_episodes
 from jaxrl_fast.groups import Rollout
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.plan import memory_plan
@@ -205,12 +205,16 @@ class HostPrograms(Programs):
     def evaluate(self, state: RunState, rows: int) -> Scores:
         key = random.fold_in(random.fold_in(state.key, 2**32 - 2), rows)
         c = self.config
+        episodes = host_episodes(c, self.grid, rows, self.length)
         for failures in range(c.restarts + 1):
             try:
-                args = (self.env, self.run.algo, state.agent, key, c.eval_episodes, c.eval_mode)
-                ret = host_play.evaluate(*args, patience=c.host_timeout, stopping=self.stopping)[0].mean()
+                args = (self.env, self.run.algo, state.agent, key, episodes, c.eval_mode)
+                watching = dict(patience=c.host_timeout, stopping=self.stopping, told=self.told)
+                returns, lengths, _ = host_play.evaluate(*args, **watching)
+                ret = returns.mean()
                 fault = 0 if np.isfinite(ret) else ACTION  # what environments return has been looked at
-                return Scores(*(np.asarray([x]) for x in (ret, fault, self._largest(state.agent))))
+                found = (ret, fault, self._largest(state.agent), lengths.mean(), episodes)
+                return Scores(*(np.asarray([x]) for x in found))
             except HostError as error:
                 if failures == c.restarts or self.stopping():
                     raise

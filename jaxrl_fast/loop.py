@@ -60,7 +60,8 @@ def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, start: s
         bad, failed, compiled = not_finite(s, rows, finite), None, s.programs.compile_seconds
         if score and bad is None:
             try:
-                rows[-1].metrics["eval_return"], bad = evaluate(s)
+                found, bad = evaluate(s)
+                rows[-1].metrics.update(found)
             except HostError as error:  # what was learned is as good as before
                 failed = error
         if s.rows in boundaries and bad is None:
@@ -182,7 +183,9 @@ def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, start: s
     if not signals.caught:  # else whoever resumes evaluates
         evaluated = s.history and "eval_return" in s.history[-1].metrics
         try:
-            s.eval_return, bad = (s.history[-1].metrics["eval_return"], None) if evaluated else evaluate(s)
+            found, bad = (s.history[-1].metrics, None) if evaluated else evaluate(s)
+            s.eval_return = found["eval_return"]
+            s.episodes = int(np.ravel(found["eval_episodes"])[0]) if "eval_episodes" in found else None
         except HostError as error:
             s.wall_seconds = wall()
             give_up(error)

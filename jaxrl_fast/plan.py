@@ -186,7 +186,7 @@ class MemoryPlan:
 
     def _value(self, name: str) -> Any:
         if name in ("seeds", "eval_episodes"):
-            return getattr(self.config, name)
+            return self.config.seeds if name == "seeds" else self.config.most_episodes
         return getattr(self.run.algo, name) if name in {f.name for f in dataclasses.fields(self.run.algo)} else None
 
     def _guess(self, name: str, value: int) -> MemoryPlan:
@@ -244,7 +244,7 @@ def memory_plan(run: Run, population: Population, config: RunConfig, metrics: in
     row = plan_grid(run.algo, config).row if metrics is None else None
     key = jax.eval_shape(lambda: jax.random.key(0))
     state, rollout, trajectory, batch, evaluation, means = jax.eval_shape(
-        lambda run, key: _shapes(run, key, config.eval_episodes, row), run, key
+        lambda run, key: _shapes(run, key, config.most_episodes, row), run, key
     )
     agent, size = state.agent, tree.nbytes
     parts = agent._asdict() if hasattr(agent, "_asdict") else {"agent": agent}

@@ -228,10 +228,11 @@ def spread(config: RunConfig, size: int | None = None) -> None:
 
 @functools.cache
 def _warn_of_idle_cores(size: int, wanted: int, have: int) -> None:
+    longer = math.ceil(size / have) / math.ceil(size / wanted)
     warnings.warn(
-        f"{size} members could be trained on {wanted} CPU cores, but JAX has started with {have} CPU device(s) already: "
-        "import jaxrl_fast and start the run before other JAX work, or start Python with "
-        f"XLA_FLAGS=--xla_force_host_platform_device_count={wanted}",
+        f"{size} members take turns on the {have} CPU device(s) that JAX started with in this process, up to {longer:.2g} times "
+        f"as long as on {wanted} CPU cores: XLA_FLAGS=--xla_force_host_platform_device_count={wanted} in the environment of "
+        "Python gives it as many, and so does a process whose first run this is",
         stacklevel=4,
     )
 

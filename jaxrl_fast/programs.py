@@ -57,6 +57,8 @@ class Scores(NamedTuple):
     ret: Any  # mean return
     fault: Any  # the worst of any episode, see `collect.fault`
     largest: Any  # of the agent's parameters, NaN where it has no `params`
+    length: Any = None  # mean steps of an episode, where they were played on the host
+    episodes: Any = None  # how many, where that is not the settings' number
 
 
 def largest_parameter(agent: Any) -> jax.Array:
@@ -79,6 +81,8 @@ class Programs:
 
     part: Part | None = None  # what `chunk` or `warmup` has left of a row, and where the next one begins
     stopping: Callable[[], bool] = staticmethod(lambda: False)  # whether environments on the host are to end their row early
+    told: Callable[[int, int], None] = staticmethod(lambda played, episodes: None)  # how far an evaluation is
+    length: float | None = None  # mean steps of an episode until now, where one has ended
     uncounted = 0  # iterations of the last chunk whose time was the start's, not training's
     overlaps = True  # `chunk` returns before it is done, so that its metrics can be fetched while the next one runs
 
@@ -87,7 +91,7 @@ class Programs:
         self.grid, self.population, self.config = grid, population, config
         self.clock = WallTime("compile")  # of the main thread; a session's programs share one
         lift = functools.partial(population.lift, swept=members.swept)
-        episodes, mode = config.eval_episodes, config.eval_mode
+        episodes, mode = config.most_episodes, config.eval_mode
 
         def score(run, member, rows):
             agent, root = member  # every member's own key: it scores as a single run with its seed does
@@ -197,6 +201,7 @@ class Programs:
 
     def evaluate(self, state: RunState, rows: int) -> Scores:
         """Over `eval_episodes` episodes, [lanes]; the keys depend on the seed and the row alone."""
+        self.told(0, self.config.most_episodes)
         scores = self._call("evaluate", self._evaluate, self.run, (state.agent, state.key), self._scalar(rows))
         return self.population.members(hosts.fetch(scores, self.population.replicated))
 

@@ -19,8 +19,8 @@ from jaxrl_fast.types import Mean
 
 # What the log has beside what an algorithm measures; `time_` begins more of its names.
 LOG = (
-    "env_steps", "wall_seconds", "steps_per_second", "episode_return", "episode_length", "eval_return", "policy_lag", "parent",
-    "kept",
+    "env_steps", "wall_seconds", "steps_per_second", "episode_return", "episode_length", "eval_return", "eval_length",
+    "eval_episodes", "policy_lag", "parent", "kept",
 )  # fmt: skip
 END = "_end"
 

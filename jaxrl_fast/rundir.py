@@ -115,7 +115,7 @@ class RunDir:
             "settings": s.config.member_settings() or None,
             "lost": s.who()["lost"] or None,
             "eval_return": s.eval_return,
-            "eval_episodes": s.config.eval_episodes,
+            "eval_episodes": s.eval_episodes,
             "best_eval_return": s.best_score,
             "reached": s.reached if s.config.target_return is not None else None,
             "steps_per_second": s.steps_per_second,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -70,8 +71,10 @@ class Session:
     lost: dict[int, dict[str, Any]] = dataclasses.field(default_factory=dict)  # members that went NaN, and where
     history: list[Row] = dataclasses.field(default_factory=list)
     eval_return: np.ndarray | None = None
+    episodes: int | None = None  # of the last evaluation, where its number was not the settings'
     stop_requested: bool = False
     given: Any = None  # parameters to begin with, until the run has begun
+    said: bool = False  # that evaluations play fewer episodes
     saved: int | None = None  # iterations of the newest checkpoint
     checkpoint: int | None = None  # number of the one that a resumed run begins with
     go_on: Callable[..., Session] | None = dataclasses.field(default=None, repr=False)  # after an interruption
@@ -117,6 +120,11 @@ class Session:
         for name, spent in self.programs.clock.seconds().items():
             found["train" if name in TRAIN else name] += spent
         return found
+
+    @property
+    def eval_episodes(self) -> int:
+        """Of the last evaluation; on the host there may be fewer than the settings allow."""
+        return self.episodes or self.config.most_episodes
 
     @property
     def over(self) -> bool:
@@ -332,14 +340,45 @@ def emit(s: Session, rows: list[Row]) -> None:
 IN_EVALUATION = {OBSERVATION: "observations in an evaluation are not finite", ACTION: "actions in an evaluation are not finite"}
 
 
-def evaluate(s: Session) -> tuple[np.ndarray, str | None]:
-    """(mean return of every member, what is not finite or None); keeps the best agent and who reached the target.
+def told(s: Session, played: int, episodes: int) -> None:
+    """Show how far an evaluation is; say once that it plays fewer episodes than it might."""
+    fewer = s.config.eval_episodes is None and episodes < s.config.most_episodes and not s.said
+    s.said = s.said or fewer
+    for sink in s.sinks:
+        if fewer and hasattr(sink, "message"):
+            sink.message(
+                f"evaluations play as many episodes as fit an eighth of the steps, {episodes} in this one "
+                f"(eval_episodes = {s.config.most_episodes} plays {s.config.most_episodes} each time)"
+            )
+        if hasattr(sink, "evaluating"):
+            sink.evaluating(played, episodes)
+
+
+def mean_length(s: Session) -> float | None:
+    """Mean steps of an episode in the last rows that know of one, in training or evaluations, the longer one of the two."""
+    found = []
+    for name in ("episode_length", "eval_length"):
+        known = (row.metrics.get(name, np.full(1, np.nan)) for row in reversed(s.history))
+        found.append(next((float(np.nanmean(x)) for x in known if np.isfinite(x).any()), 0.0))
+    return max(found) or None
+
+
+def evaluate(s: Session) -> tuple[dict[str, np.ndarray], str | None]:
+    """(metrics, eval_return of every member among them; what is not finite or None).
+
+    Keeps the best agent and who reached the target.
 
     As `not_finite`: with `on_nan = "mark"` a member whose return is not finite is lost, and only the last one is a message.
     """
     with s.programs.paused(), s.programs.clock.during("evaluate"):
+        s.programs.told, s.programs.length = functools.partial(told, s), mean_length(s)
         found = s.by_member(s.programs.evaluate(s.state, s.rows), np.nan)
+    told(s, s.config.most_episodes, s.config.most_episodes)
     scores, message = np.array(found.ret), None
+    metrics = {"eval_return": scores}
+    if found.episodes is not None:
+        metrics |= {"eval_length": np.array(found.length, float), "eval_episodes": np.array(found.episodes, float)}
+        s.episodes = int(found.episodes[0])
     scores[list(s.lost)] = np.nan
     for member in [i for i in s.live if not np.isfinite(scores[i])]:
         what = IN_EVALUATION.get(int(found.fault[member]), f"eval_return is {scores[member]}")
@@ -347,7 +386,7 @@ def evaluate(s: Session) -> tuple[np.ndarray, str | None]:
         message = message or what
     warn_of(s, s.sanity.look_at_parameters(found.largest), s.env_steps)
     if message and (s.config.on_nan == "stop" or not s.live):
-        return scores, message
+        return metrics, message
     scores[list(s.lost)] = np.nan
     for i, value in enumerate(scores):
         if s.config.target_return is not None and s.reached[i] is None and value >= s.config.target_return:
@@ -356,4 +395,4 @@ def evaluate(s: Session) -> tuple[np.ndarray, str | None]:
     if mean > s.best_score:
         s.best_score, s.best_scores, s.best_rows = mean, scores, s.rows
         s.best_agent, s.best_lanes = s.programs.snapshot(s.state.agent), s.who()
-    return scores, None
+    return metrics, None

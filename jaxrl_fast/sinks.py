@@ -156,6 +156,7 @@ class ProgressSink(Sink):
         self.total_steps = int(total_steps)
         self._display = Display(self.total_steps, sys.stderr if stream is None else stream, clock)
         self._metric, self._return = metric, "return -"
+        self._row = ""  # how the last one reads
         self._seen: deque[tuple[float, int]] = deque(maxlen=1000)  # (wall_seconds, env_steps) of the last half minute
 
     def status(self, text: str) -> None:
@@ -171,6 +172,7 @@ class ProgressSink(Sink):
             text = self._text(row)
         except Exception as error:  # a row that cannot be shown is the display's trouble, not the run's
             text = f"{row.env_steps:,} steps ({type(error).__name__} in the display)"
+        self._row = text
         self._display.show(row.env_steps, text)
 
     def close(self) -> None:
@@ -178,6 +180,11 @@ class ProgressSink(Sink):
 
     def cut(self, env_steps: int) -> None:
         self._seen.clear()
+
+    def evaluating(self, played: int, episodes: int) -> None:
+        """Beside the last row: how many episodes of an evaluation have been played."""
+        now = f"evaluating {played}/{episodes}" if played < episodes else ""
+        self._display.beside(self._row, now)
 
     def leave_out(self, seconds: float) -> None:
         """Of the time since the last row, so much is no measure of what is to come: a program was compiled."""

@@ -45,6 +45,10 @@ class Display:
         """The bar at `done`, with `text` beside it."""
         self._safely(self._show, done, text)
 
+    def beside(self, text: str, now: str) -> None:
+        """What is going on, beside the last `text`, until there is none; as a plain line only where one is due."""
+        self._safely(self._beside, text, now)
+
     def close(self) -> None:
         """Leave the bar, or the last line, as it stands. Afterwards only messages are printed."""
         self._safely(self._close)
@@ -77,9 +81,19 @@ class Display:
         now = self._clock()
         self._began = now if self._began is None else self._began
         self._pending = f"  {text}"
-        if now - self._printed >= min(max(2.0, (now - self._began) / 100), 60.0):
+        if self._due(now):
             line, self._pending, self._printed = self._pending, None, now
             self._print(line)
+
+    def _beside(self, text: str, now: str) -> None:
+        if self._live is not None:
+            self._live.update(self._task, text="  ".join(part for part in (text, now) if part))
+        elif now and self._began is not None and self._due(self._clock()):
+            self._printed = self._clock()
+            self._print(f"  {now}")
+
+    def _due(self, now: float) -> bool:
+        return now - self._printed >= min(max(2.0, (now - self._began) / 100), 60.0)
 
     def _close(self) -> None:
         self._stop_live()  # draws it once more, so that the last row stands there

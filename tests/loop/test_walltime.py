@@ -9,7 +9,9 @@ import loop_tools as tools
 import pytest
 
 import jaxrl_fast as jf
+from jaxrl_fast.grid import RunConfig, host_episodes, plan_grid
 from jaxrl_fast.host_programs import shares
+from jaxrl_fast.sinks import ProgressSink
 from jaxrl_fast.walltime import WallTime
 
 sys.path.append(str(Path(__file__).parents[1] / "host"))
@@ -88,3 +90,41 @@ def test_a_run_says_where_its_time_went(where, tmp_path):
     for row in session.history if where == "host" else ():
         for who in ("actors", "learner"):
             assert sum(v[0] for k, v in row.metrics.items() if k.startswith(f"time_{who}")) == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("length, between, last", [(10.0, 12, 125), (100.0, 5, 12), (1.0, 125, 128), (None, 5, 5), (1e6, 5, 5)])
+def test_evaluations_on_the_host_are_a_share_of_the_steps(length, between, last):
+    """Ten of an eighth of the steps before them and one of an eighth of all; the number that a user names is played."""
+    algo = tools.algorithm("ppo", num_envs=4, num_steps=25).bind(tools.environment().spec)
+    for config in (RunConfig(10_000), RunConfig(10_000, eval_every=1_000)):
+        grid = plan_grid(algo, config)
+        assert [host_episodes(config, grid, rows, length) for rows in (10, 90, 100)] == [between, between, last]
+        named = RunConfig(10_000, eval_episodes=77)
+        assert host_episodes(named, grid, 10, length) == host_episodes(named, grid, 100, length) == 77
+    config = RunConfig(10_000, eval_every=0)
+    assert host_episodes(config, plan_grid(algo, config), 100, length) == last
+
+
+class Seen(ProgressSink):
+    def __init__(self):
+        super().__init__(10_000)
+        self.messages, self.counts = [], []
+
+    def message(self, text):
+        self.messages.append(text)
+
+    def evaluating(self, played, episodes):
+        self.counts.append((played, episodes))
+        super().evaluating(played, episodes)
+
+
+def test_fewer_episodes_are_said_once_and_noted(tmp_path):
+    algo, seen = tools.algorithm("ppo", num_steps=16, num_epochs=1, normalize_observations=False), Seen()
+    settings = dict(log_every=64, eval_every=256, tensorboard=False)
+    session = jf.train(algo, jf.make(f"gym:{host_tools.ID}"), 512, out=tmp_path / "run", sinks=[seen], **settings)
+    rows = [row for row in session.history if "eval_return" in row.metrics]
+    played = [int(row.metrics["eval_episodes"][0]) for row in rows]
+    assert len(rows) == 2 and all(5 <= n < 128 for n in played) and all(row.metrics["eval_length"] > 0 for row in rows)
+    assert tools.read(tmp_path / "run" / "result.json")["eval_episodes"] == session.eval_episodes == played[-1]
+    assert len(seen.messages) == 1 and "128" in seen.messages[0]
+    assert seen.counts[: played[0] + 1] == [(i, played[0]) for i in range(played[0] + 1)]
