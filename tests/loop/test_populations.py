@@ -173,7 +173,7 @@ def test_idle_cores_are_mentioned_once(monkeypatch):
         with monkeypatch.context() as patched:
             patched.setattr(population.jax, "default_backend", lambda: "gpu")
             population.spread(RunConfig(seeds=3))
-    with pytest.warns(UserWarning, match="3 members .* up to 3 times as long as on 3 CPU cores.*--xla_force_host_platform_device_count=3"):
+    with pytest.warns(UserWarning, match="3 members .* up to 3 times .* 3 CPU cores.*--xla_force_host_platform_device_count=3"):
         population.spread(RunConfig(seeds=3))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
