@@ -16,6 +16,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 LONGEST = 300  # characters of a value in a message
+_KNOWN = (
+    errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENOENT, errno.EIO,
+)  # fmt: skip
 
 
 class UserError(Exception):
@@ -66,8 +69,8 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     text = str(error)
-    known = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EIO)
-    found = next((words for words in map(os.strerror, known) if words.lower() in text.lower()), None)
+    known = map(os.strerror, _KNOWN)
+    found = next((words for words in known if words.lower() in text.lower()), None)
     return found or (text.strip().splitlines() or [type(error).__name__])[0][:200]
 
 

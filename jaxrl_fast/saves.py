@@ -72,7 +72,7 @@ def rescue(s: Session, checkpoints: Checkpoints | None) -> str:
 
 def standing(path: Path) -> str:
     """What is left of a run that can no longer write to its directory, and how to go on."""
-    if not path.is_dir():
+    if not (path / "config.json").is_file():  # orbax makes the folders of a checkpoint again
         return f"; {path} is gone: start the run again"
     with Checkpoints(path / "checkpoints", read_only=True) as checkpoints:
         number = checkpoints.newest("last")

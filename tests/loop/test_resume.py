@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 import sys
 import warnings
@@ -16,6 +17,7 @@ import pytest
 import jaxrl_fast as jf
 from jaxrl_fast import checkpoint, programs
 from jaxrl_fast.checkpoint import Checkpoints
+from jaxrl_fast.errors import RunError
 
 BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
 
@@ -173,6 +175,64 @@ def test_a_killed_run_goes_on_where_it_was(name, unbroken, tmp_path):
     tools.assert_same(tools.state(session), tools.state(whole))
     assert tools.logged(run) == tools.logged(whole_dir)
     assert (run / "result.json").exists()
+
+
+EACH = dict(checkpoint_minutes=1e-9, chunk_seconds=1e-9)  # a checkpoint a row
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_what_came_after_is_done_again(unbroken, tmp_path):
+    whole, whole_dir = unbroken("ppo")
+    run = tmp_path / "run"
+    tools.train("ppo", run, total_steps=tools.HALF, horizon=tools.TOTAL, **EACH)
+    with Checkpoints(run / "checkpoints", read_only=True) as checkpoints:
+        newest, older = checkpoints.numbers("last")
+    largest = max((run / "checkpoints" / "last" / str(newest)).rglob("*"), key=lambda p: p.is_file() and p.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[len(content) // 2] ^= 1
+    largest.write_bytes(content)
+    with pytest.warns(UserWarning, match=rf"last/{newest} is damaged .*its checksum differs.*in its place: .*last/{older}"):
+        session = tools.resume(run, tools.TOTAL)
+    tools.assert_same(tools.state(session), tools.state(whole))
+    assert tools.logged(run) == tools.logged(whole_dir)
+
+
+def test_a_log_that_lacks_rows_is_named(half, tmp_path):
+    run = half("ppo", tmp_path / "run")
+    file = run / "metrics.jsonl"
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.warns(UserWarning, match=r"metrics.jsonl lacks 1 of the \d+ log rows before the checkpoint"):
+        tools.resume(run, tools.TOTAL)
+
+
+def gone(run):
+    run.rename(run.with_name("aside"))
+
+
+def in_the_way(run):
+    (run / "checkpoints").rename(run.with_name("aside"))
+    (run / "checkpoints").write_text("")
+
+
+def limited(run):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+@pytest.mark.parametrize(
+    ("happens", "says"),
+    [(gone, "run is gone: start the run again"), (in_the_way, "cannot write .*checkpoints.*; there is no whole checkpoint"),
+     (limited, r"cannot write .*run/.*File too large; .*last/\d+ is whole: .* train --resume ")],
+)  # fmt: skip
+def test_a_run_that_cannot_write_ends_with_what_is_whole(happens, says, unbroken, tmp_path):
+    run, limits = tmp_path / "run", resource.getrlimit(resource.RLIMIT_FSIZE)
+    hook = lambda session, rows: happens(run) if session.rows == 4 else None
+    try:
+        with pytest.raises(RunError, match=says) as error:
+            tools.train("ppo", run, hooks=[hook], **EACH)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "\n" not in str(error.value) and error.value.exit_code == 1
+    if happens is limited:
+        tools.assert_same(tools.resume(run).state, unbroken("ppo")[0].state)
 
 
 @BOTH
