@@ -227,8 +227,8 @@ def _short(value: float) -> str:
 
 
 def _rounded(value: float) -> str:
-    """Three significant digits: `268,000`."""
-    if not math.isfinite(value):
+    """Three significant digits: `268,000`; `-` for a row whose time is that of a start, which has no speed."""
+    if not math.isfinite(value) or value <= 0:
         return "-"
     return f"{float(f'{value:.3g}'):,.0f}" if value >= 10 else f"{value:.3g}"
 

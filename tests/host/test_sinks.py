@@ -501,6 +501,18 @@ def test_progress_never_raises_into_the_run(stream, no_dumb_terminal):
     ProgressSink(10, closed).write(row(5))
 
 
+def test_plain_lines_of_an_evaluation_come_only_where_one_is_due():
+    """A long evaluation is seen; a short one leaves no line, and the last row is printed once. A start has no speed."""
+    stream, clock = io.StringIO(), Clock()
+    sink = ProgressSink(10, stream, clock=clock)
+    sink.evaluating(0, 8)  # before any row
+    sink.write(Row(5, 1.0, 0.0, {}))
+    for clock.now, played in ((1.0, 3), (3.0, 6), (3.5, 8)):
+        sink.evaluating(played, 8)
+    sink.close()
+    assert stream.getvalue().splitlines() == ["   5 / 10 steps  - steps/s  return -", "  evaluating 6/8"]
+
+
 def test_progress_survives_rows_that_it_cannot_show():
     stream = io.StringIO()
     sink = ProgressSink(10, stream)
