@@ -27,6 +27,11 @@ from jaxrl_fast.grid import RunConfig
 FLOATS, INTEGERS = ("float16", "float32", "float64"), ("int8", "uint8", "int16", "int32", "uint32", "int64")
 
 
+def top(dtype: np.dtype) -> int:
+    """The largest bound that Gymnasium samples below: it adds one to it, in int64."""
+    return min(np.iinfo(dtype).max, 2**62)
+
+
 @jf.settings
 class Wild(jf.Algorithm):
     """Actions as a policy may have them: beyond all bounds where numbers have any, and another for each call."""
@@ -70,12 +75,12 @@ def shapes(least: int = 0) -> Any:
 @st.composite
 def boxes(draw: Any) -> theirs.Box:
     dtype, shape = np.dtype(draw(st.sampled_from(FLOATS + INTEGERS))), draw(shapes())
-    limits = (-1e3, 1e3) if dtype.kind == "f" else (float(np.iinfo(dtype).min), float(np.iinfo(dtype).max))
+    limits = (-1e3, 1e3) if dtype.kind == "f" else (float(np.iinfo(dtype).min), float(top(dtype)))
     within = st.floats(max(limits[0], -1e3), min(limits[1], 1e3), width=16)
     ends = [np.array([draw(within) for _ in range(int(np.prod(shape)))]).reshape(shape) for _ in range(2)]
     low, high = np.minimum(*ends), np.maximum(*ends)
     if draw(st.booleans()):  # open, or as wide as the dtype is
-        high = np.full(shape, np.inf if dtype.kind == "f" else np.iinfo(dtype).max)
+        high = np.full(shape, np.inf if dtype.kind == "f" else top(dtype))
     return theirs.Box(low.astype(dtype), high.astype(dtype), shape, dtype)
 
 
