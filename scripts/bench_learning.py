@@ -103,7 +103,7 @@ def train(args, jf, variant, game, steps, folder):
         return
     if (folder / "config.json").exists():  # cut off before its first checkpoint
         shutil.rmtree(folder)
-    settings = {"seeds": args.seeds, "eval_every": 0, "eval_episodes": args.eval_episodes}
+    settings = {"seed": args.first_seed, "seeds": args.seeds, "eval_every": 0, "eval_episodes": args.eval_episodes}
     found = find_preset(variant.partition("-")[0], game)
     env = jf.make(game, **(found.env if found else {}))
     jf.train(algorithm(jf, variant, game), env, steps, out=folder, tensorboard=False, **settings)
@@ -119,7 +119,8 @@ def learn(args, variant, game):
     steps = args.total_steps or (2_000_000 if jax.default_backend() == "cpu" else 10_000_000)
     if not find_preset(variant.partition("-")[0], game):
         notes.append("no preset: the defaults")
-    folder = Path(args.out) / f"{variant}-{game}-{steps}x{args.seeds}"
+    first = f"-from{args.first_seed}" if args.first_seed else ""
+    folder = Path(args.out) / f"{variant}-{game}-{steps}x{args.seeds}{first}"
     train(args, jf, variant, game, steps, folder)
     result = json.loads((folder / "result.json").read_text())
     scores = [math.nan if x is None else x for x in result["eval_return"]]
@@ -245,7 +246,8 @@ def main(argv):
     parser.set_defaults(timeout=6 * 3600, json="learning.json")
     add_choices(parser)
     _peers.add_arguments(parser, "purejaxrl")
-    parser.add_argument("--seeds", type=int, default=5, help="seeds 0, 1, ... (default 5)")
+    parser.add_argument("--seeds", type=int, default=5, help="so many, from --first-seed on (default 5)")
+    parser.add_argument("--first-seed", type=int, default=0, help="100 for seeds on which no setting was chosen (default 0)")
     parser.add_argument("--total-steps", type=lambda x: int(float(x)), help="default: 2e6 on a CPU, 1e7 elsewhere")
     parser.add_argument("--eval-episodes", type=int, default=128, help="greedy episodes at the end (default 128)")
     parser.add_argument("--out", default="learning", help="folder of the run directories (default: learning)")

@@ -225,7 +225,10 @@ def rows_of(filled: Filled) -> Any:
 
 
 def _with_cuts(rows: Row, cuts: Any, time: np.ndarray, env: np.ndarray) -> Row:
-    """`rows` [T, B, ...] with the observations `cuts` [N, ...] as rows behind the truncated rows (time, env), int [N]."""
+    """`rows` [T, B, ...] with the observations `cuts` [N, ...] as rows behind the truncated rows (time, env), int [N].
+
+    Columns with fewer cuts than others end in truncated rows of zeros.
+    """
     columns = []
     for b in range(rows.reward.shape[1]):
         mine = np.flatnonzero((env == b) & rows.truncated[time, env])
@@ -237,6 +240,7 @@ def _with_cuts(rows: Row, cuts: Any, time: np.ndarray, env: np.ndarray) -> Row:
         longer.truncated[place] = True
         for leaf, found in zip(jax.tree.leaves(longer.obs), jax.tree.leaves(cuts), strict=True):
             leaf[place] = found[mine]
+        longer.truncated[-1] |= ~longer.terminated[-1]  # what is added behind a shorter column is not its successor
         columns.append(longer)
     most = max(len(c.reward) for c in columns)
     return jax.tree.map(lambda *x: np.stack(x, axis=1), *[extend(c, most - len(c.reward)) for c in columns])

@@ -6,13 +6,14 @@ import dataclasses
 import json
 from types import SimpleNamespace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from offline_tools import numbered, same
 
 import jaxrl_fast as jf
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, WriteError
 from jaxrl_fast.memory import (
     Filled,
     PrioritizedMemory,
@@ -26,6 +27,7 @@ from jaxrl_fast.memory import (
     mix,
     offline,
     open_memory,
+    rows_of,
     save_memory,
     transitions_to_rows,
 )
@@ -116,7 +118,7 @@ def test_a_folder_is_whole_or_not_there(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(files, "json", SimpleNamespace(dumps=full))
-        with pytest.raises(OSError, match="no space left"):
+        with pytest.raises(WriteError, match="cannot write .*No space left"):
             save_memory(path, data)
     assert not path.exists()
     save_memory(path, data)  # what was left does not stand in its way
@@ -144,3 +146,38 @@ def test_a_value_that_is_no_replay_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="Row or Transition"):
         save_memory(tmp_path / "x", Filled(UniformMemory(10, 1, 1, 1), {"a": jnp.zeros((2, 2))}, 1))
     assert not (tmp_path / "x").exists()
+
+
+def transitions(rows) -> set[tuple]:
+    """(observation, action, the next observation, terminated) of every row of an episode that goes on or terminates."""
+    number, time = rows.obs[..., 0], np.arange(len(rows.reward))
+    learned = [(t, b) for t in time for b in range(rows.reward.shape[1]) if not rows.truncated[t, b]]
+    after = lambda t, b: None if rows.terminated[t, b] else number[t + 1, b] if t + 1 < len(time) else "unknown"
+    found = {(number[t, b], int(rows.action[t, b]), after(t, b), bool(rows.terminated[t, b])) for t, b in learned}
+    return {x for x in found if x[2] != "unknown"}
+
+
+@pytest.mark.parametrize("blocks", [3, 11])
+def test_cuts_come_out_as_rows_of_their_own(blocks, rng, tmp_path):
+    """Columns with 0, 1 and many cuts; out of a ring that is not full and one that has gone round; after a save, too."""
+    memory = UniformMemory(30, 2, 3, 4, truncation_interval=1)
+    rows = numbered(0, 2 * blocks, 3)
+    ends = rng.choice(3, (2 * blocks, 3), p=[0.4, 0.2, 0.4]) * np.array([1, 0, 1])
+    ends[:, 1], ends[-3, 1] = 0, 2
+    rows = rows._replace(terminated=ends == 1, truncated=ends == 2)
+    next_obs = np.where((ends == 2)[..., None], rows.obs + 1000, np.concatenate([rows.obs[1:], rows.obs[:1]]))
+    rows, mem = rows._replace(next_obs=next_obs), None
+    for w in range(blocks):
+        block = jax.tree.map(lambda x, w=w: jnp.asarray(x[2 * w : 2 * w + 2]), rows)
+        mem = memory.add(memory.init(block) if mem is None else mem, block, jnp.int32(w))
+    held = slice(max(0, 2 * blocks - memory.length), 2 * blocks)
+    want = {
+        (rows.obs[t, b, 0], int(rows.action[t, b]), None if ends[t, b] == 1 else next_obs[t, b, 0], bool(ends[t, b] == 1))
+        for t in range(held.start, held.stop) for b in range(3) if t + 1 < held.stop or ends[t, b]
+    }  # fmt: skip
+    found = Filled(memory, mem, blocks)
+    assert transitions(rows_of(found)) == want
+    save_memory(tmp_path / "m", found)
+    same(open_memory(tmp_path / "m").store, mem)
+    again = hold(UniformMemory(6, 1, 3, 4), rows_of(load_memory(tmp_path / "m", memory)))
+    assert transitions(rows_of(again)) == want
