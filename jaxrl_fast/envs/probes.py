@@ -204,7 +204,7 @@ class RewardAtCut(Env):
         return EnvSpec("probe/reward-at-cut", Box(-1.0, 1.0, (1,)), Discrete(2), 1)
 
     def draw_reset(self, key, shape):
-        return jnp.where(random.uniform(key, (*shape, 1)) < 0.5, -1.0, 1.0)
+        return jnp.where(random.uniform(key, (*shape, 1)) < 0.5, jnp.float32(-1.0), jnp.float32(1.0))
 
     def reset(self, noise):
         return noise, noise

@@ -284,6 +284,7 @@ def test_where_the_time_went(tmp_path):
     actors, learner = seen[0]
     labels = lambda axes: [text.get_text() for text in axes.get_legend().get_texts()]
     assert labels(actors) == ["environments 0%", "transfer 0%", "inference 0%", "waiting 50%"]
-    assert labels(learner) == ["learning 38%", "waiting 0%"] and learner.get_xlim() == (200, 400)
+    parts = ["learning 38%", "evaluating 0%", "writing 0%", "compiling 0%", "waiting 0%"]
+    assert labels(learner) == parts and learner.get_xlim() == (200, 400)
     top = learner.collections[0].get_paths()[0].vertices
     assert sorted(set(top[:, 1])) == [0.0, 0.25, 0.5] and Image.open(path).size[0] > 300
