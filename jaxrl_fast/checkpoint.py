@@ -134,7 +134,7 @@ class Checkpoints:
         return None
 
     def verify(self, which: str, iteration: int) -> None:
-        """Raises DamagedError where a file is not as it was written. Of older versions there are no checksums."""
+        """Raises DamagedError where a file is not as it was written. Checkpoints of older versions have no checksums."""
         path = self.folder / which / str(iteration)
         with _damage(path):
             verify_checksums(path)

@@ -65,7 +65,7 @@ def keep(argv: list[str]) -> None:
 
 
 def _environment_options(flags: list[str]) -> list[Option]:
-    """The settings of the environment that the flags name. Of those that all have, `stack` alone changes the spaces."""
+    """The settings of the environment that the flags name. `stack` is the only common one that changes the spaces."""
     from jaxrl_fast.envs import registry, wrappers
 
     for module in peek(flags, "--import"):

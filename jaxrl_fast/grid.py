@@ -171,7 +171,7 @@ def _check_population(population: Any) -> None:
 
 
 def run_config(total_steps: int, settings: dict[str, Any]) -> RunConfig:
-    """From keyword settings; refuses what is none, with the names of those that are."""
+    """Make a RunConfig of keyword settings. Raises ConfigError for an unknown name and lists the valid ones."""
     known = {f.name for f in dataclasses.fields(RunConfig)}
     for name, value in settings.items():
         if name not in known:
@@ -266,5 +266,5 @@ def ahead_of(config: RunConfig, algo: Algorithm) -> int:
 
 
 def ring_rows(num_steps: int) -> int:
-    """Of environments that are acted for as they come: whole rollouts, with those who are furthest ahead."""
+    """Rows of the ring for environments that are acted for as they come: whole rollouts, and what may be ahead of them."""
     return num_steps * -(-(num_steps + 2 * AHEAD) // num_steps)

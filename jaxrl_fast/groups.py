@@ -123,7 +123,7 @@ class SyncGroup(Group):
 
 @functools.partial(jax.jit, static_argnames=("group", "num_envs"))
 def _prelude(run: Run, root: jax.Array, t: jax.Array, group: int, num_envs: int):
-    """What is random of a group's rollout, and the clock. Of the only group it is what a device environment would get."""
+    """Draw the noise of a group's rollout, and the clock. The first group's is what a device environment would get."""
     key = random.keys_at(root, t, 4)[1]
     key = random.fold_in(key, group) if group else key
     return run.algo.draw(key, run.algo.num_steps, num_envs), iterate.clock_at(run, t)

@@ -33,7 +33,7 @@ class Ring(NamedTuple):
 
 
 class Some(NamedTuple):
-    """Of which environments something is, [b]; those numbered B are only there to fill it up, and are dropped."""
+    """Some of the environments, [b]; the number B fills the array up and stands for none of them."""
 
     ids: np.ndarray
     row: np.ndarray  # where in the ring

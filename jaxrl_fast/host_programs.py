@@ -83,7 +83,7 @@ def shares(learner: dict[str, float], actors: dict[str, float]) -> dict[str, Mea
 
 
 class HostPrograms(Programs):
-    """Of one member on one device; `env` is the environment on the host, whose stand-in the members have."""
+    """Programs of one member on one device; `env` is the environment on the host, whose stand-in the members have."""
 
     overlaps = False
 

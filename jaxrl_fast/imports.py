@@ -102,7 +102,7 @@ def is_function(module: str, attribute: str) -> bool:
 
 
 def look_up(path: Any, argument: str) -> tuple[Any, str]:
-    """(what "module:name" names, the module that it was defined in); both modules are known. Of its kind it may be anything."""
+    """Return (the object that "module:name" names, the module that defines it); both modules are known, the object may be any."""
     if not isinstance(path, str) or not all(path.partition(":")):
         raise ConfigError(argument, path, 'a path "module:name"')
     name, _, attribute = path.partition(":")

@@ -145,7 +145,7 @@ def check_at_once(env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
     if at_once is None:
         return
     if config.actors_on == "threads" and config.actors > 1:
-        raise ConfigError("actors", config.actors, "1 with env.batch_size: whoever is not acted for steps anyway")
+        raise ConfigError("actors", config.actors, "1 with env.batch_size: environments already step while the policy runs")
     if not algo.takes_older_rollouts:
         raise ConfigError("env.batch_size", at_once, f"0: {algo.name} learns from its own rollouts, none begun earlier")
     for size in sizes:

@@ -22,7 +22,7 @@ import optax
 from jaxrl_fast import optim
 from jaxrl_fast.errors import ConfigError, nearest
 
-# Those of optax that treat every number by itself, so that small leaves can be packed into one vector.
+# Optimizers of optax that treat every number by itself, so that small leaves can be packed into one vector.
 ELEMENTWISE = (
     "acprop", "adabelief", "adadelta", "adagrad", "adam", "adamax", "adamaxw", "adamw", "adan", "ademamix", "adopt", "amsgrad",
     "lion", "optimistic_adam", "optimistic_adam_v2", "optimistic_gradient_descent", "radam", "rmsprop", "rprop", "sgd",

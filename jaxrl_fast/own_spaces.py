@@ -34,7 +34,7 @@ class Own:
     channels_first: bool = False
 
     def encode(self, values: Any, name: str = "observations") -> Any:
-        """The environment's values [B, *shape] -> ours [B, *space.shape]. Misfit where a number is none of the space."""
+        """The environment's values [B, *shape] -> ours [B, *space.shape]. Misfit where a number is not in the space."""
         values = values if isinstance(values, jax.Array) else np.asarray(values)
         if not isinstance(self.space, Box):
             least, most = self.integers
@@ -45,7 +45,7 @@ class Own:
         return self._ordered(self._narrowed(values, name)).reshape(-1, *self.space.shape)
 
     def _narrowed(self, values: Any, name: str) -> Any:
-        """Of the dtype that we hold them in; Misfit where a number would become another."""
+        """Return `values` in the dtype of `space`. Misfit where a number would become another."""
         if isinstance(values, jax.Array):
             return values.astype(self.space.dtype)
         return exact(values, self.space.dtype, name)

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def table(plan: Any) -> str:
-    """Of a `MemoryPlan`: a line a part, the total, and whether it fits."""
+    """Show a `MemoryPlan`: a line a part, the total, and whether it fits."""
     p = plan.population
     devices = f"{len(p.devices)} device{'s' * (len(p.devices) > 1)}"
     many = f"{p.size} members by {p.mode} on {devices}" if p.size > 1 else "one member"

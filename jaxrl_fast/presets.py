@@ -260,7 +260,7 @@ _TABLE: dict[str, tuple[dict[str, Any], ...]] = {
 }
 PRESETS = tuple(Preset(name, *settings) for name, settings in _TABLE.items())
 
-# Of EnvPool's tasks "-v5" is Atari, but for these.
+# EnvPool's tasks with "-v5" are Atari's, but for these.
 _MUJOCO = ("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum", "Pusher",
            "Reacher", "Swimmer", "Walker2d")  # fmt: skip
 

@@ -19,8 +19,9 @@ from jaxrl_fast.rundir import RunDir
 
 
 def read_member(path: Path, order: Sequence[str], member: int | None, modules: Sequence[str]) -> tuple:
-    """(run, environment, config, state, rows, iterations, score) of one member; of the best its agent alone, and no
-    iterations.
+    """Return (run, environment, config, state, rows, iterations, score) of one member.
+
+    A best checkpoint holds the agent alone: its state is the agent, and iterations is None.
 
     Numbers of `run.algo` are Python's.
     """

@@ -41,7 +41,7 @@ def log_names(names: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
 
 
 def statistics(info: Mapping[str, jax.Array], done: jax.Array) -> dict[str, tuple[Mean, Mean]]:
-    """Of a block [T, B]: {name: (over its steps, over its ends)}."""
+    """Means of a block [T, B]: {name: (over its steps, over its ends)}."""
 
     def mean(x: jax.Array, known: jax.Array) -> Mean:
         total = sums.by_eights(sums.pairwise(jnp.where(known, x.astype(jnp.float32), 0.0)))

@@ -14,7 +14,7 @@ MOST_PARAMETER = 1e8  # of a network's parameters
 
 
 class Sanity:
-    """What the rows of each of `members` have shown so far."""
+    """Returns and entropies that the rows of each of `members` have shown so far."""
 
     def __init__(self, members: int):
         self.returns = np.full(members, MOST_RETURN)  # the largest, of either sign
@@ -22,7 +22,7 @@ class Sanity:
         self.told: set[int] = set()
 
     def look(self, metrics: Mapping[str, np.ndarray]) -> dict[int, str]:
-        """{member: what makes no sense}, of those that have not been told of. metrics: of a row, each [members]."""
+        """Return {member: what makes no sense} for members that have not been named before. metrics: a row's, each [members]."""
         for name in ("episode_return", "eval_return"):
             self.returns = np.fmax(self.returns, np.abs(metrics.get(name, self.returns)))
         found: dict[int, str] = {}
@@ -36,7 +36,7 @@ class Sanity:
         return found
 
     def look_at_parameters(self, largest: np.ndarray) -> dict[int, str]:
-        """The same of the largest parameter of each member [members], NaN where it is not known."""
+        """Like `look`, for the largest parameter of each member: [members], NaN where it is not known."""
         found = {
             int(m): f"the largest parameter is {largest[m]:.3g}"
             for m in np.flatnonzero(largest > MOST_PARAMETER)
@@ -47,6 +47,6 @@ class Sanity:
 
     def _senseless(self, name: str, value: float, member: int) -> bool:
         if name == "entropy":
-            # Of logits that training has moved apart step by step it comes near zero, and never to zero.
+            # Training moves logits apart step by step: the entropy comes near zero, and never to zero.
             return abs(value) > MOST_ENTROPY or (value == 0.0 and self.entropy[member] > 1e-6)
         return name.endswith("loss") and math.isfinite(value) and abs(value) > MOST_LOSS * self.returns[member] ** 2

@@ -110,7 +110,7 @@ class Session:
 
     @property
     def steps_per_second(self) -> float:
-        """Of all members together, in the seconds of training alone: the rows' steps over the rows' seconds."""
+        """Environment steps of all members in a second of training: the rows' steps over the rows' seconds."""
         return self.train_steps / self.train_seconds if self.train_seconds else 0.0
 
     @property
@@ -123,7 +123,7 @@ class Session:
 
     @property
     def eval_episodes(self) -> int:
-        """Of the last evaluation; on the host there may be fewer than the settings allow."""
+        """Episodes of the last evaluation; on the host there may be fewer than the settings allow."""
         return self.episodes or self.config.most_episodes
 
     @property
@@ -316,7 +316,7 @@ def warn_of(s: Session, senseless: dict[int, str], env_steps: int) -> None:
 
 
 def leave_out(s: Session, seconds: float) -> None:
-    """Tell who forecasts the end of the run of time that does not come again, such as a compilation."""
+    """Tell the sinks that forecast the end of the run of seconds that do not come again, such as a compilation."""
     for sink in s.sinks:
         if seconds and hasattr(sink, "leave_out"):
             sink.leave_out(seconds)

@@ -187,7 +187,7 @@ class ProgressSink(Sink):
         self._display.beside(self._row, now)
 
     def leave_out(self, seconds: float) -> None:
-        """Of the time since the last row, so much is no measure of what is to come: a program was compiled."""
+        """Leave `seconds` of the time since the last row out of the forecast: they went into compiling and do not come again."""
         self._seen = deque(((wall + seconds, steps) for wall, steps in self._seen), self._seen.maxlen)
 
     def _text(self, row: Row) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxrl_fast.plots import PALETTE, Rows, figure, legend_beside, save
 
-# Of each of the two, the shares of a row's time that are logged, in the order in which they are drawn.
+# Shares of a row's time that are logged, for actors and learner, in the order in which they are drawn.
 PARTS = {
     "actors": {
         "environments": "time_actors_environments", "transfer": "time_actors_transfer", "inference": "time_actors_inference",

@@ -41,7 +41,7 @@ class WallTime:
             self.switch(before)
 
     def seconds(self) -> dict[str, float]:
-        """Of every activity until now."""
+        """Return the seconds of every activity until now."""
         with self._lock:
             self._charge()
             return dict(self._seconds)

@@ -1,4 +1,4 @@
-"""Environments on the host may hang: a watch over whoever asks them, and a function run under one."""
+"""Environments on the host may hang: a watch over the thread that steps them, and a function run under one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Limits:
 
 
 class Watch:
-    """Whether environments answer: noted by whoever asks them, looked at by whoever waits for it."""
+    """Whether environments answer: noted by the thread that steps them, read by the thread that waits for it."""
 
     def __init__(self, name: str, patience: float):
         self.name, self.limits, self.stopped = name, Limits(patience), False
@@ -43,7 +43,7 @@ class Watch:
         self.longest = 0.0  # seconds that an answer took
         self.looked = self.awake = time.monotonic()
         self.vectors: list[Vector] = []
-        self.going = threading.Event()  # cleared: whoever steps the environments waits before the next step
+        self.going = threading.Event()  # cleared: the thread that steps the environments waits before the next step
         self.going.set()
 
     def open(self, env: HostEnv, *args: Any, **settings: Any) -> Vector:

@@ -58,7 +58,12 @@ class Rewards(NamedTuple):
 
 @tree.settings
 class RewardNormalizing(Algorithm):
-    """An agent with a field `rewards`: statistics of the discounted return, () without normalisation."""
+    """An agent with a field `rewards`: statistics of the discounted return, () without normalisation.
+
+    reward_t / std(G), clipped to +-10, where G_t = r_t + gamma (1 - done_{t-1}) G_{t-1} over all steps so far. OpenAI
+    baselines' `VecNormalize` has this G and this clip. PureJaxRL and Gymnasium multiply by 1 minus the end of step t
+    itself, and do not clip.
+    """
 
     normalize_reward: bool = setting(
         False, "rewards over the running deviation of the discounted return, clipped to +-10", kw_only=True

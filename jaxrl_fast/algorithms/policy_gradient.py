@@ -143,7 +143,7 @@ class PolicyGradient(Descent, RewardNormalizing, ActorCritic):
         return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
 
     def entropy_weight(self, clock: Clock) -> jax.Array:
-        """c_e as it is by now. Of 1, "never", nothing falls where a run goes on after its horizon either."""
+        """c_e at this time. `anneal_entropy_from` = 1 means never, in a run that goes on after its horizon too."""
         left = (1.0 - clock.progress) / jnp.maximum(1.0 - self.anneal_entropy_from, 1e-6)
         return self.entropy_coefficient * jnp.where(clock.progress > self.anneal_entropy_from, left, 1.0)
 

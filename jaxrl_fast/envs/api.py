@@ -38,7 +38,7 @@ from jaxrl_fast.envs import checks
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.types import EnvSpec, Outcome, PyTree, Shared, keep_lasting
 
-LAST = np.int32(2**31 - 1)  # the iteration of whoever has none: an evaluation sees the whole range of a curriculum
+LAST = np.int32(2**31 - 1)  # the iteration outside of training: past the end of every curriculum
 
 
 class Again(NamedTuple):
@@ -135,7 +135,7 @@ class Env:
     def draw_again(
         self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array, starts: tuple[PyTree, PyTree]
     ) -> PyTree:
-        """`draw` for whoever does not look at what follows an end: it goes on from `starts`, (state, obs) [B].
+        """Like `draw`, for evaluations: environments whose episode ended go on from `starts`, (state, obs) [B].
 
         Evaluations play one episode an environment. Their programs are smaller by the resets that nobody would see.
         """

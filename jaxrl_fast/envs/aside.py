@@ -1,4 +1,4 @@
-"""Functions that may hang, in threads of their own: whoever waits for one can stop waiting."""
+"""Functions that may hang, in threads of their own: the caller that waits for one can stop waiting."""
 
 from __future__ import annotations
 

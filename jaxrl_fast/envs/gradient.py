@@ -13,7 +13,7 @@ from jaxrl_fast.envs.tracing import depends_on_inputs
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.types import stepwise
 
-# Of brax's, mjx alone has none: its solver is a while loop.
+# Among brax's backends mjx alone has no gradient: its solver is a while loop.
 _BACKENDS = "--env.backend spring (or positional, generalized) has one"
 _TRY = "try an algorithm that needs no gradient of the environment (ppo, ars, es)"
 

@@ -4,8 +4,8 @@ vectorization   "sync": one after the other in one thread; "async": a process ea
                 vector version (its `vector_entry_point`).
 
 Whatever the vector's auto-reset mode, a `Vector` here returns the true successor. Only a native vector that can reset in
-the next step alone leaves a trace: a row for the reset, which is marked (`HostStep.real`) and counts as truncated, so that
-replay never learns from it.
+the next step alone leaves a trace: a row for the reset, without reward and truncated. `HostStep.real` marks it, and it is
+`Timestep.reset_only` of the rollout, from which replay knows not to learn from it.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def space_of(space: Any, name: str = "environment") -> Space:
 
 
 def _shape(space: Any) -> tuple[int, ...]:
-    """Of a Box; a grey picture has a channel."""
+    """Shape of a Box; a grey picture has a channel."""
     return (*space.shape, 1) if len(space.shape) == 2 and space.dtype == np.uint8 else space.shape
 
 

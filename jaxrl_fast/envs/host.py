@@ -65,7 +65,7 @@ class HostStep(NamedTuple):
 
 
 def named(env: Any) -> str:
-    """What an environment, or a vector, is called by whoever made it."""
+    """The name of an environment or a vector in messages: its `id`, else its `name`."""
     return getattr(env, "id", None) or env.name
 
 
@@ -112,7 +112,7 @@ class Vector:
     num_envs: int
     name: str = "the environment"
     at_once: int | None = None  # how many environments a step is of, at most, where it is of those that come first
-    steps_apart: bool = True  # whether the step goes on between `send` and `receive`, beside whoever waits
+    steps_apart: bool = True  # whether the step goes on between `send` and `receive`, beside the thread that waits
 
     def reset(self) -> Any:
         raise NotImplementedError
@@ -129,7 +129,7 @@ class Vector:
         return ""
 
     def kill(self) -> None:
-        """End the processes that a step may hang in, at once: whoever waits for it gets an error. From any thread."""
+        """End the processes that a step may hang in, at once: the thread that waits for it gets an error. From any thread."""
 
     def close(self) -> None:
         pass
@@ -164,7 +164,7 @@ class HostEnv(Env):
         return None
 
     def _spec(self) -> EnvSpec:
-        """Of single frames; asked once."""
+        """Spec of single frames, computed once."""
         raise NotImplementedError
 
     def _open(self, num_envs: int, seed: int, training: bool, render: bool) -> Vector:

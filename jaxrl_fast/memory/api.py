@@ -52,7 +52,7 @@ class Memory:
 
 
 class NoMemory(Memory):
-    """Of an algorithm that learns from a whole rollout at once: nothing is kept."""
+    """Memory of an algorithm that learns from a whole rollout at once: nothing is kept."""
 
     def init(self, rows):
         return ()

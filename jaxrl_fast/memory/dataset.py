@@ -91,7 +91,7 @@ def _field(name: str, episode: Any, field: str) -> Any:
 
 
 def _length(observations: Any) -> int:
-    """Of the first array in it."""
+    """Length of the first array in `observations`."""
     while isinstance(observations, Mapping) and observations:
         observations = next(iter(observations.values()))
     return len(observations) if hasattr(observations, "__len__") else 0

@@ -66,7 +66,7 @@ class SequenceMemory(Ring):
 
     @property
     def rows(self) -> int:
-        """Of a sequence, those for the targets of its last rows included."""
+        """Rows of a sequence, with the ones for the targets of its last rows."""
         return self.seq_len + self.n_step
 
     @property

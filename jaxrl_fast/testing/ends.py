@@ -51,7 +51,7 @@ def judge(data: Any, batch: Any, plain: Any, moved: Any, ready: int) -> None:
 
 
 def _reward(batch: Any) -> Any:
-    """Of answers that are neither windows nor sequences nobody knows what they say of an end."""
+    """Rewards of a window or a sequence; None for answers of other types, whose ends are not checked."""
     if isinstance(batch, Window):
         return batch.reward
     return getattr(batch.steps, "reward", None) if isinstance(batch, Sequence) else None
