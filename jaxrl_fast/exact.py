@@ -38,15 +38,33 @@ def exact(values: Any, dtype: Any, name: str) -> np.ndarray:
         return found.astype(dtype)
     if kind not in "biuf":
         raise misfit(name, _wanted(dtype), _shown(found))
-    if kind == "f":
-        with np.errstate(invalid="ignore"):
-            out = found.astype(dtype)
-    else:
+    with np.errstate(invalid="ignore", over="ignore"):
         out = found.astype(dtype)
-    same = out == found
+        same = _same(found, out)
     if np.count_nonzero(same) != same.size:
         raise misfit(name, _wanted(dtype), _shown(found[~same]))
     return out
+
+
+def _same(found: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """Where `out`, cast from `found`, is the same number: bool.
+
+    Compared in the dtype of `found`: in a common one both may round to the same. A cast back is not looked at where it
+    would overflow, which hardware does in several ways.
+    """
+    same = out.astype(found.dtype) == found
+    kinds = found.dtype.kind + out.dtype.kind
+    if kinds in ("if", "uf"):
+        return same & _reached(out, found.dtype)
+    if kinds in ("fi", "fu"):
+        return same & _reached(found, out.dtype)
+    return same & ((found < 0) == (out < 0)) if kinds in ("iu", "ui") else same
+
+
+def _reached(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Where floating point is within the limits of an integer `dtype`, whose largest number it may not hold: bool."""
+    past = np.float64(2.0) ** (8 * dtype.itemsize - (dtype.kind == "i"))
+    return (values >= np.float64(np.iinfo(dtype).min)) & (values < past)
 
 
 def within(values: np.ndarray, low: Any, high: Any, name: str) -> np.ndarray:

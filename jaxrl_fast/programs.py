@@ -68,6 +68,12 @@ def largest_parameter(agent: Any) -> jax.Array:
     return functools.reduce(jnp.maximum, largest) if largest else jnp.float32(jnp.nan)
 
 
+def arrived(run: Run, moved: tuple[Any, jax.Array]) -> Any:
+    """An agent among the environments of another: without what it knows of its own, where `fresh` of (agent, fresh) is."""
+    agent, fresh = moved
+    return jax.tree.map(lambda new, old: jnp.where(fresh, new, old), run.algo.seam(agent), agent)
+
+
 class Part(NamedTuple):
     """A row on the host that was ended early: by a fault, or because the run was asked to stop."""
 
@@ -110,7 +116,8 @@ class Programs:
         )
         self._evaluate = jax.jit(lift(score), **where(own))
         self._snapshot = jax.jit(self._copy)
-        self._move = jax.jit(tree.take, out_shardings=population.sharding)
+        self._move = jax.jit(lambda run, agent, index, fresh: lift(arrived)(run, (tree.take(agent, index), fresh)),
+                             out_shardings=population.sharding)  # fmt: skip
         self._move_all = jax.jit(tree.take, out_shardings=population.state_sharding)
         self._compiled: dict[str, Any] = {}
         self._jobs: dict[str, Future] = {}
@@ -213,13 +220,17 @@ class Programs:
         return self._snapshot(x)
 
     def move(self, state: RunState, parent: np.ndarray, whole: np.ndarray) -> RunState:
-        """The agents of `parent` [size], and where `whole` [size] all of its state but the random key."""
-        padding = np.arange(self.population.size, self.population.padded)
-        index = lambda lanes: hosts.put(np.concatenate([lanes, padding]), self.population.replicated)
+        """The agents of `parent` [size], and where `whole` [size] all of its state but the random key.
+
+        Where the environments stay, what the agent knows of its own ones is cleared (`Algorithm.seam`).
+        """
+        size, padded = self.population.size, self.population.padded
+        index = lambda lanes: hosts.put(np.concatenate([lanes, np.arange(size, padded)]), self.population.replicated)
         if whole.any():
-            cloned = self._move_all(state, index(np.where(whole, parent, np.arange(len(parent)))))
+            cloned = self._move_all(state, index(np.where(whole, parent, np.arange(size))))
             state = cloned._replace(agent=state.agent, key=state.key)
-        return state._replace(agent=self._move(state.agent, index(parent)))
+        fresh = self.population.place((parent != np.arange(size)) & ~whole)
+        return state._replace(agent=self._move(self.run, state.agent, index(parent), fresh))
 
     def change(self, leaf: int, values: np.ndarray) -> None:
         """Other values of a setting that every member has for itself, [size]."""

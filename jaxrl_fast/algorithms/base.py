@@ -9,7 +9,7 @@
     act(agent, carry, obs, noise, clock, mode)  -> (carry, action, extras)     mode: "random" | "sample" | "greedy"
     memory()                                    -> Memory
     observe(agent, trajectory)                  -> agent                       statistics that `prepare` needs, once a rollout
-    seam(agent)                                 -> agent                       the environments begin anew without an end
+    seam(agent)                                 -> agent                       its environments begin anew, or are others
     prepare(agent, trajectory)                  -> rows [T, B]                 exactly what the memory stores
     update(agent, batch, key, clock)            -> (agent, metrics, priority)  one optimizer step
     finish(agent, rows)                         -> agent                       once an iteration, after its updates
@@ -143,7 +143,10 @@ class Algorithm:
         return agent
 
     def seam(self, agent: PyTree) -> PyTree:
-        """The agent before a rollout that does not go on where the last one ended."""
+        """Return the agent without what it knows of episodes in progress: the next rollout does not go on with them.
+
+        Called where environments on the host begin anew, and where PBT moves an agent to another member's environments.
+        """
         return agent
 
     def prepare(self, agent: PyTree, trajectory: Trajectory) -> PyTree:

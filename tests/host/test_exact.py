@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 
 import host_tools as tools
@@ -43,6 +44,41 @@ def test_numbers_that_would_change_are_refused(values, dtype):
         exact(np.append(np.zeros(3, np.asarray(values).dtype), values), dtype, "x")
     again = pickle.loads(pickle.dumps(error.value))
     assert str(type(again)(again)) == str(error.value)  # as Gymnasium hands it from process to process
+
+
+INTEGERS = [0, *(sign * (2**power + more) for power in (7, 8, 11, 15, 16, 24, 31, 32, 53, 62, 63, 64)
+                 for more in (-2, -1, 0, 1, 2) for sign in (1, -1))]  # fmt: skip
+FLOATS = [0.5, -0.5, np.nan, np.inf, -np.inf, 1e-300, 1e300, np.nextafter(2.0**63, 0), np.nextafter(2.0**64, 0)]
+DTYPES = [np.dtype(x) for x in ("?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8")]
+
+
+def holds(dtype, number):
+    """Whether one of `dtype` is this number of Python's, an integer where `dtype` is floating point."""
+    if dtype.kind == "b":
+        return number in (0, 1)
+    if dtype.kind == "f":
+        odd = abs(number) // (number & -number or 1)
+        return abs(number) <= int(np.finfo(dtype).max) and odd < 2 ** (np.finfo(dtype).nmant + 1)
+    return math.isfinite(number) and int(number) == number and np.iinfo(dtype).min <= number <= np.iinfo(dtype).max
+
+
+@pytest.mark.parametrize("source", DTYPES, ids=str)
+def test_a_number_is_converted_only_to_itself(source):
+    """Every dtype to every other at the limits of each, against Python's numbers."""
+    with np.errstate(over="ignore"):
+        some = [x for x in INTEGERS if source.kind not in "iu" or np.iinfo(source).min <= x <= np.iinfo(source).max]
+        values = np.array(some + FLOATS * (source.kind == "f"), object).astype(source)
+    for dtype in DTYPES:
+        if source == dtype or source.kind == dtype.kind == "f":
+            continue
+        fits = [holds(dtype, x.item()) for x in values]
+        assert any(fits)
+        for x, fit in zip(values, fits, strict=True):
+            if fit:
+                assert exact(x[None], dtype, "x")[0].item() == x.item()
+            else:
+                with pytest.raises(Misfit):
+                    exact(x[None], dtype, "x")
 
 
 def test_floating_point_is_rounded_and_what_fits_is_not_copied():

@@ -463,6 +463,34 @@ def test_pbt_brings_back_who_was_lost():
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((run.state.agent.params, run.state.env)))
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_pbt_leaves_returns_so_far_with_their_environments(lost):
+    """An agent that moves forgets the discounted returns of its own environments, unless these move with it."""
+    population = {"algo.learning_rate": [1e-3, 2e-3, 3e-3, 1e38 if lost else 4e-3]}
+    selection = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=128, fraction=0.25)
+    exploit, seen = session.Session.exploit, []
+    copied = lambda s: jax.tree.map(np.array, (s.state.agent.rewards, s.state.obs))
+
+    def watched(s, parent, settings):
+        whole, before = np.isin(s.lanes, list(s.lost)) & (parent != s.lanes), copied(s)
+        exploit(s, parent, settings)
+        seen.append((parent, whole, before, copied(s)))
+
+    with mock.patch.object(session.Session, "exploit", watched):
+        algo = tools.algorithm("impala", discount=0.9)
+        jf.train(algo, tools.environment(), tools.HALF, population=population, selection=selection, on_nan="mark", **tools.RUN)
+    assert len(seen) == 4 and seen[0][1].any() == lost
+    for parent, whole, (rewards, obs), (after, obs_after) in seen:
+        stays = parent == np.arange(4)
+        assert (~stays).sum() == 1
+        for i in range(4):
+            np.testing.assert_array_equal(after.moments.m2[i], rewards.moments.m2[parent[i]])
+            kept = stays[i] or whole[i]
+            np.testing.assert_array_equal(after.running[i], rewards.running[parent[i]] if kept else 0.0)
+            np.testing.assert_array_equal(obs_after[i], obs[parent[i] if whole[i] else i])
+            assert rewards.running[parent[i]].any()
+
+
 def test_halving_shrinks_the_axis_and_changes_nothing_for_who_stays(tmp_path):
     rates = [1e-3, 2e-3, 4e-3, 8e-3]
     whole = tools.train("ppo", total_steps=tools.HALF, seeds=2, population={"algo.learning_rate": rates})
