@@ -161,11 +161,14 @@ def entropy(dist: Any, key: jax.Array) -> jax.Array:
 
 
 def random_action(noise: Any, space: Space, mask: jax.Array | None = None) -> jax.Array:
-    """A uniformly random (legal) action from `draw_noise`'s noise."""
+    """A uniformly random (legal) action from `draw_noise`'s noise; of a Box that is not `bounded` the noise, clipped."""
     if isinstance(space, Box):
         low, high = space.bounds()
-        uniform = jax.scipy.stats.norm.cdf(noise).reshape(noise.shape[:-1] + space.shape)
-        scaled = jnp.clip(low + (high - low) * uniform, low, high)  # rounding may have left the bounds
-        drawn = scaled if space.bounded else noise.reshape(uniform.shape)
-        return drawn.astype(space.dtype)
+        noise = noise.reshape(noise.shape[:-1] + space.shape)
+        if not space.bounded:
+            return jnp.clip(noise, low, high).astype(space.dtype)
+        uniform = jax.scipy.stats.norm.cdf(noise)
+        if jnp.issubdtype(space.dtype, jnp.integer):  # each as often as the others
+            return jnp.clip(jnp.floor(low + (high - low + 1.0) * uniform), low, high).astype(space.dtype)
+        return jnp.clip(low + (high - low) * uniform, low, high).astype(space.dtype)  # rounding may have left the bounds
     return from_outputs(space, jnp.zeros((num_outputs(space),), jnp.float32), mask=mask).sample(noise)

@@ -66,9 +66,17 @@ class Own:
         dtype = self.dtype if xp is np else jax.dtypes.canonicalize_dtype(self.dtype)
         values = values.reshape(-1, *self.shape)
         if isinstance(self.space, Box):
-            return xp.clip(values, *self.bounds).astype(dtype)
+            wide = self._wide(values)
+            return xp.clip(values.astype(wide), *self.bounds(wide, dtype)).astype(dtype)
         start = np.asarray(self.start).reshape(self.shape if isinstance(self.start, tuple) else ())
         return (values + start).astype(dtype)
+
+    def _wide(self, actions: Any) -> np.dtype:
+        """The dtype in which actions are clipped: no narrower than theirs, whole numbers where the space has these too."""
+        both = actions.dtype.kind in "biu" and self.dtype.kind in "biu"
+        if not isinstance(actions, jax.Array):
+            return np.dtype(np.int64 if both else np.float64)
+        return actions.dtype if both or actions.dtype.kind == "f" else np.dtype(np.float32)
 
     @functools.cached_property
     def integers(self) -> tuple[np.ndarray, np.ndarray]:
@@ -76,14 +84,20 @@ class Own:
         least = np.asarray(self.start, np.int64)
         return least, least + np.asarray(getattr(self.space, "nvec", None) or self.space.n, np.int64) - 1
 
-    @functools.cached_property
-    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Low and high of a Box, float64 of `shape`; of wide integers the nearest numbers that stay in the dtype."""
-        low, high = (np.asarray(bound, np.float64) for bound in (self.space.low, self.space.high))
-        if self.dtype.kind in "iu":
-            limits = np.iinfo(self.dtype)
-            low, high = np.maximum(low, float(limits.min)), np.minimum(high, float(limits.max))
-            high = np.where(high > limits.max, np.nextafter(high, 0.0), high)
+    @functools.cache  # noqa: B019 - one form an environment
+    def bounds(self, dtype: np.dtype, final: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+        """Low and high of a Box, `dtype` [*shape] or []: the nearest numbers within its bounds that `final` holds too.
+
+        Infinity stays, unless `final` is narrower and would make it of a number.
+        """
+        ends = [np.asarray(bound, np.float64) for bound in (self.space.low, self.space.high)]
+        if self.dtype.kind == "f":  # its own bounds are numbers of its dtype
+            with np.errstate(over="ignore"):
+                ends = [end.astype(self.dtype).astype(np.float64) for end in ends]
+        for held in (final, dtype):
+            if held.kind in "biu" or held.itemsize < dtype.itemsize:
+                ends = [np.clip(end, *_limits(held)) for end in ends]
+        low, high = (_inward(end, dtype, up) for end, up in zip(ends, (True, False), strict=True))
         return tuple(bound.reshape(self.shape) if bound.ndim else bound for bound in (low, high))
 
     def read(self, values: Any, stack: int = 1, name: str = "observation") -> tuple[Any, bool, bool]:
@@ -157,3 +171,23 @@ def own_of(space: Space) -> Own | OwnDict:
     if isinstance(space, Dict):
         return OwnDict(tuple((name, own_of(child)) for name, child in space.items))
     return Own(space, tuple(space.shape), np.dtype(space.dtype))
+
+
+def _limits(dtype: np.dtype) -> tuple[float, float]:
+    """The least and the largest float64 that `dtype` holds."""
+    if dtype.kind == "b":
+        return 0.0, 1.0
+    if dtype.kind == "f":
+        return float(np.finfo(dtype).min), float(np.finfo(dtype).max)
+    low, high = (int(x) for x in (np.iinfo(dtype).min, np.iinfo(dtype).max))
+    return float(low), float(high) if int(float(high)) == high else float(np.nextafter(float(high), 0.0))
+
+
+def _inward(bound: np.ndarray, dtype: np.dtype, up: bool) -> np.ndarray:
+    """The nearest numbers of `dtype` to float64 bounds: from there `up`, or down."""
+    if dtype.kind != "f":
+        return (np.ceil(bound) if up else np.floor(bound)).astype(dtype)
+    with np.errstate(over="ignore"):
+        near = bound.astype(dtype)
+        further = np.nextafter(near, dtype.type(np.inf if up else -np.inf))
+    return np.where(near < bound if up else near > bound, further, near)

@@ -77,10 +77,9 @@ class Box:
 
     def bounds(self, dtype: Any = np.float32) -> tuple[np.ndarray, np.ndarray]:
         """Low and high as NumPy arrays of `shape`; float32 unless asked for another dtype."""
-        size = math.prod(self.shape)
-        return tuple(
-            np.broadcast_to(np.asarray(b, dtype).reshape(-1), (size,)).reshape(self.shape) for b in (self.low, self.high)
-        )
+        with np.errstate(over="ignore"):  # what `dtype` does not reach is infinite
+            ends = [np.asarray(bound, dtype).reshape(-1) for bound in (self.low, self.high)]
+        return tuple(np.broadcast_to(end, (math.prod(self.shape),)).reshape(self.shape) for end in ends)
 
     @property
     def unscaled(self) -> np.ndarray:
@@ -111,10 +110,10 @@ class Box:
         return unit.reshape(unit.shape[: unit.ndim - len(self.shape)] + (-1,))
 
     def sample(self, key: jax.Array, batch: tuple[int, ...] = ()) -> jax.Array:
-        """Uniform draws [*batch, *shape]; standard normal where a bound is infinite."""
+        """Uniform draws [*batch, *shape]; of a space that is not `bounded` standard normal ones, clipped to its bounds."""
         shape = (*batch, *self.shape)
         if not self.bounded:
-            return jax.random.normal(key, shape).astype(self.dtype)
+            return jnp.clip(jax.random.normal(key, shape), *self.bounds()).astype(self.dtype)
         if jnp.issubdtype(self.dtype, jnp.integer) or self.dtype == jnp.bool_:
             most = np.iinfo(np.int32)
             low, high = self.bounds(np.float64)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import jaxrl_fast as jf
 from jaxrl_fast import distributions, spaces
-from jaxrl_fast.envs.gymnasium_spaces import spec_of
+from jaxrl_fast.envs.gymnasium_spaces import own_form, spec_of
 from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.grid import RunConfig
 
@@ -28,8 +28,8 @@ FLOATS, INTEGERS = ("float16", "float32", "float64"), ("int8", "uint8", "int16",
 
 
 def top(dtype: np.dtype) -> int:
-    """The largest bound that Gymnasium samples below: it adds one to it, in int64."""
-    return min(np.iinfo(dtype).max, 2**62)
+    """The largest integer that devices hold too: an observation beyond it is refused."""
+    return 2**31 - 1 if dtype == np.int64 else np.iinfo(dtype).max
 
 
 @jf.settings
@@ -129,6 +129,38 @@ def test_traced_actions_are_those_of_the_spaces(observation, action):
     want = np.asarray(agent.act(obs))
     form = jax.eval_shape(agent.act, jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), np.asarray(x).dtype), obs))
     assert form.shape == want.shape and form.dtype == jax.dtypes.canonicalize_dtype(want.dtype)
+
+
+@st.composite
+def edges(draw: Any) -> tuple[theirs.Box, np.ndarray]:
+    """A Box with bounds near the limits of its dtype, and actions that a policy may have for it, [B, n]."""
+    dtype = np.dtype(draw(st.sampled_from((*FLOATS, *INTEGERS, "uint64"))))
+    limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    some = [limits.min, limits.max, 0, 1, *((-np.inf, np.inf, 0.1, 0.3) if dtype.kind == "f" else ())]
+    pairs = st.sampled_from([(a, b) for a in some for b in some if a < b])
+    low, high = zip(*draw(st.lists(pairs, min_size=1, max_size=3)), strict=True)
+    far = float(np.finfo(np.float32).max)
+    action = st.floats(-far, far, width=32) | st.sampled_from([0.0, 0.1, 0.3, 2.0**31, 2.0**63, 2.0**64, -(2.0**31), -(2.0**63)])
+    actions = draw(st.lists(st.lists(action, min_size=len(low), max_size=len(low)), min_size=1, max_size=3))
+    return theirs.Box(np.array(low, dtype), np.array(high, dtype), dtype=dtype), np.array(actions, np.float32)
+
+
+@settings(max_examples=200, deadline=None)
+@given(edges())
+def test_actions_at_the_limits_of_a_dtype_are_finite_and_within(case):
+    """From NumPy and from JAX, which has 32 bits: of numbers, and of the integers that a policy may choose."""
+    space, actions = case
+    own = own_form(space)
+    whole = np.clip(actions.astype(np.float64), -(2.0**31), 2.0**31 - 1).astype(np.int32)
+    short = jax.dtypes.canonicalize_dtype(space.dtype)
+    limits = (np.finfo if short.kind == "f" else np.iinfo)(short)
+    low, high = (bound.astype(np.float64) for bound in (space.low, space.high))
+    held = ((low <= limits.max) & (high >= limits.min)).all()  # whether 32 bits have a number for every entry
+    for values in (actions, whole, *((jnp.asarray(actions), jnp.asarray(whole)) if held else ())):
+        found = np.asarray(own.decode(values))
+        for x in found:
+            assert np.isfinite(x).all() and space.contains(x.astype(space.dtype)), (space, values, x)
+    assert own.decode(actions).dtype == space.dtype
 
 
 @pytest.mark.parametrize("name", ["Pendulum-v1", "MountainCarContinuous-v0", "probe/multi-discrete", "probe/dict", "CartPole-v1"])

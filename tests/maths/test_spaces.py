@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl_fast import distributions
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, zeros
 
 
@@ -46,6 +47,20 @@ def test_box_samples(key):
     flags = np.asarray(Box(0, 1, (8,), jnp.bool_).sample(key, (100,)))
     assert flags.dtype == bool and 0.4 < flags.mean() < 0.6
     assert np.isfinite(Box(-np.inf, np.inf, (3,)).sample(key, (5,))).all()
+
+
+def test_half_open_boxes_draw_within_their_bounds(key):
+    box = Box((0.0, -np.inf, -np.inf, 1e35), (np.inf, -1.0, np.inf, 3e38), (4,))
+    for x in (box.sample(key, (50,)), distributions.random_action(jax.random.normal(key, (50, 4)), box)):
+        low, high = box.bounds()
+        assert np.isfinite(x).all() and (x >= low).all() and (x <= high).all() and (x[:, 2] > 0).any()
+
+
+def test_random_integers_are_uniform(key):
+    """Each of a Box's with the same probability, its bounds too."""
+    noise = distributions.draw_noise(key, Box(-1, 1, (1,), np.int8), (3000,))
+    x = np.asarray(distributions.random_action(noise, Box(-1, 1, (1,), np.int8)))
+    assert x.dtype == np.int8 and (np.unique(x, return_counts=True)[1] > 900).all() and np.ptp(x) == 2
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32, np.uint32])
