@@ -27,7 +27,7 @@ from jaxrl_fast.iterate import Run
 from jaxrl_fast.plan import memory_plan
 from jaxrl_fast.population import Members, Population
 from jaxrl_fast.programs import Part, Programs, Scores, largest_parameter
-from jaxrl_fast.reports import host_metrics, merged
+from jaxrl_fast.reports import host_metrics, log_names, merged
 from jaxrl_fast.types import Mean, RunState, Trajectory
 
 
@@ -99,6 +99,7 @@ class HostPrograms(Programs):
         self._starts = False  # whether the next rollout is the first of these actors
         self._totals: dict[bool, Any] = {}  # shapes of the metrics, of warm-up and of learning: traced once each
         self._taken: tuple[str, ...] | None = None  # names of the metrics of learning, once an environment reports something
+        self._names: dict[str, str] = {}  # of what the environments report, in the log
         self.reports: dict[str, Mean] = {}  # every metric of theirs that there has been: none
         self.games: collections.deque[float] = collections.deque(maxlen=100)  # scores of the last ones in training
 
@@ -141,7 +142,9 @@ class HostPrograms(Programs):
 
     def _reported(self, found: list[dict[str, np.ndarray]], taken: Iterable[str]) -> dict[str, Mean]:
         """What the environments reported in some iterations; whatever they ever did has a metric from there on."""
-        means = host_metrics(merged(found), taken) if any(found) else {}
+        sums = merged(found)
+        self._names = log_names(sums, taken, self._names)  # a name is the same in every row
+        means = host_metrics(sums, taken, self._names) if any(found) else {}
         self.reports |= dict.fromkeys(means, Mean(np.float32(0), np.float32(0)))
         return self.reports | means
 

@@ -1,7 +1,8 @@
 """What environments report beside the reward: named numbers, in the log as their mean over steps and their value at ends.
 
-A number that is not finite counts as not reported, so an environment may report one now and then. All of it is sums and
-counts, as every metric is: `NAME` over the steps, `NAME_end` over those in which an episode ended.
+A number that is not finite counts as not reported, so an environment may report one now and then; and so does one above
+1e30, whose sum may not be finite. All of it is sums and counts, as every metric is: `NAME` over the steps, `NAME_end` over
+those in which an episode ended.
 """
 
 from __future__ import annotations
@@ -23,16 +24,21 @@ LOG = (
     "eval_episodes", "policy_lag", "parent", "kept",
 )  # fmt: skip
 END = "_end"
+LARGEST = 1e30  # of a number, such that float32 holds a sum of 1e8 of them
+INSIDE, NO_STRING = "\0", "\1"  # in names from the host: between a dict's name and one in it; behind a key that is no string
 
 
-def log_names(names: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
+def log_names(names: Iterable[str], taken: Iterable[str], known: Mapping[str, str] | None = None) -> dict[str, str]:
     """What each reported name is called in the log: itself, with letters, digits, `_` and `-`, unless that is `taken`.
 
-    A name that the log has already, or whose `NAME_end` it has, gets `env_` before it.
+    A name that the log has already, or whose `NAME_end` it has, gets `env_` before it. Names that need no change come
+    first. `known` names, of rows before, stay what they are.
     """
-    used, found = {*LOG, *taken}, {}
-    for name in sorted(names):
-        own = re.sub(r"[^\w\-]+", "_", name) or "_"
+    found = dict(known or {})
+    used = {*LOG, *taken, *(own + end for own in found.values() for end in ("", END))}
+    plain = {name: re.sub(r"[^\w\-]+", "_", name.rstrip(NO_STRING)) or "_" for name in names if name not in found}
+    for name in sorted(plain, key=lambda name: (plain[name] != name, name)):
+        own = plain[name]
         while own in used or own + END in used or own.startswith("time_"):
             own = f"env_{own}"
         used |= {own, own + END}
@@ -47,12 +53,13 @@ def statistics(info: Mapping[str, jax.Array], done: jax.Array) -> dict[str, tupl
         total = sums.by_eights(sums.pairwise(jnp.where(known, x.astype(jnp.float32), 0.0)))
         return Mean(total, jnp.sum(known).astype(jnp.float32))
 
-    return {name: (mean(x, jnp.isfinite(x)), mean(x, jnp.isfinite(x) & done)) for name, x in info.items()}
+    small = {name: jnp.abs(x) <= LARGEST for name, x in info.items()}  # NaN is not
+    return {name: (mean(x, small[name]), mean(x, small[name] & done)) for name, x in info.items()}
 
 
-def metrics(found: Mapping[str, tuple[Mean, Mean]], taken: Iterable[str]) -> dict[str, Mean]:
-    """Under their names in the log, where `taken` are the other metrics."""
-    names = log_names(found, taken)
+def metrics(found: Mapping[str, tuple[Mean, Mean]], taken: Iterable[str], known: Mapping[str, str] | None = None):
+    """{name in the log: Mean}, where `taken` are the other metrics. known: as `log_names` has it."""
+    names = log_names(found, taken, known)
     return {names[name] + end: mean for name, means in found.items() for end, mean in zip(("", END), means, strict=True)}
 
 
@@ -79,12 +86,10 @@ class Tally:
 
 
 def _total(values: np.ndarray) -> np.ndarray:
-    """[names, B] -> (total, count) [names, 2] of the finite ones."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        total = values.sum(1)
-    if np.isfinite(total).all():  # as nearly always
-        return np.stack([total, np.full(len(values), float(values.shape[1]))], 1)
-    known = np.isfinite(values)
+    """[names, B] -> (total, count) [names, 2] of those that count as reported."""
+    known = np.abs(values) <= LARGEST
+    if known.all():  # as nearly always
+        return np.stack([values.sum(1), np.full(len(values), float(values.shape[1]))], 1)
     return np.stack([np.where(known, values, 0).sum(1), known.sum(1)], 1)
 
 
@@ -97,31 +102,38 @@ def merged(parts: Iterable[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return found
 
 
-def host_metrics(found: Mapping[str, np.ndarray], taken: Iterable[str]) -> dict[str, Mean]:
+def host_metrics(found: Mapping[str, np.ndarray], taken: Iterable[str], known: Mapping[str, str] | None = None):
     """`metrics` of a tally; an end that was never reported has no metric."""
     means = {name: (Mean(*np.float32(row[:2])), Mean(*np.float32(row[2:]))) for name, row in found.items()}
-    return {name: mean for name, mean in metrics(means, taken).items() if mean.count or not name.endswith(END)}
+    return {name: mean for name, mean in metrics(means, taken, known).items() if mean.count or not name.endswith(END)}
 
 
-def flat(info: Mapping[str, Any], num_envs: int) -> dict[str, np.ndarray]:
-    """The numbers of the `info` of a Gymnasium vector, {name: [B]}; those of a dict in it are `KEY_NAME`.
+def flat(info: Mapping[Any, Any], num_envs: int) -> dict[str, np.ndarray]:
+    """The numbers of the `info` of a Gymnasium vector, {name: [B]}; `log_names` calls those of a dict in it `KEY_NAME`.
 
-    Its masks are taken in: NaN where an environment does not report the number. What is no number is left out.
+    Its masks are taken in: NaN where an environment does not report the number. What is no number is left out. Each
+    name stands for one number: none is another's because both look alike in the log.
     """
     found: dict[str, np.ndarray] = {}
+    masks = {f"_{key}" for key in info}
+    masks = {key: info[key] for key in masks & info.keys() if _is_mask(info[key], num_envs)}
     for key, value in info.items():
-        if key[:1] == "_" and key[1:] in info:
+        if key in masks:
             continue
+        name, mask = key if isinstance(key, str) else f"{key}{NO_STRING}", masks.get(f"_{key}")
         if isinstance(value, dict):
-            inner = {f"{key}_{name}": x for name, x in flat(value, num_envs).items()}
+            inner = {f"{name}{INSIDE}{within}": x for within, x in flat(value, num_envs).items()}
         else:
             x = _numbers(value, num_envs)
-            inner = {} if x is None else {key: x}
-        mask = info.get(f"_{key}")
-        if inner and mask is not None and not mask.all():
+            inner = {} if x is None else {name: x}
+        if mask is not None and not mask.all():
             inner = {name: np.where(mask, x, np.nan) for name, x in inner.items()}
         found |= inner
     return found
+
+
+def _is_mask(value: Any, num_envs: int) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == bool and value.shape == (num_envs,)
 
 
 def _numbers(value: Any, num_envs: int) -> np.ndarray | None:
@@ -135,5 +147,5 @@ def _numbers(value: Any, num_envs: int) -> np.ndarray | None:
         return None
     try:
         return np.array([np.nan if x is None else float(x) for x in value])
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None

@@ -103,10 +103,15 @@ def info_of(spec: EnvSpec, info: Any, num_envs: int) -> dict[str, jax.Array] | t
         if info == ():
             return ()
         raise ConfigError(f"{spec.name}: info", describe(info), "a dict of numbers, one an environment")
+    check_names(spec, info)
+    return {name: number(f"{spec.name}: info[{name!r}]", x, (num_envs,)) for name, x in info.items()} or ()
+
+
+def check_names(spec: EnvSpec, info: dict[Any, Any]) -> None:
+    """Refuse a dict with names that no log can have; JAX sorts none of mixed kinds."""
     for name in info:
         if not isinstance(name, str) or not name:
             raise ConfigError(f"{spec.name}: a name in info", name, "a non-empty string")
-    return {name: number(f"{spec.name}: info[{name!r}]", x, (num_envs,)) for name, x in info.items()} or ()
 
 
 def like(spec: EnvSpec, state: PyTree, before: PyTree, when: str = "a step") -> PyTree:

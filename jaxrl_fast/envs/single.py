@@ -62,4 +62,6 @@ def _parts(spec: EnvSpec, found: Any) -> tuple:
     state, obs, reward, terminated, truncated, *info = found
     if info and not isinstance(info[0], dict):
         raise ConfigError(f"{spec.name}: the sixth value of step_one", checks.describe(info[0]), "a dict of numbers")
+    for names in info:
+        checks.check_names(spec, names)
     return state, obs, reward, terminated, truncated, *(info or [()])

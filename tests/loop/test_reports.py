@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import gymnasium
 import jax
@@ -10,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import jaxrl_fast as jf
 from jaxrl_fast import reports
@@ -118,7 +121,7 @@ def test_where_nothing_is_reported_the_program_is_the_same():
 
 
 @pytest.mark.parametrize(("info", "message"), [
-    ({"x": jnp.zeros(2)}, r"info\['x'\]"), ({3: 1.0}, "a name in info"), ({"": 1.0}, "a name in info"), ({"x": {}}, "info"),
+    ({"x": jnp.zeros(2)}, r"info\['x'\]"), ({3: 1.0, "y": 2.0}, "a name in info"), ({3: 1.0}, "a name in info"), ({"": 1.0}, "a name in info"), ({"x": {}}, "info"),
 ])  # fmt: skip
 def test_what_is_no_number_is_refused(info, message):
     @jf.settings
@@ -153,6 +156,64 @@ def test_names_are_never_ours_and_never_each_others():
     assert len(set(all_of_them)) == len(all_of_them) and not {"loss", "x_end", *reports.LOG} & set(all_of_them)
     assert found["success"] == "success" and found["loss"] == "env_loss" and "/" not in "".join(all_of_them)
     assert reports.log_names(reversed(names), ["x_end", "loss"]) == found
+
+
+NUMBERS = st.recursive(
+    st.integers(1, 9),
+    lambda inner: st.dictionaries(
+        st.sampled_from(["", "a", "b", "a_b", "a/b", "a_", "_", "_a", "x", "x_end", "loss", "eval_return", "time_x", "3", 3, None,
+                         ("a", 1), 3.5, True]), inner, max_size=4), max_leaves=6,
+)  # fmt: skip
+
+
+def arrays(x):
+    return {key: arrays(value) for key, value in x.items()} if isinstance(x, dict) else np.full(2, float(x))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(st.sampled_from(["a", "a_b", "a/b", "x", "x_end", "loss", "env_loss", "", "3", 3, None]), NUMBERS, max_size=5))
+def test_every_number_of_a_host_s_info_has_a_name_of_its_own(info):
+    """Nested dicts, keys that are no strings, names that look alike: none overwrites another, or one of ours."""
+
+    def leaves(x):
+        return [leaf for value in x.values() for leaf in leaves(value)] if isinstance(x, dict) else [float(x)]
+
+    found = reports.flat(arrays(info), 2)
+    assert sorted(x[0] for x in found.values()) == sorted(leaves(info))
+    names = reports.log_names(found, ["loss", "entropy"])
+    all_of_them = [name + end for name in names.values() for end in ("", "_end")]
+    assert len(set(all_of_them)) == len(all_of_them) and not {"loss", "entropy", *reports.LOG} & set(all_of_them)
+    assert all(re.fullmatch(r"[\w-]+", name) and not name.startswith("time_") for name in names.values())
+    assert reports.log_names(reversed(found), ["loss", "entropy"]) == names
+
+
+def test_plain_names_come_first():
+    info = {"a_b": 1, "a": {"b": 2, 3: {"x": 5}}, "a/b": 3, 3: 4}
+    found = reports.flat(arrays(info), 2)
+    names = reports.log_names(found, ())
+    assert {names[key]: x[0] for key, x in found.items()} == {"a_b": 1, "env_a_b": 2, "env_env_a_b": 3, "3": 4, "a_3_x": 5}
+
+
+def test_a_name_is_the_same_in_every_row():
+    """Also where one that would have had it is reported later."""
+    first = reports.log_names(["x_end"], ())
+    assert reports.log_names(["x", "x_end", "y"], (), first) == {"x_end": "x_end", "x": "env_x", "y": "y"}
+
+
+def test_a_mask_is_one_only_where_it_has_the_form_of_one():
+    info = {"x": np.array([1.0, 2.0]), "_x": np.array([True, False]), "y": np.zeros(2), "_y": np.array([5, 6])}
+    found = reports.flat(info, 2)
+    assert set(found) == {"x", "y", "_y"} and np.isnan(found["x"][1]) and found["_y"].tolist() == [5, 6]
+
+
+@pytest.mark.parametrize("value", [3e38, -3e38, np.inf])
+def test_a_number_whose_sum_may_not_be_finite_ends_no_run(value):
+    info = {"x": jnp.full((4, 2), value), "y": jnp.ones((4, 2))}
+    found = reports.metrics(reports.statistics(info, jnp.ones((4, 2), bool)), ())
+    tally = reports.Tally()
+    tally.add({"x": np.full(2, value), "y": np.ones(2)}, np.ones(2, bool))
+    for means in (found, reports.host_metrics(tally.take(), ())):
+        assert float(means["x"].total) == float(means["x"].count) == 0 and means["y"].count > 0
 
 
 def test_parts_of_a_row_add_up():
