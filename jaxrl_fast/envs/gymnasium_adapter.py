@@ -1,11 +1,11 @@
-"""Every environment that Gymnasium knows, "gym:ID" ("gym:LunarLander-v3", "gym:my_package:MyEnv-v0").
+"""Make any environment of Gymnasium's registry: "gym:ID" ("gym:LunarLander-v3", "gym:my_package:MyEnv-v0").
 
 vectorization   "sync": one after the other in one thread; "async": a process each; "native": the environment's own
                 vector version (its `vector_entry_point`).
 
-Whatever the vector's auto-reset mode, a `Vector` here returns the true successor. Only a native vector that can reset in
-the next step alone leaves a trace: a row for the reset, without reward and truncated. `HostStep.real` marks it, and it is
-`Timestep.reset_only` of the rollout, from which replay knows not to learn from it.
+A `Vector` here returns the true successor in each of Gymnasium's auto-reset modes. A native vector that can reset only in
+the step after an end makes a row of that reset, without reward and truncated. `HostStep.real` marks such a row as false and
+`Timestep.reset_only` of the rollout as true, so that replay does not learn from it.
 """
 
 from __future__ import annotations

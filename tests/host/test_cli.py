@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -84,6 +85,15 @@ def test_train_writes_a_run_and_says_what_comes_next(first):
     settings = content["algorithm"]["settings"]
     assert settings["num_envs"] == 4 and settings["hidden"] == [8]  # flags
     assert settings["gae_lambda"] == 0.9  # the preset
+
+
+def test_the_readme_names_all_that_a_result_holds(first):
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    text = text[text.index("## The run directory") :]
+    held = read(first[2] / "result.json")
+    assert held.keys() <= set(re.findall(r"`(\w+)`", text[: text.index("\n## ", 1)]))
+    for part in held["seconds"]:
+        assert re.search(rf"\b{part}\b", text)
 
 
 @pytest.mark.slow  # the physics of ant and their pictures compile for minutes
