@@ -71,7 +71,7 @@ def reason_of(error: BaseException) -> str:
     text = str(error)
     known = map(os.strerror, _KNOWN)
     found = next((words for words in known if words.lower() in text.lower()), None)
-    return found or (text.strip().splitlines() or [type(error).__name__])[0][:200]
+    return found or first_line(error)
 
 
 @contextlib.contextmanager
@@ -89,10 +89,19 @@ class NonFiniteError(RunError):
     exit_code = 3
 
 
-def brief(error: BaseException) -> str:
-    """An error that is not ours, for a message of ours: its kind and its first line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:LONGEST]}" if lines else type(error).__name__
+def brief(error: BaseException, line: int = 0) -> str:
+    """An error that is not ours, for a message of ours: its kind and its first line. line: -1 where the cause comes last."""
+    kind, text = type(error).__name__, _lines(error)[line][:LONGEST]
+    return kind if text == kind else f"{kind}: {text}"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text; of one without text its kind."""
+    return _lines(error)[0][:LONGEST]
+
+
+def _lines(error: BaseException) -> list[str]:
+    return [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
 
 
 def one_line(text: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from jaxrl_fast.errors import ConfigError, UserError
+from jaxrl_fast.errors import ConfigError, UserError, first_line
 
 T = TypeVar("T")
 
@@ -40,9 +40,8 @@ def start(coordinator: str | None = None, processes: int | None = None, process:
     try:
         jax.distributed.initialize(coordinator, processes, process)
     except (ValueError, RuntimeError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConfigError("distributed", True, "processes that find each other: on a TPU pod or under Slurm JAX sees them, "
-                          f"elsewhere give coordinator, processes and process ({first[:200]})") from error  # fmt: skip
+                          f"elsewhere give coordinator, processes and process ({first_line(error)})") from error  # fmt: skip
 
 
 def several() -> bool:

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxrl_fast import optim
-from jaxrl_fast.errors import ConfigError, nearest
+from jaxrl_fast import optim, signatures
+from jaxrl_fast.errors import ConfigError, first_line, nearest
 
 # Optimizers of optax that treat every number by itself, so that small leaves can be packed into one vector.
 ELEMENTWISE = (
@@ -55,7 +55,7 @@ def _names() -> list[str]:
 
 
 def _first_parameter(function: Callable) -> str:
-    return next(iter(inspect.signature(function).parameters), "")
+    return next(iter(signatures.parameters(function)), "")
 
 
 def _is_optimizer(function: Callable) -> bool:
@@ -138,7 +138,7 @@ def _schedule_text(schedule: Any) -> str:
         held["boundaries_and_scales"] = dict(zip(held["boundaries"], held["scales"], strict=True))
     # a cosine's function turns them into floats when it is first called
     held = {k: int(v) if k.endswith("_steps") and v == int(v) else v for k, v in held.items()}
-    parameters = inspect.signature(getattr(optax, maker)).parameters
+    parameters = signatures.parameters(getattr(optax, maker))
     text = _call_text(maker, {k: held[k] for k, p in parameters.items() if k in held and not _same(held[k], p.default)})
     step = jax.ShapeDtypeStruct((), jnp.int32)
     if str(jax.make_jaxpr(_schedule_of(text))(step)) != str(jax.make_jaxpr(schedule)(step)):
@@ -191,7 +191,7 @@ def schedule_setting(name: str, value: Any) -> Any:
         if made.shape != () or not jnp.issubdtype(made.dtype, jnp.number):
             raise ValueError(f"it returns {made.dtype}{list(made.shape)}")
     except Exception as error:
-        raise ConfigError(name, _shown(source), f"{_RATE}; {_first_line(error)}") from error
+        raise ConfigError(name, _shown(source), f"{_RATE}; {first_line(error)}") from error
     try:
         return Schedule(_schedule_text(value))
     except (ValueError, TypeError, SyntaxError, AttributeError):
@@ -214,7 +214,7 @@ def optimizer_setting(name: str, value: Any) -> Any:
         hash(found)
         problem = _problem(found)
     except (ValueError, SyntaxError, TypeError) as error:
-        raise ConfigError(name, _shown(value), f"{_OPTIMIZER}; {_first_line(error)}") from error
+        raise ConfigError(name, _shown(value), f"{_OPTIMIZER}; {first_line(error)}") from error
     if problem:
         raise ConfigError(name, _shown(found), f"{_OPTIMIZER}; {problem}")
     return found
@@ -257,7 +257,7 @@ def _problem(optimizer: Any) -> str:
     try:
         before, (_, after) = jax.eval_shape(step, params, params, jax.ShapeDtypeStruct((), jnp.float32))
     except Exception as error:
-        return _first_line(error)
+        return first_line(error)
     if jax.tree.map(lambda x: (x.shape, x.dtype), before) != jax.tree.map(lambda x: (x.shape, x.dtype), after):
         return "its state changes its shape or dtype from step to step"
     return ""
@@ -320,7 +320,3 @@ def as_text(name: str, value: Any) -> Any:
 def _shown(value: Any) -> str:
     value = value.function if isinstance(value, Partial) else value
     return value if isinstance(value, str) else getattr(value, "__qualname__", None) or repr(value)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -29,7 +29,7 @@ from jaxrl_fast import host_play, imports, spaces, tree
 from jaxrl_fast.actors import open_group, play, seed_of_group, whose
 from jaxrl_fast.envs.host import HostEnv, HostError
 from jaxrl_fast.envs.tracing import used_inputs
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, brief
 from jaxrl_fast.grid import sizes_of
 from jaxrl_fast.groups import Rollout
 from jaxrl_fast.iterate import Run
@@ -184,10 +184,10 @@ class RayActors:
                 self.answered[i] = self.began[i] = True
             found = ray.get(ref)
         except ray.exceptions.RayTaskError as error:
-            cause = error.cause if isinstance(error.cause, HostError) else HostError(f"{who} failed: {_last_line(error)}")
+            cause = error.cause if isinstance(error.cause, HostError) else HostError(f"{who} failed: {brief(error, -1)}")
             raise cause from error
         except ray.exceptions.RayError as error:
-            raise HostError(f"{who} died: {_last_line(error)}") from error
+            raise HostError(f"{who} died: {brief(error, -1)}") from error
         self.answered[i] = self.began[i] = True
         return found
 
@@ -242,7 +242,7 @@ def _begin_cluster(actors: int) -> None:
             ray.init(include_dashboard=False if not address else None, log_to_driver=False, logging_level=logging.ERROR, **given)
         except (ConnectionError, RuntimeError, ValueError) as error:
             if address:
-                valid = f"the address of a Ray cluster that runs ({_last_line(error)})"
+                valid = f"the address of a Ray cluster that runs ({brief(error, -1)})"
                 raise ConfigError("RAY_ADDRESS", address, valid) from error
             raise
 
@@ -258,8 +258,3 @@ def _own_signals() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, kept)
-
-
-def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import inspect
 import itertools
 import math
 import sys
@@ -22,6 +21,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxrl_fast import signatures
 from jaxrl_fast.envs import mujoco_tools, physics, randomize
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.errors import ConfigError, check_choice, is_number
@@ -91,10 +91,8 @@ def about(name: str) -> dict[str, physics.Setting]:
         raise ConfigError("environment", name, LEFT_OUT[name])
     if name not in NAMES:
         raise ConfigError("environment", name, f"an environment of brax: {', '.join(NAMES)}{suggest(name)}")
-    parameters = inspect.signature(_envs(name)._envs[name.removeprefix(PREFIX)]).parameters.values()
-    own = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
-    own = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items() if k != "backend"}
-    own = {k: physics.Setting(value, "of brax's own constructor") for k, value in own.items()}
+    own = signatures.defaults_of(_envs(name)._envs[name.removeprefix(PREFIX)])
+    own = {k: physics.Setting(value, "of brax's own constructor") for k, value in own.items() if k != "backend"}
     return {"backend": physics.Setting(BACKENDS[0], "who computes the physics", BACKENDS), **physics.ABOUT, **own}
 
 

@@ -24,7 +24,7 @@ from jaxrl_fast import runtime
 from jaxrl_fast.envs.gymnasium_spaces import PICTURE, decoder, picture_encoder, spec_of
 from jaxrl_fast.envs.host import HostEnv, HostStep, Lives, Vector, at, guarded, picture, put
 from jaxrl_fast.envs.suggest import suggest
-from jaxrl_fast.errors import ConfigError, check_float, check_int
+from jaxrl_fast.errors import ConfigError, check_float, check_int, first_line
 from jaxrl_fast.exact import ends, exact
 from jaxrl_fast.reports import flat
 
@@ -136,8 +136,8 @@ class EnvPoolEnv(HostEnv):
             spec = _envpool().make_spec(self.id, **self._arguments())
             observation, action = spec.gymnasium_observation_space, spec.gymnasium_action_space
         except Exception as error:
-            first = (str(error).splitlines() or [type(error).__name__])[0]
-            raise ConfigError("env", dict(self.own), f"settings that EnvPool takes for {self.id} ({first})") from error
+            valid = f"settings that EnvPool takes for {self.id} ({first_line(error)})"
+            raise ConfigError("env", dict(self.own), valid) from error
         limit = dict(self.own).get("max_episode_steps", _config(self.id).get("max_episode_steps"))
         return spec_of(self.id, observation, action, limit, _smallest(self.id))
 

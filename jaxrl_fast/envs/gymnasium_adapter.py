@@ -14,7 +14,6 @@ import contextlib
 import dataclasses
 import functools
 import importlib.util
-import inspect
 import os
 import sys
 import warnings
@@ -23,7 +22,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl_fast import imports
+from jaxrl_fast import imports, signatures
 from jaxrl_fast.envs import wrappers
 from jaxrl_fast.envs.gymnasium_spaces import decoder, picture_encoder, spec_of, stack
 from jaxrl_fast.envs.host import HostEnv, HostStep, Vector, at, guarded, put
@@ -80,27 +79,26 @@ def defaults(name: str) -> dict[str, Any]:
 def _own(name: str, native: bool) -> dict[str, Any]:
     """The settings of one environment with their defaults, or those of its native vector, where it has one."""
     spec = _spec_of(name)
-    parameters = _parameters(spec.vector_entry_point if native else spec.entry_point)
-    own = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty} | dict(spec.kwargs)
+    create = _creator(spec.vector_entry_point if native else spec.entry_point)
+    own = signatures.defaults_of(create) | dict(spec.kwargs)
     simple = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items() if is_simple(v) and k not in _TAKEN}
-    passed_on = native and any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
-    return _own(name, False) | simple if passed_on else simple
+    return _own(name, False) | simple if native and signatures.takes_any(create) else simple
 
 
 # What `make` means by these names, and what a run decides, goes before what the environment does.
 _TAKEN = {"render_mode", "max_episode_steps", "num_envs", "batch_size", "vectorization", *wrappers.COMMON}
 
 
-def _parameters(entry_point: Any) -> list[inspect.Parameter]:
+def _creator(entry_point: Any) -> Any:
+    """The class or function that an entry point names; None for none, and where it cannot be imported."""
     from gymnasium.envs.registration import load_env_creator
 
-    if entry_point is None:
-        return []
+    if entry_point is None or callable(entry_point):
+        return entry_point
     try:
-        create = entry_point if callable(entry_point) else load_env_creator(entry_point)
-        return list(inspect.signature(create).parameters.values())
+        return load_env_creator(entry_point)
     except Exception:  # its package is missing: making it says so
-        return []
+        return None
 
 
 def is_simple(value: Any) -> bool:
@@ -122,15 +120,11 @@ def make(name: str, vectorization: str = "sync", max_episode_steps: int | None =
             raise ConfigError(f"env.{key}", value, f"left out with vectorization {vectorization!r}, which has {', '.join(usual)}")
     changed = {k: v for k, v in own.items() if v != usual[k]}
     limit = max_episode_steps if max_episode_steps != spec.max_episode_steps else None
-    if native and limit is not None and not _takes(spec.vector_entry_point, "max_episode_steps"):
+    if native and limit is not None and not signatures.takes(_creator(spec.vector_entry_point), "max_episode_steps"):
         raise ConfigError("env.max_episode_steps", limit, f"{spec.max_episode_steps}: {name}'s own vector has no such limit")
     return GymnasiumEnv(
         id=name.removeprefix(PREFIX), vectorization=vectorization, max_episode_steps=limit, own=tuple(sorted(changed.items()))
     )
-
-
-def _takes(entry_point: Any, name: str) -> bool:
-    return any(p.name == name or p.kind is inspect.Parameter.VAR_KEYWORD for p in _parameters(entry_point))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -187,8 +181,8 @@ class GymnasiumEnv(HostEnv):
         entry_point, _ = spec.vector_entry_point if native else spec.entry_point, self.spec
         modes = self.__dict__.get("_modes", ())
         if modes:
-            return "rgb_array" in modes and _takes(entry_point, "render_mode")
-        return any(p.name == "render_mode" for p in _parameters(entry_point))
+            return "rgb_array" in modes and signatures.takes(_creator(entry_point), "render_mode")
+        return "render_mode" in signatures.parameters(_creator(entry_point))
 
     def _make(self, num_envs: int, more: dict[str, Any]) -> Any:
         """Gymnasium's vector of them; where it is drawn, an episode's last state stays until the next step."""

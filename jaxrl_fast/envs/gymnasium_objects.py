@@ -9,11 +9,11 @@ import contextlib
 import copy
 import dataclasses
 import functools
-import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
 
+from jaxrl_fast import signatures
 from jaxrl_fast.envs.gymnasium_adapter import GymnasiumEnv, is_simple
 from jaxrl_fast.envs.gymnasium_spaces import spec_of
 from jaxrl_fast.errors import ConfigError, check_choice, check_int, nearest
@@ -60,20 +60,8 @@ class Copies:
 
 def defaults(create: Callable[..., Any]) -> dict[str, Any]:
     """Ours, then the parameters of the class or function that have simple defaults."""
-    own = {p.name: p.default for p in _parameters(create) if p.default is not inspect.Parameter.empty}
-    own = {k: v for k, v in own.items() if is_simple(v) and k not in (*OURS, "render_mode")}
-    return OURS | {k: tuple(v) if isinstance(v, list) else v for k, v in own.items()}
-
-
-def _parameters(create: Callable[..., Any]) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(create).parameters.values())
-    except (TypeError, ValueError):  # written in C
-        return []
-
-
-def _takes_render_mode(create: Callable[..., Any]) -> bool:
-    return any(p.name == "render_mode" or p.kind is inspect.Parameter.VAR_KEYWORD for p in _parameters(create))
+    own = signatures.defaults_of(create)
+    return OURS | {k: v for k, v in own.items() if is_simple(v) and k not in (*OURS, "render_mode")}
 
 
 def adapt(create: Callable[..., Any], name: str, vectorization: str = "sync", max_episode_steps: int | None = None, **own: Any):
@@ -115,7 +103,7 @@ class OwnGymnasiumEnv(GymnasiumEnv):
 
     def _is_drawn(self) -> bool:
         modes = self.__dict__.get("_modes", ())
-        return _takes_render_mode(self.create) and ("rgb_array" in modes or not modes)
+        return signatures.takes(self.create, "render_mode") and ("rgb_array" in modes or not modes)
 
     def _make(self, num_envs: int, more: dict[str, Any]) -> Any:
         from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
 import math
 from typing import Any
 
@@ -17,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast import tree
+from jaxrl_fast import signatures, tree
 from jaxrl_fast.envs import draw, gymnax_import
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.suggest import suggest
@@ -200,10 +199,8 @@ def _defaults(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         near = suggest(f"gymnax:{name}", map("gymnax:".__add__, NAMES))
         raise ConfigError("environment", name, f"an environment of gymnax 1.0{near}")
     factory = gymnax_import.gymnax().registration._registry[name]
-    signature = inspect.signature(factory).parameters
     # DeepSea's `action_mapping_key` is an array and cannot be part of a name; its mapping stays the default one.
-    constructor = {k: p.default for k, p in signature.items() if k != "action_mapping_key"}
-    constructor = {k: tuple(v) if isinstance(v, list) else v for k, v in constructor.items()}
+    constructor = {k: v for k, v in signatures.defaults_of(factory).items() if k != "action_mapping_key"}
     params = _constructed(name, ()).default_params
     params = {f.name: plain(getattr(params, f.name)) for f in dataclasses.fields(params)}
     return constructor, params | {"max_steps_in_episode": int(params["max_steps_in_episode"])}  # a float in BernoulliBandit

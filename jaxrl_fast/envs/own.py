@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from jaxrl_fast import imports
+from jaxrl_fast import imports, signatures
 from jaxrl_fast.envs import gymnasium_objects, gymnax_objects
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.gymnasium_adapter import is_simple
@@ -185,8 +185,4 @@ def parameters(factory: Callable[..., Any]) -> dict[str, Any]:
     if dataclasses.is_dataclass(factory):
         fields = [f for f in dataclasses.fields(factory) if f.init]
         return {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
-    try:
-        found = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError):  # an instance; a class that Python knows no constructor of
-        return {}
-    return {p.name: p.default for p in found if p.default is not inspect.Parameter.empty}
+    return signatures.defaults_of(factory)

@@ -23,7 +23,7 @@ import numpy as np
 
 from jaxrl_fast import random
 from jaxrl_fast.envs.tracing import depends_on_inputs, used_inputs
-from jaxrl_fast.errors import ConfigError, check_int, float32, nearest
+from jaxrl_fast.errors import ConfigError, check_int, first_line, float32, nearest
 from jaxrl_fast.values import real
 
 _FORM = "text like 'geom_friction=0.5:1.5, actuator.gear=0.8:1.2', or from Python a function (key, model, t) -> model"
@@ -166,7 +166,7 @@ class Randomizer:
                 [jnp.asarray(self._leaves[i]) for i in self._places]
             )
         except (jax.errors.JAXTypeError, TypeError) as error:
-            valid = f"leaves that this backend can take from a draw ({str(error).splitlines()[0]})"
+            valid = f"leaves that this backend can take from a draw ({first_line(error)})"
             raise ConfigError("env.randomize", ", ".join(names), valid) from None
         for name, is_used in zip(names, used_inputs(closed.jaxpr), strict=True):
             if not is_used:

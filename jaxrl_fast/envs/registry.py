@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-import inspect
 import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 
+from jaxrl_fast import signatures
 from jaxrl_fast.envs import (
     ale_adapter,
     brax_adapter,
@@ -119,11 +119,7 @@ def _same(a: Factory | str, b: Factory | str) -> bool:
 
 def _check_names(name: str, factory: Factory) -> None:
     """Refuse a setting that would never arrive, because `make` gives it to a wrapper."""
-    try:
-        parameters = inspect.signature(factory).parameters
-    except (TypeError, ValueError):  # an instance
-        return
-    for parameter in parameters:
+    for parameter in signatures.parameters(factory):
         if parameter in wrappers.COMMON:
             raise ConfigError("environment", name, f"one without a setting {parameter!r}, which `make` itself takes: rename it")
 

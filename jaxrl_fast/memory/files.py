@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from jaxrl_fast import folders
 from jaxrl_fast.checksums import verify_checksums, write_checksums
-from jaxrl_fast.errors import ConfigError, WriteError
+from jaxrl_fast.errors import ConfigError, WriteError, first_line
 from jaxrl_fast.memory.filled import Filled, layout, refuse_sequences, row_shapes
 from jaxrl_fast.memory.prioritized import PrioritizedMemory, converted
 from jaxrl_fast.memory.ring import Ring, Row, successors_of
@@ -161,5 +161,4 @@ def _line(sizes: dict[str, Any]) -> str:
 
 
 def _damaged(path: Path, error: Exception) -> ConfigError:
-    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return ConfigError("path", str(path), f"a whole memory; reading it failed: {first[:200]}")
+    return ConfigError("path", str(path), f"a whole memory; reading it failed: {first_line(error)}")

@@ -23,6 +23,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from jaxrl_fast import signatures
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.spaces import Dict, Space
 
@@ -96,10 +97,7 @@ def _parameters(function: Any) -> Any:
     """Names that a function takes; of a class those of its `__init__`, which nnx hides behind its metaclass."""
     while isinstance(function, functools.partial):
         function = function.func
-    try:
-        return inspect.signature(function.__init__ if isinstance(function, type) else function).parameters
-    except (TypeError, ValueError):
-        return ()
+    return signatures.parameters(function.__init__ if isinstance(function, type) else function)
 
 
 def _is_parameter(leaf: Any) -> bool:

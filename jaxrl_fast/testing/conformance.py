@@ -16,6 +16,7 @@ import numpy as np
 from jax.extend import core
 
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.checks import describe
 from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.testing import host, rollout
@@ -89,10 +90,6 @@ def _check_spec(env: Env) -> EnvSpec:
     limit = spec.max_episode_steps
     assert limit is None or limit >= 1, f"spec: max_episode_steps = {limit}"
     return spec
-
-
-def describe(x: Any) -> str:
-    return f"{x.dtype}{list(x.shape)}"
 
 
 def require_equal(property_: str, got: Any, want: Any) -> None:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast.testing.conformance import describe
+from jaxrl_fast.envs.checks import describe
 from jaxrl_fast.types import Window
 
 OFFSET = 1 << 20  # between two lives; beyond the numbers of both, and exact in float32

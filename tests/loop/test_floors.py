@@ -14,7 +14,7 @@ import jaxrl_fast
 ROOT = Path(jaxrl_fast.__file__).parent
 FLOORS = [
     "errors checksums forms fields walltime values folders hosts imports tree types spaces exact own_spaces summary random "
-    "runtime",
+    "runtime signatures",
     "returns losses distributions statistics reports stacking optim optimizer_settings sums networks aggregate priors",
     "envs memory",
     "algorithms",
