@@ -65,6 +65,8 @@ def check_types(algo: Any, env: Any) -> None:
         raise ConfigError("algo", algo, 'an algorithm, such as jf.PPO() or jf.preset("ppo", "CartPole-v1")')
     if not isinstance(env, Env):
         raise ConfigError("env", env, 'an environment, such as jf.make("CartPole-v1")')
+    if type(env).on_device is Env.on_device and jax.tree_util.all_leaves([env]):
+        raise ConfigError("env", type(env).__name__, "a class with @jf.settings above it, as every subclass needs")
 
 
 class Draws(NamedTuple):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.summary import describe
 
 COUNTABLE = 2.0**24  # integers that float32 tells apart
@@ -24,6 +26,10 @@ class Discrete:
     shape = ()
     dtype = jnp.dtype("int32")
 
+    def __post_init__(self):
+        check_int("Discrete: n", self.n)
+        object.__setattr__(self, "n", int(self.n))
+
     def sample(self, key: jax.Array, batch: tuple[int, ...] = ()) -> jax.Array:
         """Uniform draws, int32 [*batch]."""
         return jax.random.randint(key, batch, 0, self.n, jnp.int32)
@@ -36,6 +42,9 @@ class MultiDiscrete:
     nvec: tuple[int, ...]
 
     dtype = jnp.dtype("int32")
+
+    def __post_init__(self):
+        object.__setattr__(self, "nvec", _integers("MultiDiscrete: nvec", self.nvec, empty=False))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -59,10 +68,10 @@ class Box:
     dtype: Any = jnp.dtype("float32")
 
     def __post_init__(self):
-        object.__setattr__(self, "dtype", jnp.dtype(self.dtype))
-        object.__setattr__(self, "shape", tuple(int(s) for s in self.shape))
+        object.__setattr__(self, "dtype", _dtype(self.dtype))
+        object.__setattr__(self, "shape", _integers("Box: shape", self.shape))
         for name in ("low", "high"):
-            bound = np.asarray(getattr(self, name), np.float64)
+            bound = self._bound(name)
             if bound.size > 1:
                 bound = np.broadcast_to(bound.reshape(-1) if bound.size == math.prod(self.shape) else bound, (
                     math.prod(self.shape),))
@@ -70,6 +79,23 @@ class Box:
                 object.__setattr__(self, name, float(bound[0]) if uniform else tuple(float(b) for b in bound))
             else:
                 object.__setattr__(self, name, float(bound.reshape(())))
+        above = np.asarray(self.low) > np.asarray(self.high)
+        if above.any():
+            raise ConfigError("Box: low", self.low, f"at most high, which is {self.high}")
+
+    def _bound(self, name: str) -> np.ndarray:
+        """float64: one number, or one an entry."""
+        given = getattr(self, name)
+        try:
+            bound = np.asarray(given, np.float64)
+        except jax.errors.JAXTypeError:  # traced: a space is static
+            raise
+        except (TypeError, ValueError):
+            bound = np.full((), np.nan)
+        size = math.prod(self.shape)
+        if bound.size not in (1, size) or np.isnan(bound).any():
+            raise ConfigError(f"Box: {name}", given, f"a number, or {size} of them as shape {self.shape} has, and not NaN")
+        return bound
 
     def __repr__(self) -> str:
         low, high = describe(self.low), describe(self.high)
@@ -129,9 +155,20 @@ class Dict:
 
     items: tuple[tuple[str, Any], ...]
 
+    def __post_init__(self):
+        valid = "spaces of jaxrl_fast by name, at least one: Dict.of(position=Box(-1.0, 1.0, (3,)), ...)"
+        if isinstance(self.items, Mapping):
+            object.__setattr__(self, "items", tuple(self.items.items()))
+        if not self.items:
+            raise ConfigError("Dict", self.items, valid)
+        for name, space in self.items:
+            if not isinstance(name, str) or not isinstance(space, Space):
+                raise ConfigError(f"Dict: {name}", space, valid)
+        object.__setattr__(self, "items", tuple(sorted(self.items, key=lambda item: item[0])))
+
     @classmethod
     def of(cls, **spaces: Any) -> Dict:
-        return cls(tuple(sorted(spaces.items())))
+        return cls(tuple(spaces.items()))
 
     def __getitem__(self, name: str) -> Any:
         return dict(self.items)[name]
@@ -142,6 +179,25 @@ class Dict:
     def sample(self, key: jax.Array, batch: tuple[int, ...] = ()) -> dict[str, Any]:
         keys = jax.random.split(key, len(self.items))
         return {name: space.sample(k, batch) for k, (name, space) in zip(keys, self.items, strict=True)}
+
+
+def _integers(name: str, given: Any, empty: bool = True) -> tuple[int, ...]:
+    """A sequence of positive integers as a tuple."""
+    found = tuple(given.tolist() if isinstance(given, np.ndarray) and given.ndim == 1 else given) if np.iterable(given) else None
+    positive = lambda x: isinstance(x, (int, np.integer)) and not isinstance(x, bool) and x > 0
+    if found is None or not all(map(positive, found)) or not (found or empty):
+        raise ConfigError(name, given, "a tuple of integers above 0, such as (2,)")
+    return tuple(map(int, found))
+
+
+def _dtype(given: Any) -> Any:
+    try:
+        found = jnp.dtype(given)
+    except TypeError:
+        found = None
+    if found is None or not any(jnp.issubdtype(found, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
+        raise ConfigError("Box: dtype", given, "a dtype of real numbers, such as 'float32' or 'uint8'")
+    return found
 
 
 Space = Discrete | MultiDiscrete | Box | Dict

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.own_spaces import Own, OwnDict
 from jaxrl_fast.spaces import Space
 from jaxrl_fast.summary import summary
@@ -36,6 +37,16 @@ class EnvSpec:
     stack: int = 1
     own_observation: Own | OwnDict | None = dataclasses.field(default=None, repr=False)
     own_action: Own | OwnDict | None = dataclasses.field(default=None, repr=False)
+
+    def __post_init__(self):
+        for name, space in (("observation", self.observation), ("action", self.action)):
+            if not isinstance(space, Space):
+                foreign = type(space).__module__.partition(".")[0]
+                hint = f". Spaces of {foreign} are for environments of {foreign}" if hasattr(space, "contains") else ""
+                valid = f"jf.Discrete, jf.MultiDiscrete, jf.Box or jf.Dict{hint}"
+                raise ConfigError(f"{self.name}: EnvSpec.{name}", space, valid)
+        if self.max_episode_steps is not None:
+            check_int(f"{self.name}: max_episode_steps", self.max_episode_steps)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,8 +23,26 @@ def check_kind(spec: EnvSpec, name: str, kinds: tuple[type, ...]) -> None:
     """Refuse actions that the algorithm `name` does not choose, and say which algorithms do."""
     if not isinstance(spec.action, kinds):
         names = " or ".join(s.__name__ for s in kinds)
-        take = {Box: "ppo and sac take these", Discrete: "ppo and dqn take these"}.get(type(spec.action), "ppo takes these")
-        raise ConfigError("environment", spec.name, f"{name} needs {names} actions, this has {spec.action}; {take}")
+        valid = f"{name} needs {names} actions, this has {spec.action}; {_takers(spec.action)}"
+        raise ConfigError("environment", spec.name, valid)
+
+
+def _takers(space: Space) -> str:
+    """Which algorithms choose among these actions."""
+    if isinstance(space, Dict):
+        return "no algorithm takes these: make them one MultiDiscrete or one Box"
+    if isinstance(space, Box):
+        return "ppo and sac take these" if _is_scalable(space) else _UNSCALED
+    return "ppo and dqn take these" if isinstance(space, Discrete) else "ppo, ars and es take these"
+
+
+_UNSCALED = "ppo without squash, ars and es take these"
+
+
+def _is_scalable(space: Box) -> bool:
+    """Whether [-1, 1]^d can be scaled to it."""
+    low, high = space.bounds()
+    return space.bounded and bool((low < high).all()) and jnp.issubdtype(space.dtype, jnp.floating)
 
 
 def check_mask(spec: EnvSpec) -> None:
@@ -39,6 +57,5 @@ def check_bounded(spec: EnvSpec, argument: str, value: Any, need: str) -> None:
     """Refuse actions that [-1, 1]^d cannot be scaled to: without bounds, with no room between them, or whole numbers."""
     if not isinstance(spec.action, Box):
         return
-    low, high = spec.action.bounds()
-    if not (spec.action.bounded and (low < high).all() and jnp.issubdtype(spec.action.dtype, jnp.floating)):
-        raise ConfigError(argument, value, f"{need}, this has {spec.action}; ppo without squash, ars and es take these")
+    if not _is_scalable(spec.action):
+        raise ConfigError(argument, value, f"{need}, this has {spec.action}; {_UNSCALED}")

@@ -190,12 +190,14 @@ def restarted(env: Env, noise: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
 
 
 def played(env: Env, noise: PyTree, state: PyTree, action: PyTree) -> tuple[PyTree, Outcome]:
-    """`env.transition` as `checks.outcome_of` takes it: the one place where an outcome enters.
+    """`env.transition` as `checks.outcome_of` takes it: the one place where an action goes in and an outcome enters.
+
+    A policy's Gaussian knows no bounds: `transition` gets the action in its Box, as `Agent.act` returns it.
 
     A ConfigError names what of the action, the state or the outcome is not as `env.spec` says. Nothing else would: a
     reward [B, 1] is broadcast against [B] somewhere, and learned from.
     """
-    num_envs = checks.action(env.spec, action)
+    action, num_envs = checks.action(env.spec, action)
     with checks.noted(env.spec, "transition"):
         found = env.transition(noise, state, action)
     return checks.outcome_of(env.spec, found, state, num_envs)

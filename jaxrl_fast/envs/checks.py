@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast.errors import ConfigError, UserError
-from jaxrl_fast.spaces import Dict, Space
+from jaxrl_fast.own_spaces import own_of
+from jaxrl_fast.spaces import Box, Dict, Space
 from jaxrl_fast.types import EnvSpec, Outcome, PyTree
 
 TRACED = (
@@ -133,12 +134,14 @@ def observation(spec: EnvSpec, field: str, obs: PyTree, num_envs: int) -> PyTree
     return _of_space(f"{spec.name}: {field}", spec.observation, obs, num_envs, dtypes=True)
 
 
-def action(spec: EnvSpec, value: PyTree) -> int:
-    """How many environments the action [B, ...] is for; of any dtype."""
+def action(spec: EnvSpec, value: PyTree) -> tuple[PyTree, int]:
+    """The action [B, ...] as the space has it, within the bounds and in the dtype of a Box, and B."""
     leaves = jax.tree.leaves(value)
     num_envs = jnp.shape(leaves[0])[0] if leaves and jnp.shape(leaves[0]) else 1
-    _of_space(f"{spec.name}: action", spec.action, value, num_envs, dtypes=False)
-    return num_envs
+    value, space = _of_space(f"{spec.name}: action", spec.action, value, num_envs, dtypes=False), spec.action
+    if not isinstance(space, Box) or (jnp.issubdtype(space.dtype, jnp.floating) and not np.isfinite(space.bounds()).any()):
+        return value, num_envs
+    return own_of(space).decode(value), num_envs
 
 
 def _of_space(field: str, space: Space, value: Any, num_envs: int, dtypes: bool) -> Any:

@@ -44,12 +44,18 @@ def space_of(space: Any, name: str = "environment") -> Space:
     if kind == "MultiBinary":
         return MultiDiscrete((2,) * int(np.prod(space.shape)))
     if kind == "Box":
+        if 0 in space.shape:
+            raise ConfigError(name, str(space), "a Box with at least one entry")
         low, high = (tuple(float(x) for x in np.ravel(bound)) for bound in (space.low, space.high))
         return Box(low, high, _shape(space), _narrow(space.dtype))
     if kind in ("Dict", "Tuple"):
-        items = space.spaces.items() if kind == "Dict" else ((str(i), s) for i, s in enumerate(space.spaces))
-        return Dict.of(**{str(key): space_of(inner, name) for key, inner in items})
+        return Dict.of(**{str(key): space_of(inner, f"{name}[{key!r}]") for key, inner in _items(space)})
     raise ConfigError(name, kind, _HELP.get(kind, f"one of {', '.join(_KINDS)}"))
+
+
+def _items(space: Any) -> list[tuple[Any, Any]]:
+    """The spaces in a Dict by name, or in a Tuple by place."""
+    return list(space.spaces.items() if _kind(space) == "Dict" else enumerate(space.spaces))
 
 
 def _shape(space: Any) -> tuple[int, ...]:
@@ -63,17 +69,19 @@ def _narrow(dtype: Any) -> np.dtype:
     )
 
 
-def own_form(space: Any, smallest: int | None = None) -> Own | OwnDict:
+def own_form(space: Any, smallest: int | None = None, name: str = "environment") -> Own | OwnDict:
     """How values of one of Gymnasium's spaces are written there.
 
-    smallest: from how many pixels on a picture may have its channels first; None: of no picture.
+    smallest: from how many pixels on a picture may have its channels first; None: of no picture. name: for a ConfigError.
     """
     kind = _kind(space)
     if kind in ("Dict", "Tuple"):
-        items = space.spaces.items() if kind == "Dict" else enumerate(space.spaces)
-        return OwnDict(tuple((key, own_form(inner)) for key, inner in items), kind == "Tuple")
+        found = OwnDict(tuple((key, own_form(x, name=f"{name}[{key!r}]")) for key, x in _items(space)), kind == "Tuple")
+        if not found.items:
+            raise ConfigError(name, str(space), "one with at least one space in it")
+        return found
     first = smallest is not None and _has_channels_first(space, smallest)
-    ours = space_of(space)
+    ours = space_of(space, name)
     start = getattr(space, "start", 0)
     start = tuple(int(x) for x in np.ravel(start)) if np.ndim(start) else int(start)
     return Own(last_channels(ours) if first else ours, tuple(space.shape), np.dtype(space.dtype), start, first)
@@ -125,7 +133,7 @@ def _warn_of_wide(name: str, space: Any) -> None:
     """Say which bounds a device's integers of 32 bits do not reach. The limits of the space's own dtype mean no bounds."""
     kind = _kind(space)
     if kind in ("Dict", "Tuple"):
-        for inner in space.spaces.values() if kind == "Dict" else space.spaces:
+        for _, inner in _items(space):
             _warn_of_wide(name, inner)
     if kind != "Box" or space.dtype.kind not in "iu" or _narrow(space.dtype) == space.dtype:
         return
@@ -142,6 +150,6 @@ def _warn_of_wide(name: str, space: Any) -> None:
 
 def spec_of(name: str, observation: Any, action: Any, limit: int | None, smallest: int = PICTURE) -> EnvSpec:
     """What an environment with these spaces is to us."""
-    seen, done = own_form(observation, smallest), own_form(action)
+    seen, done = own_form(observation, smallest, f"{name}: observation_space"), own_form(action, name=f"{name}: action_space")
     _warn_of_wide(name, observation)
     return EnvSpec(name, seen.space, done.space, limit, own_observation=seen, own_action=done)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.envs import wrappers
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.own_spaces import own_of
 from jaxrl_fast.types import Outcome
 
 START = (jnp.int32(0), jnp.zeros(2))
@@ -159,3 +164,74 @@ def test_a_termination_wins_over_a_cut_in_the_same_step():
         noise = jax.tree.map(lambda x: x[0], env.draw(jax.random.key(0), 1, 4, jnp.int32(0)))
         outcome = env.step(noise, state, jnp.zeros(4, jnp.int32))[2]
         assert outcome.terminated.all() and not outcome.truncated.any()
+
+
+@jf.settings
+class Taken(jf.SingleEnv):
+    """One step, whose reward is the action's first entry as the environment got it; its dtype is in `seen`."""
+
+    action: object = jf.setting(jf.Discrete(2), "the space", static=True)
+    seen: object = jf.setting(None, "a function of the action", static=True)
+
+    @property
+    def spec(self):
+        return jf.EnvSpec("taken", jf.Box(0.0, 1.0, (1,)), self.action, 1)
+
+    def reset_one(self, key):
+        return jnp.int32(0), jnp.zeros(1)
+
+    def step_one(self, key, state, action):
+        if self.seen:
+            self.seen(action)
+        return state + 1, jnp.zeros(1), action.ravel()[0].astype(jnp.float32), jnp.bool_(True), jnp.bool_(False)
+
+
+@pytest.mark.parametrize(("space", "given", "taken"), [
+    (jf.Box(-1.0, 1.0, (2,)), [1.7, -3.0], 1.0), (jf.Box(-1.0, 1.0, (2,)), [0.3, 9.0], 0.3),
+    (jf.Box(-np.inf, np.inf, (1,)), [7.5], 7.5), (jf.Box(0.0, np.inf, (1,)), [-2.0], 0.0),
+    (jf.Box(-3, 3, (1,), np.int8), [2.7], 2.0), (jf.Box(-3, 3, (1,), np.int8), [-7.0], -3.0),
+], ids=str)  # fmt: skip
+def test_an_environment_gets_the_action_that_an_agent_returns(space, given, taken):
+    """Within its Box and in its dtype, whatever the policy's Gaussian says: in training and from `Agent.act`."""
+    kinds = []
+    env = Taken(action=space, seen=lambda action: kinds.append(action.dtype))
+    given = jnp.asarray([given])
+    for inner in (env, jf.make(env, sticky_actions=0.0), jf.make(env, reward_scale=1.0)):
+        state, _ = inner.init(jax.random.key(0), 1)
+        noise = jax.tree.map(lambda x: x[0], inner.draw(jax.random.key(0), 1, 1, jnp.int32(0)))
+        assert inner.step(noise, state, given)[2].reward[0] == np.float32(taken)
+    assert set(kinds) == {space.dtype}
+    assert np.asarray(own_of(space).decode(np.asarray(given))).ravel()[0] == np.float32(taken)
+
+
+class Undecorated(Taken):
+    pass
+
+
+@pytest.mark.parametrize(("env", "message"), [
+    (lambda: Undecorated(), "env = 'Undecorated' .*@jf.settings above it"),
+    (lambda: Taken(action=gymnasium.spaces.Discrete(2)), "taken: EnvSpec.action = Discrete.*Spaces of gymnasium are for env"),
+    (lambda: Taken(action=(2,)), r"taken: EnvSpec.action = \(2,\)"),
+    (lambda: Taken(action=jf.Dict.of(a=jf.Discrete(2))), "no algorithm takes these: make them one MultiDiscrete or one Box"),
+])  # fmt: skip
+def test_what_no_run_can_be_of_is_refused(env, message):
+    with pytest.raises(ConfigError, match=message):
+        jf.train(jf.PPO(), env(), 64)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 10.0, True])
+def test_a_time_limit_is_a_positive_integer(limit):
+    with pytest.raises(ConfigError, match="mine: max_episode_steps"):
+        jf.EnvSpec("mine", jf.Discrete(2), jf.Discrete(2), limit)
+
+
+@pytest.mark.parametrize(("algo", "space", "names"), [
+    (jf.DQN, jf.Box(-1.0, 1.0, (2,)), "ppo and sac"), (jf.DQN, jf.Box(-3, 3, (2,), np.int8), "ppo without squash, ars and es"),
+    (jf.DQN, jf.Box(-np.inf, 1.0, (2,)), "ppo without squash, ars and es"), (jf.SAC, jf.MultiDiscrete((2, 3)), "ppo, ars and es"),
+])  # fmt: skip
+def test_the_algorithms_that_a_refusal_names_take_the_actions(algo, space, names):
+    spec = Taken(action=space).spec
+    with pytest.raises(ConfigError, match=f"; {names} take these"):
+        algo().bind(spec)
+    for name in re.findall("ppo|sac|ars|es", names):
+        algorithm_class(name)().bind(spec)

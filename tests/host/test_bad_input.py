@@ -155,6 +155,7 @@ def thresholds(monkeypatch):
     from jaxrl_fast.envs import registry
     from jaxrl_fast.envs.probes_spaces import Continuous
 
+    @jf.settings
     class Thresholds(Continuous):
         @property
         def spec(self):

@@ -22,7 +22,7 @@ from gymnasium import spaces as theirs
 import jaxrl_fast as jf
 from jaxrl_fast import host_play, spaces, tree
 from jaxrl_fast.envs import gymnasium_adapter, host
-from jaxrl_fast.envs.gymnasium_spaces import decoder, encoder, last_channels, own_form, space_of
+from jaxrl_fast.envs.gymnasium_spaces import decoder, encoder, last_channels, own_form, space_of, spec_of
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.grid import RunConfig
 from jaxrl_fast.presets import find_preset
@@ -365,6 +365,19 @@ def test_spaces_and_what_goes_between_them(space, ours):
         back = decoder(space)(found)
         assert back.dtype == space.dtype and all(space.contains(x) for x in back)
         np.testing.assert_allclose(back, samples, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("observation", "action", "message"), [
+    (theirs.Text(5), theirs.Discrete(2), "mine: observation_space = 'Text'"),
+    (theirs.Dict(a=theirs.Dict(b=theirs.Sequence(theirs.Discrete(2)))), theirs.Discrete(2), r"space\['a'\]\['b'\] = 'Sequ"),
+    (theirs.Discrete(2), theirs.OneOf([theirs.Discrete(2)]), "mine: action_space = 'OneOf'"),
+    (theirs.Discrete(2), None, "mine: action_space = 'NoneType'"), (theirs.Dict(), theirs.Discrete(2), "at least one space"),
+    (theirs.Box(-1, 1, (0,)), theirs.Discrete(2), "at least one entry"),
+    (theirs.Tuple((theirs.Discrete(2), theirs.Text(3))), theirs.Discrete(2), r"observation_space\[1\] = 'Text'"),
+], ids=str)  # fmt: skip
+def test_the_space_that_has_no_form_here_is_named(observation, action, message):
+    with pytest.raises(ConfigError, match=message):
+        spec_of("mine", observation, action, None)
 
 
 def test_actions_stay_within_their_bounds():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jaxrl_fast import distributions
+from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, zeros
 
 
@@ -30,6 +31,31 @@ def test_box_normalises_what_it_is_given():
     assert Box(0, 1, ()).bounds()[0].shape == ()
     image = Box(np.zeros((2, 3)), np.arange(6).reshape(2, 3) + 1.0, (2, 3))
     np.testing.assert_array_equal(image.bounds()[1], np.arange(6).reshape(2, 3) + 1)
+
+
+@pytest.mark.parametrize(("space", "message"), [
+    (lambda: Discrete(0), "Discrete: n = 0"), (lambda: Discrete(2.0), "Discrete: n = 2.0"),
+    (lambda: Discrete(True), "Discrete: n"),
+    (lambda: MultiDiscrete(()), "MultiDiscrete: nvec"), (lambda: MultiDiscrete(3), "MultiDiscrete: nvec = 3"),
+    (lambda: MultiDiscrete((2, 0)), "MultiDiscrete: nvec"), (lambda: MultiDiscrete(np.ones((2, 2), int)), "MultiDiscrete: nvec"),
+    (lambda: Box(1, -1, (2,)), "Box: low = 1.0"), (lambda: Box((0, 2), (1, 1), (2,)), "Box: low"),
+    (lambda: Box(np.nan, 1, (2,)), "Box: low = nan"), (lambda: Box(0, (1, np.nan), (2,)), "Box: high"),
+    (lambda: Box("a", 1, (2,)), "Box: low = 'a'"), (lambda: Box((0, 0, 0), 1, (2,)), "Box: low"),
+    (lambda: Box(-1, 1, 2), "Box: shape = 2"), (lambda: Box(-1, 1, (0,)), "Box: shape"),
+    (lambda: Box(-1, 1, (2.0,)), "Box: shape"),
+    (lambda: Box(-1, 1, (2,), "flaot32"), "Box: dtype = 'flaot32'"), (lambda: Box(-1, 1, (2,), "complex64"), "Box: dtype"),
+    (lambda: Dict.of(), "Dict = "), (lambda: Dict({}), "Dict = "), (lambda: Dict.of(a=3), "Dict: a = 3"),
+    (lambda: Dict({3: Discrete(2)}), "Dict: 3"),
+])  # fmt: skip
+def test_what_is_no_space_is_refused(space, message):
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        space()
+
+
+def test_spaces_take_what_stands_for_the_same():
+    assert MultiDiscrete([2, 3]) == MultiDiscrete(np.array([2, 3])) == MultiDiscrete((2, 3)) and hash(MultiDiscrete([2, 3]))
+    assert Dict({"b": Discrete(2), "a": Discrete(3)}) == Dict.of(a=Discrete(3), b=Discrete(2))
+    assert Discrete(np.int64(3)) == Discrete(3) and type(Discrete(np.int64(3)).n) is int
 
 
 def test_bounded():
