@@ -29,7 +29,7 @@ from jaxrl_fast.exact import exact, misfit
 ASKED_TO_STOP = (signal.SIGINT, signal.SIGTERM)
 
 
-class Checked(gymnasium.ObservationWrapper):
+class Checked(gymnasium.Wrapper):
     """Observations are copies, of their space's shape and dtype; rewards are numbers, ends True or False.
 
     Gymnasium's vectors would write them into arrays of the dtypes that are due, whatever becomes of them there.
@@ -39,13 +39,18 @@ class Checked(gymnasium.ObservationWrapper):
         super().__init__(env)
         self._seen = env.observation_space  # the wrapper's own is looked up anew each time
 
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple:
+        found = self.env.reset(seed=seed, options=options)
+        if not (isinstance(found, (tuple, list)) and len(found) == 2 and isinstance(found[1], dict)):
+            raise misfit("what reset returns", "two values (observation, info), info a dict", _form(found))
+        return _copied(self._seen, found[0], ""), found[1]
+
     def step(self, action: Any) -> tuple:
         found = self.env.step(action)
-        try:
-            obs, reward, terminated, truncated, info = found
-        except (TypeError, ValueError):
-            got = f"{len(found)} values" if isinstance(found, (tuple, list)) else type(found).__name__
-            raise misfit("what step returns", "five values (observation, reward, terminated, truncated, info)", got) from None
+        if not (isinstance(found, (tuple, list)) and len(found) == 5 and isinstance(found[4], dict)):
+            form = "five values (observation, reward, terminated, truncated, info), info a dict"
+            raise misfit("what step returns", form, _form(found))
+        obs, reward, terminated, truncated, info = found
         if type(reward) is not float:
             reward = _scalar(reward, float, "rewards")
         if type(terminated) is not bool:
@@ -54,14 +59,23 @@ class Checked(gymnasium.ObservationWrapper):
             truncated = _scalar(truncated, bool, "truncated")
         return _copied(self._seen, obs, ""), reward, terminated, truncated, info
 
-    def observation(self, observation: Any) -> Any:
-        return _copied(self._seen, observation, "")
+
+def _form(found: Any) -> str:
+    """`5 values, info NoneType`, or what it is instead of values."""
+    if not isinstance(found, (tuple, list)):
+        return type(found).__name__
+    return f"{len(found)} values" + (f", the last {type(found[-1]).__name__}" if found else "")
 
 
 def _copied(space: Any, observation: Any, where: str) -> Any:
     if isinstance(space, spaces.Dict):
+        if not isinstance(observation, dict) or not observation.keys() >= space.spaces.keys():
+            got = f"a dict with {', '.join(map(str, observation))}" if isinstance(observation, dict) else _form(observation)
+            raise misfit(f"observations{where}", f"a dict with {', '.join(map(str, space.spaces))}", got)
         return {key: _copied(inner, observation[key], f"{where}[{key!r}]") for key, inner in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
+        if not isinstance(observation, (tuple, list)) or len(observation) != len(space.spaces):
+            raise misfit(f"observations{where}", f"a tuple of {len(space.spaces)} values", _form(observation))
         return tuple(_copied(inner, observation[i], f"{where}[{i}]") for i, inner in enumerate(space.spaces))
     found = np.array(observation)
     if found.shape != space.shape:

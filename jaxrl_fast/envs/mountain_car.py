@@ -125,7 +125,7 @@ class MountainCarContinuous(_Car):
         # left wall's position is clipped in both; we follow gymnax, whose scores are what JAX papers compare with.
         velocity = jnp.where((position >= self.goal_position) & (velocity < 0), 0.0, velocity)
 
-        def reward(terminated):  # the cost is that of the raw action, as in Gymnasium
+        def reward(terminated):  # as in Gymnasium, of the action as it comes
             return -0.1 * action**2 + 100.0 * terminated
 
         return self._finish(position, velocity, time, reward)

@@ -19,7 +19,8 @@ class SingleEnv(Env):
         reset_one(key)                -> (state, obs)
         step_one(key, state, action)  -> (state, obs, reward, terminated, truncated)       the ends are bool
 
-    `step_one` may return a sixth value, a dict of numbers for the log (`Outcome.info`).
+    `step_one` gets an action of a Box within its bounds and in its dtype. It may return a sixth value, a dict of numbers
+    for the log (`Outcome.info`).
     Float fields of the subclass are leaves. `state` must hold its own step counter if there is a time limit
     (or wrap the environment in `jf.envs.TimeLimit`). What of it outlives episodes is a `types.Lasting`; `restart_one`
     is `reset_one` after them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 
+import gymnasium
 import host_tools as tools
 import jax.numpy as jnp
 import numpy as np
@@ -135,6 +136,39 @@ def test_what_loses_nothing_is_converted():
 def test_integers_that_a_space_does_not_have_are_refused(space, value, most):
     with pytest.raises(Misfit, match=f"observations must be integers from .* to {most}, got"):
         own_form(space).encode(np.array([value]))
+
+
+class Forms(gymnasium.Env):
+    """Returns what it is told to, whatever its form."""
+
+    action_space = theirs.Discrete(2)
+
+    def __init__(self, space, reset, step=None):
+        self.observation_space, self.found = space, (reset, step)
+
+    def reset(self, *, seed=None, options=None):
+        return self.found[0]
+
+    def step(self, action):
+        return self.found[1]
+
+
+ONE, TWO = theirs.Discrete(2), theirs.Dict(a=theirs.Discrete(2), b=theirs.Discrete(2))
+
+
+@pytest.mark.parametrize(("space", "reset", "step", "message"), [
+    (theirs.Box(-1, 1, (2,)), np.zeros(2, np.float32), None, r"what reset returns must be two values .*, got ndarray"),
+    (ONE, (0, None), None, "what reset returns must be .*info a dict, got 2 values, the last NoneType"),
+    (ONE, (0, {}), (0, 1.0, True, {}), "what step returns must be five values .*got 4 values, the last dict"),
+    (ONE, (0, {}), (0, 1.0, True, False, None), "what step returns must be .*got 5 values, the last NoneType"),
+    (ONE, (0, {}), None, "what step returns must be .*got NoneType"),
+    (TWO, ({"a": 0}, {}), None, "observations must be a dict with a, b, got a dict with a"),
+    (TWO, (np.zeros(2), {}), None, "observations must be a dict with a, b, got ndarray"),
+    (theirs.Dict(x=theirs.Tuple((ONE, ONE))), ({"x": (0,)}, {}), None, r"observations\['x'\] must be a tuple of 2 values"),
+], ids=str)  # fmt: skip
+def test_what_has_another_form_is_refused_with_the_form_that_is_due(space, reset, step, message):
+    with pytest.raises(host.HostError, match=f"^Forms: {message}"):
+        stepped(jf.make(lambda: Forms(space, reset, step)))
 
 
 class Ints(tools.Counters):
