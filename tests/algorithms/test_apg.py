@@ -183,6 +183,7 @@ def test_a_backend_of_brax_without_a_gradient():
         check_differentiable(jf.make("brax/inverted_double_pendulum", backend="mjx"))
 
 
+@jf.settings
 class OnMJX(Line):
     """As brax's on mjx: a loop, and backends beside it that have none."""
 
