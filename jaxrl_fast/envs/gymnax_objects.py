@@ -76,19 +76,30 @@ class OwnGymnaxEnv(GymnaxEnv):
                 goes_on = jnp.asarray(info["discount"]) != 0 if self.ends == "discount" else limit & (self.ends == "limit")
                 terminated, truncated = done & ~goes_on, done & goes_on | limit
             new, reward = checks.like(self.spec, new, state), checks.number(f"{self.spec.name}: reward", reward)
-            return new, obs, reward, terminated, truncated & ~terminated
+            return new, obs, reward, terminated, truncated & ~terminated, _numbers(info)
 
         if isinstance(self.spec.action, Box):
             action = jnp.clip(action, *self.spec.action.bounds())
-        state, obs, reward, terminated, truncated = jax.vmap(one)(noise, state, action)
+        state, obs, reward, terminated, truncated, info = jax.vmap(one)(noise, state, action)
         obs = gymnax_adapter.cast(obs, self.spec.observation, f"{self.spec.name}: next_obs")
-        return state, Outcome(obs, reward, terminated, truncated)
+        return state, Outcome(obs, reward, terminated, truncated, info or ())
 
     def render(self, state):
         try:
             return super().render(state)
         except Exception:  # a `get_obs` of another signature, or none: there is no picture of it
             return None
+
+
+def _numbers(info: Any) -> dict[str, jax.Array]:
+    """What a step reports for the log: the numbers of its info, without the discount, which says how an episode ends."""
+    found = {k: jnp.asarray(v) for k, v in info.items() if _is_number(v)} if isinstance(info, dict) else {}
+    return {k: v for k, v in found.items() if isinstance(k, str) and k not in ("", "discount")}
+
+
+def _is_number(value: Any) -> bool:
+    kind = getattr(getattr(value, "dtype", None), "kind", "")
+    return isinstance(value, (bool, int, float)) or (kind in "biuf" and kind != "" and jnp.shape(value) == ())
 
 
 def _limit(env: Any, state: Any, params: Any, limit: int | None) -> jax.Array:

@@ -95,6 +95,24 @@ def test_both_kinds_of_end_in_every_form(form):
     assert (steps, terminated, truncated) == (5, False, True) and obs.tolist() == [5, 5]  # the successor, not the reset
 
 
+class Talks(Line):
+    """Reports numbers beside the discount, and what no log can hold."""
+
+    def step_env(self, key, state, action, params):
+        *found, info = super().step_env(key, state, action, params)
+        more = {"twice": 2 * found[1].x, "flag": found[1].x > 1, "three": 3, "picture": jnp.zeros(4), "deep": {"x": 1.0}, 5: 1.0}
+        return *found, info | more
+
+
+def test_numbers_of_an_info_are_reported():
+    metrics = jax.jit(jf.make_train(jf.PPO(num_envs=2, num_steps=6, num_minibatches=1, hidden=(4,)), jf.make(Talks()), 12))(
+        jax.random.key(0)
+    )[1]
+    found = {name: float(metrics[name][0]) for name in ("twice", "twice_end", "three", "flag", "flag_end")}
+    assert found == pytest.approx({"twice": 4.0, "twice_end": 6.0, "three": 3.0, "flag": 2 / 3, "flag_end": 1.0})
+    assert not {"picture", "deep", "discount", "5"} & set(metrics)
+
+
 def test_float_parameters_are_leaves_and_whole_numbers_are_not():
     env = jf.make(Line())
     assert jax.tree.leaves(env) == [3.0] and env.spec.max_episode_steps == 5
