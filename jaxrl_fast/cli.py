@@ -145,6 +145,8 @@ def _version() -> str:
     return jaxrl_fast.__version__
 
 
+ON_HOST = ("gym:", "ale:", "envpool:")  # how names of environments on the host begin
+
 OUTPUT = (
     Option("tensorboard", "bool", True, "write TensorBoard events"),
     Option("wandb", "word", help="log to this Weights & Biases project", metavar="[PROJECT]", hint="default: off"),
@@ -209,7 +211,7 @@ def _describe(
     if not file and has_flag(argv, "--config"):
         raise UserError("--config needs a value: the config.json of a run, or its run directory")
     content = configs.read_config(path("--config", file[-1])) if file else None
-    _spread(argv, content, members)
+    _spread(argv, content, members, names[1:])
     for module in peek(argv, "--import"):
         configs.import_user_module(module)
     plan = describe_train(names, flags, file[-1] if file else None, command)
@@ -219,7 +221,7 @@ def _describe(
 
 def _resume(argv: list[str]) -> None:
     from jaxrl_fast import config as configs
-    from jaxrl_fast.cli_train import again, print_end, wandb_sink
+    from jaxrl_fast.cli_train import again, print_end, sinks_of
     from jaxrl_fast.load import HOST, resume_run
 
     options = [
@@ -238,7 +240,7 @@ def _resume(argv: list[str]) -> None:
         raise ConfigError("--resume", str(run), "an existing run directory")
     content = configs.read_config(run)
     _spread(argv, content)
-    sinks = wandb_sink(given.get("wandb"), run, content, group=run.name)
+    sinks = sinks_of(given.get("wandb"), run, content, content["run"].get("seeds", 1), group=run.name)
     session = resume_run(
         run, given.get("total_steps"), given.get("horizon"), given.get("import", ()), sinks=sinks,
         tensorboard=given.get("tensorboard", True), progress=True, **parse_place(given),
@@ -247,9 +249,9 @@ def _resume(argv: list[str]) -> None:
     print_end(session)
 
 
-def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None = None) -> None:
+def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None = None, environment: Sequence[str] = ()) -> None:
     """CPU devices for a population, asked for before JAX's backend starts: as many as --mesh or --devices say, else one a
-    core, at most one a member. No effect on accelerators."""
+    core, at most one a member; one for environments on the host. No effect on accelerators."""
     if "--distributed" in argv:
         return  # `_join` has started the backend
     with contextlib.suppress(UserError, AttributeError, TypeError, ValueError, OverflowError):  # refused later, with a message
@@ -263,6 +265,9 @@ def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None
             count = math.prod(axes.values()) if count in (None, "all") else count
             runtime.request_host_devices(min(int(count), runtime.cpu_count()))
             return
+        named = [*environment, str((content or {}).get("environment", {}).get("name", ""))]
+        if any(name.startswith(ON_HOST) for name in named):
+            return  # members train one after another
         count = members or int(read("--seeds", integer, run.get("seeds", 1)))
         runtime.request_host_devices(min(count, runtime.cpu_count()))
 

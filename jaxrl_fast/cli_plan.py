@@ -9,6 +9,7 @@ from jaxrl_fast.cli_args import Option
 from jaxrl_fast.cli_train import Plan, resolve
 from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.errors import UserError
+from jaxrl_fast.members import in_turn
 
 COMPILE = Option("compile", "bool", False, "compile the programs too, and show XLA's own sizes beside the forecast")
 
@@ -24,6 +25,8 @@ def print_plan(plan: Plan, given: dict[str, Any]) -> None:
     forecast = forecast_of(algo, env, **settings)
     if not given.get("compile"):
         print(forecast, flush=True)
+        if in_turn(env, config):
+            print(f"{config.seeds} seeds train one after another: memory is that of one, checkpoints are those of each")
         return forecast.check()
     if not forecast.fits:  # then nothing is compiled either
         print(forecast, flush=True)

@@ -17,13 +17,14 @@ from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError, UserError
 from jaxrl_fast.fields import type_name
 from jaxrl_fast.grid import RunConfig
-from jaxrl_fast.members import build_run
+from jaxrl_fast.members import build_run, one_at_a_time
 from jaxrl_fast.population import population_of
+from jaxrl_fast.rundir import seed_folder
 
 _RUN_HELP = {
     "total_steps": ("int", "environment steps of one member", ""),
     "seed": ("int", "seed of the first member; the others have the ones after it", ""),
-    "seeds": ("int", "members trained side by side in one program", ""),
+    "seeds": ("int", "members trained side by side in one program; environments on the host: one after another", ""),
     "log_every": ("int", "environment steps between log rows", "default: a hundredth of the run"),
     "eval_every": ("int", "environment steps between evaluations; 0: only at the end", "default: a tenth of the run"),
     "eval_episodes": ("int", "episodes of an evaluation", "default: 128; on the host what fits an eighth of the steps"),
@@ -222,7 +223,7 @@ def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfi
     config = RunConfig(**run | ({"devices": None} if run.get("devices") == "all" else {}))
     build_run(algo, env, config, outline=True)
     if config.devices or config.mesh:
-        population_of(config)
+        population_of(one_at_a_time(env, config))
     return algo, env, config
 
 
@@ -242,10 +243,10 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
     check_out(out, algo, env, config)
     run = dataclasses.asdict(config)
     settings = {"algorithm": algo.name, "environment": name, "run": run} | about
-    sinks = wandb_sink(given.get("wandb"), out, settings)
+    sinks = sinks_of(given.get("wandb"), out, settings, config.seeds)
     print(f"{algo.name} on {name}: {plan.source}")
     print(f"run directory: {out}", flush=True)
-    if len((population := population_of(config)).devices) > 1:
+    if len((population := population_of(one_at_a_time(env, config))).devices) > 1:
         print(population, flush=True)
     session = start(
         algo, env, out=out, sinks=sinks, tensorboard=given.get("tensorboard", True), progress=True, about=about, **run
@@ -269,6 +270,19 @@ def wandb_sink(project: str | None, out: Path, config: dict[str, Any], group: st
     from jaxrl_fast.boards import WandbSink
 
     return [WandbSink(project, config, out, name=out.name, group=group)]
+
+
+def sinks_of(project: str | None, run: Path, config: dict[str, Any], seeds: int, group: str | None = None) -> Any:
+    """`wandb_sink` as a function of the settings; seeds that train one after another have a run of W&B each, in one group."""
+    wandb_sink(project, run, config)  # refuses before anything is written
+
+    def make(part: RunConfig) -> list[Any]:
+        if part.seeds == seeds:
+            return wandb_sink(project, run, config, group)
+        own = config | {"run": dataclasses.asdict(part)}
+        return wandb_sink(project, seed_folder(run, part.seed), own, group=run.name)
+
+    return make if project else ()
 
 
 def print_end(session: Any) -> None:

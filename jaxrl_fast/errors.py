@@ -84,9 +84,10 @@ def writing(path: Any) -> Iterator[None]:
 
 
 class NonFiniteError(RunError):
-    """A metric or a parameter became NaN or infinite."""
+    """A metric or a parameter became NaN or infinite. `run` is the session of a run that it ended."""
 
     exit_code = 3
+    run: Any = None
 
 
 def brief(error: BaseException, line: int = 0) -> str:

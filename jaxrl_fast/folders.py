@@ -12,6 +12,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -69,6 +70,16 @@ def check_writable(argument: str, folder: Path) -> None:
 def not_writable(argument: str, path: Path, error: BaseException) -> ConfigError:
     text = str(path) if len(str(path)) < 300 else f"{str(path)[:60]}... ({len(str(path))} characters)"
     return ConfigError(argument, text, f"a folder that can be written ({getattr(error, 'strerror', None) or error})")
+
+
+def discard(folder: Path) -> None:
+    """Remove what a part of a run left that was killed before its first checkpoint."""
+    trash = folder.with_name(folder.name + ".trash")
+    if trash.exists():  # it was killed while it did this
+        shutil.rmtree(trash)
+    if folder.exists():
+        os.replace(folder, trash)
+        shutil.rmtree(trash)
 
 
 class Lock:

@@ -14,12 +14,17 @@ from jaxrl_fast.agent import Agent
 from jaxrl_fast.checkpoint import Checkpoints
 from jaxrl_fast.errors import ConfigError, check_choice, check_int
 from jaxrl_fast.grid import plan_grid
+from jaxrl_fast.in_turn import SeedsInTurn, check_sinks
+from jaxrl_fast.members import in_turn, one_at_a_time, spread_members
 from jaxrl_fast.memory import Filled
 from jaxrl_fast.offline import replay_after
-from jaxrl_fast.population import elsewhere, spread
+from jaxrl_fast.population import elsewhere
 from jaxrl_fast.reading import read_member
-from jaxrl_fast.rundir import RunDir
+from jaxrl_fast.rundir import RunDir, seed_folder
+from jaxrl_fast.seed_results import of_folder
+from jaxrl_fast.session import Session
 from jaxrl_fast.signals import run_so_far
+from jaxrl_fast.sinks import Sink
 from jaxrl_fast.types import RunState
 
 HOST = ("actors", "actors_on", "host_timeout", "restarts")  # settings of a run that another part of it may have otherwise
@@ -50,6 +55,10 @@ def experience(run: Any, member: int = 0, modules: Sequence[str] = ()) -> Filled
             iterations = grid.warmup + rows * grid.row
         return replay_after(run, state.memory, iterations)
     check_int("member", member, 0, run.config.members - 1)
+    if isinstance(run, SeedsInTurn):
+        if not run.out:
+            raise ConfigError("run", "in memory", "one with `out`: seeds that train one after another keep no replay in memory")
+        return experience(run.out.path, member, modules)
     if member not in run.lanes:
         raise ConfigError("member", member, f"one that is still there: {', '.join(map(str, run.lanes))}")
     first = dataclasses.replace(run.members.first, algo=run.setup(member)[0])
@@ -94,9 +103,9 @@ def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, prog
     """`resume` of a folder that is locked."""
     from jaxrl_fast.train import run_session
 
-    algo, env, config, _ = configs.load(path, tuple(modules))
+    algo, env, config, content = configs.load(path, tuple(modules))
     config = elsewhere(config, devices, mesh)
-    spread(config)
+    spread_members(env, config)
     for name in host:
         check_choice("resume", name, HOST)
     new = dataclasses.replace(config, **host)
@@ -111,6 +120,10 @@ def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, prog
         new, log_every=grid.row * grid.steps,
         eval_every=grid.eval_rows * grid.row * grid.steps,
     )  # fmt: skip
+    if in_turn(env, config):
+        more = {"devices": devices, "mesh": mesh, "tensorboard": tensorboard} | host
+        return _resume_in_turn(path, algo, env, new, content, total_steps, modules, hooks, sinks, progress, more)
+    sinks = sinks(new) if callable(sinks) else sinks
     with Checkpoints(RunDir(path).checkpoints, read_only=True) as checkpoints:
         find = lambda: checkpoints.read(("last",), lambda which, number: checkpoints.meta(which, number) and number)
         number = hosts.tell(hosts.on_first(find))
@@ -129,3 +142,42 @@ def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, prog
             stacklevel=2,
         )
     return run_session(algo, env, new, lambda: RunDir(path), hooks, sinks, tensorboard, progress, meta)
+
+
+def _resume_in_turn(path, algo, env, config, content, total_steps, modules, hooks, sinks, progress, more) -> SeedsInTurn:
+    """`resume` of seeds that train one after another: those that have ended stay, one that was cut off goes on.
+
+    config: with the new end and horizon.  more: of `resume_run`, where a seed goes on and how its environments are stepped.
+    """
+    from jaxrl_fast.train import start
+
+    make_sinks, rundir, trained = check_sinks(sinks), RunDir(path), {}
+    about = {name: content[name] for name in ("preset", "imports") if name in content}
+    for member, seed in enumerate(config.member_seeds()):
+        folder = seed_folder(path, seed)
+        done = max((row.env_steps for row in RunDir(folder).history(2**63)), default=0)
+        if total_steps is not None and total_steps < done:
+            raise ConfigError("total_steps", total_steps, f"at least the {done:,} steps that are done with seed {seed}")
+        if (folder / "result.json").is_file() and _end(folder) == (config.total_steps, config.horizon):
+            trained[member] = of_folder(folder, modules)
+
+    def begin(member: int, sinks: Sequence[Sink]) -> Session:
+        part = one_at_a_time(env, config, member)
+        folder = seed_folder(path, part.seed)
+        if not RunDir(folder).resumable:
+            folders.discard(folder)
+            run = dataclasses.asdict(part) | {"tensorboard": more["tensorboard"]}
+            return start(algo, env, out=folder, hooks=hooks, sinks=sinks, progress=progress, about=about, **run)
+        (folder / "result.json").unlink(missing_ok=True)  # of an end before this one
+        new = [b if a != b else None for a, b in zip(_end(folder), (part.total_steps, part.horizon), strict=True)]
+        return resume_run(folder, *new, modules, hooks, sinks, progress=progress, **more)
+
+    run = SeedsInTurn(algo.bind(env.spec), env, config, rundir, begin, make_sinks, progress, trained)
+    rundir.update(config)
+    return run.train()
+
+
+def _end(folder: Path) -> tuple[Any, Any]:
+    """total_steps and horizon of a run directory."""
+    run = configs.read_config(folder)["run"]
+    return run["total_steps"], run.get("horizon")

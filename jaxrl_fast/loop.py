@@ -79,7 +79,9 @@ def loop(s: Session, checkpoints: Checkpoints | None, signals: Signals, start: s
         if s.out and s.config.on_nan == "mark":  # the run is over, its scores are that there are none
             s.eval_return = np.full(s.config.members, np.nan)
             hosts.on_first(lambda: s.out.write_result(s))
-        raise NonFiniteError(message)
+        error = NonFiniteError(message)
+        error.run = s
+        raise error
 
     def absorb(score: bool):
         """Wait for the pending chunk, check it, log it."""

@@ -27,7 +27,7 @@ from jaxrl_fast.iterate import Run, check_types
 from jaxrl_fast.memory import Filled, identity, load_experience, outline_experience
 from jaxrl_fast.memory.filled import check_batch
 from jaxrl_fast.offline import check_data, check_spaces, replay_of
-from jaxrl_fast.population import Members
+from jaxrl_fast.population import Members, spread
 
 
 def configure(algo: Algorithm, env: Env, settings: Mapping[str, Any]) -> tuple[Algorithm, Env]:
@@ -138,6 +138,26 @@ def check_host(env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
     check_at_once(env, algo, config)
 
 
+def in_turn(env: Env, config: RunConfig) -> bool:
+    """Whether the seeds of a run train one after another: several of environments on the host."""
+    return isinstance(env, HostEnv) and config.seeds > 1
+
+
+def one_at_a_time(env: Env, config: RunConfig, member: int = 0) -> RunConfig:
+    """The settings of what is trained at once: all seeds, or `member`'s where they train one after another."""
+    if not in_turn(env, config):
+        return config
+    if config.selection:
+        reason = "None: the environments are on the host, so members train one after another"
+        raise ConfigError("selection", config.selection["kind"], reason)
+    return dataclasses.replace(config, seed=config.seed + member, seeds=1)
+
+
+def spread_members(env: Env, config: RunConfig, size: int | None = None) -> None:
+    """Ask for the devices of `size` members, of environments on the host for those of one."""
+    spread(config, 1 if isinstance(env, HostEnv) else size)
+
+
 def check_at_once(env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
     """ConfigError where environments that are acted for as they come do not fit the actors."""
     sizes = sizes_of(algo.num_envs, config.actors)
@@ -184,9 +204,10 @@ def gather(algo: Algorithm, env: Env, config: RunConfig, always: Sequence[str] =
     """
     if not isinstance(env, HostEnv):
         check_device(env, config)
-    elif config.members > 1:
-        one = "1: the environments of this run are on the host, which trains one member; a sweep trains one after another"
-        raise ConfigError("seeds", config.members, one)
+    elif config.configurations > 1:
+        reason = "None: the environments are on the host, so members train one after another: `jf.sweep(grid=...)`"
+        raise ConfigError("population", sorted(config.population), reason)
+    config = one_at_a_time(env, config)
     runs = []
     for c in range(config.configurations):
         settings = config.settings_of(c * config.seeds)

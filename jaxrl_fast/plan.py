@@ -21,9 +21,9 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.evaluate import BLOCK
 from jaxrl_fast.grid import ROWS, RunConfig, ahead_of, plan_grid, ring_rows, run_config
 from jaxrl_fast.iterate import Run
-from jaxrl_fast.members import gather, load_data
+from jaxrl_fast.members import gather, load_data, one_at_a_time, spread_members
 from jaxrl_fast.plan_table import show, table
-from jaxrl_fast.population import Population, plan_population, population_of, spread
+from jaxrl_fast.population import Population, plan_population, population_of
 from jaxrl_fast.types import Clock
 
 _AGENT = {
@@ -297,8 +297,11 @@ def _actors(run: Run, config: RunConfig, rollout: int, agent: int) -> int:
 
 
 def plan(algo: Algorithm, env: Env, total_steps: int = 500_000, **settings: Any) -> MemoryPlan:
-    """What `jf.train` with the same arguments would take; print it, or ask it for `need`, `have` and `remedies()`."""
-    config = run_config(total_steps, settings)
-    spread(config)  # the devices that `train` would have
+    """What `jf.train` with the same arguments would take; print it, or ask it for `need`, `have` and `remedies()`.
+
+    Seeds of environments on the host train one after another: the plan is that of one.
+    """
+    config = one_at_a_time(env, run_config(total_steps, settings))
+    spread_members(env, config)  # the devices that `train` would have
     run = gather(algo, env, config, outline=True).first
     return memory_plan(run, population_of(config), config)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -13,9 +15,10 @@ from jaxrl_fast import config as configs
 from jaxrl_fast import iterate, tree
 from jaxrl_fast.checkpoint import Checkpoints, abstract
 from jaxrl_fast.errors import ConfigError, check_int
+from jaxrl_fast.grid import RunConfig
 from jaxrl_fast.iterate import Run
-from jaxrl_fast.members import build_run, configure
-from jaxrl_fast.rundir import RunDir
+from jaxrl_fast.members import build_run, configure, in_turn
+from jaxrl_fast.rundir import RunDir, seed_folder
 
 
 def read_member(path: Path, order: Sequence[str], member: int | None, modules: Sequence[str]) -> tuple:
@@ -30,11 +33,30 @@ def read_member(path: Path, order: Sequence[str], member: int | None, modules: S
     algo, env, config, _ = configs.load(path, tuple(modules))
     if member is not None:
         check_int("member", member, 0, config.members - 1)
+    if in_turn(env, config):
+        return read_member(_seed_of(path, order, config, member), order, 0, modules)
     with Checkpoints(RunDir(path).checkpoints, read_only=True) as checkpoints:
         found = checkpoints.read(order, lambda *one: _read_one(RunDir(path), checkpoints, one, algo, env, config, member))
     if found is None:
         raise ConfigError("run", str(path), f"a run with a checkpoint ({' or '.join(order)}); this has none")
     return found
+
+
+def _seed_of(path: Path, order: Sequence[str], config: RunConfig, member: int | None) -> Path:
+    """The run directory of one of the seeds that train one after another; None: that of the one that evaluated best."""
+    folders = [seed_folder(path, seed) for seed in config.member_seeds()]
+    here = [i for i, folder in enumerate(folders) if any((folder / "checkpoints" / kind).is_dir() for kind in order)]
+    if not here:
+        raise ConfigError("run", str(path), f"a run with a checkpoint ({' or '.join(order)}); no seed of this one has any")
+    if member is not None and member not in here:
+        raise ConfigError("member", member, f"one that has a checkpoint: {', '.join(map(str, here))}")
+
+    def score(i: int) -> float:
+        result = _result(RunDir(folders[i]))
+        found = result.get("best_eval_return") if order[0] == "best" else next(iter(result.get("eval_return", ())), None)
+        return found if isinstance(found, (int, float)) else -math.inf
+
+    return folders[max(here, key=score) if member is None else member]
 
 
 def _read_one(rundir: RunDir, checkpoints: Checkpoints, one: tuple[str, int], algo, env, config, member) -> tuple:
@@ -64,9 +86,14 @@ def _read_one(rundir: RunDir, checkpoints: Checkpoints, one: tuple[str, int], al
 
 
 def _scores(rundir: RunDir) -> list[float | None]:
-    """How the members evaluated; a result.json that is damaged is a warning, for the agents can be read without it."""
+    """How the members evaluated; nothing without a result."""
+    return _result(rundir).get("eval_return", [])
+
+
+def _result(rundir: RunDir) -> dict[str, Any]:
+    """result.json, empty without one; a damaged one is a warning, for the agents can be read without it."""
     try:
-        return rundir.scores()
+        return rundir.result() if (rundir.path / "result.json").is_file() else {}
     except ConfigError as error:
         warnings.warn(str(error), stacklevel=2)
-        return []
+        return {}

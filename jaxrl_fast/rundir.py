@@ -21,6 +21,8 @@ from jaxrl_fast.errors import ConfigError, writing
 from jaxrl_fast.grid import plan_grid
 from jaxrl_fast.sinks import JsonlSink, Row, read_jsonl
 
+SEED = "seed-"
+
 
 @dataclasses.dataclass(frozen=True)
 class RunDir:
@@ -40,9 +42,17 @@ class RunDir:
 
     @property
     def resumable(self) -> bool:
-        """Whether a checkpoint has been written whole: orbax gives it its name, a number, at the end."""
+        """Whether a checkpoint has been written whole: orbax gives it its name, a number, at the end.
+
+        Of seeds that train one after another one that has begun is enough: each is begun anew where it has none.
+        """
         last = self.checkpoints / "last"
-        return last.is_dir() and any(p.name.isdigit() for p in last.iterdir())
+        return (last.is_dir() and any(p.name.isdigit() for p in last.iterdir())) or self.in_turn
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether a seed has begun whose run has a folder of its own."""
+        return (self.path / "config.json").is_file() and any(p.is_dir() for p in self.path.glob(f"{SEED}*"))
 
     @classmethod
     def create(cls, path: Path, algo: Any, env: Any, config: Any, **more: Any) -> RunDir:
@@ -70,7 +80,7 @@ class RunDir:
 
     def discard(self) -> None:
         """Undo `create` where there is neither a row nor a checkpoint, so that the same command can be given again."""
-        if self.metrics.exists() or self.checkpoints.exists():
+        if self.metrics.exists() or self.checkpoints.exists() or self.in_turn:
             return
         shutil.rmtree(self.path / "wandb", ignore_errors=True)
         (self.path / "config.json").unlink(missing_ok=True)
@@ -171,6 +181,11 @@ class RunDir:
                 record.rollout_gif(frames[::stride], self.path / "rollout.gif", fps)
         except Exception as error:
             warnings.warn(f"the pictures of {self.path} could not be drawn: {error!r}", stacklevel=2)
+
+
+def seed_folder(path: Path, seed: int) -> Path:
+    """The run directory of one seed, where seeds train one after another."""
+    return path / f"{SEED}{seed}"
 
 
 def check_free(path: Path) -> None:

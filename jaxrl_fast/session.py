@@ -227,21 +227,31 @@ class Session:
 
     def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
         """(env_steps [rows], values [rows, members]) of a logged metric: the rows in which any member has a value."""
-        rows = [r for r in self.history if np.isfinite(r.metrics.get(metric, np.nan)).any()]
-        values = np.array([r.metrics[metric] for r in rows]).reshape(len(rows), self.config.members)
-        return np.array([r.env_steps for r in rows], np.int64), values
+        return curve_of(self.history, self.config, metric)
 
     def frame(self) -> Any:
         """A pandas DataFrame, a row a log row and member: what differs among members, and every metric, NaN where there
         is none. pandas must be installed."""
-        seeds, own = self.config.member_seeds(), self.config.member_settings()
-        return frame([
-            {"env_steps": row.env_steps, "seed": seed, **{name: values[i] for name, values in own.items()},
-             "wall_seconds": row.wall_seconds, "steps_per_second": row.steps_per_second,
-             **{name: values[i] for name, values in row.metrics.items()}}
-            for row in self.history
-            for i, seed in enumerate(seeds)
-        ])  # fmt: skip
+        return frame_of(self.history, self.config)
+
+
+def curve_of(history: Sequence[Row], config: RunConfig, metric: str) -> tuple[np.ndarray, np.ndarray]:
+    """What `Session.curve` returns, of these rows."""
+    rows = [r for r in history if np.isfinite(r.metrics.get(metric, np.nan)).any()]
+    values = np.array([r.metrics[metric] for r in rows]).reshape(len(rows), config.members)
+    return np.array([r.env_steps for r in rows], np.int64), values
+
+
+def frame_of(history: Sequence[Row], config: RunConfig) -> Any:
+    """What `Session.frame` returns, of these rows."""
+    seeds, own = config.member_seeds(), config.member_settings()
+    return frame([
+        {"env_steps": row.env_steps, "seed": seed, **{name: values[i] for name, values in own.items()},
+         "wall_seconds": row.wall_seconds, "steps_per_second": row.steps_per_second,
+         **{name: values[i] for name, values in row.metrics.items()}}
+        for row in history
+        for i, seed in enumerate(seeds)
+    ])  # fmt: skip
 
 
 def root_keys(config: RunConfig, population: Population, lanes: np.ndarray) -> jax.Array:

@@ -72,6 +72,19 @@ class Sink:
         pass
 
 
+def line_of(row: Row) -> bytes:
+    """A row as `metrics.jsonl` holds it."""
+    for name in row.metrics:
+        if name in jsonl.FIXED:
+            raise ConfigError("metric", name, f"a name other than {', '.join(jsonl.FIXED)}")
+    return jsonl.encode({
+        "env_steps": int(row.env_steps),
+        "wall_seconds": jsonl.number(row.wall_seconds, 3),
+        "steps_per_second": jsonl.number(row.steps_per_second, 1),
+        **{name: jsonl.cell(values) for name, values in row.metrics.items()},
+    })  # fmt: skip
+
+
 class JsonlSink(Sink):
     """`metrics.jsonl` (see `jsonl`). Rows reach the operating system one by one and the disk in `flush`.
 
@@ -84,21 +97,13 @@ class JsonlSink(Sink):
         self._file: Any = None
 
     def write(self, row: Row) -> None:
-        for name in row.metrics:
-            if name in jsonl.FIXED:
-                raise ConfigError("metric", name, f"a name other than {', '.join(jsonl.FIXED)}")
-        record = {
-            "env_steps": int(row.env_steps),
-            "wall_seconds": jsonl.number(row.wall_seconds, 3),
-            "steps_per_second": jsonl.number(row.steps_per_second, 1),
-            **{name: jsonl.cell(values) for name, values in row.metrics.items()},
-        }
+        line = line_of(row)
         try:
             if self._file is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 jsonl.mend(self.path)
                 self._file = open(self.path, "ab")  # noqa: SIM115 - open as long as the sink
-            self._file.write(jsonl.encode(record))
+            self._file.write(line)
             self._file.flush()
             if not self._is_there():
                 raise FileNotFoundError(errno.ENOENT, "it was removed while the run wrote it")

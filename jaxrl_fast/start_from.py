@@ -15,7 +15,6 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.errors import ConfigError, expected
 from jaxrl_fast.grid import IN_MEMORY, RunConfig
 from jaxrl_fast.reading import read_member
-from jaxrl_fast.session import Session
 from jaxrl_fast.types import RunState
 
 ORDER = ("best", "last")  # of a run directory's checkpoints
@@ -50,7 +49,7 @@ def found_in(source: Any) -> Given:
             raise ConfigError("start_from", str(source), "an existing run directory")
         state = read_member(source, ORDER, None, ())[3]
         source = state.agent if isinstance(state, RunState) else state
-    elif isinstance(source, Session):
+    elif callable(getattr(source, "agent", None)):  # a run, of one program or of seeds one after another
         source = source.agent().state
     elif isinstance(source, Agent):
         source = source.state

@@ -14,8 +14,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
-import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,9 +30,9 @@ from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_int
 from jaxrl_fast.grid import RunConfig, run_config
 from jaxrl_fast.load import resume_run
-from jaxrl_fast.members import build_run, configure, program_of
+from jaxrl_fast.members import build_run, configure, program_of, spread_members
 from jaxrl_fast.plan import memory_plan
-from jaxrl_fast.population import elsewhere, population_of, spread
+from jaxrl_fast.population import elsewhere, population_of
 from jaxrl_fast.rundir import RunDir, check_empty, check_free, describe
 from jaxrl_fast.selection import decode_selection, encode_selection
 from jaxrl_fast.signals import Interrupted, Stopped
@@ -142,7 +140,7 @@ def sweep(
             raise ConfigError("grid", grid, "settings to compare: grid, or sample with members")
     if config.population is not None:
         raise ConfigError("population", config.population, "None: grid and sample say what differs")
-    spread(config, len(configurations) * config.seeds)
+    spread_members(env, config, len(configurations) * config.seeds)
     base = describe(algo, env, config, **about)
     asked = {"base": base, "configurations": json.loads(json.dumps(configurations)), "wave": wave}
     hosts.check_same("sweep", asked)  # before they plan
@@ -230,7 +228,7 @@ def resume_sweep(
     algo, env, config, about = decode_base(content, modules)
     place = {"devices": devices, "mesh": mesh}
     config = elsewhere(config, **place)
-    spread(config, len(content["configurations"]) * config.seeds)
+    spread_members(env, config, len(content["configurations"]) * config.seeds)
     with folders.held("--resume", out):
         return _run(out, algo, env, config, content["configurations"], content["parts"], progress, about, place)
 
@@ -274,7 +272,7 @@ def run_parts(out, algo, env, config, configurations, parts, progress, about, pl
 
 def _train_part(folder, algo, env, config, chosen, part, progress, about) -> None:
     if hosts.is_first():
-        _discard(folder)
+        folders.discard(folder)
     algo, env = configure(algo, env, chosen[0])
     run = dataclasses.asdict(config) | {
         "seed": part.seed, "seeds": part.seeds, "population": _columns(chosen),
@@ -298,13 +296,3 @@ def _summary(part: Part, configurations: Sequence[Settings]) -> str:
     first = configurations[part.configurations[0]]
     fixed = [f"{k} = {v}" for k, v in first.items() if len({repr(configurations[c][k]) for c in part.configurations}) == 1]
     return ", ".join([f"{members} member{'s' * (members > 1)}", *fixed])
-
-
-def _discard(folder: Path) -> None:
-    """What a part left that was killed before its first checkpoint."""
-    trash = folder.with_name(folder.name + ".trash")
-    if trash.exists():  # it was killed while it did this
-        shutil.rmtree(trash)
-    if folder.exists():
-        os.replace(folder, trash)
-        shutil.rmtree(trash)

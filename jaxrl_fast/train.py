@@ -22,13 +22,14 @@ from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.errors import RunError, WriteError
 from jaxrl_fast.grid import Grid, RunConfig, plan_grid, run_config
+from jaxrl_fast.in_turn import SeedsInTurn, Sinks, check_sinks
 from jaxrl_fast.loop import COMPILING, loop
-from jaxrl_fast.members import gather, leaf_names
+from jaxrl_fast.members import gather, in_turn, leaf_names, one_at_a_time, spread_members
 from jaxrl_fast.memory import forget_experience, identity
 from jaxrl_fast.plan import memory_plan
-from jaxrl_fast.population import Members, Population, population_of, spread
+from jaxrl_fast.population import Members, Population, population_of
 from jaxrl_fast.programs import Programs
-from jaxrl_fast.rundir import RunDir, check_free, describe
+from jaxrl_fast.rundir import RunDir, check_free, describe, seed_folder
 from jaxrl_fast.saves import standing
 from jaxrl_fast.selection import decode_selection, encode_selection
 from jaxrl_fast.session import Session, root_keys
@@ -46,19 +47,23 @@ def train(
     *,
     out: str | Path | None = None,
     hooks: Sequence[Callable[[Session, list[Row]], None]] = (),
-    sinks: Sequence[Sink] = (),
+    sinks: Sequence[Sink] | Sinks = (),
     tensorboard: bool = True,
     progress: bool | None = None,
     about: dict[str, Any] | None = None,
     **settings: Any,
-) -> Session:
+) -> Session | SeedsInTurn:
     """Train a population in one program; the fields of `RunConfig` are the keyword settings (`seeds`, `population`, ...).
+
+    Seeds of environments on the host train one after another, each as a run of its own in `out`/seed-N; what is returned
+    of them reads as a `Session` does.
 
     out: a run directory to write (config, metrics, checkpoints, result, pictures); None keeps everything in memory.
     progress: a live bar, or plain lines; None: where somebody looks, on a terminal or in a notebook.
     about: more keys for config.json, such as the modules to import first ("imports").
     start_from: what every member begins with: a run directory or a run (its trained agent), an `Agent`, or parameters.
-    hooks: `hook(session, rows)` after every chunk.  sinks: see `jaxrl_fast.sinks`; closed at the end.
+    hooks: `hook(session, rows)` after every chunk.  sinks: see `jaxrl_fast.sinks`; closed at the end. A function of the
+    `RunConfig` makes them for each run, which seeds that train one after another need.
     Raises ConfigError for bad settings, NonFiniteError when a metric or a parameter is no longer finite, and `Interrupted`, a
     KeyboardInterrupt whose `run` is the session, after Ctrl-C. In a notebook and at a Python prompt Ctrl-C returns that session
     instead. Its `resume` goes on as if it had never stopped, with `out` and without.
@@ -74,7 +79,7 @@ def start(
     progress = is_watched(sys.stderr) if progress is None else progress
     settings = settings | {"selection": encode_selection(settings.get("selection"))}
     config = at_start(run_config(total_steps, settings))
-    spread(config)
+    spread_members(env, config)
     check_members(algo, env, config)  # refuse before anything is written
     create = None
     if out is not None:
@@ -82,7 +87,32 @@ def start(
         check_out(out, algo, env, config)
         create = lambda: hosts.on_first(lambda: RunDir.create(out, algo, env, config, **about or {})) or RunDir(out)
     source = None if isinstance(settings.get("start_from"), (str, Path)) else settings.get("start_from")
+    if in_turn(env, config):
+        return _start_in_turn(algo, env, config, create, hooks, check_sinks(sinks), tensorboard, progress, about, source)
+    sinks = sinks(config) if callable(sinks) else sinks
     return run_session(algo, env, config, create, hooks, sinks, tensorboard, progress, source=source)
+
+
+def _start_in_turn(algo, env, config, create, hooks, make_sinks, tensorboard, progress, about, source) -> SeedsInTurn:
+    """`start` of seeds that train one after another."""
+    rundir = None
+
+    def begin(member: int, sinks: Sequence[Sink]) -> Session:
+        part = one_at_a_time(env, config, member)
+        run = dataclasses.asdict(part) | {"start_from": part.start_from if source is None else source}
+        folder = rundir and seed_folder(rundir.path, part.seed)
+        return start(algo, env, run.pop("total_steps"), folder, hooks, sinks, tensorboard, progress, about, **run)
+
+    try:
+        with contextlib.ExitStack() as stack:
+            if create:
+                rundir = create()
+                stack.callback(rundir.release)
+            return SeedsInTurn(algo.bind(env.spec), env, config, rundir, begin, make_sinks, progress).train()
+    except BaseException:
+        if rundir:
+            rundir.discard()
+        raise
 
 
 def at_start(config: RunConfig) -> RunConfig:
@@ -220,6 +250,7 @@ def check_members(algo: Algorithm, env: Env, config: RunConfig, size: int | None
 
     Experience is read once a plan says that `size` of them (default: all) fit with it.
     """
+    config = one_at_a_time(env, config)
     selection = decode_selection(config.selection)
     if selection:
         selection.check(config)

@@ -24,8 +24,8 @@ from jaxrl_fast.configurations import check_names
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, MissingExtraError, check_int
 from jaxrl_fast.grid import RunConfig, run_config
-from jaxrl_fast.members import configure
-from jaxrl_fast.population import elsewhere, spread
+from jaxrl_fast.members import configure, spread_members
+from jaxrl_fast.population import elsewhere
 from jaxrl_fast.priors import parse_prior
 from jaxrl_fast.rundir import describe
 from jaxrl_fast.sweep import at_work, finish, open_folder, run_parts, split
@@ -65,7 +65,7 @@ def tune(
     check_names(algo, env, {}, sample, config)
     if config.population is not None or config.selection is not None:
         raise ConfigError("population", config.population, "None: Optuna says what differs")
-    spread(config, members * config.seeds)
+    spread_members(env, config, members * config.seeds)
     choices = [(name.removeprefix("algo."), v) for name, x in sample.items() for v in parse_prior(name, x).choices]
     configs.import_named(type(algo), choices)
     _check_values(algo, env, sample, config)
@@ -141,7 +141,7 @@ def resume_search(
     _check_journal(content, out)
     place = {"devices": devices, "mesh": mesh}
     config = elsewhere(config, **place)
-    spread(config, content["optuna"]["members"] * config.seeds)
+    spread_members(env, config, content["optuna"]["members"] * config.seeds)
     with folders.held("--resume", out):
         study = _study(optuna, out, config.seed)
         return _rounds(optuna, study, out, algo, env, config, content, progress, about, place)

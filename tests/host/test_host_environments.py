@@ -512,8 +512,8 @@ def test_not_inside_programs():
         jf.make_train(algo, env, 64)(jax.random.key(0))
     with pytest.raises(ConfigError, match="on the host"):
         jax.vmap(lambda key: env.init(key, 2))(jax.random.split(jax.random.key(0)))
-    with pytest.raises(ConfigError, match=r"seeds = 2.*trains one member"):
-        jf.train(algo, env, 64, seeds=2)
+    with pytest.raises(ConfigError, match=r"population = .*one after another"):
+        jf.train(algo, env, 64, population={"algo.learning_rate": [1e-3, 1e-2]})
     with pytest.raises(ConfigError, match=r"actors = 3.*at most num_envs = 2"):
         jf.train(algo, env, 64, actors=3)
     with pytest.raises(ConfigError, match="on the device: ars needs whole rollouts"):

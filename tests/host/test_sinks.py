@@ -14,6 +14,7 @@ import pytest
 from jaxrl_fast import cli_train, terminal
 from jaxrl_fast.boards import TensorBoardSink, WandbSink
 from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError
+from jaxrl_fast.grid import RunConfig
 from jaxrl_fast.sinks import JsonlSink, ProgressSink, Row, Sink, read_jsonl
 
 
@@ -304,6 +305,21 @@ def test_wandb_of_the_command_line_writes_into_the_run_directory(tmp_path, monke
     sink.open()
     assert fake.settings["dir"] == str(tmp_path / "run") and fake.settings["name"] == "run"
     assert cli_train.wandb_sink(None, tmp_path, {}) == []
+
+
+def test_seeds_one_after_another_have_a_wandb_run_each_in_one_group(tmp_path, monkeypatch):
+    fake = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    make = cli_train.sinks_of("p", tmp_path / "run", {"run": {"seeds": 2}}, seeds=2)
+    for seed, folder, group in ((3, tmp_path / "run" / "seed-3", "run"), (4, tmp_path / "run" / "seed-4", "run")):
+        (sink,) = make(RunConfig(seed=seed))
+        sink.open()
+        assert fake.settings["dir"] == str(folder) and fake.settings["group"] == group
+        assert fake.settings["name"] == folder.name and fake.settings["config"]["run"]["seed"] == seed
+    (sink,) = make(RunConfig(seeds=2))  # side by side: one run
+    sink.open()
+    assert fake.settings["dir"] == str(tmp_path / "run") and fake.settings["group"] is None
+    assert cli_train.sinks_of(None, tmp_path, {}, 2) == ()
 
 
 def test_wandb_that_cannot_start_says_what_to_do(tmp_path, monkeypatch):

@@ -1,0 +1,100 @@
+"""What came of single seeds, each trained as a run of its own, and their log rows side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl_fast.agent import Agent
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.reading import read_member
+from jaxrl_fast.rundir import RunDir
+from jaxrl_fast.session import Session
+from jaxrl_fast.sinks import Row
+from jaxrl_fast.types import RunState
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """What is kept of a seed that has ended."""
+
+    history: list[Row]
+    eval_return: float  # NaN where it was lost
+    eval_episodes: int
+    best_score: float
+    env_steps: int
+    seconds: dict[str, float]
+    steps_per_second: float
+    lost: dict[str, Any] | None
+    reached: Any
+    make_agent: Callable[[], Agent]
+
+
+def of_session(s: Session) -> Trained:
+    """What is kept of a session that has ended; its replay and environments are given up for the next one's."""
+    agent = s.agent(0)
+    state = jax.device_get(agent.state)
+    score = np.nan if s.eval_return is None else float(s.eval_return[0])
+    kept = Trained(
+        s.history, score, s.eval_episodes, s.best_score, s.env_steps, s.seconds, s.steps_per_second, s.lost.get(0), s.reached[0],
+        lambda: Agent(agent.algo, s.env, s.config, jax.device_put(state), agent.iteration, agent.score),
+    )  # fmt: skip
+    s.state = s.best_agent = None
+    gc.collect()  # programs and what a session tells them of hold each other
+    return kept
+
+
+def of_folder(folder: Path, modules: Sequence[str] = ()) -> Trained:
+    """The same of a run directory of one seed, read back."""
+    rundir = RunDir(folder)
+    result, history = rundir.result(), rundir.history(2**63)
+    if len(result["eval_return"]) != 1:
+        raise ConfigError("result", str(folder / "result.json"), "the result of one seed")
+    number = lambda value, otherwise: value if isinstance(value, (int, float)) else otherwise
+    score, seconds = result["eval_return"][0], result.get("seconds")
+    lost, reached = (result.get(name) or [None] for name in ("lost", "reached"))
+
+    def make_agent() -> Agent:
+        run, env, config, state, row, _, _ = read_member(folder, ("last",), 0, modules)
+        return Agent(run.algo, env, config, state.agent if isinstance(state, RunState) else state, row, score)
+
+    return Trained(
+        history, number(score, np.nan), number(result.get("eval_episodes"), 0), number(result.get("best_eval_return"), -np.inf),
+        result["env_steps"], {k: number(v, 0.0) for k, v in seconds.items()} if isinstance(seconds, dict) else {},
+        number(result.get("steps_per_second"), 0.0), lost[0] and {k: lost[0][k] for k in ("env_steps", "reason")}, reached[0],
+        make_agent,
+    )  # fmt: skip
+
+
+def side_by_side(histories: Sequence[Sequence[Row]]) -> list[Row]:
+    """Rows of single seeds as those of a population, NaN where a seed has no such row.
+
+    wall_seconds: of all seeds up to that row.  steps_per_second: all their steps by all their seconds.
+    """
+    columns = [{row.env_steps: row for row in rows} for rows in histories]
+    walls, found = [0.0] * len(columns), []
+    for steps in sorted(set().union(*columns)):
+        rows = [column.get(steps) for column in columns]
+        walls = [wall if row is None else row.wall_seconds or 0.0 for wall, row in zip(walls, rows, strict=True)]
+        there = [row for row in rows if row is not None]
+        names = dict.fromkeys(name for row in there for name in row.metrics)
+        rate = harmonic([row.steps_per_second or 0.0 for row in there])
+        found.append(Row(steps, sum(walls), rate, {name: _column(name, rows) for name in names}))
+    return found
+
+
+def _column(name: str, rows: Sequence[Row | None]) -> np.ndarray:
+    values = [np.ravel(row.metrics[name])[:1] if row is not None and name in row.metrics else () for row in rows]
+    dtype = np.result_type(np.float32, *(x.dtype for x in values if len(x)))
+    return np.array([x[0] if len(x) else np.nan for x in values], dtype)
+
+
+def harmonic(rates: Sequence[float]) -> float:
+    """The rate of as many steps at each of these rates; 0 where one is not known."""
+    return len(rates) / sum(1 / x for x in rates) if rates and min(rates) > 0 else 0.0
