@@ -159,7 +159,7 @@ class SeedsInTurn:
                 configs.write_text(self.out.metrics, b"".join(map(line_of, side_by_side(histories))).decode())
         except WriteError as error:
             command = f"jaxrl-fast train --resume {shlex.quote(str(self.out.path))}"
-            raise RunError(f"{error}; the seeds that have ended are whole: once it can be written again, go on with {command}") from error
+            raise RunError(f"{error}; seeds that have ended are whole: once it can be written, go on with {command}") from error
         rows = read_jsonl(self.out.metrics)
         try:
             if rows:
