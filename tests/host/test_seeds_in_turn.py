@@ -188,14 +188,17 @@ def test_an_interrupt_in_the_second_seed_and_on(whole, continued, tmp_path):
     assert not seen and again.over and all(same(again.agent(m), run.agent(m)) for m in range(3))
 
 
-def test_an_interrupt_in_memory_and_on(whole, continued, monkeypatch):
-    with pytest.raises(Interrupted, match="of seed 6; nothing is saved without `out`"):
-        train(hooks=[interrupt(6)])
+@pytest.mark.parametrize("folder", [False, True])
+def test_an_interrupt_in_a_notebook_and_on(folder, whole, continued, tmp_path, monkeypatch):
+    out = tmp_path / "run" if folder else None
+    if not folder:
+        with pytest.raises(Interrupted, match="of seed 6; nothing is saved without `out`"):
+            train(hooks=[interrupt(6)])
     monkeypatch.setattr(importlib.import_module("jaxrl_fast.signals"), "is_interactive", lambda: True)
-    part = train(hooks=[interrupt(6)])  # as a notebook does
+    part = train(hooks=[interrupt(6)], out=out)
     assert not part.over and part.curve("policy_loss")[0].size == 8
     run = part.resume()
-    assert run is part and run.over
+    assert run is part and run.over and (not folder or RunDir(out).result()["seeds"] == list(SEEDS))
     assert all(same(run.agent(m), x) for m, x in enumerate((whole.agent(0), continued.agent(), whole.agent(2))))
 
 
