@@ -34,8 +34,8 @@ _RAINBOW_MINATAR = _MINATAR | _MINATAR_ATOMS | _NO_EPSILON | dict(adam_epsilon=1
 _PPO_MINATAR = dict(num_envs=64, num_steps=128, num_epochs=4, num_minibatches=8, learning_rate=5e-3, network="mlp",
                     activation="relu")  # fmt: skip
 
-# On CartPole an entropy bonus of 0.01 and a discount of 0.98 let single seeds drift off the track. IMPALA: 16 updates a
-# rollout undid two seeds of five for good, for nothing holds it near the policy that acted.
+# On CartPole an entropy bonus of 0.01 and a discount of 0.98 let single seeds drift off the track. 16 IMPALA updates a
+# rollout lose two seeds of five for good: no term of its loss holds it near the policy that acted.
 _A2C = dict(num_envs=16, num_steps=8, learning_rate=4e-3, gae_lambda=0.95, entropy_coefficient=0.001)
 _IMPALA = dict(num_envs=16, num_steps=32, num_epochs=2, num_minibatches=4, learning_rate=1e-3, rmsprop=False,
                gae_lambda=0.95, entropy_coefficient=0.001)  # fmt: skip
@@ -159,7 +159,8 @@ _TABLE: dict[str, tuple[dict[str, Any], ...]] = {
     ),  # fmt: skip
     "a2c/CartPole-v1": (_A2C, dict(total_steps=500_000)),
     "a2c/Acrobot-v1": (_A2C | dict(normalize_observations=True), dict(total_steps=500_000)),
-    "impala/CartPole-v1": (_IMPALA, dict(total_steps=500_000)),
+    # Unscaled returns of up to 100 let one late failure undo a seed for good.
+    "impala/CartPole-v1": (_IMPALA | dict(reward_scale=0.1), dict(total_steps=500_000)),
     "impala/LunarLander-v3": (
         dict(num_envs=16, num_steps=128, num_epochs=4, num_minibatches=4, learning_rate=2e-3, rmsprop=False, discount=0.995,
              gae_lambda=0.98, entropy_coefficient=0.01, normalize_observations=True, hidden=(64, 64)),

@@ -97,8 +97,14 @@ def compare(folder, run, exact=True):
     return "bit for bit" if exact else f"{len(y)} rows, as many as unbroken"
 
 
+def checkpoints(folder, run):
+    """The folders of a run's whole checkpoints, oldest first."""
+    found = [p for p in (folder / run / "checkpoints" / "last").glob("*") if p.name.isdecimal()]
+    return sorted(found, key=lambda p: int(p.name))
+
+
 def has_checkpoint(folder, run):
-    return any(p.name.isdigit() for p in (folder / run / "checkpoints" / "last").glob("*"))
+    return bool(checkpoints(folder, run))
 
 
 def writes_checkpoint(folder, run):

@@ -19,7 +19,19 @@ import tempfile
 import time
 from pathlib import Path
 
-from _torture_runs import RUN, Failed, compare, finish, go_on, has_checkpoint, rows, start, until, writes_checkpoint
+from _torture_runs import (
+    RUN,
+    Failed,
+    checkpoints,
+    compare,
+    finish,
+    go_on,
+    has_checkpoint,
+    rows,
+    start,
+    until,
+    writes_checkpoint,
+)  # fmt: skip
 
 WAVES = 1_300_000  # bytes: more than two members of this run need, fewer than four
 
@@ -99,25 +111,33 @@ def sigterm_in_checkpoint(folder, args, rng):
 
 
 def half_a_checkpoint(folder, args, rng):
-    """The newest checkpoint lost half of its largest file: one clear line, exit code 2; nothing is overwritten."""
+    """Half of the largest file is gone: of the two newest checkpoints, and a resume is refused; of the newest, and it goes on."""
     process = start(folder, "train", *RUN, "--out", "half")
-    until(process, lambda: has_checkpoint(folder, "half"))
+    until(process, lambda: len(checkpoints(folder, "half")) > 1)
     process.send_signal(signal.SIGTERM)
     finish(process)
-    files = [p for p in (folder / "half" / "checkpoints" / "last").rglob("*") if p.is_file()]
-    largest = max(files, key=lambda p: p.stat().st_size)
-    whole, log = largest.read_bytes(), (folder / "half" / "metrics.jsonl").read_bytes()
-    largest.write_bytes(whole[: len(whole) // 2])
+    older, newest = checkpoints(folder, "half")[-2:]
+    whole, log = halve(older) | halve(newest), (folder / "half" / "metrics.jsonl").read_bytes()
     code, err = finish(go_on(folder, "half"))
     if code != 2 or "checkpoint" not in err or "Traceback" in err:
         raise Failed(f"exit code {code}: {err[-300:]}")
     if (folder / "half" / "metrics.jsonl").read_bytes() != log:
         raise Failed("the log was changed")
-    largest.write_bytes(whole)
+    for path, content in whole.items():
+        if older in path.parents:
+            path.write_bytes(content)
     code, err = finish(go_on(folder, "half"))
     if code:
-        raise Failed(f"exit code {code} after it was mended: {err[-300:]}")
-    return "refused in one line; mended, it went on: " + compare(folder, "half")
+        raise Failed(f"exit code {code} with the older one whole: {err[-300:]}")
+    return "two: refused in one line; the newest: from the one before, " + compare(folder, "half")
+
+
+def halve(checkpoint):
+    """Cut the largest file of a checkpoint in half; returns what it held, by path."""
+    largest = max((p for p in checkpoint.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+    whole = largest.read_bytes()
+    largest.write_bytes(whole[: len(whole) // 2])
+    return {largest: whole}
 
 
 def full_disk(folder, args, rng):
