@@ -117,9 +117,9 @@ _TABLE: dict[str, tuple[dict[str, Any], ...]] = {
              entropy_coefficient=0.0, normalize_observations=True),
         dict(total_steps=500_000),
     ),  # fmt: skip
-    "ppo/MountainCar-v0": (
+    "ppo/MountainCar-v0": (  # rewards unscaled, 2 seeds of 52 stop exploring before they see the goal; as here, 0 of 128
         dict(num_envs=16, num_steps=32, num_epochs=8, num_minibatches=4, learning_rate=3e-3, gae_lambda=0.98,
-             entropy_coefficient=0.003, clip_value=False, normalize_observations=True),
+             reward_scale=0.1, entropy_coefficient=0.01, clip_value=False, normalize_observations=True),
         dict(total_steps=1_000_000),
     ),  # fmt: skip
     "ppo/MountainCarContinuous-v0": (
