@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,15 @@ def within(values: np.ndarray, low: Any, high: Any, name: str) -> np.ndarray:
         least, most = (np.broadcast_to(bound, values.shape)[outside][0] for bound in (low, high))
         raise misfit(name, f"integers from {least} to {most}", str(values[outside][0]))
     return values
+
+
+def warned(values: np.ndarray, low: Any, high: Any, name: str) -> np.ndarray:
+    """Like `within`, with a warning in place of the error."""
+    try:
+        return within(values, low, high, name)
+    except Misfit as error:
+        warnings.warn(f"{error}: the policy has never seen such a number", stacklevel=6)  # the caller of Agent.act
+        return values
 
 
 def ends(terminated: Any, truncated: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast.errors import expected
-from jaxrl_fast.exact import exact, within
+from jaxrl_fast.exact import exact, warned, within
 from jaxrl_fast.spaces import Box, Dict, Space
 
 
@@ -33,14 +34,17 @@ class Own:
     start: int | tuple[int, ...] = 0
     channels_first: bool = False
 
-    def encode(self, values: Any, name: str = "observations") -> Any:
-        """The environment's values [B, *shape] -> ours [B, *space.shape]. Misfit where a number is not in the space."""
+    def encode(self, values: Any, name: str = "observations", check: Callable[..., np.ndarray] = within) -> Any:
+        """The environment's values [B, *shape] -> ours [B, *space.shape]. Misfit where a number is not in the space.
+
+        check: what judges the integers of a Discrete or MultiDiscrete, called as `within`.
+        """
         values = values if isinstance(values, jax.Array) else np.asarray(values)
         if not isinstance(self.space, Box):
             least, most = self.integers
             values = values.reshape((values.shape[0], *self.space.shape))
             if not isinstance(values, jax.Array):
-                values = within(exact(values, np.int64, name), least, most, name)
+                values = check(exact(values, np.int64, name), least, most, name)
             return (values - least).astype(np.int32)
         return self._ordered(self._narrowed(values, name)).reshape(-1, *self.space.shape)
 
@@ -104,7 +108,8 @@ class Own:
         """Check observations -> (ours [B, ...], whether there was no batch axis, whether they are stacks of frames).
 
         They may have the environment's form or ours, alone or as a batch; as single frames, or with `stack` > 1 as stacks
-        along the channels. Raises ConfigError for another shape, and for a dtype that would lose numbers.
+        along the channels. Raises ConfigError for another shape, and for a dtype that would lose numbers; warns of an
+        integer outside of its space.
         """
         dtype, forms = np.dtype(self.space.dtype), self._forms(stack)
         stays = isinstance(values, jax.Array) and (isinstance(values, jax.core.Tracer) or values.dtype == dtype)
@@ -120,7 +125,7 @@ class Own:
         single = values.shape == shape
         values = values[None] if single else values
         if own and not stacked:
-            return self.encode(values, name), single, False
+            return self.encode(values, name, warned), single, False
         values = self._narrowed(values, name)
         return self._ordered(values) if own else values, single, stacked
 

@@ -197,6 +197,13 @@ def stacked() -> jf.Agent:
     return jf.Agent(algo, env, RunConfig(), algo.init(jax.random.key(0)))
 
 
+def test_an_integer_outside_of_its_space_is_a_warning():
+    agent = wild(theirs.Discrete(2, start=7), theirs.Discrete(3, start=5))
+    with pytest.warns(UserWarning, match="observation must be integers from 7 to 8, got 0") as found:
+        action = agent.act(np.int32(0))
+    assert 5 <= int(action) <= 7 and found[0].filename == __file__
+
+
 def test_an_observation_that_is_not_finite_decides_no_action(stacked):
     stacked.reset()
     with pytest.raises(jf.ConfigError, match="observation must be finite, got nan in it"):
