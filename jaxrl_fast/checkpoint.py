@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import sys
 import warnings
@@ -21,10 +20,12 @@ from jaxrl_fast.errors import ConfigError, UserError, WriteError, reason_of
 T = TypeVar("T")
 FORMAT = 2
 KINDS = ("last", "best")
-_WHO = {"lanes": [int], "settings": dict, "lost": forms.LOST}
+_WHO = {"lanes": [int], "settings": {"*": [forms.NUMBER]}, "lost": forms.LOST}
+_REACHED = [(type(None), {"env_steps": int, "eval_return": forms.NUMBER})]
 META = {
-    "last": {"rows": int, "wall_seconds": forms.NUMBER, "reached": list, "train_seconds": forms.NUMBER, "train_steps": int,
-             "iterations?": int, "part?": dict, **_WHO},
+    "last": {"rows": int, "wall_seconds": forms.NUMBER, "reached": _REACHED, "train_seconds": forms.NUMBER,
+             "train_steps": int, "iterations?": int, "part?": {"*": list}, "seconds?": {"*": forms.NUMBER},
+             "row_seconds?": forms.NUMBER, **_WHO},
     "best": {"best_rows": int, "best_score": forms.NUMBER, "best_scores?": (forms.SCORES, type(None)), **_WHO},
 }  # fmt: skip
 
@@ -47,6 +48,7 @@ class Checkpoints:
     def __init__(self, folder: Path, read_only: bool = False, keep: int = 2):
         self.folder, self.read_only, self.keep = Path(folder), read_only, keep
         self._managers: dict[str, Any] = {}
+        self._damaged: set[tuple[str, int]] = set()
 
     def _manager(self, which: str):
         if which not in self._managers:
@@ -86,10 +88,22 @@ class Checkpoints:
         with _writing(self.folder / which):
             manager = self._manager(which)
             self.wait() if hosts.several() else manager.wait_until_finished()
+            self._drop_damaged(which)
             args = ocp.args.Composite(
                 state=ocp.args.StandardSave(_without_empty(state)), meta=ocp.args.JsonSave({"format": FORMAT, **meta})
             )
             manager.save(iteration, args=args, force=True)
+
+    def pass_over(self, which: str, number: int) -> None:
+        """Count newer checkpoints than this one, which has been read in their place, as damaged: they are not kept."""
+        self._damaged |= {(which, newer) for newer in self.numbers(which) if newer > number}
+
+    def _drop_damaged(self, which: str) -> None:
+        """Delete the checkpoints of a kind that were found damaged, so that the whole ones are those that stay."""
+        for number in sorted(number for kind, number in self._damaged if kind == which):
+            if number in self._manager(which).all_steps():
+                self._manager(which).delete(number)
+            self._damaged.discard((which, number))
 
     def latest(self, which: str) -> int | None:
         """The number of the newest checkpoint of a kind, whole or not, one that is being written included."""
@@ -98,7 +112,7 @@ class Checkpoints:
     def numbers(self, which: str) -> list[int]:
         """Those of the checkpoints that are there, the newest first: orbax names them when they are written."""
         folder = self.folder / which
-        found = [int(p.name) for p in folder.iterdir() if p.name.isdigit()] if folder.is_dir() else []
+        found = [int(p.name) for p in folder.iterdir() if is_number(p.name)] if folder.is_dir() else []
         return sorted(found, reverse=True)
 
     def read(self, order: Sequence[str], attempt: Callable[[str, int], T]) -> T | None:
@@ -114,6 +128,7 @@ class Checkpoints:
                     found = attempt(which, number)
                 except DamagedError as error:
                     failures.append(error)
+                    self._damaged.add((which, number))
                     continue
                 for bad in failures:
                     instead = self.folder / which / str(number)
@@ -139,15 +154,21 @@ class Checkpoints:
         with _damage(path):
             verify_checksums(path)
 
-    def meta(self, which: str, iteration: int) -> dict[str, Any]:
-        with _damage(self.folder / which / str(iteration)):
-            meta = json.loads((self.folder / which / str(iteration) / "meta" / "metadata").read_bytes())
-            wrong = forms.misfit(meta, META[which], "meta")
-            if wrong:
-                raise ValueError(wrong)
+    def meta(self, which: str, iteration: int, members: int | None = None) -> dict[str, Any]:
+        """What a checkpoint says of itself. members: of the run, where they are known."""
+        with self.reading(which, iteration):
+            file = self.folder / which / str(iteration) / "meta" / "metadata"
+            meta = forms.read_json(file, "meta", "the numbers beside a checkpoint", META[which])
             if meta.get("format") != FORMAT:
                 raise ValueError(f"format {meta.get('format')!r}, this version reads {FORMAT}")
+            wrong = _misfit_of_lanes(meta, members)
+            if wrong:
+                raise ValueError(f"{file.name}: {wrong}")
             return meta
+
+    def reading(self, which: str, iteration: int) -> contextlib.AbstractContextManager:
+        """DamagedError for whatever is raised of a checkpoint that is not as this run writes it."""
+        return _damage(self.folder / which / str(iteration))
 
     def restore(self, which: str, iteration: int, like: Any) -> Any:
         """The state as `like`: shapes, dtypes and shardings. Another structure or shape is an error."""
@@ -199,13 +220,30 @@ def _writing(path: Path) -> Iterator[None]:
         raise WriteError(path, error) from error
 
 
+def is_number(name: str) -> bool:
+    """Whether a folder is named as checkpoints are."""
+    return name.isascii() and name.isdecimal() and len(name) < 20
+
+
+def _misfit_of_lanes(meta: dict[str, Any], members: int | None) -> str | None:
+    """Why there are not values for all members in `meta`; None where there are."""
+    lanes = meta["lanes"]
+    if not lanes or len(set(lanes)) < len(lanes) or min(lanes) < 0 or (members is not None and max(lanes) >= members):
+        return f"lanes are {lanes}" + (f" of {members} members" if members else "")
+    lists = {"reached": meta.get("reached"), "best_scores": meta.get("best_scores")} | meta["settings"]
+    short = [name for name, values in lists.items() if values is not None and len(values) <= max(lanes)]
+    return f"{short[0]} has {len(lists[short[0]])} values, not one for each member" if short else None
+
+
 @contextlib.contextmanager
 def _damage(path: Path) -> Iterator[None]:
     """Whatever orbax says of a file that is missing, cut short or not its own becomes one clear error."""
     try:
         yield
-    except ConfigError:
+    except DamagedError:
         raise
+    except ConfigError as error:
+        raise DamagedError(path, error.valid) from error
     except Exception as error:  # orbax raises plain ones too
         raise DamagedError(path, reason_of(error)) from error
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl_fast import forms
+
 NAME = "checksums.json"
 LATER = (NAME, ".lock", "commit_success.txt", "_CHECKPOINT_METADATA")  # what comes after them, or goes
 _BLOCK = 1 << 15  # words, so that a block and its products stay in the cache
@@ -26,12 +28,13 @@ def write_checksums(folder: Path) -> None:
 
 
 def verify_checksums(folder: Path) -> None:
-    """Raises ValueError that names the first file that is not as it was written; a folder without checksums passes."""
+    """Raises ValueError (ConfigError of the table itself) that names the first file that is not as it was written.
+
+    A folder without checksums passes.
+    """
     if not (folder / NAME).is_file():  # an older version wrote it
         return
-    written = json.loads((folder / NAME).read_text())
-    if not isinstance(written, dict):
-        raise ValueError(f"{NAME} is no table of checksums")
+    written = forms.read_json(folder / NAME, "checksums", f"a table of checksums ({NAME})", {"*": [(int, str)]})
     there = dict(_files(folder))
     for name, expected in written.items():
         if name not in there:

@@ -10,7 +10,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from jaxrl_fast.algorithms import algorithm_class, list_algorithms
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
-from jaxrl_fast.errors import ConfigError, nearest
+from jaxrl_fast.errors import ConfigError, UserError, brief, nearest
 from jaxrl_fast.fields import type_name
 from jaxrl_fast.grid import RunConfig
 from jaxrl_fast.imports import import_user_module
@@ -127,6 +127,26 @@ def _decode(value: Any, name: str = "settings") -> Any:
     return value
 
 
+def _decode_settings(settings: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """`_decode` of each; ConfigError, with its name, for one that is none that `_encode` writes."""
+    found = {}
+    for key, value in settings.items():
+        with _reading(f"{prefix}.{key}", value):
+            found[key] = _decode(value, f"{prefix}.{key}")
+    return found
+
+
+@contextlib.contextmanager
+def _reading(name: str, value: Any) -> Iterator[None]:
+    """ConfigError for whatever Python or a library says of a value that somebody else has written."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise ConfigError(name, value, f"a value that a run has written; reading it failed: {brief(error)}") from error
+
+
 def _setting_class(path: str, name: str) -> type:
     """The dataclass "module:name", of a kind that settings are: ours, an environment, a network, or the user's own."""
     from flax import linen
@@ -138,19 +158,23 @@ def _setting_class(path: str, name: str) -> type:
     if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
         raise ConfigError(name, path, "a dataclass")
     if not (ours or issubclass(found, kinds) or imports.is_users(home)):
-        raise ConfigError(name, path, "a class of settings: an environment, a flax.linen.Module, or of a module of yours")
+        kinds = f"an environment, a flax.linen.Module, or of a module of yours, which {_NAMED}"
+        raise ConfigError(name, path, f"a class of settings: {kinds}")
     return found
 
 
+_NAMED = "an installed package is once --import (from Python: modules=) names it"
+
+
 def _function(path: str, name: str) -> Any:
-    """The function, dtype or class of layers "module:name"."""
+    """The function, dtype or class of layers "module:name"; of a module of the user's any object that can be called."""
     from flax import linen
 
     found, home = imports.look_up(path, name)
     layers = isinstance(found, type) and issubclass(found, (linen.Module, np.generic))
     if not callable(found) or not (layers or imports.is_function(home, getattr(found, "__name__", ""))):
         libraries = "jax.nn, jax.numpy, jax.lax, flax.linen or optax"
-        raise ConfigError(name, path, f"a function of {libraries}, a class of layers, or of a module of yours")
+        raise ConfigError(name, path, f"a function of {libraries}, a class of layers, or of a module of yours, which {_NAMED}")
     return found
 
 
@@ -169,8 +193,9 @@ def encode_algorithm(algo: Algorithm) -> dict[str, Any]:
 
 
 def decode_algorithm(entry: dict[str, Any]) -> Algorithm:
-    settings = {k: _decode(v, f"algo.{k}") for k, v in entry["settings"].items()}
-    return build_algorithm(_trained_class(entry), settings)
+    cls, settings = _trained_class(entry), _decode_settings(entry["settings"], "algo")
+    with _reading("algorithm", entry):
+        return build_algorithm(cls, settings)
 
 
 def _trained_class(entry: dict[str, Any]) -> type:
@@ -211,9 +236,8 @@ def _names_code(field: dataclasses.Field, value: Any) -> bool:
 
 def _user_network(path: str, argument: str) -> Any:
     """The network behind "module:name": a class, made with its defaults, a function that makes it, or an object."""
-    found, _ = imports.look_up(path, argument)
     try:
-        return as_network(argument, None if isinstance(found, str) else found)
+        return as_network(argument, _function(path, argument))
     except ConfigError as error:
         raise ConfigError(argument, path, error.valid) from error
 
@@ -235,12 +259,15 @@ def encode_environment(env: Env) -> dict[str, Any]:
 
 def decode_environment(entry: dict[str, Any]) -> Env:
     if "object" in entry:
-        env = _decode(entry["object"], "environment")
+        with _reading("environment", entry):
+            env = _decode(entry["object"], "environment")
         if not isinstance(env, Env):
             raise ConfigError("environment", type(env).__name__, "a jaxrl_fast Env")
         return env
     imports.check_known(registry.modules_of(entry["name"]), "environment")
-    return registry.make(entry["name"], **{k: _decode(v, f"env.{k}") for k, v in entry["settings"].items()})
+    settings = _decode_settings(entry["settings"], "env")
+    with _reading("environment", entry):
+        return registry.make(entry["name"], **settings)
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -277,22 +304,44 @@ def decode_run(entry: dict[str, Any]) -> RunConfig:
     for key, value in entry.items():
         if key not in names:
             raise ConfigError(f"run.{key}", value, f"one of {', '.join(names)}{nearest(key, names)}")
-    return RunConfig(**entry)
+    with _reading("run", entry):
+        return RunConfig(**entry)
 
 
 def load(path: str | Path, modules: tuple[str, ...] = ()) -> tuple[Algorithm, Env, RunConfig, dict[str, Any]]:
-    """(algorithm, environment, run settings, whole file) of a config.json; imports `modules`, and nothing that it names."""
-    content = read_config(path)
-    try:
-        return *decode(content, modules), content
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ConfigError("config", str(path), f"a whole config.json; this one is damaged ({error!r})") from error
+    """(algorithm, environment, run settings, whole file) of a config.json; imports `modules`, and nothing that it names.
 
-
-def decode(content: dict[str, Any], modules: Iterable[str] = ()) -> tuple[Algorithm, Env, RunConfig]:
-    """(algorithm, environment, run settings) of what `describe` wrote. modules: of the user, imported first."""
+    Raises ConfigError with the setting and the file where it does not hold what a run writes.
+    """
+    content, path = read_config(path), Path(path)
     for module in modules:
         imports.import_user_module(module)
+    file = path / "config.json" if path.is_dir() else path
+    with within(file), _reading("config", str(file)):
+        return *decode(content, (), file.absolute().parent), content
+
+
+@contextlib.contextmanager
+def within(file: Path) -> Iterator[None]:
+    """Say in a ConfigError which file it is about."""
+    try:
+        yield
+    except ConfigError as error:
+        if str(file) not in str(error):
+            error.args = (f"{error} (in {file})",)
+        raise
+
+
+def decode(
+    content: dict[str, Any], modules: Iterable[str] = (), folder: Path | None = None
+) -> tuple[Algorithm, Env, RunConfig]:  # fmt: skip
+    """(algorithm, environment, run settings) of what `describe` wrote. modules: of the user, imported first.
+
+    folder: where it was found; no library may be in it.
+    """
+    for module in modules:
+        imports.import_user_module(module)
+    imports.check_libraries(folder)
     needed = content.get("imports", ())
     if not isinstance(needed, (list, tuple)) or not all(isinstance(m, str) for m in needed):
         raise ConfigError("imports", needed, "a list of module names")

@@ -32,7 +32,10 @@ class ConfigError(UserError, ValueError):
 
     def __init__(self, argument: str, value: Any, valid: str):
         self.argument, self.value, self.valid = argument, value, valid
-        shown = repr(value)
+        try:
+            shown = repr(value)
+        except Exception:  # lists within lists beyond Python's limit, an object whose own `__repr__` fails
+            shown = f"<{type(value).__name__}>"
         shown = shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 20]}...{shown[-10:]}"
         super().__init__(f"{argument} = {shown} is not valid: {valid}")
 

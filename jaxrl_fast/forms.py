@@ -1,7 +1,8 @@
 """The one reader of JSON that a run left: what the file is, what is wrong with it, and what still works.
 
 A form is a type or several (`int` takes no bool, `float` takes integers too), [form] for a list of them, or a dict with the
-form of each key; "key?" may be missing, and there may be more keys. `ANY` takes everything.
+form of each key; "key?" may be missing, and there may be more keys, of the form "*" where that is given. `ANY` takes
+everything.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, brief
 
 ANY = object
 NUMBER = (int, float)
@@ -38,7 +39,7 @@ def read_json(file: Path, argument: str, what: str, form: Any, remedy: str = "")
     except OSError as error:
         raise ConfigError(argument, str(file), f"{what} that can be read ({error.strerror}){after}") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(argument, str(file), f"{what}; this file is damaged ({error}){after}") from error
+        raise ConfigError(argument, str(file), f"{what}; this file is damaged ({brief(error)}){after}") from error
     wrong = misfit(content, form)
     if wrong:
         raise ConfigError(argument, str(file), f"{what}; in this file {wrong}{after}")
@@ -57,7 +58,8 @@ def misfit(value: Any, form: Any, name: str = "it") -> str | None:
     if isinstance(form, dict):
         if not isinstance(value, dict):
             return f"{name} is {_kind(value)}, not an object"
-        for key, inner in form.items():
+        others = {key: form["*"] for key in value if key not in form and f"{key}?" not in form} if "*" in form else {}
+        for key, inner in ({k: x for k, x in form.items() if k != "*"} | others).items():
             key, optional = key.removesuffix("?"), key.endswith("?")
             if key not in value and not optional:
                 return f"{key} is missing" if name == "it" else f"{name}.{key} is missing"

@@ -9,9 +9,12 @@ never among them, although all of them are imported: `config` asks for classes o
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
+import importlib.util
 import os
 import shlex
+import site
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
@@ -28,6 +31,7 @@ FUNCTIONS = (
     "jax.nn", "jax.numpy", "jax.lax", "jax.scipy", "jax._src.nn", "jax._src.numpy", "jax._src.lax", "jax._src.scipy",
     "flax.linen", "optax", f"{PACKAGE}.networks", f"{PACKAGE}.optim",
 )  # fmt: skip
+LOADED = (*LIBRARIES[1:], "envpool", "mujoco", "orbax", "ray")  # what a run that is read may import
 FILES = ("load", "save", "savez", "fromfile")  # functions of jax.numpy that open what they are given
 
 named: list[str] = []  # modules that the user named, for processes that are to know what this one knows
@@ -66,6 +70,8 @@ def check_known(modules: Iterable[str], argument: str, value: Any = None) -> Non
     if not unknown:
         return
     given = value or (unknown[0] if len(unknown) == 1 else unknown)
+    if any("__main__" in _stem(module).split(".") for module in unknown):
+        raise ConfigError(argument, given, "a module that is imported, not the program of a package")
     if any(_root(_stem(module)) in sys.stdlib_module_names for module in unknown):
         raise ConfigError(argument, given, "a module of yours; Python's own hold nothing that a run is made of")
     flags = " ".join(f"--import {shlex.quote(module)}" for module in unknown)
@@ -78,9 +84,9 @@ def check_known(modules: Iterable[str], argument: str, value: Any = None) -> Non
 def is_known(module: str) -> bool:
     """Whether a file may name things of `module`."""
     root = _root(module)
-    if root in sys.stdlib_module_names and module != "__main__":
-        return False
-    return root in LIBRARIES or module in sys.modules or root in {_root(_stem(name)) for name in named}
+    if root in sys.stdlib_module_names or "__main__" in module.split("."):  # importing a package's program runs it
+        return module == "__main__"
+    return root in LIBRARIES or module in sys.modules or root in _named_roots()
 
 
 def is_users(module: str) -> bool:
@@ -88,11 +94,57 @@ def is_users(module: str) -> bool:
     root = _root(module)
     if root in LIBRARIES or not is_known(module):
         return False
-    if root in {_root(_stem(name)) for name in named} or module == "__main__":
+    if root in _named_roots() or module == "__main__":
         return True
     file = getattr(sys.modules.get(module), "__file__", None)
-    installed = [sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")]
-    return bool(file) and not any(Path(file).is_relative_to(folder) for folder in installed)
+    return bool(file) and not is_installed(file)
+
+
+def is_installed(file: str | Path) -> bool:
+    """Whether it lies where packages are installed: Python's own folders, a user's, a distribution's, those of another Python."""
+    places = {Path(file), Path(file).resolve()}
+    named = any({"site-packages", "dist-packages"} & set(place.parts) for place in places)
+    return named or any(place.is_relative_to(folder) for place in places for folder in _installation())
+
+
+@functools.cache
+def _installation() -> tuple[str, ...]:
+    own = [sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")]
+    return (*own, *site.getsitepackages(), site.getusersitepackages())
+
+
+def check_libraries(folder: Path | None = None) -> None:
+    """Raises ConfigError for a library that would be, or was, imported from the working directory or from `folder`, a run's.
+
+    A folder `optax` there hides the installed one wherever `sys.path` has its parent. What the user has named passes, and
+    what lies deeper in the working directory and is installed from there.
+    """
+    here, run = Path.cwd().resolve(), folder.resolve() if folder else None
+    first = next((i for i, entry in enumerate(sys.path) if entry and is_installed(entry)), len(sys.path))
+    ahead = {Path(entry or ".").resolve() for entry in sys.path[:first]}
+    for root in LOADED:
+        for package in () if root in _named_roots() else _places(root):
+            parent = package.resolve().parent
+            foreign = parent == here or (parent.is_relative_to(here) and parent in ahead) or (run and parent.is_relative_to(run))
+            if foreign and not is_installed(package):
+                valid = f"the installed one, not {package}: move that away or, where you trust it, add --import {root}"
+                raise ConfigError("library", root, f"{valid} (from Python: modules={[root]})")
+
+
+def _places(root: str) -> list[Path]:
+    """The file or the folders of a package that is imported, or would be; of folders without code none."""
+    try:
+        spec = importlib.util.find_spec(root)
+    except (ImportError, ValueError, AttributeError):  # a module that somebody has put there by hand
+        return []
+    found = [Path(folder) for folder in (spec and spec.submodule_search_locations) or ()]
+    if spec and spec.has_location:
+        return found or [Path(spec.origin)]
+    return [folder for folder in found if next(folder.rglob("*.py"), None)]
+
+
+def _named_roots() -> set[str]:
+    return {_root(_stem(name)) for name in named}
 
 
 def is_function(module: str, attribute: str) -> bool:

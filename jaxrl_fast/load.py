@@ -125,7 +125,7 @@ def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, prog
         return _resume_in_turn(path, algo, env, new, content, total_steps, modules, hooks, sinks, progress, more)
     sinks = sinks(new) if callable(sinks) else sinks
     with Checkpoints(RunDir(path).checkpoints, read_only=True) as checkpoints:
-        find = lambda: checkpoints.read(("last",), lambda which, number: checkpoints.meta(which, number) and number)
+        find = lambda: checkpoints.read(("last",), lambda *one: checkpoints.meta(*one, config.members) and one[1])
         number = hosts.tell(hosts.on_first(find))
         if number is None:
             raise ConfigError("--resume", str(path), "a run that has saved a checkpoint; start it again instead")

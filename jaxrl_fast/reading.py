@@ -61,7 +61,7 @@ def _seed_of(path: Path, order: Sequence[str], config: RunConfig, member: int | 
 
 def _read_one(rundir: RunDir, checkpoints: Checkpoints, one: tuple[str, int], algo, env, config, member) -> tuple:
     """What `read_member` returns, out of one checkpoint (kind, number)."""
-    best, meta = one[0] == "best", checkpoints.meta(*one)
+    best, meta = one[0] == "best", checkpoints.meta(*one, config.members)
     if member is None:
         member = rundir.best_member(config.members, meta.get("best_scores"))
     if member not in meta["lanes"]:
@@ -81,7 +81,7 @@ def _read_one(rundir: RunDir, checkpoints: Checkpoints, one: tuple[str, int], al
     state = tree.take(state, meta["lanes"].index(member)) if lanes > 1 else state
     rows = meta["best_rows"] if best else meta["rows"]
     scores = meta.get("best_scores") if best else _scores(rundir)
-    score = scores[member] if scores else None
+    score = scores[member] if scores and member < len(scores) else None
     return dataclasses.replace(run, algo=bound), env, config, state, rows, meta.get("iterations"), score
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxrl_fast import config as configs
 from jaxrl_fast import folders, forms, hosts, runtime
 from jaxrl_fast.boards import TensorBoardSink
-from jaxrl_fast.checkpoint import to_json
+from jaxrl_fast.checkpoint import is_number, to_json
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError, writing
 from jaxrl_fast.grid import plan_grid
@@ -47,7 +47,7 @@ class RunDir:
         Of seeds that train one after another one that has begun is enough: each is begun anew where it has none.
         """
         last = self.checkpoints / "last"
-        return (last.is_dir() and any(p.name.isdigit() for p in last.iterdir())) or self.in_turn
+        return (last.is_dir() and any(is_number(p.name) for p in last.iterdir())) or self.in_turn
 
     @property
     def in_turn(self) -> bool:

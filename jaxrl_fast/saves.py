@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 import warnings
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 
 from jaxrl_fast import hosts
-from jaxrl_fast.checkpoint import Checkpoints, abstract, to_json
+from jaxrl_fast.checkpoint import Checkpoints, DamagedError, abstract, to_json
 from jaxrl_fast.errors import WriteError
 from jaxrl_fast.members import leaf_names
 from jaxrl_fast.programs import Part
@@ -91,6 +92,25 @@ def restore(s: Session, checkpoints: Checkpoints, number: int) -> None:
         s.state = checkpoints.restore("last", number, s.population.abstract_state(like))
     else:
         s.state = s.programs.padded(checkpoints.restore("last", number, abstract(like, s.population.replicated)))
+    checkpoints.pass_over("last", number)
+    with checkpoints.reading("last", number):
+        _take(s, meta)
+    try:
+        best = checkpoints.read(("best",), checkpoints.meta)
+    except DamagedError as error:
+        best = None
+        warnings.warn(f"{error}; the score to beat is that of the next evaluation", stacklevel=2)
+    if best is not None:
+        s.best_score, s.best_rows = float(best["best_score"]), int(best["best_rows"])
+    hosts.on_first(lambda: [sink.cut(s.env_steps) for sink in s.sinks] and None)
+    if s.out:
+        s.history = s.out.history(s.env_steps)
+        warn_of_holes(s)
+        hosts.on_first(lambda: s.out.update(s.config))  # now that the checkpoint was read
+
+
+def _take(s: Session, meta: dict[str, Any]) -> None:
+    """What a checkpoint `last` says beside its state."""
     s.rows, s.wall_seconds, s.reached = int(meta["rows"]), float(meta["wall_seconds"]), list(meta["reached"])
     if meta.get("part"):
         s.programs.part = Part(int(meta["iterations"]), {name: Mean(*np.float32(mean)) for name, mean in meta["part"].items()})
@@ -102,14 +122,6 @@ def restore(s: Session, checkpoints: Checkpoints, number: int) -> None:
         s.settings[name] = np.asarray(values, np.float32)
         s.programs.change(leaf_names(s.members.first).index(name), s.settings[name])
     s.lost = {int(x["member"]): {k: x[k] for k in ("env_steps", "reason")} for x in meta["lost"]}
-    best = checkpoints.read(("best",), checkpoints.meta) if checkpoints.newest("best") is not None else None
-    if best is not None:
-        s.best_score, s.best_rows = float(best["best_score"]), int(best["best_rows"])
-    hosts.on_first(lambda: [sink.cut(s.env_steps) for sink in s.sinks] and None)
-    if s.out:
-        s.history = s.out.history(s.env_steps)
-        warn_of_holes(s)
-        hosts.on_first(lambda: s.out.update(s.config))  # now that the checkpoint was read
 
 
 def warn_of_holes(s: Session) -> None:

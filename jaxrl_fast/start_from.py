@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast import hosts
+from jaxrl_fast import hosts, values
 from jaxrl_fast.agent import Agent
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.errors import ConfigError, expected
@@ -39,7 +39,9 @@ def given_by(config: RunConfig, source: Any, algo: Algorithm) -> Given | None:
         raise ConfigError("start_from", config.start_from, "None with several hosts")
     if config.start_from == IN_MEMORY and source is None:
         raise ConfigError("start_from", IN_MEMORY, "a run directory, or parameters in a call of train: this config.json has none")
-    return fitted(found_in(source if config.start_from == IN_MEMORY else Path(config.start_from)), algo)
+    if config.start_from != IN_MEMORY:
+        source = Path(values.path("start_from", config.start_from))
+    return fitted(found_in(source), algo)
 
 
 def found_in(source: Any) -> Given:

@@ -225,7 +225,7 @@ def resume_sweep(
     content = read_folder(out)
     if "optuna" in content:
         raise ConfigError("out", str(out), "a sweep; this is a search by Optuna (`tuning.resume_search`)")
-    algo, env, config, about = decode_base(content, modules)
+    algo, env, config, about = decode_base(content, modules, out)
     place = {"devices": devices, "mesh": mesh}
     config = elsewhere(config, **place)
     spread_members(env, config, len(content["configurations"]) * config.seeds)

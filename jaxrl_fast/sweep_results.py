@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import io
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast import config as configs
-from jaxrl_fast import forms
+from jaxrl_fast import forms, imports
 from jaxrl_fast.aggregate import bootstrap, frame, iqm, probability_of_improvement, win_rate
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env
@@ -46,13 +47,19 @@ def read_folder(path: str | Path) -> dict[str, Any]:
     return read_json(file)
 
 
-def decode_base(content: dict[str, Any], modules: Sequence[str] = ()) -> tuple[Algorithm, Env, RunConfig, dict[str, Any]]:
+def decode_base(
+    content: dict[str, Any], modules: Sequence[str] = (), folder: Path | None = None
+) -> tuple[Algorithm, Env, RunConfig, dict[str, Any]]:  # fmt: skip
     """What every configuration begins with: algorithm, environment, run, and what else config.json says of them.
 
-    Imports `modules` first.
+    Imports `modules` first. folder: the sweep's, where it is read from one.
     """
     base = content["base"]
-    return *configs.decode(base, modules), {k: base[k] for k in ("preset", "imports") if k in base}
+    for module in modules:
+        imports.import_user_module(module)
+    with configs.within(folder / "sweep.json") if folder else contextlib.nullcontext():
+        found = configs.decode(base, (), folder)
+    return *found, {k: base[k] for k in ("preset", "imports") if k in base}
 
 
 def part_folder(out: Path, index: int) -> Path:
@@ -290,7 +297,7 @@ def best_config(result: SweepResult) -> dict[str, Any]:
     from jaxrl_fast.members import configure
     from jaxrl_fast.rundir import describe
 
-    algo, env, run, about = decode_base(result.content)
+    algo, env, run, about = decode_base(result.content, (), result.path)
     about.pop("preset", None)  # its settings are no longer the preset's
     algo, env = configure(algo, env, last_settings(result, result.best()))
     # on whatever devices there are, in the groups that it was sampled in

@@ -137,7 +137,7 @@ def resume_search(
     content = read_folder(out)
     if "optuna" not in content:
         raise ConfigError("out", str(out), "a search by Optuna; this is another sweep (`sweep.resume_sweep`)")
-    algo, env, config, about = decode_base(content, modules)
+    algo, env, config, about = decode_base(content, modules, out)
     _check_journal(content, out)
     place = {"devices": devices, "mesh": mesh}
     config = elsewhere(config, **place)

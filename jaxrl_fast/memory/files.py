@@ -14,9 +14,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import folders
+from jaxrl_fast import folders, forms, values
 from jaxrl_fast.checksums import verify_checksums, write_checksums
-from jaxrl_fast.errors import ConfigError, WriteError, first_line
+from jaxrl_fast.errors import ConfigError, WriteError, brief
 from jaxrl_fast.memory.filled import Filled, layout, refuse_sequences, row_shapes
 from jaxrl_fast.memory.prioritized import PrioritizedMemory, converted
 from jaxrl_fast.memory.ring import Ring, Row, successors_of
@@ -27,6 +27,10 @@ FORMAT = 1
 ROWS = {"Row": Row, "Transition": Transition}
 EXPONENTS = ("alpha", "epsilon")  # what priorities were made with
 MEMORIES = {cls.__name__: cls for cls in (UniformMemory, PrioritizedMemory, TransitionMemory)}
+LAYOUT = {
+    "format": forms.ANY, "layout": {"class": str, "capacity": int, "num_steps": int, "num_envs": int}, "written": int,
+    "kind": str, "rows": dict, "priorities?": {"*": forms.NUMBER}, "truncation_interval?": int,
+}  # fmt: skip
 SIZES = ("capacity", "num_steps", "num_envs")
 
 
@@ -110,9 +114,10 @@ def open_memory(path: str | Path, outline: bool = False) -> Filled:
     sizes |= {name: about[name] for name in ("truncation_interval",) if name in about}
     try:
         memory = MEMORIES[about["layout"]["class"]](**sizes, batch_size=1, **about["priorities"])
-    except (KeyError, TypeError) as error:
+        store = jax.eval_shape(memory.init, about["rows"]) if outline else None
+    except Exception as error:  # of JAX too, where sizes do not fit each other
         raise _damaged(path, error) from error
-    store = jax.eval_shape(memory.init, about["rows"]) if outline else _restore(path, memory, about)
+    store = store if outline else _restore(path, memory, about)
     return Filled(memory, store, about["written"])
 
 
@@ -120,27 +125,27 @@ def _restore(path: Path, memory: Ring, about: dict[str, Any]) -> Any:
     import orbax.checkpoint as ocp
 
     here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    shapes = jax.eval_shape(memory.init, about["rows"])
-    like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), shapes)
     logging.getLogger("absl").setLevel(logging.ERROR)
     try:
         verify_checksums(path)
+        shapes = jax.eval_shape(memory.init, about["rows"])
+        like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), shapes)
         with ocp.StandardCheckpointer() as checkpointer:
             store = checkpointer.restore(path / "store", like)
         if any(a.shape != b.shape for a, b in zip(jax.tree.leaves(store), jax.tree.leaves(like), strict=True)):
             raise ValueError("its shapes are not those of layout.json")
-    except (ValueError, KeyError, TypeError, OSError, RuntimeError) as error:
+    except Exception as error:  # orbax raises plain ones too
         raise _damaged(path, error) from error
     return store
 
 
 def _read(path: Path) -> dict[str, Any]:
     """layout.json, with `rows` as shapes [T, B, ...] that `Memory.init` takes."""
-    file = path / "layout.json"
+    file = Path(values.path("path", str(path))) / "layout.json"
     if not file.is_file():
         raise ConfigError("path", str(path), "a folder that save_memory has written, with its layout.json")
+    about = forms.read_json(file, "path", "the layout.json of a memory", LAYOUT)
     try:
-        about = json.loads(file.read_text())
         if about["format"] != FORMAT:
             raise ValueError(f"format {about['format']!r}, this version reads {FORMAT}")
         sizes, kind = about["layout"], ROWS[about["kind"]]
@@ -152,7 +157,7 @@ def _read(path: Path) -> dict[str, Any]:
             raise ValueError(f"sizes of {', '.join(SIZES)} and written that cannot be")
         priorities = {name: float(x) for name, x in about.get("priorities", {}).items() if name in EXPONENTS}
         return about | {"rows": kind(**rows), "written": int(about["written"]), "priorities": priorities}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except Exception as error:  # sizes and dtypes that JAX and NumPy refuse, each in its way
         raise _damaged(path, error) from error
 
 
@@ -161,4 +166,4 @@ def _line(sizes: dict[str, Any]) -> str:
 
 
 def _damaged(path: Path, error: Exception) -> ConfigError:
-    return ConfigError("path", str(path), f"a whole memory; reading it failed: {first_line(error)}")
+    return ConfigError("path", str(path), f"a whole memory; reading it failed: {getattr(error, 'valid', None) or brief(error)}")
