@@ -115,6 +115,14 @@ class Checkpoints:
         found = [int(p.name) for p in folder.iterdir() if is_number(p.name)] if folder.is_dir() else []
         return sorted(found, reverse=True)
 
+    def check_own(self) -> None:
+        """Raises ConfigError where checkpoints lie outside of the run: old ones are deleted when new ones are written."""
+        kinds = [self.folder / which for which in KINDS]
+        for path in (self.folder, *kinds, *(kind / str(n) for kind in kinds for n in self.numbers(kind.name))):
+            if path.is_symlink():
+                valid = "a folder in the run, not a link, to go on with it; copy there what it leads to"
+                raise ConfigError("checkpoint", str(path), valid)
+
     def read(self, order: Sequence[str], attempt: Callable[[str, int], T]) -> T | None:
         """attempt(kind, number) of the newest whole checkpoint, kinds in this order; None where there is none at all.
 

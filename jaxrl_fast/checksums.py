@@ -32,7 +32,7 @@ def verify_checksums(folder: Path) -> None:
 
     A folder without checksums passes.
     """
-    if not (folder / NAME).is_file():  # an older version wrote it
+    if not (folder / NAME).exists():  # an older version wrote it
         return
     written = forms.read_json(folder / NAME, "checksums", f"a table of checksums ({NAME})", {"*": [(int, str)]})
     there = dict(_files(folder))

@@ -243,7 +243,7 @@ def _resume(argv: list[str]) -> None:
     sinks = sinks_of(given.get("wandb"), run, content, content["run"].get("seeds", 1), group=run.name)
     session = resume_run(
         run, given.get("total_steps"), given.get("horizon"), given.get("import", ()), sinks=sinks,
-        tensorboard=given.get("tensorboard", True), progress=True, **parse_place(given),
+        tensorboard=given.get("tensorboard", True), progress=True, argument="--resume", **parse_place(given),
         **{name: given[name] for name in HOST if name in given},
     )  # fmt: skip
     print_end(session)

@@ -128,7 +128,7 @@ def resume(path: str, imports: Sequence[str], place: dict[str, Any]) -> None:
     from jaxrl_fast.tuning import resume_search
 
     go_on = resume_search if "optuna" in read_folder(path) else resume_sweep
-    print_result(go_on(path, imports, progress=True, **place))
+    print_result(go_on(path, imports, progress=True, argument="--resume", **place))
 
 
 def print_result(result: Any) -> None:

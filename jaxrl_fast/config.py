@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import json
 import math
-import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast import forms, imports
+from jaxrl_fast import folders, forms, imports
 from jaxrl_fast.algorithms import algorithm_class, list_algorithms
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs import registry
@@ -131,13 +130,13 @@ def _decode_settings(settings: dict[str, Any], prefix: str) -> dict[str, Any]:
     """`_decode` of each; ConfigError, with its name, for one that is none that `_encode` writes."""
     found = {}
     for key, value in settings.items():
-        with _reading(f"{prefix}.{key}", value):
+        with reading(f"{prefix}.{key}", value):
             found[key] = _decode(value, f"{prefix}.{key}")
     return found
 
 
 @contextlib.contextmanager
-def _reading(name: str, value: Any) -> Iterator[None]:
+def reading(name: str, value: Any) -> Iterator[None]:
     """ConfigError for whatever Python or a library says of a value that somebody else has written."""
     try:
         yield
@@ -194,7 +193,7 @@ def encode_algorithm(algo: Algorithm) -> dict[str, Any]:
 
 def decode_algorithm(entry: dict[str, Any]) -> Algorithm:
     cls, settings = _trained_class(entry), _decode_settings(entry["settings"], "algo")
-    with _reading("algorithm", entry):
+    with reading("algorithm", entry):
         return build_algorithm(cls, settings)
 
 
@@ -259,14 +258,14 @@ def encode_environment(env: Env) -> dict[str, Any]:
 
 def decode_environment(entry: dict[str, Any]) -> Env:
     if "object" in entry:
-        with _reading("environment", entry):
+        with reading("environment", entry):
             env = _decode(entry["object"], "environment")
         if not isinstance(env, Env):
             raise ConfigError("environment", type(env).__name__, "a jaxrl_fast Env")
         return env
     imports.check_known(registry.modules_of(entry["name"]), "environment")
     settings = _decode_settings(entry["settings"], "env")
-    with _reading("environment", entry):
+    with reading("environment", entry):
         return registry.make(entry["name"], **settings)
 
 
@@ -277,14 +276,8 @@ def write_json(path: Path, content: Any) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """A file, replaced atomically: a reader sees the old one or the new one."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        temporary.write_text(text)
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+    with folders.replacing(path) as temporary:
+        temporary.write_text(text, "utf-8", "backslashreplace")
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
@@ -304,7 +297,7 @@ def decode_run(entry: dict[str, Any]) -> RunConfig:
     for key, value in entry.items():
         if key not in names:
             raise ConfigError(f"run.{key}", value, f"one of {', '.join(names)}{nearest(key, names)}")
-    with _reading("run", entry):
+    with reading("run", entry):
         return RunConfig(**entry)
 
 
@@ -317,7 +310,7 @@ def load(path: str | Path, modules: tuple[str, ...] = ()) -> tuple[Algorithm, En
     for module in modules:
         imports.import_user_module(module)
     file = path / "config.json" if path.is_dir() else path
-    with within(file), _reading("config", str(file)):
+    with within(file), reading("config", str(file)):
         return *decode(content, (), file.absolute().parent), content
 
 

@@ -67,6 +67,23 @@ def check_writable(argument: str, folder: Path) -> None:
                 path.rmdir() if path.is_dir() else path.unlink()
 
 
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A new file beside `path` that takes its place when the block ends: a reader, or a crash, finds the old one or the new.
+
+    Links that lie there, of a run from elsewhere, are not followed.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
 def not_writable(argument: str, path: Path, error: BaseException) -> ConfigError:
     text = str(path) if len(str(path)) < 300 else f"{str(path)[:60]}... ({len(str(path))} characters)"
     return ConfigError(argument, text, f"a folder that can be written ({getattr(error, 'strerror', None) or error})")
@@ -107,7 +124,7 @@ def hold(argument: str, folder: Path) -> Lock:
             who = holder(folder)
             if who:
                 raise ConfigError(argument, str(folder), f"a folder that nobody else writes: {who} does")
-            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
             if _lock(descriptor) and file.exists() and _key(os.stat(file)) == _key(os.fstat(descriptor)):
                 about = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
                 os.ftruncate(descriptor, 0)
@@ -149,7 +166,7 @@ def holder(folder: Path) -> str | None:
     try:
         if _key(os.stat(file)) in _held:  # not even opened: closing it would let go of the lock
             return "this process"
-        descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return None
     try:
@@ -175,9 +192,11 @@ def _lock(descriptor: int) -> bool:
 
 def _about(descriptor: int) -> dict | None:
     """What the process that made the file wrote into it."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         found = json.loads(os.pread(descriptor, 1000, 0))
-        return {"pid": int(found["pid"]), "host": str(found["host"])[:100], "since": str(found["since"])[:30]}
+        if type(found["pid"]) is not int or not 0 < found["pid"] < 2**31:
+            return None
+        return {"pid": found["pid"], "host": str(found["host"])[:100], "since": str(found["since"])[:30]}
     return None
 
 

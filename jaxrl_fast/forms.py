@@ -7,12 +7,16 @@ everything.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
 from jaxrl_fast.errors import ConfigError, brief
 
+LARGEST = 1 << 28  # bytes of a JSON file
 ANY = object
 NUMBER = (int, float)
 SCORES = [(int, float, type(None))]  # one a member; null where it was lost
@@ -35,7 +39,7 @@ def read_json(file: Path, argument: str, what: str, form: Any, remedy: str = "")
     """The content of a JSON file. Raises ConfigError where it is not `what`, such as "a config.json"; remedy: how to go on."""
     after = f". {remedy}" if remedy else ""
     try:
-        content = json.loads(file.read_bytes())
+        content = json.loads(_content(file))
     except OSError as error:
         raise ConfigError(argument, str(file), f"{what} that can be read ({error.strerror}){after}") from error
     except (ValueError, RecursionError) as error:
@@ -44,6 +48,16 @@ def read_json(file: Path, argument: str, what: str, form: Any, remedy: str = "")
     if wrong:
         raise ConfigError(argument, str(file), f"{what}; in this file {wrong}{after}")
     return content
+
+
+def _content(file: Path) -> bytes:
+    """Raises OSError for a pipe or a device, which would never end, and for a file beyond any size that is written here."""
+    found = os.stat(file)
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        raise OSError(errno.EINVAL, "it is no regular file")
+    if found.st_size > LARGEST:
+        raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, {LARGEST:,} at most can be right")
+    return file.read_bytes()
 
 
 def misfit(value: Any, form: Any, name: str = "it") -> str | None:

@@ -37,11 +37,11 @@ FILES = ("load", "save", "savez", "fromfile")  # functions of jax.numpy that ope
 named: list[str] = []  # modules that the user named, for processes that are to know what this one knows
 
 
-def import_user_module(name: str, argument: str = "--import") -> ModuleType:
+def import_user_module(name: str, argument: str = "--import", trust: bool = True) -> ModuleType:
     """Import a module that the user has named (their environments, algorithms, networks), from the working directory too.
 
     Only such a module puts the working directory on `sys.path`, behind everything else: for what it imports later, and
-    for processes that are started.
+    for processes that are started. trust: files may from now on name anything in it.
     """
     stem, here = _stem(name), os.getcwd()
     try:
@@ -53,7 +53,7 @@ def import_user_module(name: str, argument: str = "--import") -> ModuleType:
         if isinstance(error, ModuleNotFoundError) and error.name and stem.startswith(error.name):
             raise ConfigError(argument, name, "a module that can be imported from here") from error
         raise ConfigError(argument, name, f"a module that imports; {brief(error)}") from error
-    if name not in named:
+    if trust and name not in named:
         named.append(name)
     file = getattr(module, "__file__", None)
     if file and Path(file).is_relative_to(here) and here not in sys.path and "" not in sys.path:

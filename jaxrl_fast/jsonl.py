@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from jaxrl_fast import folders
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.forms import misfit
 
@@ -78,8 +79,15 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     return row if is_row and misfit(list(row.values()), [CELL]) is None else None
 
 
+def _check_regular(path: Path) -> None:
+    """Raises ConfigError for a pipe or a device, which would never end."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ConfigError("metrics", str(path), "a regular file")
+
+
 def _lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
     """Every line of the file with its row, less a torn last one."""
+    _check_regular(path)
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
@@ -93,14 +101,20 @@ def _lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
         elif i != numbered[-1][0]:
             valid = (
                 f"a metrics.jsonl of jaxrl_fast; line {i} is damaged. Checkpoints can be read without it; without the line, "
-                "or the file, `train --resume` goes on and says which rows are missing"
+                "or the file, `train --resume` (from Python: jf.resume) goes on and says which rows are missing"
             )
             raise ConfigError("metrics", str(path), valid)
     return found
 
 
 def mend(path: Path) -> None:
-    """Make the file end with a whole line, so that the next row does not run into half of an older one."""
+    """Make the file end with a whole line, so that the next row does not run into half of an older one.
+
+    A link becomes a file of its own, with what it leads to: rows are written in the run's own folder.
+    """
+    _check_regular(path)
+    if path.is_symlink():
+        _replace(path, b"".join(line + b"\n" for line, _ in _lines(path)) if path.exists() else b"")
     if not path.exists() or not path.stat().st_size:
         return
     data = path.read_bytes()
@@ -124,9 +138,6 @@ def sync(file: BinaryIO) -> None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write `content` beside the file and move it there: a reader, or a crash, finds the old file or the new one."""
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
+    with folders.replacing(path) as temporary, open(temporary, "wb") as file:
         file.write(content)
         sync(file)
-    os.replace(temporary, path)

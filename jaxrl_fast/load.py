@@ -87,19 +87,19 @@ def resume(
 def resume_run(
     path: str | Path, total_steps: int | None = None, horizon: int | None = None, modules: Sequence[str] = (), hooks=(), sinks=(),
     tensorboard: bool = True, progress: bool = False, devices: int | str | None = None, mesh: Mapping[str, int] | None = None,
-    **host: Any,
+    argument: str = "path", **host: Any,
 ):  # fmt: skip
-    """`resume` for callers that stop when the run does: Ctrl-C raises `Interrupted` everywhere."""
+    """`resume` for callers that stop when the run does: Ctrl-C raises `Interrupted` everywhere. argument: `path` in errors."""
     path = Path(path)
     hosts.check_shared(path / "config.json")
     if not path.is_dir():
-        raise ConfigError("--resume", str(path), "an existing run directory")
+        raise ConfigError(argument, str(path), "an existing run directory")
     configs.read_config(path)  # before anything is made in a folder that is none
-    with folders.held("--resume", path):
-        return _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, progress, devices, mesh, host)
+    with folders.held(argument, path):
+        return _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, progress, devices, mesh, argument, host)
 
 
-def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, progress, devices, mesh, host):
+def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, progress, devices, mesh, argument, host):
     """`resume` of a folder that is locked."""
     from jaxrl_fast.train import run_session
 
@@ -125,10 +125,11 @@ def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, prog
         return _resume_in_turn(path, algo, env, new, content, total_steps, modules, hooks, sinks, progress, more)
     sinks = sinks(new) if callable(sinks) else sinks
     with Checkpoints(RunDir(path).checkpoints, read_only=True) as checkpoints:
+        hosts.on_first(checkpoints.check_own)
         find = lambda: checkpoints.read(("last",), lambda *one: checkpoints.meta(*one, config.members) and one[1])
         number = hosts.tell(hosts.on_first(find))
         if number is None:
-            raise ConfigError("--resume", str(path), "a run that has saved a checkpoint; start it again instead")
+            raise ConfigError(argument, str(path), "a run that has saved a checkpoint; start it again instead")
         meta = checkpoints.meta("last", number) | {"number": number}
     if total_steps is not None and all(meta["reached"]):
         new = dataclasses.replace(new, target_return=None)
@@ -138,7 +139,7 @@ def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, prog
     if new.total_steps > (new.horizon or 0):
         warnings.warn(
             f"total_steps {new.total_steps:,} is beyond the horizon {new.horizon:,} fixed at the start: schedules such "
-            "as the learning rate stay at their end values; --horizon sets a new one",
+            "as the learning rate stay at their end values; --horizon (from Python: horizon=) sets a new one",
             stacklevel=2,
         )
     return run_session(algo, env, new, lambda: RunDir(path), hooks, sinks, tensorboard, progress, meta)

@@ -4,7 +4,6 @@ no global state, no window, no backend to choose, and a caller's own figures sta
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl_fast import folders
 from jaxrl_fast.errors import ConfigError, check_int, nearest
 
 # Told apart by the colour-blind and in grey; the first is the project's own blue.
@@ -143,9 +143,8 @@ def save(canvas: Any, path: Path) -> Path:
     """Write a figure, atomically: a picture that is being looked at is never half a picture."""
     kind = _kind(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    canvas.savefig(temporary, format=kind, metadata={"Software": None} if kind == "png" else None)
-    os.replace(temporary, path)
+    with folders.replacing(path) as temporary:
+        canvas.savefig(temporary, format=kind, metadata={"Software": None} if kind == "png" else None)
     return path
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import collect as rollout
-from jaxrl_fast import host_play, random, stacking, tree
+from jaxrl_fast import folders, host_play, random, stacking, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import Env, played
 from jaxrl_fast.envs.host import HostEnv
@@ -138,9 +137,8 @@ def rollout_gif(frames: Sequence[np.ndarray], path: str | Path, fps: float = 30,
         content = _encode(images, milliseconds * stride)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)
+    with folders.replacing(path) as temporary:
+        temporary.write_bytes(content)
     return path
 
 

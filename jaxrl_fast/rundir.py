@@ -156,7 +156,7 @@ class RunDir:
 
     def result(self) -> dict[str, Any]:
         """result.json, checked for being one of ours."""
-        remedy = f"`train --resume {self.path}` writes it anew, and checkpoints and log can be read without it"
+        remedy = f"`train --resume {self.path}` (jf.resume) writes it anew, and checkpoints and log can be read without it"
         return forms.read_json(self.path / "result.json", "result", "a result.json of jaxrl_fast", forms.RESULT, remedy)
 
     def draw(self, s: Any, member: int, agent: Any) -> None:
@@ -175,7 +175,7 @@ class RunDir:
             algo, env = s.setup(member)
             frames, page = record.record_all(env, algo, agent, jax.random.key(s.config.seed), 500, s.config.host_timeout)
             if page is not None:
-                (self.path / "rollout.html").write_text(page)
+                configs.write_text(self.path / "rollout.html", page)
             if frames:
                 stride, fps = record.pace(env.step_seconds, len(frames))
                 record.rollout_gif(frames[::stride], self.path / "rollout.gif", fps)
@@ -206,7 +206,8 @@ def check_empty(path: Path) -> None:
     if not found or (folders.LOCK in found and found <= {folders.LOCK, "config.json"}):
         return
     begun, resumable = (path / "config.json").is_file(), RunDir(path).resumable
-    resume = f"; to go on with it: --resume {path}" if resumable else "; it has no checkpoint to go on from" if begun else ""
+    resume = "; it has no checkpoint to go on from" if begun else ""
+    resume = f"; to go on with it: train --resume {path} (from Python: jf.resume)" if resumable else resume
     raise ConfigError("out", str(path), f"a new or empty directory; this one holds another run or files{resume}")
 
 

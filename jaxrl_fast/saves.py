@@ -65,7 +65,7 @@ def rescue(s: Session, checkpoints: Checkpoints | None) -> str:
     number = checkpoints.newest("last")
     if number is not None:
         good = checkpoints.folder / "last" / str(number)
-        return f"; the last good checkpoint is {good} (jaxrl-fast train --resume {s.out.path})"
+        return f"; the last good checkpoint is {good} (go on with {resuming(s.out.path)})"
     none = f"; no checkpoint was due before it (checkpoint_minutes = {s.config.checkpoint_minutes:g})"
     best = checkpoints.newest("best") is not None
     return none + (f", the best agent until then is in {checkpoints.folder / 'best'}" if best else "")
@@ -80,7 +80,12 @@ def standing(path: Path) -> str:
     if number is None:
         return "; there is no whole checkpoint: start the run again"
     good = checkpoints.folder / "last" / str(number)
-    return f"; {good} is whole: once it can be written again, go on with jaxrl-fast train --resume {shlex.quote(str(path))}"
+    return f"; {good} is whole: once it can be written again, go on with {resuming(path)}"
+
+
+def resuming(path: Path) -> str:
+    """What to type to go on with a run."""
+    return f"jaxrl-fast train --resume {shlex.quote(str(path))} or, from Python, jf.resume({str(path)!r})"
 
 
 def restore(s: Session, checkpoints: Checkpoints, number: int) -> None:

@@ -215,21 +215,22 @@ def open_folder(out: Path, content: dict[str, Any], same: Sequence[str]) -> dict
 
 def resume_sweep(
     out: str | Path, modules: Sequence[str] = (), progress: bool = False, devices: int | str | None = None,
-    mesh: Mapping[str, int] | None = None,
+    mesh: Mapping[str, int] | None = None, argument: str = "out",
 ) -> SweepResult:  # fmt: skip
     """Go on with a sweep that was stopped: parts that ended stay, the one that was cut off resumes.
 
     modules: of the user, imported first.  devices, mesh: as in `jf.resume`. Waves stay as they were cut.
+    argument: what errors call the folder.
     """
     out = Path(out)
-    content = read_folder(out)
+    content = read_folder(out, argument)
     if "optuna" in content:
         raise ConfigError("out", str(out), "a sweep; this is a search by Optuna (`tuning.resume_search`)")
     algo, env, config, about = decode_base(content, modules, out)
     place = {"devices": devices, "mesh": mesh}
     config = elsewhere(config, **place)
     spread_members(env, config, len(content["configurations"]) * config.seeds)
-    with folders.held("--resume", out):
+    with folders.held(argument, out):
         return _run(out, algo, env, config, content["configurations"], content["parts"], progress, about, place)
 
 
@@ -250,6 +251,8 @@ def run_parts(out, algo, env, config, configurations, parts, progress, about, pl
     """
     for i, part in enumerate(Part(**p) for p in parts):
         folder = part_folder(out, i)
+        if folder.is_symlink() or folder.parent.is_symlink():  # what is not whole there is trained anew
+            raise ConfigError("parts", str(folder), "a folder in the sweep's, not a link, to go on with it")
         ended, cut_off = hosts.tell([(folder / "result.json").exists(), RunDir(folder).resumable])
         if ended:
             continue
@@ -259,7 +262,7 @@ def run_parts(out, algo, env, config, configurations, parts, progress, about, pl
             print(f"part {i + 1} of {len(parts)}: {_summary(part, configurations)}{where}", flush=True)
         try:
             if cut_off:
-                resume_run(folder, progress=progress, modules=about.get("imports", ()), **place or {})
+                resume_run(folder, progress=progress, **place or {})
             else:
                 _train_part(folder, algo, env, config, [configurations[c] for c in part.configurations], part, progress, about)
         except Stopped as stopped:  # in the middle of the part, or before it was compiled

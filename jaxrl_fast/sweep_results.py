@@ -39,11 +39,11 @@ def read_json(file: Path) -> dict[str, Any]:
     return content
 
 
-def read_folder(path: str | Path) -> dict[str, Any]:
-    """sweep.json of a sweep's folder, to go on with."""
+def read_folder(path: str | Path, argument: str = "--resume") -> dict[str, Any]:
+    """sweep.json of a sweep's folder, to go on with. argument: what an error calls the folder."""
     file = Path(path) / "sweep.json"
     if not file.is_file():
-        raise ConfigError("--resume", str(path), "the folder of a sweep, with its sweep.json")
+        raise ConfigError(argument, str(path), "the folder of a sweep, with its sweep.json")
     return read_json(file)
 
 
@@ -232,8 +232,12 @@ def short(value: Any) -> str:
 
 def read_sweep(path: str | Path) -> SweepResult:
     """The results of a sweep's folder, of the parts that have ended."""
-    path = Path(path)
-    content = read_json(path / "sweep.json")
+    content = read_json(Path(path) / "sweep.json")
+    with configs.reading("sweep", str(path)):
+        return _results(Path(path), content)
+
+
+def _results(path: Path, content: dict[str, Any]) -> SweepResult:
     run = content["base"]["run"]
     configurations = [{k: v for k, v in c.items() if k != "trial"} for c in content["configurations"]]
     seeds = [run["seed"] + i for i in range(run["seeds"])]

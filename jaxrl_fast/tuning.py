@@ -127,14 +127,14 @@ def _study(optuna: Any, out: Path, seed: int, sampler: Any = None) -> Any:
 
 def resume_search(
     out: str | Path, modules: Sequence[str] = (), progress: bool = False, devices: int | str | None = None,
-    mesh: Mapping[str, int] | None = None,
+    mesh: Mapping[str, int] | None = None, argument: str = "out",
 ) -> SweepResult:  # fmt: skip
     """Go on with a search that was stopped. The sampler is TPE, whatever it was before.
 
-    modules: of the user, imported first.  devices, mesh: as in `jf.resume`.
+    modules: of the user, imported first.  devices, mesh: as in `jf.resume`.  argument: what errors call the folder.
     """
     optuna, out = import_optuna(), Path(out)
-    content = read_folder(out)
+    content = read_folder(out, argument)
     if "optuna" not in content:
         raise ConfigError("out", str(out), "a search by Optuna; this is another sweep (`sweep.resume_sweep`)")
     algo, env, config, about = decode_base(content, modules, out)
@@ -142,7 +142,7 @@ def resume_search(
     place = {"devices": devices, "mesh": mesh}
     config = elsewhere(config, **place)
     spread_members(env, config, content["optuna"]["members"] * config.seeds)
-    with folders.held("--resume", out):
+    with folders.held(argument, out):
         study = _study(optuna, out, config.seed)
         return _rounds(optuna, study, out, algo, env, config, content, progress, about, place)
 

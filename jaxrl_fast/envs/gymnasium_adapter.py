@@ -57,7 +57,8 @@ def _spec_of(name: str) -> Any:
     module, _, id = name.removeprefix(PREFIX).rpartition(":")
     if module:
         try:
-            imports.import_user_module(module, "environment")  # which registers it
+            new = not imports.is_known(module)  # else a run's file may have named it
+            imports.import_user_module(module, "environment", trust=new)  # which registers it
         except UserError as error:
             raise ConfigError(
                 "environment", name, f"one of a module that can be imported ({error.__cause__ or error!r})"
