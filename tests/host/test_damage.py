@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import shutil
 import warnings
 from pathlib import Path
@@ -14,9 +15,10 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import cli
+from jaxrl_fast import cli, config, folders, jsonl
 from jaxrl_fast.checkpoint import Checkpoints
 from jaxrl_fast.errors import UserError
+from jaxrl_fast.memory import open_memory, save_memory
 from jaxrl_fast.rundir import RunDir
 
 
@@ -246,3 +248,118 @@ def test_a_run_that_is_no_path(line, path, tmp_path, monkeypatch, run_cli):
     (tmp_path / "file").write_text(""), (tmp_path / "loop").symlink_to("loop")
     code, out, err = run_cli(*(word.format(path) for word in line.split()))
     assert code == 2 and out == "" and err.count("\n") == 1 and len(err) < 700, err
+
+
+def newest(run: Path, which: str) -> Path:
+    return max((run / "checkpoints" / which).iterdir(), key=lambda p: int(p.name))
+
+
+METAS = [
+    ({"lanes": [5]}, "lanes are"),
+    ({"lanes": []}, "lanes are"),
+    ({"lanes": [0, 0]}, "lanes are"),
+    ({"settings": {"algo.learning_rate": 3}}, "learning_rate is an integer, not a list"),
+    ({"settings": {"algo.learning_rate": []}}, "has 0 values"),
+    ({"reached": []}, "reached has 0 values"),
+    ({"reached": ["x"]}, "reached"),
+    ({"seconds": {"train": "x"}}, "seconds.train is a text"),
+    ({"part": {"loss": 3}}, "part.loss"),
+    ({"rows": True}, "rows is true"),
+]
+
+
+@pytest.mark.parametrize(("change", "says"), METAS)
+def test_numbers_beside_a_checkpoint_of_another_form_are_damage(change, says, run):
+    """Where no checksum tells, as in a run that somebody else has made; the older checkpoint is read."""
+    folder = newest(run, "last")
+    (folder / "checksums.json").unlink()
+    file = folder / "meta" / "metadata"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.warns(UserWarning, match=rf"last/{folder.name} is damaged \(.*{says}.*read in its place"):
+        jf.load(run, "last")
+    with pytest.warns(UserWarning, match=rf"last/{folder.name} is damaged \(.*{says}"):
+        resume(run)
+
+
+def test_folders_named_by_other_digits_are_no_checkpoints(run):
+    for name in ("²", "٣", "9" * 30):
+        (run / "checkpoints" / "last" / name).mkdir()
+    found = Checkpoints(run / "checkpoints", read_only=True).numbers("last")
+    assert len(found) == 2 and RunDir(run).resumable
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jf.load(run, "last")
+
+
+@pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "result.json", "meta/metadata", "checksums.json"])
+def test_a_pipe_is_no_file_of_a_run(name, run, capsys):
+    """Nothing waits for what never comes."""
+    file = run / name if "." in name and name != "checksums.json" else newest(run, "last") / name
+    if name == "meta/metadata":
+        (newest(run, "last") / "checksums.json").unlink()
+    file.unlink()
+    os.mkfifo(file)
+    for reader in READERS:
+        read(reader, run, capsys)
+
+
+def test_a_file_beyond_any_size_is_not_read(run, capsys):
+    os.truncate(run / "config.json", 2 << 30)
+    for reader in ("load", "resume", "plot"):
+        assert "config.json" in read(reader, run, capsys)[1]
+
+
+def test_links_of_a_run_lead_nothing_to_be_overwritten(run):
+    """A run from elsewhere may hold links to files of whoever reads it."""
+    victim = run.parent / "victim"
+    victim.write_text("precious\n")
+    for name in ("metrics.jsonl.tmp", "result.json.tmp", "config.json.tmp"):
+        (run / name).symlink_to(victim)
+    for write in (
+        lambda: jsonl.cut(run / "metrics.jsonl", 64),
+        lambda: config.write_json(run / "result.json", {}),
+        lambda: config.write_text(run / "config.json", "\ud800"),
+    ):
+        write()
+    (run / "metrics.jsonl").unlink()
+    (run / "metrics.jsonl").symlink_to(victim)
+    jsonl.mend(run / "metrics.jsonl")
+    assert not (run / "metrics.jsonl").is_symlink()
+    (run / ".lock").symlink_to(victim)
+    with pytest.raises(jf.ConfigError, match="a folder that can be written"):
+        folders.hold("out", run)
+    assert victim.read_text() == "precious\n" and not list(run.glob("*.tmp"))
+
+
+@pytest.mark.parametrize("which", ["", "best", "last", "last/newest"])
+def test_checkpoints_outside_of_a_run_are_read_and_not_gone_on_from(which, run):
+    path = newest(run, "last") if which == "last/newest" else run / "checkpoints" / which
+    outside = run.parent / "outside"
+    path.rename(outside)
+    path.symlink_to(outside)
+    jf.load(run, "last")
+    with pytest.raises(jf.ConfigError, match=r"checkpoints.* a folder in the run, not a link"):
+        jf.resume(run, 512)
+
+
+BAD = [None, "", [], {}, -1, float("inf"), float("nan"), "x" * 10_000, True, 10**100, 0.5, [[1], [None]], "\ud800"]
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda x: repr(x)[:20])
+def test_a_layout_of_another_form_is_named(bad, run, recwarn):
+    folder = run.parent / "memory"
+    save_memory(folder, jf.experience(run))
+    file = folder / "layout.json"
+    about, refused = json.loads(file.read_text()), 0
+    places = [(about, key) for key in about] + [(about["layout"], key) for key in about["layout"]]
+    places += [(about["rows"], key) for key in about["rows"]]
+    for part, key in places:
+        kept, part[key] = part[key], bad
+        file.write_text(json.dumps(about))
+        part[key] = kept
+        try:
+            open_memory(folder, outline=True), open_memory(folder)
+        except jf.ConfigError as error:
+            refused += 1
+            assert str(folder) in str(error) and "\n" not in str(error), (key, error)
+    assert refused > 5

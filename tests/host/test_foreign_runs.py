@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import imports
+from jaxrl_fast import config, imports
+from jaxrl_fast.errors import UserError
 
 HOSTILE = sorted((Path(__file__).parent / "hostile").glob("*.json"))
 EVIL = """
@@ -142,3 +143,89 @@ def test_a_foreign_folder_of_experience_executes_nothing(here, run_cli, tmp_path
         code, _, err = run_cli("train", "dqn", "CartPole-v1", "--experience", str(folder), "--out", "again")
         assert code == 2 and str(folder) in err, err
     assert_nothing_ran(tmp_path, before)
+
+
+@pytest.mark.parametrize("place", ["dist-packages", "lib/python3/site-packages", "user"])
+def test_an_installed_package_is_no_module_of_the_users(place, here, tmp_path, monkeypatch):
+    """Although the process has imported it: anything of it could be called. The user may name it."""
+    folder = tmp_path / place
+    folder.mkdir(parents=True)
+    (folder / "a_helper.py").write_text("def run(*_): raise SystemExit\n")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setattr(imports.site, "getusersitepackages", lambda: str(tmp_path / "user"))
+    imports._installation.cache_clear()
+    try:
+        __import__("a_helper")
+        assert imports.is_known("a_helper") and not imports.is_users("a_helper")
+        change(*here, {"algorithm.settings.optimizer": {"import": "a_helper:run"}})
+        with pytest.raises(jf.ConfigError, match=r"algo.optimizer.*a module of yours.*--import.*config\.json"):
+            jf.load(here[0])
+        imports.import_user_module("a_helper")
+        assert imports.is_users("a_helper")
+    finally:
+        sys.modules.pop("a_helper", None)
+        imports._installation.cache_clear()
+
+
+@pytest.mark.parametrize("where", ["here", "run", "below"])
+@pytest.mark.parametrize("last", [False, True])
+def test_a_library_beside_the_run_is_not_taken(where, last, here, tmp_path, monkeypatch):
+    folder = {"here": tmp_path, "run": here[0], "below": tmp_path / "src"}[where]
+    (folder / "a_library").mkdir(parents=True)
+    (folder / "a_library" / "core.py").write_text("")
+    monkeypatch.setattr(imports, "LOADED", ("a_library",))
+    monkeypatch.setattr(sys, "path", [*sys.path, str(folder)] if last else [str(folder), *sys.path])
+    if where == "below" and last:  # installed from there, as `pip install -e` does
+        jf.load(here[0])
+        return
+    with pytest.raises(jf.ConfigError, match=r"library = 'a_library'.*add --import a_library .*in .*config\.json"):
+        jf.load(here[0])
+    assert "a_library" not in sys.modules
+    monkeypatch.setattr(imports, "named", ["a_library"])
+    jf.load(here[0])
+
+
+def test_a_file_gives_no_module_its_trust(here, run_cli, monkeypatch):
+    """What a file names because it is imported is imported again, and is no more the user's own than before."""
+    change(*here, {"imports": ["orbax.checkpoint"], "environment": {"name": "gym:orbax.checkpoint:CartPole-v1", "settings": {}}})
+    __import__("orbax.checkpoint"), __import__("jaxrl_fast.sweep")
+
+    jf.load(here[0])
+    monkeypatch.setattr(sys.modules["jaxrl_fast.sweep"], "train", lambda *_, **__: None)
+    run_cli("sweep", "--resume", str(here[1]))
+    assert imports.named == [] and not imports.is_users("orbax.checkpoint")
+
+
+BAD = {
+    "null": "null", "empty": '""', "list": "[]", "object": "{}", "negative": "-1", "infinite": "1e400", "nan": "NaN",
+    "long": json.dumps("x" * 10_000), "deep": "[" * 2000 + "]" * 2000, "as deep as is read": "[" * 900 + "]" * 900,
+    "true": "true", "large": "1" + "0" * 100, "surrogate": '"\\ud800"', "class": '{"class": 3}', "import": '{"import": []}',
+    "float": '{"float": "x"}',
+}  # fmt: skip
+
+
+def keys(value, path=()):
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        yield (*path, key)
+        yield from keys(inner, (*path, key))
+
+
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD)
+def test_any_value_of_a_config_is_taken_or_refused_with_its_file(text, here):
+    file = here[0] / "config.json"
+    content, refused = json.loads(file.read_text()), 0
+    for path in keys({key: content[key] for key in ("format", "algorithm", "environment", "run")}):
+        changed = json.loads(json.dumps(content))
+        part = changed
+        for name in path[:-1]:
+            part = part[name]
+        part[path[-1]] = "@"
+        file.write_text(json.dumps(changed).replace('"@"', text))
+        try:
+            config.load(here[0])
+        except UserError as error:
+            refused += 1
+            assert str(file) in str(error) and "\n" not in str(error), (path, error)
+            named = any(name in str(error) for name in path[-2:])
+            assert named or "damaged" in str(error) or path[-1] == "settings", (path, error)
+    assert refused > 5

@@ -190,10 +190,36 @@ def test_a_damaged_checkpoint_is_passed_over_and_what_came_after_is_done_again(u
     content = bytearray(largest.read_bytes())
     content[len(content) // 2] ^= 1
     largest.write_bytes(content)
+    content = json.loads((run / "config.json").read_text())
+    content["run"] |= {"checkpoint_minutes": 60.0, "chunk_seconds": 1.0}  # one more checkpoint, at the end
+    (run / "config.json").write_text(json.dumps(content))
     with pytest.warns(UserWarning, match=rf"last/{newest} is damaged .*its checksum differs.*in its place: .*last/{older}"):
         session = tools.resume(run, tools.TOTAL)
     tools.assert_same(tools.state(session), tools.state(whole))
     assert tools.logged(run) == tools.logged(whole_dir)
+    with Checkpoints(run / "checkpoints", read_only=True) as checkpoints:  # the whole one has stayed, the damaged one is gone
+        assert checkpoints.numbers("last") == [checkpoints.newest("last"), older] and checkpoints.newest("last") > newest
+
+
+def test_a_damaged_best_checkpoint_is_named_and_gives_way_to_the_next(half, tmp_path):
+    run = half("ppo", tmp_path / "run")
+    with Checkpoints(run / "checkpoints", read_only=True) as checkpoints:
+        numbers = checkpoints.numbers("best")
+    for number in numbers:
+        (run / "checkpoints" / "best" / str(number) / "checksums.json").write_text("{")
+    with pytest.warns(UserWarning, match=r"best.* is damaged|best/.* whole checkpoint .* the score to beat"):
+        tools.resume(run, tools.TOTAL)
+    with Checkpoints(run / "checkpoints", read_only=True) as checkpoints:
+        assert checkpoints.newest("best") not in (None, *numbers)
+        assert not set(numbers) & set(checkpoints.numbers("best"))
+
+
+def test_a_resume_verifies_each_checkpoint_once(half, tmp_path, monkeypatch):
+    run, seen = half("ppo", tmp_path / "run"), []
+    verify = checkpoint.verify_checksums
+    monkeypatch.setattr(checkpoint, "verify_checksums", lambda folder: (seen.append(folder), verify(folder)))
+    tools.resume(run, tools.TOTAL)
+    assert seen and len(set(seen)) == len(seen)
 
 
 def test_a_log_that_lacks_rows_is_named(half, tmp_path):
