@@ -20,6 +20,7 @@ from jaxrl_fast.checkpoint import Checkpoints
 from jaxrl_fast.errors import UserError
 from jaxrl_fast.memory import open_memory, save_memory
 from jaxrl_fast.rundir import RunDir
+from jaxrl_fast.sweep_results import read_sweep
 
 
 @pytest.fixture(scope="module")
@@ -363,3 +364,16 @@ def test_a_layout_of_another_form_is_named(bad, run, recwarn):
             refused += 1
             assert str(folder) in str(error) and "\n" not in str(error), (key, error)
     assert refused > 5
+
+
+@pytest.mark.parametrize(("name", "value"), [("seed", -1), ("seed", 99), ("seeds", -1), ("seeds", 10**100), ("seed", 10**100)])
+def test_a_sweep_whose_numbers_do_not_fit_its_parts_is_named(name, value, run):
+    base = json.loads((run / "config.json").read_text())
+    base["run"][name] = value
+    part = {"configurations": [0], "seed": 0, "seeds": 1}
+    about = {"format": 1, "base": base, "configurations": [{"algo.learning_rate": 1e-3}], "parts": [part]}
+    (run.parent / "parts").mkdir()
+    shutil.copytree(run, run.parent / "parts" / "00")
+    (run.parent / "sweep.json").write_text(json.dumps(about))
+    with pytest.raises(jf.ConfigError, match=r"sweep = "):
+        read_sweep(run.parent)
