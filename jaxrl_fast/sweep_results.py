@@ -36,6 +36,18 @@ def read_json(file: Path) -> dict[str, Any]:
     content = forms.read_json(file, "sweep", "a sweep.json of jaxrl_fast", forms.SWEEP, remedy)
     if content["format"] != FORMAT:
         raise ConfigError("sweep", str(file), f"a sweep.json of format {FORMAT}")
+    run = content["base"]["run"]
+    if not (0 <= run["seed"] < 2**32 and 1 <= run["seeds"] <= 1_000_000):
+        raise ConfigError("sweep", str(file), "one whose seed and seeds are those of a run, from 0 and from 1 on")
+    count = len(content["configurations"])
+    if len({tuple(sorted(c)) for c in content["configurations"]}) > 1:
+        raise ConfigError("sweep", str(file), "one whose configurations have the same settings")
+    for index, part in enumerate(content["parts"]):
+        if not part["configurations"] or not all(0 <= c < count for c in part["configurations"]):
+            raise ConfigError("sweep", str(file), f"one whose part {index} has some of its {count} configurations")
+        own = range(run["seed"], run["seed"] + run["seeds"])
+        if part["seed"] not in own or part["seeds"] < 1 or part["seed"] + part["seeds"] > own.stop:
+            raise ConfigError("sweep", str(file), f"one whose part {index} has seeds of the sweep: {own.start} to {own.stop - 1}")
     return content
 
 
