@@ -297,6 +297,8 @@ def decode_run(entry: dict[str, Any]) -> RunConfig:
     for key, value in entry.items():
         if key not in names:
             raise ConfigError(f"run.{key}", value, f"one of {', '.join(names)}{nearest(key, names)}")
+    if not isinstance(entry.get("selection"), (dict, type(None))):
+        raise ConfigError("run.selection", entry["selection"], "the settings of PBT or of Halving, or None")
     with reading("run", entry):
         return RunConfig(**entry)
 

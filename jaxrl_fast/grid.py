@@ -95,8 +95,6 @@ class RunConfig:
             object.__setattr__(self, "experience", os.path.abspath(self.experience))
         elif self.experience_fraction != RunConfig.experience_fraction:
             raise ConfigError("experience_fraction", self.experience_fraction, "left out without experience")
-        if not isinstance(self.selection, (Mapping, type(None))):
-            raise ConfigError("selection", self.selection, "the settings of PBT or of Halving, or None")
         if not isinstance(self.experience_id, (str, type(None))):
             raise ConfigError("experience_id", self.experience_id, "the text that a run has written, or None")
         if self.start_from not in (None, IN_MEMORY):
