@@ -26,6 +26,7 @@ from jaxrl_fast.grid import RunConfig
 from jaxrl_fast.jsonl import read_jsonl
 from jaxrl_fast.members import one_at_a_time
 from jaxrl_fast.rundir import RunDir, seed_folder
+from jaxrl_fast.saves import resuming
 from jaxrl_fast.seed_results import Trained, harmonic, of_session, side_by_side
 from jaxrl_fast.session import Session, curve_of, frame_of
 from jaxrl_fast.signals import Interrupted, Signals, Stopped, run_so_far
@@ -125,11 +126,8 @@ class SeedsInTurn:
     def _of_all(self, error: RunError, member: int) -> RunError:
         """`error` of a seed, with the command that goes on with all of them."""
         if self.out:
-            own, command = str(seed_folder(self.out.path, self.part(member).seed)), f"--resume {shlex.quote(str(self.out.path))}"
-            text = str(error)
-            for name in (own, shlex.quote(own)):
-                text = text.replace(f"--resume {name}", command)
-            error.args = (text,)
+            own = seed_folder(self.out.path, self.part(member).seed)
+            error.args = (str(error).replace(resuming(own), resuming(self.out.path)),)
         return error
 
     def resume(self, sinks: Sinks | None = None) -> SeedsInTurn:

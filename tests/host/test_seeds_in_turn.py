@@ -226,7 +226,7 @@ def test_a_seed_that_was_killed_before_its_first_checkpoint_begins_anew(whole, t
     shutil.rmtree(seed_folder(out, 6) / "checkpoints")
     (seed_folder(out, 6) / "result.json").unlink()
     shutil.rmtree(seed_folder(out, 7))
-    with pytest.raises(ConfigError, match=rf"out = .*to go on with it: --resume {out}"):
+    with pytest.raises(ConfigError, match=rf"out = .*to go on with it: train --resume {out} "):
         train(out=out)
     run = jf.resume(out, tensorboard=False)
     np.testing.assert_array_equal(run.eval_return, whole.eval_return)
@@ -276,7 +276,7 @@ def test_a_seed_that_is_lost_is_marked_and_the_others_go_on(whole, tmp_path, mon
 def test_what_fails_in_a_seed_says_how_all_go_on(tmp_path):
     out = tmp_path / "run"
     env = jf.make(f"gym:{tools.ID}", fault="raises", at=60)
-    with pytest.raises(jf.envs.host.HostError, match=rf"motor burnt out.*--resume {out}\)"):
+    with pytest.raises(jf.envs.host.HostError, match=rf"motor burnt out.*--resume {out} or, from Python, jf.resume\('{out}'\)\)"):
         train(env=env, out=out)
     assert RunDir(out).resumable and (seed_folder(out, 5) / "checkpoints").is_dir()
     opens = []

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxrl_fast import stacking
-from jaxrl_fast.spaces import Box, Dict
+from jaxrl_fast.spaces import Box, Dict, Discrete
 from jaxrl_fast.types import EnvSpec, Timestep, Trajectory
 
 T, B = 9, 5
@@ -77,7 +77,7 @@ def test_images_and_dicts_stack_along_the_last_axis():
     np.testing.assert_array_equal(pushed["speed"], [[0, 1], [0, 1]])
     np.testing.assert_array_equal(stacking.newest(pushed, 2)["speed"], [[1], [1]])
     space = Dict.of(image=Box(0, 255, (4, 4, 3), jnp.uint8), speed=Box(-1, 1, (1,)))
-    example = stacking.example(EnvSpec("x", space, None, stack=2), (2,))
+    example = stacking.example(EnvSpec("x", space, Discrete(2), stack=2), (2,))
     assert jax.tree.map(jnp.shape, example) == jax.tree.map(jnp.shape, stacked)
 
 

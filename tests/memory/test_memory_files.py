@@ -106,7 +106,7 @@ def test_bad_files_are_refused(tmp_path):
         with pytest.raises(ConfigError, match="a whole memory; reading it failed"):
             load_memory(path, data.memory)
     (path / "layout.json").write_text("{")
-    with pytest.raises(ConfigError, match="a whole memory; reading it failed"):
+    with pytest.raises(ConfigError, match="the layout.json of a memory; this file is damaged"):
         load_memory(path, data.memory)
 
 
