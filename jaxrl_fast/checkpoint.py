@@ -25,17 +25,17 @@ _REACHED = [(type(None), {"env_steps": int, "eval_return": forms.NUMBER})]
 META = {
     "last": {"rows": int, "wall_seconds": forms.NUMBER, "reached": _REACHED, "train_seconds": forms.NUMBER,
              "train_steps": int, "iterations?": int, "part?": {"*": list}, "seconds?": {"*": forms.NUMBER},
-             "row_seconds?": forms.NUMBER, **_WHO},
+             "row_seconds?": forms.NUMBER, "names?": {"*": str}, **_WHO},
     "best": {"best_rows": int, "best_score": forms.NUMBER, "best_scores?": (forms.SCORES, type(None)), **_WHO},
 }  # fmt: skip
 
 
 class DamagedError(ConfigError):
-    """A checkpoint that cannot be read."""
+    """A checkpoint that cannot be read. lasting: its files are not as they were written, so no later read will succeed."""
 
-    def __init__(self, path: Path, why: str):
+    def __init__(self, path: Path, why: str, lasting: bool = False):
         super().__init__("checkpoint", str(path), f"a whole checkpoint that this run wrote; reading it failed: {why}")
-        self.path, self.why = path, why
+        self.path, self.why, self.lasting = path, why, lasting
 
 
 class Checkpoints:
@@ -95,8 +95,17 @@ class Checkpoints:
             manager.save(iteration, args=args, force=True)
 
     def pass_over(self, which: str, number: int) -> None:
-        """Count newer checkpoints than this one, which has been read in their place, as damaged: they are not kept."""
-        self._damaged |= {(which, newer) for newer in self.numbers(which) if newer > number}
+        """Find which checkpoints newer than this one, read in their place, are damaged for good: they are not kept."""
+        for newer in self.numbers(which):
+            if newer > number:
+                try:
+                    self.verify(which, newer)
+                except DamagedError as error:
+                    self._note(which, newer, error)
+
+    def _note(self, which: str, number: int, error: DamagedError) -> None:
+        if error.lasting:
+            self._damaged.add((which, number))
 
     def _drop_damaged(self, which: str) -> None:
         """Delete the checkpoints of a kind that were found damaged, so that the whole ones are those that stay."""
@@ -136,7 +145,7 @@ class Checkpoints:
                     found = attempt(which, number)
                 except DamagedError as error:
                     failures.append(error)
-                    self._damaged.add((which, number))
+                    self._note(which, number, error)
                     continue
                 for bad in failures:
                     instead = self.folder / which / str(number)
@@ -159,7 +168,7 @@ class Checkpoints:
     def verify(self, which: str, iteration: int) -> None:
         """Raises DamagedError where a file is not as it was written. Checkpoints of older versions have no checksums."""
         path = self.folder / which / str(iteration)
-        with _damage(path):
+        with _damage(path, checked=True):
             verify_checksums(path)
 
     def meta(self, which: str, iteration: int, members: int | None = None) -> dict[str, Any]:
@@ -244,16 +253,19 @@ def _misfit_of_lanes(meta: dict[str, Any], members: int | None) -> str | None:
 
 
 @contextlib.contextmanager
-def _damage(path: Path) -> Iterator[None]:
-    """Whatever orbax says of a file that is missing, cut short or not its own becomes one clear error."""
+def _damage(path: Path, checked: bool = False) -> Iterator[None]:
+    """Make a DamagedError of any error about a file that is missing, cut short or of another form.
+
+    checked: the block compares checksums. A disk that fails for a while, and a form of another version, are not lasting.
+    """
     try:
         yield
-    except DamagedError:
+    except (DamagedError, MemoryError):
         raise
-    except ConfigError as error:
-        raise DamagedError(path, error.valid) from error
     except Exception as error:  # orbax raises plain ones too
-        raise DamagedError(path, reason_of(error)) from error
+        cause = error.__cause__ or error
+        lasting = isinstance(cause, FileNotFoundError) or (checked and not isinstance(cause, OSError))
+        raise DamagedError(path, error.valid if isinstance(error, ConfigError) else reason_of(error), lasting) from error
 
 
 def _silence_other_reads() -> None:

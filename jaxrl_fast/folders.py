@@ -90,7 +90,9 @@ def not_writable(argument: str, path: Path, error: BaseException) -> ConfigError
 
 
 def discard(folder: Path) -> None:
-    """Remove what a part of a run left that was killed before its first checkpoint."""
+    """Remove what a part of a run left that was killed before its first checkpoint. Raises ConfigError for a link."""
+    if folder.is_symlink():
+        raise ConfigError("out", str(folder), "a folder of the run, not a link")
     trash = folder.with_name(folder.name + ".trash")
     if trash.exists():  # it was killed while it did this
         shutil.rmtree(trash)

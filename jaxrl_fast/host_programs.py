@@ -99,7 +99,7 @@ class HostPrograms(Programs):
         self._starts = False  # whether the next rollout is the first of these actors
         self._totals: dict[bool, Any] = {}  # shapes of the metrics, of warm-up and of learning: traced once each
         self._taken: tuple[str, ...] | None = None  # names of the metrics of learning, once an environment reports something
-        self._names: dict[str, str] = {}  # of what the environments report, in the log
+        self.names = {}
         self.reports: dict[str, Mean] = {}  # every metric of theirs that there has been: none
         self.games: collections.deque[float] = collections.deque(maxlen=100)  # scores of the last ones in training
 
@@ -143,8 +143,8 @@ class HostPrograms(Programs):
     def _reported(self, found: list[dict[str, np.ndarray]], taken: Iterable[str]) -> dict[str, Mean]:
         """What the environments reported in some iterations; whatever they ever did has a metric from there on."""
         sums = merged(found)
-        self._names = log_names(sums, taken, self._names)  # a name is the same in every row
-        means = host_metrics(sums, taken, self._names) if any(found) else {}
+        self.names = log_names(sums, taken, self.names)  # a name is the same in every row
+        means = host_metrics(sums, taken, self.names) if any(found) else {}
         self.reports |= dict.fromkeys(means, Mean(np.float32(0), np.float32(0)))
         return self.reports | means
 

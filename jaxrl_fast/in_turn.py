@@ -27,12 +27,12 @@ from jaxrl_fast.jsonl import read_jsonl
 from jaxrl_fast.members import one_at_a_time
 from jaxrl_fast.rundir import RunDir, seed_folder
 from jaxrl_fast.saves import resuming
-from jaxrl_fast.seed_results import Trained, harmonic, of_session, side_by_side
+from jaxrl_fast.seed_results import Trained, of_session, overall_rate, side_by_side
 from jaxrl_fast.session import Session, curve_of, frame_of
 from jaxrl_fast.signals import Interrupted, Signals, Stopped, run_so_far
 from jaxrl_fast.sinks import Row, Sink, line_of
 
-Sinks = Callable[[RunConfig], Sequence[Sink]]  # those of a seed, of its settings
+Sinks = Callable[[RunConfig], Sequence[Sink]]  # (settings of a seed) -> its sinks
 
 
 @dataclasses.dataclass(repr=False)
@@ -75,7 +75,7 @@ class SeedsInTurn:
     # Training --------------------------------------------------------------------------------------------------------
 
     def train(self) -> SeedsInTurn:
-        """Train every seed that has not ended, in their order, then write what came of all."""
+        """Train every seed that has not ended, in their order, then write the results of all."""
         with Signals() as signals:  # between two seeds; a session has its own
             for member, seed in enumerate(self.config.member_seeds()):
                 if member in self.trained:
@@ -172,7 +172,7 @@ class SeedsInTurn:
             self.write_log()
             self.out.write_result(self)
 
-    # What came of it -------------------------------------------------------------------------------------------------
+    # Results --------------------------------------------------------------------------------------------------------
 
     def part(self, member: int) -> RunConfig:
         """The settings of one member's run."""
@@ -209,7 +209,7 @@ class SeedsInTurn:
 
     @property
     def lost(self) -> dict[int, dict[str, Any]]:
-        """{member: env_steps and reason} of those that were no longer finite."""
+        """{member: env_steps and reason} of the members that became NaN or infinite."""
         return {m: x.lost for m, x in sorted(self.trained.items()) if x.lost}
 
     @property
@@ -247,7 +247,7 @@ class SeedsInTurn:
     @property
     def steps_per_second(self) -> float:
         """Environment steps in a second of training."""
-        return harmonic([x.steps_per_second for x in self.trained.values()])
+        return overall_rate([(x.env_steps, x.steps_per_second) for x in self.trained.values()])
 
     def agent(self, member: int | None = None) -> Agent:
         """The agent of one seed as it is now. member: None takes the one that evaluated best at the end."""

@@ -13,7 +13,7 @@ from jaxrl_fast import folders, hosts
 from jaxrl_fast.agent import Agent
 from jaxrl_fast.checkpoint import Checkpoints
 from jaxrl_fast.errors import ConfigError, check_choice, check_int
-from jaxrl_fast.grid import plan_grid
+from jaxrl_fast.grid import IN_MEMORY, RunConfig, plan_grid
 from jaxrl_fast.in_turn import SeedsInTurn, check_sinks
 from jaxrl_fast.members import in_turn, one_at_a_time, spread_members
 from jaxrl_fast.memory import Filled
@@ -156,11 +156,16 @@ def _resume_in_turn(path, algo, env, config, content, total_steps, modules, hook
     about = {name: content[name] for name in ("preset", "imports") if name in content}
     for member, seed in enumerate(config.member_seeds()):
         folder = seed_folder(path, seed)
+        if folder.is_symlink():
+            valid = "a folder in the run, not a link, to go on with it; copy there what it leads to"
+            raise ConfigError("seed", str(folder), valid)
         done = max((row.env_steps for row in RunDir(folder).history(2**63)), default=0)
         if total_steps is not None and total_steps < done:
             raise ConfigError("total_steps", total_steps, f"at least the {done:,} steps that are done with seed {seed}")
         if (folder / "result.json").is_file() and _end(folder) == (config.total_steps, config.horizon):
             trained[member] = of_folder(folder, modules)
+        elif not RunDir(folder).resumable:
+            _check_anew(folder, config)
 
     def begin(member: int, sinks: Sequence[Sink]) -> Session:
         part = one_at_a_time(env, config, member)
@@ -176,6 +181,17 @@ def _resume_in_turn(path, algo, env, config, content, total_steps, modules, hook
     run = SeedsInTurn(algo.bind(env.spec), env, config, rundir, begin, make_sinks, progress, trained)
     rundir.update(config)
     return run.train()
+
+
+def _check_anew(folder: Path, config: RunConfig) -> None:
+    """Raises ConfigError where a seed without checkpoints cannot be trained anew, before any seed trains."""
+    if (folder / "result.json").exists():
+        remedy = f"move {folder.name} elsewhere and resume the run, which trains this seed anew"
+        raise ConfigError("seed", str(folder), f"a run with its checkpoints, as it has ended before; {remedy}")
+    if config.start_from == IN_MEMORY:
+        gone = f"the parameters of {folder.name} were in memory and are gone with their process"
+        remedy = "`resume()` of the run in that process goes on with it; jf.load reads the seeds that have ended"
+        raise ConfigError("start_from", config.start_from, f"a run directory: {gone}; {remedy}")
 
 
 def _end(folder: Path) -> tuple[Any, Any]:

@@ -80,7 +80,7 @@ class Own:
         both = actions.dtype.kind in "biu" and self.dtype.kind in "biu"
         if not isinstance(actions, jax.Array):
             return np.dtype(np.int64 if both else np.float64)
-        return actions.dtype if both or actions.dtype.kind == "f" else np.dtype(np.float32)
+        return actions.dtype if both or _floats(actions.dtype) else np.dtype(np.float32)
 
     @functools.cached_property
     def integers(self) -> tuple[np.ndarray, np.ndarray]:
@@ -95,7 +95,7 @@ class Own:
         Infinity stays, unless `final` is narrower and would make it of a number.
         """
         ends = [np.asarray(bound, np.float64) for bound in (self.space.low, self.space.high)]
-        if self.dtype.kind == "f":  # its own bounds are numbers of its dtype
+        if _floats(self.dtype):  # its own bounds are numbers of its dtype
             with np.errstate(over="ignore"):
                 ends = [end.astype(self.dtype).astype(np.float64) for end in ends]
         for held in (final, dtype):
@@ -178,19 +178,25 @@ def own_of(space: Space) -> Own | OwnDict:
     return Own(space, tuple(space.shape), np.dtype(space.dtype))
 
 
+@functools.cache
+def _floats(dtype: np.dtype) -> bool:
+    """Whether a dtype is floating point: bfloat16 too, which NumPy does not know as such."""
+    return jnp.issubdtype(dtype, jnp.floating)
+
+
 def _limits(dtype: np.dtype) -> tuple[float, float]:
     """The least and the largest float64 that `dtype` holds."""
     if dtype.kind == "b":
         return 0.0, 1.0
-    if dtype.kind == "f":
-        return float(np.finfo(dtype).min), float(np.finfo(dtype).max)
+    if _floats(dtype):
+        return float(jnp.finfo(dtype).min), float(jnp.finfo(dtype).max)
     low, high = (int(x) for x in (np.iinfo(dtype).min, np.iinfo(dtype).max))
     return float(low), float(high) if int(float(high)) == high else float(np.nextafter(float(high), 0.0))
 
 
 def _inward(bound: np.ndarray, dtype: np.dtype, up: bool) -> np.ndarray:
     """The nearest numbers of `dtype` to float64 bounds: from there `up`, or down."""
-    if dtype.kind != "f":
+    if not _floats(dtype):
         return (np.ceil(bound) if up else np.floor(bound)).astype(dtype)
     with np.errstate(over="ignore"):
         near = bound.astype(dtype)

@@ -85,6 +85,7 @@ class Part(NamedTuple):
 class Programs:
     """Everything that runs on the device, for one run or a population of it."""
 
+    names: dict[str, str] = {}  # in the log, of what environments on the host report; an instance has its own
     part: Part | None = None  # what `chunk` or `warmup` has left of a row, and where the next one begins
     stopping: Callable[[], bool] = staticmethod(lambda: False)  # whether environments on the host are to end their row early
     told: Callable[[int, int], None] = staticmethod(lambda played, episodes: None)  # how far an evaluation is

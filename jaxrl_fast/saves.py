@@ -31,6 +31,7 @@ def save(s: Session, checkpoints: Checkpoints) -> None:
             "seconds": s.seconds, "train_seconds": s.train_seconds, "train_steps": s.train_steps,
             "row_seconds": s.row_seconds, **s.who(),
             "iterations": s.iterations, "part": part.metrics if part else {},
+            "names": s.programs.names,
         }  # fmt: skip
         number = s.rows if newest is None else max(s.rows, newest + 1)  # a part of a row has none of its own
         checkpoints.save("last", number, s.programs.snapshot(s.state), to_json(meta))
@@ -119,6 +120,7 @@ def _take(s: Session, meta: dict[str, Any]) -> None:
     s.rows, s.wall_seconds, s.reached = int(meta["rows"]), float(meta["wall_seconds"]), list(meta["reached"])
     if meta.get("part"):
         s.programs.part = Part(int(meta["iterations"]), {name: Mean(*np.float32(mean)) for name, mean in meta["part"].items()})
+    s.programs.names = dict(meta.get("names", {}))
     s.saved = s.iterations
     s.row_seconds = float(meta.get("row_seconds", 0.0))  # older versions have no such times
     s.earlier = {k: float(v) for k, v in meta.get("seconds", {"train": s.wall_seconds}).items()}

@@ -1,4 +1,4 @@
-"""What came of single seeds, each trained as a run of its own, and their log rows side by side."""
+"""Results of single seeds, each trained as a run of its own, and their log rows side by side."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxrl_fast import config as configs
 from jaxrl_fast.agent import Agent
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.reading import read_member
@@ -40,10 +41,13 @@ def of_session(s: Session) -> Trained:
     """What is kept of a session that has ended; its replay and environments are given up for the next one's."""
     agent = s.agent(0)
     state = jax.device_get(agent.state)
+    parts = agent.algo, s.env, s.config  # not the session: it holds its programs
+    about = agent.iteration, agent.score
+    del agent
     score = np.nan if s.eval_return is None else float(s.eval_return[0])
     kept = Trained(
         s.history, score, s.eval_episodes, s.best_score, s.env_steps, s.seconds, s.steps_per_second, s.lost.get(0), s.reached[0],
-        lambda: Agent(agent.algo, s.env, s.config, jax.device_put(state), agent.iteration, agent.score),
+        lambda: Agent(*parts, jax.device_put(state), *about),
     )  # fmt: skip
     s.state = s.best_agent = None
     gc.collect()  # programs and what a session tells them of hold each other
@@ -51,7 +55,12 @@ def of_session(s: Session) -> Trained:
 
 
 def of_folder(folder: Path, modules: Sequence[str] = ()) -> Trained:
-    """The same of a run directory of one seed, read back."""
+    """Read back what is kept of a seed from its run directory. Raises ConfigError for a result of another form."""
+    with configs.reading("result", str(folder / "result.json")):
+        return _of_folder(folder, modules)
+
+
+def _of_folder(folder: Path, modules: Sequence[str]) -> Trained:
     rundir = RunDir(folder)
     result, history = rundir.result(), rundir.history(2**63)
     if len(result["eval_return"]) != 1:
@@ -84,7 +93,7 @@ def side_by_side(histories: Sequence[Sequence[Row]]) -> list[Row]:
         walls = [wall if row is None else row.wall_seconds or 0.0 for wall, row in zip(walls, rows, strict=True)]
         there = [row for row in rows if row is not None]
         names = dict.fromkeys(name for row in there for name in row.metrics)
-        rate = harmonic([row.steps_per_second or 0.0 for row in there])
+        rate = overall_rate([(1, row.steps_per_second or 0.0) for row in there])
         found.append(Row(steps, sum(walls), rate, {name: _column(name, rows) for name in names}))
     return found
 
@@ -95,6 +104,8 @@ def _column(name: str, rows: Sequence[Row | None]) -> np.ndarray:
     return np.array([x[0] if len(x) else np.nan for x in values], dtype)
 
 
-def harmonic(rates: Sequence[float]) -> float:
-    """The rate of as many steps at each of these rates; 0 where one is not known."""
-    return len(rates) / sum(1 / x for x in rates) if rates and min(rates) > 0 else 0.0
+def overall_rate(parts: Sequence[tuple[float, float]]) -> float:
+    """Return all steps over all seconds of parts (steps, steps a second); parts of no known rate are left out."""
+    known = [(steps, rate) for steps, rate in parts if rate > 0]
+    seconds = sum(steps / rate for steps, rate in known)
+    return sum(steps for steps, _ in known) / seconds if seconds else 0.0

@@ -159,7 +159,8 @@ class Dict:
         valid = "spaces of jaxrl_fast by name, at least one: Dict.of(position=Box(-1.0, 1.0, (3,)), ...)"
         if isinstance(self.items, Mapping):
             object.__setattr__(self, "items", tuple(self.items.items()))
-        if not self.items:
+        pairs = isinstance(self.items, (tuple, list)) and all(isinstance(x, tuple) and len(x) == 2 for x in self.items)
+        if not self.items or not pairs:
             raise ConfigError("Dict", self.items, valid)
         for name, space in self.items:
             if not isinstance(name, str) or not isinstance(space, Space):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import shutil
 import signal
+import weakref
 
 import host_tools as tools
 import jax
@@ -13,11 +15,11 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import in_turn
+from jaxrl_fast import folders, in_turn
 from jaxrl_fast.errors import ConfigError, NonFiniteError
 from jaxrl_fast.jsonl import read_jsonl
 from jaxrl_fast.rundir import RunDir, seed_folder
-from jaxrl_fast.seed_results import side_by_side
+from jaxrl_fast.seed_results import overall_rate, side_by_side
 from jaxrl_fast.session import lose
 from jaxrl_fast.signals import Interrupted, Stopped
 from jaxrl_fast.sinks import Row
@@ -233,6 +235,67 @@ def test_a_seed_that_was_killed_before_its_first_checkpoint_begins_anew(whole, t
     assert all(same(run.agent(m), whole.agent(m)) for m in range(3))
 
 
+def everything_in(folder):
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_seed_that_is_a_link_is_not_written_through(begun, whole, tmp_path):
+    out, victim = tmp_path / "run", tmp_path / "victim"
+    shutil.copytree(whole.out.path, out)
+    seed_folder(out, 6).rename(victim)
+    if not begun:
+        shutil.rmtree(victim / "checkpoints")
+    seed_folder(out, 6).symlink_to(victim)
+    before = everything_in(victim)
+    with pytest.raises(ConfigError, match="seed-6' is not valid: a folder in the run, not a link"):
+        jf.resume(out, 192, tensorboard=False)
+    assert everything_in(victim) == before and seed_folder(out, 6).is_symlink()
+    with pytest.raises(ConfigError, match="not a link"):
+        folders.discard(seed_folder(out, 6))
+
+
+def test_a_seed_that_ended_and_lost_its_checkpoints_is_not_thrown_away(whole, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(whole.out.path, out)
+    shutil.rmtree(seed_folder(out, 6) / "checkpoints")
+    before = [everything_in(seed_folder(out, seed)) for seed in SEEDS]
+    with pytest.raises(ConfigError, match="move seed-6 elsewhere"):
+        jf.resume(out, 192, tensorboard=False)
+    assert [everything_in(seed_folder(out, seed)) for seed in SEEDS] == before
+    np.testing.assert_array_equal(jf.resume(out, tensorboard=False).eval_return, whole.eval_return)
+
+
+def test_a_seed_whose_parameters_were_in_memory_says_so(whole, tmp_path):
+    out = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        train(out=out, start_from=whole, hooks=[interrupt(5)])
+    with pytest.raises(ConfigError, match="parameters of seed-6 were in memory and are gone with their process"):
+        jf.resume(out, tensorboard=False)
+
+
+def test_a_result_of_another_form_is_named(whole, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(whole.out.path, out)
+    file = seed_folder(out, 5) / "result.json"
+    content = json.loads(file.read_text())
+    for change in ({"reached": 5}, {"reached": {"a": 1}}, {"lost": [3]}, {"seconds": 1}):
+        file.write_text(json.dumps(content | change))
+        if change == {"seconds": 1}:
+            jf.resume(out, tensorboard=False)
+        else:
+            with pytest.raises(ConfigError, match="seed-5/result.json"):
+                jf.resume(out, tensorboard=False)
+
+
+def test_a_seed_that_has_ended_gives_its_session_up():
+    sessions = []
+    run = train(seeds=2, hooks=[lambda session, new: sessions.append(weakref.ref(session))])
+    gc.collect()
+    assert run.over and not any(ref() for ref in sessions)
+    assert run.agent(0).act(np.zeros(4, np.float32)) in (0, 1)
+
+
 def test_a_new_end_is_that_of_every_seed(whole, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(whole.out.path, out)
@@ -364,6 +427,11 @@ def test_replays_are_read_from_the_folder(tmp_path):
     run.out = None
     with pytest.raises(ConfigError, match="keep no replay in memory"):
         jf.experience(run)
+
+
+def test_the_rate_of_all_is_all_steps_over_all_seconds():
+    assert overall_rate([(1_000, 100.0), (100_000, 1_000.0)]) == pytest.approx(101_000 / 110)
+    assert overall_rate([(10, 5.0), (10, 0.0)]) == 5 and overall_rate([]) == 0
 
 
 def test_rows_side_by_side():

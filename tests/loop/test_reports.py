@@ -232,3 +232,32 @@ def test_parts_of_a_row_add_up():
     assert want.keys() == got.keys() == {"a", "a_end", "b", "b_end"}
     for name in want:
         assert isinstance(got[name], Mean) and np.allclose(want[name], got[name])
+
+
+class Renames(gymnasium.Env):
+    """Reports "x y" alone until 48 steps of the process, then "x_y" beside it; both from the start where `steps` is 48."""
+
+    observation_space, action_space = gymnasium.spaces.Box(0, 1, (1,)), gymnasium.spaces.Discrete(2)
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        Renames.steps += 1
+        late = {"x_y": 2.0} if Renames.steps > 48 else {}
+        return np.zeros(1, np.float32), 1.0, Renames.steps % 8 == 0, False, {"x y": 1.0} | late
+
+
+def test_a_name_stays_what_it_is_when_a_run_goes_on(tmp_path):
+    gymnasium.register("JaxrlFastRenames-v0", entry_point=lambda **_: Renames(), max_episode_steps=8)
+    env = jf.make("gym:JaxrlFastRenames-v0", vectorization="sync")
+    algo = jf.PPO(num_envs=2, hidden=(4,), num_steps=8, num_minibatches=1, num_epochs=1)
+    more = dict(eval_every=0, eval_episodes=1, log_every=16, progress=False, tensorboard=False)
+    Renames.steps = 0
+    jf.train(algo, env, 96, out=tmp_path / "run", **more)
+    run = jf.resume(tmp_path / "run", 128, tensorboard=False, progress=False)
+    rows = [row.metrics for row in run.history]
+    assert "env_x_y" not in rows[0] and "env_x_y" in rows[-1]
+    assert all(np.ravel(row["x_y"])[0] == 1.0 for row in rows) and np.ravel(rows[-1]["env_x_y"])[0] == 2.0

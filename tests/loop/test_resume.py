@@ -201,6 +201,27 @@ def test_a_damaged_checkpoint_is_passed_over_and_what_came_after_is_done_again(u
         assert checkpoints.numbers("last") == [checkpoints.newest("last"), older] and checkpoints.newest("last") > newest
 
 
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), OSError(24, "Too many open files")])
+def test_a_disk_that_fails_for_a_while_costs_no_checkpoint(error, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    tools.train("ppo", run, total_steps=tools.HALF, horizon=tools.TOTAL, **EACH)
+    with Checkpoints(run / "checkpoints", read_only=True) as checkpoints:
+        newest, older = checkpoints.numbers("last")
+    verify = checkpoint.verify_checksums
+
+    def fails(folder):
+        if folder.name == str(newest):
+            raise error
+        verify(folder)
+
+    monkeypatch.setattr(checkpoint, "verify_checksums", fails)
+    with Checkpoints(run / "checkpoints") as checkpoints, pytest.warns(UserWarning, match=f"last/{newest} is damaged"):
+        assert checkpoints.read(("last",), lambda which, number: number) == older
+        checkpoints.pass_over("last", older)
+        checkpoints._drop_damaged("last")
+        assert checkpoints.numbers("last") == [newest, older]
+
+
 def test_a_damaged_best_checkpoint_is_named_and_gives_way_to_the_next(half, tmp_path):
     run = half("ppo", tmp_path / "run")
     with Checkpoints(run / "checkpoints", read_only=True) as checkpoints:
