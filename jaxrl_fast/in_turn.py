@@ -82,7 +82,7 @@ class SeedsInTurn:
                     continue
                 if self.progress:
                     print(f"seed {seed}, {member + 1} of {self.config.seeds}", file=sys.stderr, flush=True)
-                self.trained[member] = of_session(self._ended(member, signals))
+                self.trained[member], self.session = of_session(self._ended(member, signals)), None
                 if not self.over:
                     self.write_log()
                     if signals.caught:
@@ -96,7 +96,7 @@ class SeedsInTurn:
 
     def _ended(self, member: int, signals: Signals) -> Session:
         """The session of a member, at its end."""
-        going, self.session = self.session, None
+        going = self.session
         sinks = self.make_sinks(self.part(member)) if self.make_sinks else ()
         try:
             with signals.at_once("before it was compiled"):  # from then on the session heeds them
@@ -104,7 +104,7 @@ class SeedsInTurn:
         except Stopped as stop:
             run = getattr(stop, "run", None)
             if run is not None and run.go_on is None:  # while the last of it was being closed
-                self.trained[member] = of_session(run)
+                self.trained[member], self.session = of_session(run), None
             else:
                 self.session = run or going
             if not self.trained and self.session is None:

@@ -86,7 +86,7 @@ class Tally:
 
 
 def _total(values: np.ndarray) -> np.ndarray:
-    """[names, B] -> (total, count) [names, 2] of those that count as reported."""
+    """Sum reports over environments: [names, B] -> (total, count) [names, 2]. NaN, infinite and huge values are left out."""
     known = np.abs(values) <= LARGEST
     if known.all():  # as nearly always
         return np.stack([values.sum(1), np.full(len(values), float(values.shape[1]))], 1)

@@ -62,6 +62,7 @@ class Signals:
 
     Those that come within a second of it are the same one: `timeout` signals a process, then its group with it in it.
     On several hosts SIGTERM is JAX's own: all stop after the same chunk, which `poll` tells. Ctrl-C becomes a SIGTERM.
+    A context within another one takes over: the outer one's `at_once` ends, and a signal that it noted counts here too.
     """
 
     def __init__(self):
@@ -105,8 +106,13 @@ class Signals:
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
+            outer = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
+            if isinstance(outer, Signals):
+                outer._where = None  # before the handlers change, so that no signal finds neither of the two
             for number in (signal.SIGINT,) if hosts.several() else (signal.SIGINT, signal.SIGTERM):
                 self._old[number] = signal.signal(number, self._note)
+            if isinstance(outer, Signals) and self.caught is None:
+                self.caught, self._when = outer.caught, outer._when
         return self
 
     def __exit__(self, *_: Any) -> None:

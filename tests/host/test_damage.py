@@ -311,7 +311,7 @@ def test_a_file_beyond_any_size_is_not_read(run, capsys):
 
 
 def test_links_of_a_run_lead_nothing_to_be_overwritten(run):
-    """A run from elsewhere may hold links to files of whoever reads it."""
+    """A run from elsewhere may hold links to files outside of it, which would be read or written through them."""
     victim = run.parent / "victim"
     victim.write_text("precious\n")
     for name in ("metrics.jsonl.tmp", "result.json.tmp", "config.json.tmp"):

@@ -21,7 +21,7 @@ from jaxrl_fast.jsonl import read_jsonl
 from jaxrl_fast.rundir import RunDir, seed_folder
 from jaxrl_fast.seed_results import overall_rate, side_by_side
 from jaxrl_fast.session import lose
-from jaxrl_fast.signals import Interrupted, Stopped
+from jaxrl_fast.signals import Interrupted, Signals, Stopped
 from jaxrl_fast.sinks import Row
 
 loop = importlib.import_module("jaxrl_fast.loop")
@@ -220,6 +220,53 @@ def test_a_signal_before_the_first_seed_and_between_two(tmp_path, monkeypatch, r
     code, printed, err = run_cli("train", "--resume", str(out), "--no-tensorboard")
     assert code == 0 and "over 2 seeds, each the mean of 2 greedy episodes" in printed, err
     assert "by seed: 0:" in printed and "seed 1, 2 of 2" in err and "seed 0, 1 of 2" not in err
+
+
+@pytest.mark.parametrize("when", ["__enter__", "__exit__"])
+def test_a_signal_beside_the_handlers_of_a_seed_loses_nothing(when, whole, monkeypatch):
+    """Just before they are there, and just after they are gone, without a folder to read a seed from."""
+
+    class Beside(Signals):
+        entered = 0
+
+        def __enter__(self):
+            Beside.entered += 1
+            if when == "__enter__" and Beside.entered == 2:
+                signal.raise_signal(signal.SIGINT)
+            return super().__enter__()
+
+        def __exit__(self, *exception):
+            super().__exit__(*exception)
+            if when == "__exit__" and Beside.entered == 2:
+                signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patched, pytest.raises(Interrupted) as stop:
+        patched.setattr(importlib.import_module("jaxrl_fast.train"), "Signals", Beside)
+        train(seeds=3)
+    part = stop.value.run
+    assert sorted(part.trained) == ([0] if when == "__enter__" else [0, 1]) and part.session is None
+    run = part.resume()
+    assert run.over and all(same(run.agent(m), whole.agent(m)) for m in range(3))
+
+
+def test_a_hook_that_fails_keeps_the_seed_that_was_interrupted(whole, continued):
+    calls = []
+
+    def hook(session, new):
+        interrupt(6)(session, new)
+        if session.config.seed == 6 and session.rows > 3:
+            calls.append(session.rows)
+            if len(calls) == 1:
+                raise ValueError("a fault of the hook")
+
+    with pytest.raises(Interrupted) as stop:
+        train(hooks=[hook])
+    part = stop.value.run
+    with pytest.raises(ValueError, match="a fault of the hook"):
+        part.resume()
+    assert sorted(part.trained) == [0] and part.session is not None
+    run = part.resume()
+    assert run.over and calls[1] > calls[0] and same(run.agent(0), whole.agent(0))
 
 
 def test_a_seed_that_was_killed_before_its_first_checkpoint_begins_anew(whole, tmp_path):

@@ -93,6 +93,20 @@ def test_handlers_are_put_back(interruptible):
     assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before and signals.caught is None
 
 
+def test_a_context_within_another_takes_over(interruptible):
+    """What the outer one noted counts within, and what comes after does not end the outer one's block."""
+    with Signals() as outer, outer.at_once("outside"):
+        with Signals() as inner:
+            signal.raise_signal(signal.SIGINT)
+            assert (inner.caught, outer.caught) == (signal.SIGINT, None)
+        signal.raise_signal(signal.SIGTERM)
+        assert (inner.caught, outer.caught) == (signal.SIGINT, signal.SIGTERM)
+    with Signals() as outer:
+        signal.raise_signal(signal.SIGTERM)
+        with Signals() as inner, pytest.raises(Stopped, match="SIGTERM within"), inner.at_once("within"):
+            pass
+
+
 def test_an_interrupt_without_a_run_directory():
     """Nothing is saved there, and what was caught is still a KeyboardInterrupt for whoever called."""
     hook = lambda session, rows: signal.raise_signal(signal.SIGINT) if session.rows == 3 else None
