@@ -25,13 +25,17 @@ _REACHED = [(type(None), {"env_steps": int, "eval_return": forms.NUMBER})]
 META = {
     "last": {"rows": int, "wall_seconds": forms.NUMBER, "reached": _REACHED, "train_seconds": forms.NUMBER,
              "train_steps": int, "iterations?": int, "part?": {"*": list}, "seconds?": {"*": forms.NUMBER},
-             "row_seconds?": forms.NUMBER, "names?": {"*": str}, **_WHO},
+             "row_seconds?": forms.NUMBER, "names?": {"*": str}, "reports?": [str], **_WHO},
     "best": {"best_rows": int, "best_score": forms.NUMBER, "best_scores?": (forms.SCORES, type(None)), **_WHO},
 }  # fmt: skip
 
 
 class DamagedError(ConfigError):
-    """A checkpoint that cannot be read. lasting: its files are not as they were written, so no later read will succeed."""
+    """A checkpoint that cannot be read.
+
+    Attributes:
+        lasting: whether its files are not as they were written, so that no later read will succeed.
+    """
 
     def __init__(self, path: Path, why: str, lasting: bool = False):
         super().__init__("checkpoint", str(path), f"a whole checkpoint that this run wrote; reading it failed: {why}")

@@ -23,6 +23,11 @@ def misfit(name: str, wanted: str, got: str) -> Misfit:
     return Misfit(f"{name} must be {wanted}, got {got}")
 
 
+def kind_of(dtype: np.dtype) -> str:
+    """Return NumPy's letter for the kind of a dtype; "f" for bfloat16 and float8 too, which NumPy does not know as such."""
+    return "f" if dtype.kind == "V" and "float" in dtype.name else dtype.kind
+
+
 def exact(values: Any, dtype: Any, name: str) -> np.ndarray:
     """Return `values` as an array of `dtype`: the same one where it is of this dtype already.
 
@@ -34,8 +39,8 @@ def exact(values: Any, dtype: Any, name: str) -> np.ndarray:
     found = np.asarray(values)
     if found.dtype == dtype:
         return found
-    dtype, kind = np.dtype(dtype), found.dtype.kind
-    if kind == dtype.kind == "f":  # what becomes infinite is named where numbers must be finite
+    dtype, kind = np.dtype(dtype), kind_of(found.dtype)
+    if kind == kind_of(dtype) == "f":  # what becomes infinite is named where numbers must be finite
         return found.astype(dtype)
     if kind not in "biuf":
         raise misfit(name, _wanted(dtype), _shown(found))
@@ -54,7 +59,7 @@ def _same(found: np.ndarray, out: np.ndarray) -> np.ndarray:
     would overflow, which hardware does in several ways.
     """
     same = out.astype(found.dtype) == found
-    kinds = found.dtype.kind + out.dtype.kind
+    kinds = kind_of(found.dtype) + kind_of(out.dtype)
     if kinds in ("if", "uf"):
         return same & _reached(out, found.dtype)
     if kinds in ("fi", "fu"):

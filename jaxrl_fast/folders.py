@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jaxrl_fast import hosts
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, expected, writing
 
 LOCK = ".lock"
 DEEPEST = ("x" * 100, "x" * 100)  # as long as any path below a run directory
@@ -90,15 +90,29 @@ def not_writable(argument: str, path: Path, error: BaseException) -> ConfigError
 
 
 def discard(folder: Path) -> None:
-    """Remove what a part of a run left that was killed before its first checkpoint. Raises ConfigError for a link."""
-    if folder.is_symlink():
-        raise ConfigError("out", str(folder), "a folder of the run, not a link")
+    """Remove what a part of a run left that was killed before its first checkpoint.
+
+    Raises:
+        ConfigError: what lies there is no folder, or a link to one.
+        WriteError: it cannot be removed.
+    """
+    trash = check_folder(folder)
+    with writing(folder):
+        if trash.exists():  # it was killed while it did this
+            shutil.rmtree(trash)
+        if folder.exists():
+            os.replace(folder, trash)
+            shutil.rmtree(trash)
+
+
+def check_folder(folder: Path) -> Path:
+    """Return where `discard` moves `folder` first. Raises ConfigError where one of the two is a link or a file."""
     trash = folder.with_name(folder.name + ".trash")
-    if trash.exists():  # it was killed while it did this
-        shutil.rmtree(trash)
-    if folder.exists():
-        os.replace(folder, trash)
-        shutil.rmtree(trash)
+    for path in (folder, trash):
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            found = "a link; copy there what it leads to" if path.is_symlink() else "a file; move it elsewhere"
+            raise expected(str(path), "a folder in the run, to go on with it", found)
+    return trash
 
 
 class Lock:

@@ -23,6 +23,7 @@ SCORES = [(int, float, type(None))]  # one a member; null where it was lost
 LOST = [{"member": int, "env_steps": int, "reason": str}]
 RESULT = {
     "algorithm": str, "environment": str, "env_steps": int, "eval_return": SCORES, "lost?": ([*LOST], type(None)),
+    "best_eval_return?": SCORES[0], "steps_per_second?": SCORES[0], "eval_episodes?": (int, type(None)),
 }  # fmt: skip
 CONFIG = {
     "format": ANY, "algorithm": {"name": str, "settings": dict, "class?": str},

@@ -26,7 +26,7 @@ from jaxrl_fast.groups import Rollout
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.plan import memory_plan
 from jaxrl_fast.population import Members, Population
-from jaxrl_fast.programs import Part, Programs, Scores, largest_parameter
+from jaxrl_fast.programs import NEVER, Part, Programs, Scores, largest_parameter
 from jaxrl_fast.reports import host_metrics, log_names, merged
 from jaxrl_fast.types import Mean, RunState, Trajectory
 
@@ -99,8 +99,7 @@ class HostPrograms(Programs):
         self._starts = False  # whether the next rollout is the first of these actors
         self._totals: dict[bool, Any] = {}  # shapes of the metrics, of warm-up and of learning: traced once each
         self._taken: tuple[str, ...] | None = None  # names of the metrics of learning, once an environment reports something
-        self.names = {}
-        self.reports: dict[str, Mean] = {}  # every metric of theirs that there has been: none
+        self.names, self.reports = {}, {}
         self.games: collections.deque[float] = collections.deque(maxlen=100)  # scores of the last ones in training
 
     def compile(self, keys: jax.Array) -> None:
@@ -145,7 +144,7 @@ class HostPrograms(Programs):
         sums = merged(found)
         self.names = log_names(sums, taken, self.names)  # a name is the same in every row
         means = host_metrics(sums, taken, self.names) if any(found) else {}
-        self.reports |= dict.fromkeys(means, Mean(np.float32(0), np.float32(0)))
+        self.reports |= dict.fromkeys(means, NEVER)
         return self.reports | means
 
     def _iterations(self, state: RunState, t0: int, count: int, learns: bool) -> tuple[RunState, dict[str, Mean]]:

@@ -26,7 +26,6 @@ from jaxrl_fast.grid import RunConfig
 from jaxrl_fast.jsonl import read_jsonl
 from jaxrl_fast.members import one_at_a_time
 from jaxrl_fast.rundir import RunDir, seed_folder
-from jaxrl_fast.saves import resuming
 from jaxrl_fast.seed_results import Trained, of_session, overall_rate, side_by_side
 from jaxrl_fast.session import Session, curve_of, frame_of
 from jaxrl_fast.signals import Interrupted, Signals, Stopped, run_so_far
@@ -115,20 +114,13 @@ class SeedsInTurn:
             if isinstance(error, NonFiniteError) and error.run is not None and self.config.on_nan == "mark":
                 warnings.warn(f"seed {self.part(member).seed} is lost: {error}", stacklevel=2)
                 return error.run
-            raise self._of_all(error, member) from error.__cause__
+            raise
 
     def _interrupted(self, signum: int, member: int) -> Interrupted:
         steps = self.session.iterations * self.session.grid.steps if self.session else 0
         if member in self.trained:
             steps = self.trained[member].env_steps
         return Interrupted(signum, self.out and self.out.path, steps, run=self, seed=self.part(member).seed)
-
-    def _of_all(self, error: RunError, member: int) -> RunError:
-        """`error` of a seed, with the command that goes on with all of them."""
-        if self.out:
-            own = seed_folder(self.out.path, self.part(member).seed)
-            error.args = (str(error).replace(resuming(own), resuming(self.out.path)),)
-        return error
 
     def resume(self, sinks: Sinks | None = None) -> SeedsInTurn:
         """Go on with a run that was interrupted; returns this run when it has ended.
@@ -138,7 +130,7 @@ class SeedsInTurn:
         """
         if self.over:
             raise ConfigError("run", "over", "one that was interrupted; `jf.resume` gives a run directory a new end")
-        self.make_sinks = check_sinks(sinks) or self.make_sinks
+        self.make_sinks = sinks_of_each(sinks) or self.make_sinks
         return run_so_far(self._resume)
 
     def _resume(self) -> SeedsInTurn:
@@ -275,7 +267,7 @@ class SeedsInTurn:
 _OF_SESSION = {field.name for field in dataclasses.fields(Session)}
 
 
-def check_sinks(sinks: Any) -> Sinks | None:
+def sinks_of_each(sinks: Any) -> Sinks | None:
     """ConfigError for sinks of one run where every seed needs its own."""
     if not callable(sinks) and sinks:
         named = ", ".join(type(sink).__name__ for sink in sinks)

@@ -22,6 +22,8 @@ from jaxrl_fast.forms import misfit
 
 CELL = (int, float, type(None), [(int, float, type(None), bool)], bool)  # a value of a row
 FIXED = ("env_steps", "wall_seconds", "steps_per_second")  # in every row, so no metric may be called so
+ROW = {"env_steps": int, **dict.fromkeys(FIXED[1:], (int, float, type(None))), "*": CELL}
+
 
 def number(value: Any, digits: int) -> float | None:
     """Rounded to `digits` after the point; None where not finite."""
@@ -75,8 +77,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
         row = json.loads(line, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
         return None
-    is_row = isinstance(row, dict) and type(row.get("env_steps")) is int and all(name in row for name in FIXED)
-    return row if is_row and misfit(list(row.values()), [CELL]) is None else None
+    return row if misfit(row, ROW) is None else None
 
 
 def _check_regular(path: Path) -> None:

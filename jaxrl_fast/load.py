@@ -13,18 +13,18 @@ from jaxrl_fast import folders, hosts
 from jaxrl_fast.agent import Agent
 from jaxrl_fast.checkpoint import Checkpoints
 from jaxrl_fast.errors import ConfigError, check_choice, check_int
-from jaxrl_fast.grid import IN_MEMORY, RunConfig, plan_grid
-from jaxrl_fast.in_turn import SeedsInTurn, check_sinks
+from jaxrl_fast.grid import plan_grid
+from jaxrl_fast.in_turn import SeedsInTurn, sinks_of_each
 from jaxrl_fast.members import in_turn, one_at_a_time, spread_members
 from jaxrl_fast.memory import Filled
 from jaxrl_fast.offline import replay_after
 from jaxrl_fast.population import elsewhere
 from jaxrl_fast.reading import read_member
-from jaxrl_fast.rundir import RunDir, seed_folder
-from jaxrl_fast.seed_results import of_folder
+from jaxrl_fast.rundir import RunDir, run_path, seed_folder
+from jaxrl_fast.seed_folders import ended_seeds
 from jaxrl_fast.session import Session
 from jaxrl_fast.signals import run_so_far
-from jaxrl_fast.sinks import Sink
+from jaxrl_fast.sinks import Sink, check_hooks
 from jaxrl_fast.types import RunState
 
 HOST = ("actors", "actors_on", "host_timeout", "restarts")  # settings of a run that another part of it may have otherwise
@@ -38,7 +38,7 @@ def load(path: str | Path, which: str = "auto", member: int | None = None, modul
     """
     check_choice("which", which, ("auto", "best", "last"))
     order = ("best", "last") if which == "auto" else (which,)
-    run, env, config, agent, row, _, score = read_member(Path(path), order, member, modules)
+    run, env, config, agent, row, _, score = read_member(path, order, member, modules)
     whole = isinstance(agent, RunState)
     return Agent(run.algo, env, config, agent.agent if whole else agent, row, score)
 
@@ -49,7 +49,7 @@ def experience(run: Any, member: int = 0, modules: Sequence[str] = ()) -> Filled
     run: the Session that `train` returns, or a run directory, whose last checkpoint is read.
     """
     if isinstance(run, (str, Path)):
-        run, _, config, state, rows, iterations, _ = read_member(Path(run), ("last",), member, modules)
+        run, _, config, state, rows, iterations, _ = read_member(run, ("last",), member, modules)
         if iterations is None:  # a checkpoint of before they were kept
             grid = plan_grid(run.algo, config)
             iterations = grid.warmup + rows * grid.row
@@ -90,10 +90,9 @@ def resume_run(
     argument: str = "path", **host: Any,
 ):  # fmt: skip
     """`resume` for callers that stop when the run does: Ctrl-C raises `Interrupted` everywhere. argument: `path` in errors."""
-    path = Path(path)
-    hosts.check_shared(path / "config.json")
-    if not path.is_dir():
-        raise ConfigError(argument, str(path), "an existing run directory")
+    if isinstance(path, (str, Path)):  # before the first host finds it missing where the others do not
+        hosts.check_shared(Path(path) / "config.json")
+    path = run_path(argument, path)
     configs.read_config(path)  # before anything is made in a folder that is none
     with folders.held(argument, path):
         return _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, progress, devices, mesh, argument, host)
@@ -103,6 +102,7 @@ def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, prog
     """`resume` of a folder that is locked."""
     from jaxrl_fast.train import run_session
 
+    check_hooks(hooks)
     algo, env, config, content = configs.load(path, tuple(modules))
     config = elsewhere(config, devices, mesh)
     spread_members(env, config)
@@ -122,7 +122,7 @@ def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, prog
     )  # fmt: skip
     if in_turn(env, config):
         more = {"devices": devices, "mesh": mesh, "tensorboard": tensorboard} | host
-        return _resume_in_turn(path, algo, env, new, content, total_steps, modules, hooks, sinks, progress, more)
+        return _resume_in_turn(path, algo, env, new, content, modules, hooks, sinks, progress, more)
     sinks = sinks(new) if callable(sinks) else sinks
     with Checkpoints(RunDir(path).checkpoints, read_only=True) as checkpoints:
         hosts.on_first(checkpoints.check_own)
@@ -145,27 +145,17 @@ def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, prog
     return run_session(algo, env, new, lambda: RunDir(path), hooks, sinks, tensorboard, progress, meta)
 
 
-def _resume_in_turn(path, algo, env, config, content, total_steps, modules, hooks, sinks, progress, more) -> SeedsInTurn:
+def _resume_in_turn(path, algo, env, config, content, modules, hooks, sinks, progress, more) -> SeedsInTurn:
     """`resume` of seeds that train one after another: those that have ended stay, one that was cut off goes on.
 
     config: with the new end and horizon.  more: of `resume_run`, where a seed goes on and how its environments are stepped.
     """
-    from jaxrl_fast.train import start
+    from jaxrl_fast.train import check_members, start
 
-    make_sinks, rundir, trained = check_sinks(sinks), RunDir(path), {}
+    make_sinks, rundir = sinks_of_each(sinks), RunDir(path)
+    trained = ended_seeds(path, algo, env, config, modules)
+    check_members(algo, env, config)
     about = {name: content[name] for name in ("preset", "imports") if name in content}
-    for member, seed in enumerate(config.member_seeds()):
-        folder = seed_folder(path, seed)
-        if folder.is_symlink():
-            valid = "a folder in the run, not a link, to go on with it; copy there what it leads to"
-            raise ConfigError("seed", str(folder), valid)
-        done = max((row.env_steps for row in RunDir(folder).history(2**63)), default=0)
-        if total_steps is not None and total_steps < done:
-            raise ConfigError("total_steps", total_steps, f"at least the {done:,} steps that are done with seed {seed}")
-        if (folder / "result.json").is_file() and _end(folder) == (config.total_steps, config.horizon):
-            trained[member] = of_folder(folder, modules)
-        elif not RunDir(folder).resumable:
-            _check_anew(folder, config)
 
     def begin(member: int, sinks: Sequence[Sink]) -> Session:
         part = one_at_a_time(env, config, member)
@@ -174,27 +164,10 @@ def _resume_in_turn(path, algo, env, config, content, total_steps, modules, hook
             folders.discard(folder)
             run = dataclasses.asdict(part) | {"tensorboard": more["tensorboard"]}
             return start(algo, env, out=folder, hooks=hooks, sinks=sinks, progress=progress, about=about, **run)
-        (folder / "result.json").unlink(missing_ok=True)  # of an end before this one
-        new = [b if a != b else None for a, b in zip(_end(folder), (part.total_steps, part.horizon), strict=True)]
+        old = configs.read_config(folder)["run"]
+        new = [getattr(part, name) if getattr(part, name) != old.get(name) else None for name in ("total_steps", "horizon")]
         return resume_run(folder, *new, modules, hooks, sinks, progress=progress, **more)
 
     run = SeedsInTurn(algo.bind(env.spec), env, config, rundir, begin, make_sinks, progress, trained)
     rundir.update(config)
     return run.train()
-
-
-def _check_anew(folder: Path, config: RunConfig) -> None:
-    """Raises ConfigError where a seed without checkpoints cannot be trained anew, before any seed trains."""
-    if (folder / "result.json").exists():
-        remedy = f"move {folder.name} elsewhere and resume the run, which trains this seed anew"
-        raise ConfigError("seed", str(folder), f"a run with its checkpoints, as it has ended before; {remedy}")
-    if config.start_from == IN_MEMORY:
-        gone = f"the parameters of {folder.name} were in memory and are gone with their process"
-        remedy = "`resume()` of the run in that process goes on with it; jf.load reads the seeds that have ended"
-        raise ConfigError("start_from", config.start_from, f"a run directory: {gone}; {remedy}")
-
-
-def _end(folder: Path) -> tuple[Any, Any]:
-    """total_steps and horizon of a run directory."""
-    run = configs.read_config(folder)["run"]
-    return run["total_steps"], run.get("horizon")

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast.errors import expected
-from jaxrl_fast.exact import exact, warned, within
+from jaxrl_fast.errors import expected, first_line
+from jaxrl_fast.exact import exact, kind_of, warned, within
 from jaxrl_fast.spaces import Box, Dict, Space
 
 
@@ -80,7 +80,7 @@ class Own:
         both = actions.dtype.kind in "biu" and self.dtype.kind in "biu"
         if not isinstance(actions, jax.Array):
             return np.dtype(np.int64 if both else np.float64)
-        return actions.dtype if both or _floats(actions.dtype) else np.dtype(np.float32)
+        return actions.dtype if both or kind_of(actions.dtype) == "f" else np.dtype(np.float32)
 
     @functools.cached_property
     def integers(self) -> tuple[np.ndarray, np.ndarray]:
@@ -95,7 +95,7 @@ class Own:
         Infinity stays, unless `final` is narrower and would make it of a number.
         """
         ends = [np.asarray(bound, np.float64) for bound in (self.space.low, self.space.high)]
-        if _floats(self.dtype):  # its own bounds are numbers of its dtype
+        if kind_of(self.dtype) == "f":  # its own bounds are numbers of its dtype
             with np.errstate(over="ignore"):
                 ends = [end.astype(self.dtype).astype(np.float64) for end in ends]
         for held in (final, dtype):
@@ -113,8 +113,12 @@ class Own:
         """
         dtype, forms = np.dtype(self.space.dtype), self._forms(stack)
         stays = isinstance(values, jax.Array) and (isinstance(values, jax.core.Tracer) or values.dtype == dtype)
-        values = values if stays else np.asarray(values)
-        if values.dtype.kind not in "biuf" or (values.dtype.kind == "f" and dtype.kind in "biu"):
+        try:
+            values = values if stays else np.asarray(values)
+        except ValueError as error:  # rows of different lengths
+            raise expected(name, f"{dtype.name} numbers of shape {forms[0][0]}", f"no array: {first_line(error)}") from error
+        kind = kind_of(values.dtype)
+        if kind not in "biuf" or (kind == "f" and dtype.kind in "biu"):
             raise expected(name, f"{dtype.name} numbers of shape {forms[0][0]}", f"{values.dtype.name} {values.shape}")
         fits = lambda shape: shape in (values.shape, values.shape[1:] if values.ndim else None)
         found = next((form for form in forms if fits(form[0])), None)
@@ -123,6 +127,8 @@ class Own:
             raise expected(name, f"of shape {shapes}, or a batch [B, ...] of these", f"shape {values.shape}")
         shape, own, stacked = found
         single = values.shape == shape
+        if not single and isinstance(values.shape[0], int) and not values.shape[0]:
+            raise expected(name, "one observation, or a batch of at least one", f"shape {values.shape}")
         values = values[None] if single else values
         if own and not stacked:
             return self.encode(values, name, warned), single, False
@@ -178,17 +184,11 @@ def own_of(space: Space) -> Own | OwnDict:
     return Own(space, tuple(space.shape), np.dtype(space.dtype))
 
 
-@functools.cache
-def _floats(dtype: np.dtype) -> bool:
-    """Whether a dtype is floating point: bfloat16 too, which NumPy does not know as such."""
-    return jnp.issubdtype(dtype, jnp.floating)
-
-
 def _limits(dtype: np.dtype) -> tuple[float, float]:
     """The least and the largest float64 that `dtype` holds."""
     if dtype.kind == "b":
         return 0.0, 1.0
-    if _floats(dtype):
+    if kind_of(dtype) == "f":
         return float(jnp.finfo(dtype).min), float(jnp.finfo(dtype).max)
     low, high = (int(x) for x in (np.iinfo(dtype).min, np.iinfo(dtype).max))
     return float(low), float(high) if int(float(high)) == high else float(np.nextafter(float(high), 0.0))
@@ -196,7 +196,7 @@ def _limits(dtype: np.dtype) -> tuple[float, float]:
 
 def _inward(bound: np.ndarray, dtype: np.dtype, up: bool) -> np.ndarray:
     """The nearest numbers of `dtype` to float64 bounds: from there `up`, or down."""
-    if not _floats(dtype):
+    if kind_of(dtype) != "f":
         return (np.ceil(bound) if up else np.floor(bound)).astype(dtype)
     with np.errstate(over="ignore"):
         near = bound.astype(dtype)

@@ -82,10 +82,14 @@ class Part(NamedTuple):
     error: Exception | None = None
 
 
+NEVER = Mean(np.float32(0), np.float32(0))  # a mean over nothing
+
+
 class Programs:
     """Everything that runs on the device, for one run or a population of it."""
 
-    names: dict[str, str] = {}  # in the log, of what environments on the host report; an instance has its own
+    names: dict[str, str] = {}  # {what environments on the host report: its metric}; an instance has its own
+    reports: dict[str, Mean] = {}  # the metrics that they have had so far, each `NEVER`: later rows have them too
     part: Part | None = None  # what `chunk` or `warmup` has left of a row, and where the next one begins
     stopping: Callable[[], bool] = staticmethod(lambda: False)  # whether environments on the host are to end their row early
     told: Callable[[int, int], None] = staticmethod(lambda played, episodes: None)  # how far an evaluation is

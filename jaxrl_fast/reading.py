@@ -13,28 +13,31 @@ import jax
 
 from jaxrl_fast import config as configs
 from jaxrl_fast import iterate, tree
+from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.checkpoint import Checkpoints, abstract
-from jaxrl_fast.errors import ConfigError, check_int
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.errors import ConfigError, check_int, expected
 from jaxrl_fast.grid import RunConfig
 from jaxrl_fast.iterate import Run
 from jaxrl_fast.members import build_run, configure, in_turn
-from jaxrl_fast.rundir import RunDir, seed_folder
+from jaxrl_fast.rundir import RunDir, run_path, seed_folder
 
 
-def read_member(path: Path, order: Sequence[str], member: int | None, modules: Sequence[str]) -> tuple:
+def read_member(path: str | Path, order: Sequence[str], member: int | None, modules: Sequence[str]) -> tuple:
     """Return (run, environment, config, state, rows, iterations, score) of one member.
 
     A best checkpoint holds the agent alone: its state is the agent, and iterations is None.
 
     Numbers of `run.algo` are Python's.
     """
-    if not path.is_dir():
-        raise ConfigError("run", str(path), "an existing run directory")
+    path = run_path("run", path)
     algo, env, config, _ = configs.load(path, tuple(modules))
     if member is not None:
         check_int("member", member, 0, config.members - 1)
     if in_turn(env, config):
-        return read_member(_seed_of(path, order, config, member), order, 0, modules)
+        seed = config.seed + _seed_of(path, order, config, member)
+        check_seed(seed_folder(path, seed), algo, env, seed, modules)
+        return read_member(seed_folder(path, seed), order, 0, modules)
     with Checkpoints(RunDir(path).checkpoints, read_only=True) as checkpoints:
         found = checkpoints.read(order, lambda *one: _read_one(RunDir(path), checkpoints, one, algo, env, config, member))
     if found is None:
@@ -42,8 +45,32 @@ def read_member(path: Path, order: Sequence[str], member: int | None, modules: S
     return found
 
 
-def _seed_of(path: Path, order: Sequence[str], config: RunConfig, member: int | None) -> Path:
-    """The run directory of one of the seeds that train one after another; None: that of the one that evaluated best."""
+def check_seed(folder: Path, algo: Algorithm, env: Env, seed: int, modules: Sequence[str] = ()) -> None:
+    """Raises ConfigError where the run in `folder` is not that of `seed` in a run of `algo` on `env`."""
+    its_algo, its_env, config, _ = configs.load(folder, tuple(modules))
+    pairs = {
+        "algorithm": (configs.encode_algorithm(its_algo), configs.encode_algorithm(algo)),
+        "environment": (configs.encode_environment(its_env), configs.encode_environment(env)),
+    }
+    remedy = f"move {folder.name} elsewhere, or make the two agree"
+    for name, (own, wanted) in pairs.items():
+        if own != wanted:
+            at, found, valid = _difference(name, own, wanted)
+            raise expected(f"{at} of {folder}", f"{valid!r}, as in the run it is a part of", f"{found!r}; {remedy}")
+    if (config.seed, config.seeds) != (seed, 1):
+        raise expected(f"seed of {folder}", str(seed), f"{config.seed} with seeds = {config.seeds}; {remedy}")
+
+
+def _difference(name: str, one: Any, other: Any) -> tuple[str, Any, Any]:
+    """Return (name, value, other value) of the first entry in which two values of JSON differ."""
+    if not (isinstance(one, dict) and isinstance(other, dict)):
+        return name, one, other
+    differs = next(key for key in {**other, **one} if key not in one or key not in other or one[key] != other[key])
+    return _difference(f"{name}.{differs}", one.get(differs), other.get(differs))
+
+
+def _seed_of(path: Path, order: Sequence[str], config: RunConfig, member: int | None) -> int:
+    """Return which of the seeds that train one after another is read; None: the one that evaluated best."""
     folders = [seed_folder(path, seed) for seed in config.member_seeds()]
     here = [i for i, folder in enumerate(folders) if any((folder / "checkpoints" / kind).is_dir() for kind in order)]
     if not here:
@@ -56,7 +83,7 @@ def _seed_of(path: Path, order: Sequence[str], config: RunConfig, member: int | 
         found = result.get("best_eval_return") if order[0] == "best" else next(iter(result.get("eval_return", ())), None)
         return found if isinstance(found, (int, float)) else -math.inf
 
-    return folders[max(here, key=score) if member is None else member]
+    return max(here, key=score) if member is None else member
 
 
 def _read_one(rundir: RunDir, checkpoints: Checkpoints, one: tuple[str, int], algo, env, config, member) -> tuple:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import shutil
 import warnings
 from pathlib import Path
@@ -17,7 +18,7 @@ from jaxrl_fast import folders, forms, hosts, runtime
 from jaxrl_fast.boards import TensorBoardSink
 from jaxrl_fast.checkpoint import is_number, to_json
 from jaxrl_fast.envs import registry
-from jaxrl_fast.errors import ConfigError, writing
+from jaxrl_fast.errors import ConfigError, expected, writing
 from jaxrl_fast.grid import plan_grid
 from jaxrl_fast.sinks import JsonlSink, Row, read_jsonl
 
@@ -139,9 +140,11 @@ class RunDir:
             configs.write_json(self.path / "result.json", to_json(result))
 
     def update(self, config: Any) -> None:
-        """Note in config.json what a resumed run changes: its end, its horizon."""
+        """Note in config.json what a resumed run changes: its end, its horizon. The result of another end goes."""
         content = configs.read_config(self.path)
         if content["run"] != dataclasses.asdict(config):
+            with writing(self.path / "result.json"):
+                (self.path / "result.json").unlink(missing_ok=True)
             with writing(self.path / "config.json"):
                 configs.write_json(self.path / "config.json", content | {"run": dataclasses.asdict(config)})
 
@@ -186,6 +189,20 @@ class RunDir:
 def seed_folder(path: Path, seed: int) -> Path:
     """The run directory of one seed, where seeds train one after another."""
     return path / f"{SEED}{seed}"
+
+
+def run_path(argument: str, path: Any) -> Path:
+    """Return the path of an existing directory; ConfigError for anything else."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise expected(argument, "the path of a run directory", repr(path)[:100])
+    if not Path(path).is_dir():
+        raise ConfigError(argument, str(path), "an existing run directory")
+    return Path(path)
+
+
+def whole_run(path: Path) -> Path:
+    """Return the run directory that a resume takes: of a seed among several in turn, that of all seeds."""
+    return path.parent if path.name.startswith(SEED) and (path.parent / "config.json").is_file() else path
 
 
 def check_free(path: Path) -> None:

@@ -14,7 +14,8 @@ from jaxrl_fast import hosts
 from jaxrl_fast.checkpoint import Checkpoints, DamagedError, abstract, to_json
 from jaxrl_fast.errors import WriteError
 from jaxrl_fast.members import leaf_names
-from jaxrl_fast.programs import Part
+from jaxrl_fast.programs import NEVER, Part
+from jaxrl_fast.rundir import whole_run
 from jaxrl_fast.session import Session
 from jaxrl_fast.types import Mean
 
@@ -31,7 +32,7 @@ def save(s: Session, checkpoints: Checkpoints) -> None:
             "seconds": s.seconds, "train_seconds": s.train_seconds, "train_steps": s.train_steps,
             "row_seconds": s.row_seconds, **s.who(),
             "iterations": s.iterations, "part": part.metrics if part else {},
-            "names": s.programs.names,
+            "names": s.programs.names, "reports": list(s.programs.reports),
         }  # fmt: skip
         number = s.rows if newest is None else max(s.rows, newest + 1)  # a part of a row has none of its own
         checkpoints.save("last", number, s.programs.snapshot(s.state), to_json(meta))
@@ -74,18 +75,22 @@ def rescue(s: Session, checkpoints: Checkpoints | None) -> str:
 
 def standing(path: Path) -> str:
     """What is left of a run that can no longer write to its directory, and how to go on."""
+    again = "start the run again"
+    if whole_run(path) != path:
+        again = f"once it can be written again, go on with {resuming(path)}, which begins {path.name} anew"
     if not (path / "config.json").is_file():  # orbax makes the folders of a checkpoint again
-        return f"; {path} is gone: start the run again"
+        return f"; {path} is gone: {again}"
     with Checkpoints(path / "checkpoints", read_only=True) as checkpoints:
         number = checkpoints.newest("last")
     if number is None:
-        return "; there is no whole checkpoint: start the run again"
+        return f"; there is no whole checkpoint: {again}"
     good = checkpoints.folder / "last" / str(number)
     return f"; {good} is whole: once it can be written again, go on with {resuming(path)}"
 
 
 def resuming(path: Path) -> str:
-    """What to type to go on with a run."""
+    """Say what to type to go on with a run, or with the one that a seed is a part of."""
+    path = whole_run(path)
     return f"jaxrl-fast train --resume {shlex.quote(str(path))} or, from Python, jf.resume({str(path)!r})"
 
 
@@ -121,6 +126,7 @@ def _take(s: Session, meta: dict[str, Any]) -> None:
     if meta.get("part"):
         s.programs.part = Part(int(meta["iterations"]), {name: Mean(*np.float32(mean)) for name, mean in meta["part"].items()})
     s.programs.names = dict(meta.get("names", {}))
+    s.programs.reports = dict.fromkeys(meta.get("reports", ()), NEVER)
     s.saved = s.iterations
     s.row_seconds = float(meta.get("row_seconds", 0.0))  # older versions have no such times
     s.earlier = {k: float(v) for k, v in meta.get("seconds", {"train": s.wall_seconds}).items()}

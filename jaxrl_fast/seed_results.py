@@ -23,7 +23,7 @@ from jaxrl_fast.types import RunState
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """What is kept of a seed that has ended."""
+    """The results of a seed that has ended."""
 
     history: list[Row]
     eval_return: float  # NaN where it was lost
@@ -38,7 +38,7 @@ class Trained:
 
 
 def of_session(s: Session) -> Trained:
-    """What is kept of a session that has ended; its replay and environments are given up for the next one's."""
+    """Return the results of a session that has ended. Its replay and environments are given up, for the next one's."""
     agent = s.agent(0)
     state = jax.device_get(agent.state)
     parts = agent.algo, s.env, s.config  # not the session: it holds its programs

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 
 from jaxrl_fast import jsonl
-from jaxrl_fast.errors import ConfigError, WriteError, writing
+from jaxrl_fast.errors import ConfigError, WriteError, expected, writing
 from jaxrl_fast.jsonl import read_jsonl
 from jaxrl_fast.summary import describe
 from jaxrl_fast.terminal import Display
@@ -70,6 +70,25 @@ class Sink:
 
     def cut(self, env_steps: int) -> None:
         pass
+
+
+METHODS = ("open", "write", "flush", "cut", "close")
+
+
+def check_sinks(sinks: Any) -> list[Any]:
+    """Return sinks as a list; ConfigError for what is none."""
+    if not isinstance(sinks, (list, tuple)):
+        raise expected("sinks", "a list of jf.Sink, or a function of a RunConfig that returns one", repr(sinks)[:100])
+    for sink in sinks:
+        if not all(callable(getattr(sink, name, None)) for name in METHODS):
+            raise expected("sinks", f"objects of a subclass of jf.Sink (methods {', '.join(METHODS)})", repr(sink)[:100])
+    return list(sinks)
+
+
+def check_hooks(hooks: Any) -> None:
+    """Raises ConfigError for hooks that are no functions."""
+    if not isinstance(hooks, (list, tuple)) or not all(map(callable, hooks)):
+        raise expected("hooks", "a list of functions hook(session, rows)", repr(hooks)[:100])
 
 
 def line_of(row: Row) -> bytes:

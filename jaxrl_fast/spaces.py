@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast.errors import ConfigError, check_int
+from jaxrl_fast.exact import kind_of
 from jaxrl_fast.summary import describe
 
 COUNTABLE = 2.0**24  # integers that float32 tells apart
@@ -160,11 +161,13 @@ class Dict:
         if isinstance(self.items, Mapping):
             object.__setattr__(self, "items", tuple(self.items.items()))
         pairs = isinstance(self.items, (tuple, list)) and all(isinstance(x, tuple) and len(x) == 2 for x in self.items)
-        if not self.items or not pairs:
+        if not pairs or not len(self.items):
             raise ConfigError("Dict", self.items, valid)
         for name, space in self.items:
             if not isinstance(name, str) or not isinstance(space, Space):
                 raise ConfigError(f"Dict: {name}", space, valid)
+        if len(dict(self.items)) < len(self.items):
+            raise ConfigError("Dict", self.items, "spaces of different names")
         object.__setattr__(self, "items", tuple(sorted(self.items, key=lambda item: item[0])))
 
     @classmethod
@@ -196,7 +199,7 @@ def _dtype(given: Any) -> Any:
         found = jnp.dtype(given)
     except TypeError:
         found = None
-    if found is None or not any(jnp.issubdtype(found, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
+    if found is None or kind_of(found) not in "biuf":
         raise ConfigError("Box: dtype", given, "a dtype of real numbers, such as 'float32' or 'uint8'")
     return found
 

@@ -22,7 +22,7 @@ from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.errors import RunError, WriteError
 from jaxrl_fast.grid import Grid, RunConfig, plan_grid, run_config
-from jaxrl_fast.in_turn import SeedsInTurn, Sinks, check_sinks
+from jaxrl_fast.in_turn import SeedsInTurn, Sinks, sinks_of_each
 from jaxrl_fast.loop import COMPILING, loop
 from jaxrl_fast.members import gather, in_turn, leaf_names, one_at_a_time, spread_members
 from jaxrl_fast.memory import forget_experience, identity
@@ -34,7 +34,7 @@ from jaxrl_fast.saves import standing
 from jaxrl_fast.selection import decode_selection, encode_selection
 from jaxrl_fast.session import Session, root_keys
 from jaxrl_fast.signals import Interrupted, Signals, run_so_far
-from jaxrl_fast.sinks import Row, Sink
+from jaxrl_fast.sinks import Row, Sink, check_hooks, check_sinks
 from jaxrl_fast.start_from import given_by
 from jaxrl_fast.terminal import is_watched
 from jaxrl_fast.walltime import WallTime
@@ -76,6 +76,7 @@ def start(
     tensorboard: bool = True, progress: bool | None = None, about: dict[str, Any] | None = None, **settings: Any,
 ) -> Session:  # fmt: skip
     """`train` for callers that stop when the run does: Ctrl-C raises `Interrupted` everywhere."""
+    check_hooks(hooks)
     progress = is_watched(sys.stderr) if progress is None else progress
     settings = settings | {"selection": encode_selection(settings.get("selection"))}
     config = at_start(run_config(total_steps, settings))
@@ -88,7 +89,7 @@ def start(
         create = lambda: hosts.on_first(lambda: RunDir.create(out, algo, env, config, **about or {})) or RunDir(out)
     source = None if isinstance(settings.get("start_from"), (str, Path)) else settings.get("start_from")
     if in_turn(env, config):
-        return _start_in_turn(algo, env, config, create, hooks, check_sinks(sinks), tensorboard, progress, about, source)
+        return _start_in_turn(algo, env, config, create, hooks, sinks_of_each(sinks), tensorboard, progress, about, source)
     sinks = sinks(config) if callable(sinks) else sinks
     return run_session(algo, env, config, create, hooks, sinks, tensorboard, progress, source=source)
 
@@ -222,7 +223,7 @@ def _closing(sinks: Sequence[Sink]) -> Iterator[contextlib.ExitStack]:
     """A stack of what is closed at the end of a run, the user's sinks among it."""
     with contextlib.ExitStack() as stack:
         stack.callback(forget_experience)
-        for sink in sinks:
+        for sink in check_sinks(sinks):
             stack.callback(_close, sink)
         yield stack
 

@@ -18,7 +18,7 @@ from jaxrl_fast import imports, signatures
 from jaxrl_fast.envs import gymnasium_objects, gymnax_objects
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.gymnasium_adapter import is_simple
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, UserError, brief, expected
 
 VALID = (
     "a name such as 'CartPole-v1', or an environment of jaxrl_fast, gymnax or Gymnasium: an instance, its class or a function "
@@ -155,7 +155,12 @@ def _is_asked(source: Any) -> bool:
 
 @functools.cache
 def _made(source: Any) -> tuple[str, str]:
-    env = source()
+    try:
+        env = source()
+    except UserError:
+        raise
+    except Exception as error:
+        raise expected("environment", "a function that makes one", f"one that fails with {brief(error)}") from error
     found = _kind(env) if is_foreign(env) else ("", "")
     if found[0] == "gymnasium":
         env.close()

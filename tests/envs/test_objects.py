@@ -239,7 +239,9 @@ def test_pictures_of_a_class_end_with_the_episode_and_a_thunk_without_render_mod
 
 @pytest.mark.parametrize(("source", "message"), [
     (3, "environment = 3 .*an instance, its class or a function"), (None, "environment = None"),
-    (lambda: 3, "not int"), (gymnasium.make_vec("CartPole-v1"), "one environment, or a function that makes one"),
+    (lambda: 3, "not int"),
+    (lambda: gymnasium.make("nope"), "environment must be a function that makes one, got .*NameNotFound"),
+    (gymnasium.make_vec("CartPole-v1"), "one environment, or a function that makes one"),
 ])  # fmt: skip
 def test_what_is_no_environment(source, message):
     with pytest.raises(ConfigError, match=message):

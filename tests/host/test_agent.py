@@ -23,6 +23,7 @@ from jaxrl_fast import distributions, spaces
 from jaxrl_fast.envs.gymnasium_spaces import own_form, spec_of
 from jaxrl_fast.envs.host import HostEnv
 from jaxrl_fast.grid import RunConfig
+from jaxrl_fast.own_spaces import own_of
 
 FLOATS, INTEGERS = ("float16", "float32", "float64"), ("int8", "uint8", "int16", "int32", "uint32", "int64")
 
@@ -173,6 +174,22 @@ def test_actions_of_our_own_environments_are_in_their_spaces(name):
             assert outside.action_space.contains(agent.act(outside.reset(seed=seed)[0]))
 
 
+def test_floats_of_eight_and_sixteen_bits_are_numbers():
+    """Observations and actions: NumPy does not know bfloat16, and float8, as floating point."""
+    for kind in (jnp.bfloat16, jnp.float8_e4m3fn, np.float16, np.float32):
+        own = own_of(jf.Box(-1.0, 1.0, (3,), kind))
+        for values in (np.full(3, 0.5, kind), jnp.full((2, 3), 0.5, kind), np.full(3, 0.5, np.float32)):
+            seen, single, _ = own.read(values)
+            assert seen.dtype == kind and single == (values.ndim == 1) and (np.asarray(seen, np.float32) == 0.5).all()
+        assert own_of(jf.Box(-1.0, 1.0, (3,))).read(np.full(3, 0.5, kind))[0].dtype == np.float32
+        done = own.decode(np.full((1, 3), 9.0, np.float32))
+        assert done.dtype == kind and (done.astype(np.float32) == 1.0).all()
+    with pytest.raises(jf.ConfigError, match="observation must be uint8 numbers"):
+        own_of(jf.Box(0, 255, (3,), np.uint8)).read(np.full(3, 0.5, jnp.bfloat16))
+    with pytest.raises(jf.ConfigError, match="a dtype of real numbers"):
+        jf.Box(0, 7, (3,), jnp.int4)
+
+
 def test_an_observation_of_another_kind_is_one_line():
     space = theirs.Dict(a=theirs.Box(-1, 1, (4,)), b=theirs.Box(0, 255, (8, 9), np.uint8))
     agent, a, b = wild(space, theirs.Discrete(2)), np.zeros(4, np.float32), np.zeros((8, 9), np.uint8)
@@ -183,6 +200,8 @@ def test_an_observation_of_another_kind_is_one_line():
         ({"a": a, "b": b[None]}, "observation must be one observation or a batch"),
         ({"a": a, "b": b / 255}, r"observation\['b'\] must be uint8 numbers of shape \(8, 9\), got float64 \(8, 9\)"),
         ({"a": a.astype(str), "b": b}, r"observation\['a'\] must be float32 numbers"),
+        ({"a": [[0, 0], [0]], "b": b}, r"observation\['a'\] must be float32 numbers of shape \(4,\), got no array"),
+        ({"a": a[None][:0], "b": b[None][:0]}, r"observation\['a'\] must be one observation, or a batch of at least one"),
     ):
         with pytest.raises(jf.ConfigError, match=message) as caught:
             agent.act(obs)

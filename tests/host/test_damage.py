@@ -178,6 +178,8 @@ VALUES = [
     ("result.json", "eval_return", "abc", "eval_return is a text"),
     ("result.json", "eval_return", [True], "eval_return[0] is true"),
     ("result.json", "env_steps", None, "env_steps is null"),
+    ("result.json", "steps_per_second", True, "steps_per_second is true"),
+    ("result.json", "best_eval_return", "1", "best_eval_return is a text"),
     ("result.json", "lost", [{"member": 0}], "lost[0].env_steps is missing"),
 ]
 
@@ -195,6 +197,8 @@ def test_json_of_another_form_is_named(name, key, value, says, run, run_cli):
     [
         '{"env_steps": 64, "wall_seconds": "x", "steps_per_second": 1}',
         '{"env_steps": "64"}',
+        '{"env_steps": 64, "wall_seconds": [1], "steps_per_second": [2]}',
+        '{"env_steps": true, "wall_seconds": 1, "steps_per_second": 2}',
         "[]",
         "{}",
         '{"env_steps": 64, "wall_seconds": 1, "steps_per_second": 1, "loss": ["x"]}',
@@ -249,6 +253,13 @@ def test_a_run_that_is_no_path(line, path, tmp_path, monkeypatch, run_cli):
     (tmp_path / "file").write_text(""), (tmp_path / "loop").symlink_to("loop")
     code, out, err = run_cli(*(word.format(path) for word in line.split()))
     assert code == 2 and out == "" and err.count("\n") == 1 and len(err) < 700, err
+
+
+@pytest.mark.parametrize("path", [5, None, 1.5, ["a"]], ids=repr)
+def test_what_is_no_path_at_all(path):
+    for read, name in ((jf.load, "run"), (jf.resume, "path")):
+        with pytest.raises(jf.ConfigError, match=f"^{name} must be the path of a run directory, got "):
+            read(path)
 
 
 def newest(run: Path, which: str) -> Path:

@@ -16,13 +16,15 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import folders, in_turn
-from jaxrl_fast.errors import ConfigError, NonFiniteError
+from jaxrl_fast.comparison import compare_runs
+from jaxrl_fast.errors import ConfigError, NonFiniteError, RunError, WriteError
 from jaxrl_fast.jsonl import read_jsonl
 from jaxrl_fast.rundir import RunDir, seed_folder
+from jaxrl_fast.saves import standing
 from jaxrl_fast.seed_results import overall_rate, side_by_side
 from jaxrl_fast.session import lose
 from jaxrl_fast.signals import Interrupted, Signals, Stopped
-from jaxrl_fast.sinks import Row
+from jaxrl_fast.sinks import JsonlSink, Row
 
 loop = importlib.import_module("jaxrl_fast.loop")
 tools.register()
@@ -295,10 +297,10 @@ def test_a_seed_that_is_a_link_is_not_written_through(begun, whole, tmp_path):
         shutil.rmtree(victim / "checkpoints")
     seed_folder(out, 6).symlink_to(victim)
     before = everything_in(victim)
-    with pytest.raises(ConfigError, match="seed-6' is not valid: a folder in the run, not a link"):
+    with pytest.raises(ConfigError, match="seed-6 must be a folder in the run, to go on with it, got a link"):
         jf.resume(out, 192, tensorboard=False)
     assert everything_in(victim) == before and seed_folder(out, 6).is_symlink()
-    with pytest.raises(ConfigError, match="not a link"):
+    with pytest.raises(ConfigError, match="got a link"):
         folders.discard(seed_folder(out, 6))
 
 
@@ -313,11 +315,80 @@ def test_a_seed_that_ended_and_lost_its_checkpoints_is_not_thrown_away(whole, tm
     np.testing.assert_array_equal(jf.resume(out, tensorboard=False).eval_return, whole.eval_return)
 
 
+def changed(file, change):
+    """Write a JSON file anew, with what `change` does to its content."""
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+
+
+def flip(out, seed):
+    """Damage the last checkpoints of a seed."""
+    for file in (seed_folder(out, seed) / "checkpoints" / "last").glob("*/state/**/*"):
+        if file.is_file():
+            file.write_bytes(bytes(b ^ 0xFF for b in file.read_bytes()))
+
+
+REFUSED = {  # what was done to the run of seeds 5, 6 and 7 -> the end that is asked for, more settings, the error
+    "settings": (lambda out: None, dict(total_steps=192, actors=3), "actors = 3 .*at most num_envs = 2"),
+    "damage": (lambda out: flip(out, 6), dict(total_steps=192), "seed-6/checkpoints/last/.*damaged|seed-6/checkpoints/last"),
+    "beyond": (lambda out: jf.resume(seed_folder(out, 6), 192), {}, "total_steps must be at least the 192 steps that seed-6 has"),
+    "algorithm": (
+        lambda out: changed(seed_folder(out, 7) / "config.json", lambda c: c["algorithm"]["settings"].update(discount=0.5)), {},
+        r"algorithm.settings.discount of .*seed-7 must be 0.99, as in the run it is a part of, got 0.5; move seed-7 elsewhere",
+    ),
+    "seed": (
+        lambda out: changed(seed_folder(out, 7) / "config.json", lambda c: c["run"].update(seed=9)), {},
+        "seed of .*seed-7 must be 7, got 9 with seeds = 1",
+    ),
+    "file": (
+        lambda out: (shutil.rmtree(seed_folder(out, 7)), seed_folder(out, 7).write_text("x")), dict(total_steps=192),
+        "seed-7 must be a folder in the run, to go on with it, got a file",
+    ),
+    "trash": (
+        lambda out: (shutil.rmtree(seed_folder(out, 7)), (out / "seed-7.trash").symlink_to(out / "nowhere")), {},
+        "seed-7.trash must be a folder in the run, to go on with it, got a link",
+    ),
+    "hooks": (lambda out: None, dict(total_steps=192, hooks=[3]), r"hooks must be a list of functions .*got \[3\]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_resume_that_is_refused_writes_nothing(what, whole, tmp_path):
+    """Nothing in any seed, whichever of them is the reason: the finished run is still one."""
+    prepare, settings, message = REFUSED[what]
+    out = tmp_path / "run"
+    shutil.copytree(whole.out.path, out)
+    prepare(out)
+    before = everything_in(out)
+    with pytest.raises(ConfigError, match=message):
+        jf.resume(out, tensorboard=False, **settings)
+    assert everything_in(out) == before
+    if what in ("algorithm", "seed"):
+        with pytest.raises(ConfigError, match=message):
+            jf.load(out, member=2)
+        assert same(jf.load(out, "last", member=0), whole.agent(0))
+
+
+def test_the_result_of_an_end_goes_when_another_one_is_begun(whole, tmp_path):
+    """What result.json and config.json say of a run agrees, of all seeds and of each."""
+    out = tmp_path / "run"
+    shutil.copytree(whole.out.path, out)
+    with pytest.raises(Interrupted):
+        jf.resume(out, 192, tensorboard=False, hooks=[interrupt(6, rows=9)])
+    has = {seed: (seed_folder(out, seed) / "result.json").exists() for seed in SEEDS}
+    assert not (out / "result.json").exists() and has == {5: True, 6: False, 7: True}
+    with pytest.raises(ConfigError, match="a run that has ended"):
+        compare_runs([out])
+    run = jf.resume(out, tensorboard=False)
+    assert run.over and RunDir(out).result()["env_steps"] == 192
+
+
 def test_a_seed_whose_parameters_were_in_memory_says_so(whole, tmp_path):
     out = tmp_path / "run"
     with pytest.raises(Interrupted):
         train(out=out, start_from=whole, hooks=[interrupt(5)])
-    with pytest.raises(ConfigError, match="parameters of seed-6 were in memory and are gone with their process"):
+    with pytest.raises(ConfigError, match="start_from must be a run directory, got parameters .* seed-6 has no checkpoint"):
         jf.resume(out, tensorboard=False)
 
 
@@ -346,7 +417,7 @@ def test_a_seed_that_has_ended_gives_its_session_up():
 def test_a_new_end_is_that_of_every_seed(whole, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(whole.out.path, out)
-    with pytest.raises(ConfigError, match=r"total_steps = 64 .*at least the 128 steps that are done with seed 5"):
+    with pytest.raises(ConfigError, match=r"total_steps must be at least the 128 steps that seed-5 has, got 64"):
         jf.resume(out, 64)
     with pytest.warns(UserWarning, match="beyond the horizon"), pytest.raises(Interrupted, match="at 144 .* of seed 6"):
         jf.resume(out, 192, hooks=[interrupt(6, rows=9)], tensorboard=False)
@@ -374,7 +445,9 @@ def test_a_seed_that_is_lost_is_marked_and_the_others_go_on(whole, tmp_path, mon
         assert "1 of them lost" in repr(run)
     out = tmp_path / "run"
     assert RunDir(out).result()["lost"] == [{"member": 1, "env_steps": 16, "reason": "value_loss is nan"}]
-    assert jf.resume(out).lost == run.lost  # it stays so
+    assert jf.resume(out).lost == run.lost  # it stays so, with another end too
+    longer = jf.resume(out, 192, tensorboard=False)
+    assert longer.lost == run.lost and longer.env_steps == 192 and np.isfinite(longer.eval_return[[0, 2]]).all()
     with pytest.raises(NonFiniteError, match="value_loss is nan"):
         train(out=tmp_path / "stop")
     assert not (tmp_path / "stop" / "seed-7").exists()
@@ -394,6 +467,25 @@ def test_what_fails_in_a_seed_says_how_all_go_on(tmp_path):
     with pytest.raises(jf.envs.host.HostError, match="motor burnt out"):
         train(env=env, out=tmp_path / "first", hooks=[lambda *a: opens.append(a)])
     assert not opens
+
+
+def test_a_disk_that_fails_in_a_later_seed_says_how_all_go_on(tmp_path, monkeypatch):
+    """Before that seed has a checkpoint: the seeds before it are whole, so nothing is started again."""
+    out, write = tmp_path / "run", JsonlSink.write
+
+    def full(sink, row):
+        if sink.path == RunDir(seed_folder(out, 6)).metrics:
+            raise WriteError(sink.path, OSError(28, "No space left on device"))
+        return write(sink, row)
+
+    monkeypatch.setattr(JsonlSink, "write", full)
+    message = rf"seed-6/metrics.jsonl: .*: once it can be written again, go on with .*--resume {out} or"
+    with pytest.raises(RunError, match=message):
+        train(out=out)
+    assert "which begins seed-6 anew" in standing(seed_folder(out, 6)) and f"--resume {out} " in standing(seed_folder(out, 5))
+    monkeypatch.undo()
+    monkeypatch.setattr(RunDir, "draw", lambda *args: None)
+    assert jf.resume(out, tensorboard=False).over
 
 
 def test_sinks_are_made_for_each_seed():

@@ -20,7 +20,7 @@ FLOORS = [
     "algorithms",
     "collect grid iterate offline evaluate host_play watch population config members plan plan_table programs testing",
     "agent actors groups groups_async ray_actors host_programs loop train session saves selection load rundir checkpoint signals "
-    "older_states sanity reading start_from in_turn seed_results "
+    "older_states sanity reading start_from in_turn seed_results seed_folders "
     "sinks boards jsonl terminal plots time_plot record presets cli cli_args cli_plan cli_list cli_runs cli_sweep cli_train "
     "comparison configurations sweep sweep_plots sweep_results tuning stepper to_gymnasium to_gymnasium_spaces "
     "ladder ladder_torch cli_experience cli_ladder __main__",

@@ -235,7 +235,10 @@ def test_parts_of_a_row_add_up():
 
 
 class Renames(gymnasium.Env):
-    """Reports "x y" alone until 48 steps of the process, then "x_y" beside it; both from the start where `steps` is 48."""
+    """Reports "x y" alone until 48 steps of the process, then "x_y" beside it; both from the start where `steps` is 48.
+
+    And "early" in its first 40 steps alone.
+    """
 
     observation_space, action_space = gymnasium.spaces.Box(0, 1, (1,)), gymnasium.spaces.Discrete(2)
     steps = 0
@@ -247,7 +250,8 @@ class Renames(gymnasium.Env):
     def step(self, action):
         Renames.steps += 1
         late = {"x_y": 2.0} if Renames.steps > 48 else {}
-        return np.zeros(1, np.float32), 1.0, Renames.steps % 8 == 0, False, {"x y": 1.0} | late
+        early = {"early": 3.0} if Renames.steps <= 40 else {}
+        return np.zeros(1, np.float32), 1.0, Renames.steps % 8 == 0, False, {"x y": 1.0} | late | early
 
 
 def test_a_name_stays_what_it_is_when_a_run_goes_on(tmp_path):
@@ -260,4 +264,5 @@ def test_a_name_stays_what_it_is_when_a_run_goes_on(tmp_path):
     run = jf.resume(tmp_path / "run", 128, tensorboard=False, progress=False)
     rows = [row.metrics for row in run.history]
     assert "env_x_y" not in rows[0] and "env_x_y" in rows[-1]
+    assert np.ravel(rows[0]["early"])[0] == 3.0 and np.isnan(np.ravel(rows[-1]["early"])[0])  # it has the column still
     assert all(np.ravel(row["x_y"])[0] == 1.0 for row in rows) and np.ravel(rows[-1]["env_x_y"])[0] == 2.0

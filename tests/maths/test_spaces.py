@@ -96,6 +96,15 @@ def test_samples_of_a_dtype_s_whole_range_are_spread_over_it(key, dtype):
     assert x.min() < 0.1 * limits.max + 0.9 * limits.min and x.max() > 0.45 * limits.max
 
 
+TWICE = [("a", Discrete(2)), ("a", Discrete(3))]
+
+
+@pytest.mark.parametrize("items", [5, (), np.zeros(3), np.zeros(0), [("a", 1)], TWICE], ids=repr)
+def test_what_makes_no_dict_of_spaces(items):
+    with pytest.raises(ConfigError, match="^Dict"):
+        Dict(items)
+
+
 def test_dict(key):
     space = Dict.of(b=Discrete(3), a=Box(0, 1, (2,)))
     assert space == Dict.of(a=Box(0, 1, (2,)), b=Discrete(3)) and hash(space) is not None
