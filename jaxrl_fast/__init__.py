@@ -13,8 +13,6 @@ Names are imported when they are first used, so that `import jaxrl_fast` costs n
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from jaxrl_fast import runtime as _runtime
@@ -49,22 +47,22 @@ _NAMES = {
     "Algorithm": "algorithms.base",
     "register_algorithm": "algorithms",
     "list_algorithms": "algorithms",
-    "preset": "presets",
-    "make_train": "iterate",
-    "make_offline_train": "offline",
-    "offline_memory": "offline",
-    "experience": "load",
-    "evaluate": "evaluate",
-    "train": "train",
-    "sweep": "sweep",
-    "tune": "tuning",
-    "to_gymnasium": "to_gymnasium",
-    "PBT": "selection",
-    "Halving": "selection",
-    "plan": "plan",
-    "resume": "load",
-    "load": "load",
-    "Agent": "agent",
+    "preset": "algorithms.presets",
+    "make_train": "engine.iteration",
+    "make_offline_train": "engine.offline",
+    "offline_memory": "engine.offline",
+    "experience": "runs.load",
+    "evaluate": "engine.evaluate",
+    "train": "runs.train",
+    "sweep": "sweeps.sweep",
+    "tune": "sweeps.tuning",
+    "to_gymnasium": "envs.export.to_gymnasium",
+    "PBT": "engine.selection",
+    "Halving": "engine.selection",
+    "plan": "engine.memory_plan",
+    "resume": "runs.load",
+    "load": "runs.load",
+    "Agent": "runs.agent",
     "settings": "tree",
     "setting": "fields",
     "EnvSpec": "types",
@@ -77,15 +75,14 @@ _NAMES = {
     "MultiDiscrete": "spaces",
     "ConfigError": "errors",
     "NonFiniteError": "errors",
-    "Sink": "sinks",
-    "Row": "sinks",
+    "Sink": "logs.sinks",
+    "Row": "logs.sinks",
 }
 __all__ = sorted(_NAMES)
 _PACKAGES = ("envs", "memory", "networks", "testing")  # `jf.envs.TimeLimit` after a plain import
 
 if TYPE_CHECKING:
     from jaxrl_fast import envs, memory, networks, testing
-    from jaxrl_fast.agent import Agent
     from jaxrl_fast.algorithms import list_algorithms, register_algorithm
     from jaxrl_fast.algorithms.a2c import A2C
     from jaxrl_fast.algorithms.apex import ApeX
@@ -100,42 +97,32 @@ if TYPE_CHECKING:
     from jaxrl_fast.algorithms.iqn import IQN
     from jaxrl_fast.algorithms.ppo import PPO
     from jaxrl_fast.algorithms.pqn import PQN
+    from jaxrl_fast.algorithms.presets import preset
     from jaxrl_fast.algorithms.qr_dqn import QRDQN
     from jaxrl_fast.algorithms.rainbow import Rainbow
     from jaxrl_fast.algorithms.sac import SAC
     from jaxrl_fast.algorithms.td3 import TD3
     from jaxrl_fast.algorithms.tqc import TQC
+    from jaxrl_fast.engine.evaluate import evaluate
+    from jaxrl_fast.engine.iteration import make_train
+    from jaxrl_fast.engine.memory_plan import plan
+    from jaxrl_fast.engine.offline import make_offline_train, offline_memory
+    from jaxrl_fast.engine.selection import PBT, Halving
     from jaxrl_fast.envs.api import Env
+    from jaxrl_fast.envs.export.to_gymnasium import to_gymnasium
     from jaxrl_fast.envs.registry import list_environments, make, register
     from jaxrl_fast.envs.single import SingleEnv
     from jaxrl_fast.errors import ConfigError, NonFiniteError
-    from jaxrl_fast.evaluate import evaluate
     from jaxrl_fast.fields import setting
-    from jaxrl_fast.iterate import make_train
-    from jaxrl_fast.load import experience, load, resume
-    from jaxrl_fast.offline import make_offline_train, offline_memory
-    from jaxrl_fast.plan import plan
-    from jaxrl_fast.presets import preset
-    from jaxrl_fast.selection import PBT, Halving
-    from jaxrl_fast.sinks import Row, Sink
+    from jaxrl_fast.logs.sinks import Row, Sink
+    from jaxrl_fast.runs.agent import Agent
+    from jaxrl_fast.runs.load import experience, load, resume
+    from jaxrl_fast.runs.train import train
     from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete
-    from jaxrl_fast.sweep import sweep
-    from jaxrl_fast.to_gymnasium import to_gymnasium
-    from jaxrl_fast.train import train
+    from jaxrl_fast.sweeps.sweep import sweep
+    from jaxrl_fast.sweeps.tuning import tune
     from jaxrl_fast.tree import settings
-    from jaxrl_fast.tuning import tune
     from jaxrl_fast.types import EnvSpec, Outcome, Timestep, Trajectory
-
-
-class _Package(ModuleType):
-    """`train`, `load` and `evaluate` are functions here; importing the module of that name must not replace them."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name not in _NAMES or not isinstance(value, ModuleType):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:
@@ -149,4 +136,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_PACKAGES})
+    return sorted([*__all__, *_PACKAGES, "__version__"])

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import jaxrl_fast
-from jaxrl_fast.cli import main
+from jaxrl_fast.cli.command import main
 
 if __name__ == "__main__":
     here, source = os.getcwd(), Path(jaxrl_fast.__file__).parents[1]

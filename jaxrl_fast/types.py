@@ -246,7 +246,7 @@ class _Episodes(NamedTuple):
 class Episodes(_Episodes):
     """Running return and length of the episode that every environment is in, [B].
 
-    ret: float32, the nearest to the sum of its rewards; lost: float32, what is left of that sum (`jaxrl_fast.sums`).
+    ret: float32, the nearest to the sum of its rewards; lost: float32, what is left of that sum (`jaxrl_fast.ops.sums`).
     """
 
     __slots__ = ()

@@ -70,7 +70,8 @@ def in_program(name: str, num_envs: int, num_steps: int, hidden: tuple[int, ...]
     import jax.numpy as jnp
 
     import jaxrl_fast as jf
-    from jaxrl_fast import host_play, tree
+    from jaxrl_fast import tree
+    from jaxrl_fast.actors import play as host_play
 
     if name.startswith("ale:"):
         vector = jf.make(name)._vector(num_envs, "NextStep")  # the only mode that it has there
@@ -122,8 +123,8 @@ def played(
 
     import jaxrl_fast as jf
     from jaxrl_fast import tree
-    from jaxrl_fast.grid import RunConfig
-    from jaxrl_fast.members import build_run
+    from jaxrl_fast.engine.grid import RunConfig
+    from jaxrl_fast.engine.members import build_run
 
     env = jf.make(name, **settings)
     algo = jf.PPO(num_envs=num_envs, num_steps=NUM_STEPS, network="mlp", hidden=hidden)

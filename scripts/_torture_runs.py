@@ -13,7 +13,7 @@ from pathlib import Path
 import bench_common  # noqa: F401  (this folder on the path)
 
 ROOT = Path(__file__).resolve().parents[1]
-CODE = "import sys; from jaxrl_fast.cli import main; sys.exit(main(sys.argv[1:]))"
+CODE = "import sys; from jaxrl_fast.cli.command import main; sys.exit(main(sys.argv[1:]))"
 SMALL = "from jaxrl_fast import runtime; runtime.device_memory = lambda device: {bytes}; "  # as if the device had no more
 RUN = [
     "dqn", "CartPole-v1", "--no-preset", "--seeds", "2", "--total-steps", "60000", "--log-every", "400", "--eval-every", "12000",
@@ -22,7 +22,7 @@ RUN = [
 ]  # fmt: skip
 READ = """
 import sys, numpy as np, jax
-from jaxrl_fast.checkpoint import Checkpoints
+from jaxrl_fast.runs.checkpoint import Checkpoints
 from pathlib import Path
 import orbax.checkpoint as ocp
 found = Checkpoints(Path(sys.argv[1]) / "checkpoints", read_only=True)

@@ -25,10 +25,10 @@ import jax
 import jax.numpy as jnp
 
 import jaxrl_fast as jf
-from jaxrl_fast import programs as made
-from jaxrl_fast.grid import RunConfig, plan_grid
-from jaxrl_fast.members import gather
-from jaxrl_fast.population import Members, Population
+from jaxrl_fast.engine import programs as made
+from jaxrl_fast.engine.grid import RunConfig, plan_grid
+from jaxrl_fast.engine.members import gather
+from jaxrl_fast.engine.population import Members, Population
 
 ENVIRONMENTS = {"sac": "Pendulum-v1"}
 COLLECTIVES = r"\b(all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter|collective-broadcast)(?:-start)?\("

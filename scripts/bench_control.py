@@ -50,7 +50,7 @@ def step(args, name, rollout, envs=128, steps=100):
     def ours_with(resets):
         env = jf.make(f"brax/{name}", backend="spring", resets=resets)
         algo = jf.PPO(num_envs=envs).bind(env.spec)
-        from jaxrl_fast import collect
+        from jaxrl_fast.engine import rollout as collect
         from jaxrl_fast.types import Clock
 
         clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0))
@@ -203,7 +203,7 @@ def cached(env):
     import jax
     import jax.numpy as jnp
 
-    from jaxrl_fast.envs.physics import Pooled
+    from jaxrl_fast.envs.physics.api import Pooled
     from jaxrl_fast.types import Shared
 
     class Cached(type(env)):

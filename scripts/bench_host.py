@@ -83,7 +83,7 @@ def acted(args: argparse.Namespace, name: str, num_envs: int, steps: int, raw: C
     jf = bench.prepare()
     import numpy as np
 
-    from jaxrl_fast.actors import Actors
+    from jaxrl_fast.actors.threads import Actors
 
     rollouts, hidden = max(1, steps // NUM_STEPS), (args.hidden,)
     total = rollouts * NUM_STEPS * num_envs
@@ -150,7 +150,7 @@ def scheduling(args: argparse.Namespace) -> dict[str, Any]:
     }
     taken = lambda pools, batch: steps // (pools * batch) * pools * batch
     loops = [Loop(name, taken(p, b), lambda p=p, n=n, b=b: build(p, n, b)) for name, (p, n, b) in contests.items()]
-    from jaxrl_fast.actors import Actors
+    from jaxrl_fast.actors.threads import Actors
 
     rollouts = max(1, steps // (NUM_STEPS * 32))
     for name, groups, batch in (("batch_size 16 of 32", 1, 16), ("2 actors of 16", 2, 0), ("1 actor of 32", 1, 0)):
@@ -163,8 +163,8 @@ def processes(args: argparse.Namespace) -> dict[str, Any]:
     bench.prepare()
     import ray
 
-    from jaxrl_fast.actors import Actors
-    from jaxrl_fast.ray_actors import RayActors
+    from jaxrl_fast.actors.ray import RayActors
+    from jaxrl_fast.actors.threads import Actors
 
     name, num_envs, rollouts = "gym:LunarLander-v3", 16, max(1, int(16 * args.scale))
     ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False)

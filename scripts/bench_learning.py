@@ -71,7 +71,7 @@ def algorithm(jf, variant, game):
 
 def last_tenth(folder, member):
     """Mean episode return of the last tenth of a run's log, under the training policy."""
-    from jaxrl_fast.jsonl import read_jsonl
+    from jaxrl_fast.logs.jsonl import read_jsonl
 
     rows = [row["episode_return"][member] for row in read_jsonl(folder / "metrics.jsonl") if "episode_return" in row]
     rows = [x for x in rows[-max(1, len(rows) // 10) :] if x is not None]
@@ -80,7 +80,7 @@ def last_tenth(folder, member):
 
 def check_same(algo, folder):
     """A run that is there already is of these settings; a preset may have changed since."""
-    from jaxrl_fast.config import encode_algorithm
+    from jaxrl_fast.runs.config_json import encode_algorithm
 
     then = json.loads((folder / "config.json").read_text())["algorithm"]["settings"]
     now = json.loads(json.dumps(encode_algorithm(algo)["settings"]))
@@ -91,8 +91,8 @@ def check_same(algo, folder):
 
 def train(args, jf, variant, game, steps, folder):
     """One run to its end, whatever was there of it before."""
-    from jaxrl_fast.presets import find_preset
-    from jaxrl_fast.rundir import RunDir
+    from jaxrl_fast.algorithms.presets import find_preset
+    from jaxrl_fast.runs.rundir import RunDir
 
     if (folder / "config.json").exists():
         check_same(algorithm(jf, variant, game), folder)
@@ -113,7 +113,7 @@ def learn(args, variant, game):
     jf = bench.prepare(host_devices=min(args.seeds, bench.cores()))
     import jax
 
-    from jaxrl_fast.presets import find_preset
+    from jaxrl_fast.algorithms.presets import find_preset
 
     notes = []
     steps = args.total_steps or (2_000_000 if jax.default_backend() == "cpu" else 10_000_000)
@@ -160,8 +160,8 @@ def table(collected):
 def draw(collected, path):
     """One picture an environment: the curves of all that was trained on it."""
     bench.prepare()
-    from jaxrl_fast import plots
-    from jaxrl_fast.jsonl import read_jsonl
+    from jaxrl_fast.logs import plots
+    from jaxrl_fast.logs.jsonl import read_jsonl
 
     learned = [row["learned"] for row in collected.values() if "learned" in row]
     for game in dict.fromkeys(x["environment"] for x in learned):
@@ -172,7 +172,7 @@ def draw(collected, path):
 def draw_ablation(collected, path):
     """Scores of Rainbow without each of its switches over Rainbow's own mean: all games in one picture, every seed a dot."""
     bench.prepare()
-    from jaxrl_fast import plots
+    from jaxrl_fast.logs import plots
 
     learned = [row["learned"] for row in collected.values() if "learned" in row]
     whole = {x["environment"]: x["mean"] for x in learned if x["algorithm"] == "rainbow" and x["mean"] > 0}

@@ -43,7 +43,7 @@ def command(folder, cache, *words):
     """Seconds of a command from the start of its process to its end."""
     start = time.perf_counter()
     environment = os.environ | {"JAXRL_FAST_CACHE": str(cache)}
-    code = "import sys; from jaxrl_fast.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from jaxrl_fast.cli.command import main; sys.exit(main(sys.argv[1:]))"
     line = [sys.executable, "-c", code, *map(str, words)]
     done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True)
     if done.returncode:

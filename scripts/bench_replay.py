@@ -18,7 +18,7 @@ from typing import Any
 import bench_common as bench
 
 ENVS = 8
-BLOCK = 64  # iterations whose randomness is drawn at once, as `jaxrl_fast.iterate` does
+BLOCK = 64  # iterations whose randomness is drawn at once, as `jaxrl_fast.engine.iteration` does
 
 
 @dataclasses.dataclass(frozen=True)

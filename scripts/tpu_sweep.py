@@ -8,7 +8,7 @@ On every host of the slice (docs/tpu.md), with a folder that all of them share; 
 import argparse
 
 import jaxrl_fast as jf
-from jaxrl_fast import hosts
+from jaxrl_fast import distributed
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--out", required=True, help="folder of the sweep, on a disk that all hosts share")
@@ -20,7 +20,7 @@ parser.add_argument("--distributed", action="store_true", help="this is one of s
 args = parser.parse_args()
 
 if args.distributed:
-    hosts.start()  # before anything else of JAX
+    distributed.start()  # before anything else of JAX
 
 rates = [10 ** (-4.5 + 2.5 * i / max(1, args.rates - 1)) for i in range(args.rates)]
 try:
@@ -35,5 +35,5 @@ try:
     )
 except KeyboardInterrupt as stopped:  # SIGTERM too: everything is saved, and the same command goes on
     raise SystemExit(getattr(stopped, "exit_code", 130)) from stopped
-if hosts.is_first():
+if distributed.is_first():
     print(found)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from jaxrl_fast import distributions, losses, optim, tree
-from jaxrl_fast.algorithms.policy_gradient import PolicyGradient
+from jaxrl_fast import tree
+from jaxrl_fast.algorithms.common.policy_gradient import PolicyGradient
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
-from jaxrl_fast.optimizer_settings import schedule_setting
+from jaxrl_fast.ops import distributions, losses, optim
+from jaxrl_fast.ops.optimizer_settings import schedule_setting
 
 
 @tree.settings

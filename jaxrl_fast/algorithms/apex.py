@@ -8,11 +8,12 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import returns, tree
+from jaxrl_fast import tree
 from jaxrl_fast.algorithms.dqn import DQN, at_action
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
-from jaxrl_fast.optimizer_settings import schedule_setting
+from jaxrl_fast.ops import returns
+from jaxrl_fast.ops.optimizer_settings import schedule_setting
 from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Window
 

@@ -8,13 +8,14 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import distributions, optim, tree
-from jaxrl_fast.algorithms.action_spaces import check_bounded
-from jaxrl_fast.algorithms.descent import Descent
-from jaxrl_fast.algorithms.policy_search import PolicySearch
+from jaxrl_fast import tree
+from jaxrl_fast.algorithms.common.action_spaces import check_bounded
+from jaxrl_fast.algorithms.common.descent import Descent
+from jaxrl_fast.algorithms.common.policy_search import PolicySearch
 from jaxrl_fast.envs.gradient import check_differentiable
 from jaxrl_fast.fields import setting
-from jaxrl_fast.optimizer_settings import schedule_setting
+from jaxrl_fast.ops import distributions, optim
+from jaxrl_fast.ops.optimizer_settings import schedule_setting
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Mean

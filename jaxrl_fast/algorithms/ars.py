@@ -7,12 +7,13 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import distributions, tree
-from jaxrl_fast.algorithms.evolution import Evolution
+from jaxrl_fast import tree
+from jaxrl_fast.algorithms.common.evolution import Evolution
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import Dense
-from jaxrl_fast.optimizer_settings import schedule_setting
+from jaxrl_fast.ops import distributions
+from jaxrl_fast.ops.optimizer_settings import schedule_setting
 
 
 @tree.settings

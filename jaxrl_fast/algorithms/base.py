@@ -37,7 +37,7 @@ from typing import Any, ClassVar
 import jax
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.action_spaces import check_kind, check_mask
+from jaxrl_fast.algorithms.common.action_spaces import check_kind, check_mask
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.fields import check_settings

@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast import losses, tree
+from jaxrl_fast import tree
 from jaxrl_fast.algorithms.dqn import DQN
 from jaxrl_fast.errors import ConfigError, is_number
 from jaxrl_fast.fields import setting
+from jaxrl_fast.ops import losses
 
 
 @tree.settings

@@ -7,12 +7,13 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import optim, tree
+from jaxrl_fast import tree
 from jaxrl_fast.algorithms.sac import SAC
 from jaxrl_fast.errors import ConfigError, is_number
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import MLP, BatchNormMLP, Dense
-from jaxrl_fast.optimizer_settings import schedule_setting
+from jaxrl_fast.ops import optim
+from jaxrl_fast.ops.optimizer_settings import schedule_setting
 
 
 @tree.settings

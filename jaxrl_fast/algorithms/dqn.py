@@ -10,11 +10,12 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import losses, optim, random, returns, tree
-from jaxrl_fast.algorithms.replay import Replay
-from jaxrl_fast.algorithms.value_based import ValueBased
+from jaxrl_fast import random, tree
+from jaxrl_fast.algorithms.common.replay import Replay
+from jaxrl_fast.algorithms.common.value_based import ValueBased
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
+from jaxrl_fast.ops import losses, optim, returns
 from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Mean
 

@@ -7,11 +7,12 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import optim, tree
-from jaxrl_fast.algorithms.descent import Descent
-from jaxrl_fast.algorithms.evolution import Evolution
+from jaxrl_fast import tree
+from jaxrl_fast.algorithms.common.descent import Descent
+from jaxrl_fast.algorithms.common.evolution import Evolution
 from jaxrl_fast.fields import setting
-from jaxrl_fast.optimizer_settings import schedule_setting
+from jaxrl_fast.ops import optim
+from jaxrl_fast.ops.optimizer_settings import schedule_setting
 
 
 @tree.settings

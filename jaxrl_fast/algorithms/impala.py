@@ -7,12 +7,13 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import distributions, losses, returns, stacking, tree
+from jaxrl_fast import tree
 from jaxrl_fast.algorithms.a2c import A2C
-from jaxrl_fast.algorithms.policy_gradient import approx_kl, check_minibatches
+from jaxrl_fast.algorithms.common.policy_gradient import approx_kl, check_minibatches
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
-from jaxrl_fast.optimizer_settings import schedule_setting
+from jaxrl_fast.ops import distributions, losses, returns, stacking
+from jaxrl_fast.ops.optimizer_settings import schedule_setting
 from jaxrl_fast.summary import summary
 
 

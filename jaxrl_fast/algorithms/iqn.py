@@ -8,11 +8,12 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import losses, random, tree
+from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.dqn import DQN
 from jaxrl_fast.algorithms.qr_dqn import midpoints
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import Dense
+from jaxrl_fast.ops import losses
 
 
 @tree.settings

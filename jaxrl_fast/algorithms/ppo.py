@@ -7,10 +7,11 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import distributions, losses, optim, returns, tree
-from jaxrl_fast.algorithms.policy_gradient import PolicyGradient, approx_kl, check_minibatches
+from jaxrl_fast import tree
+from jaxrl_fast.algorithms.common.policy_gradient import PolicyGradient, approx_kl, check_minibatches
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
+from jaxrl_fast.ops import distributions, losses, optim, returns
 
 
 @tree.settings

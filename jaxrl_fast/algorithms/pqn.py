@@ -7,12 +7,13 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import distributions, optim, returns, stacking, tree
-from jaxrl_fast.algorithms.normalize import RewardNormalizing
-from jaxrl_fast.algorithms.value_based import ValueBased
+from jaxrl_fast import tree
+from jaxrl_fast.algorithms.common.normalize import RewardNormalizing
+from jaxrl_fast.algorithms.common.value_based import ValueBased
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
+from jaxrl_fast.ops import distributions, optim, returns, stacking
 from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Mean
 

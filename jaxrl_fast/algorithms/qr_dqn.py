@@ -7,9 +7,10 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import losses, tree
+from jaxrl_fast import tree
 from jaxrl_fast.algorithms.dqn import DQN
 from jaxrl_fast.fields import setting
+from jaxrl_fast.ops import losses
 
 
 def midpoints(count: int) -> jax.Array:

@@ -7,11 +7,12 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import optim, random, returns, tree
-from jaxrl_fast.algorithms.control import ActorCritics
-from jaxrl_fast.distributions import TanhNormal
+from jaxrl_fast import random, tree
+from jaxrl_fast.algorithms.common.control import ActorCritics
 from jaxrl_fast.errors import ConfigError, is_number
 from jaxrl_fast.fields import setting
+from jaxrl_fast.ops import optim, returns
+from jaxrl_fast.ops.distributions import TanhNormal
 from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Clock, Mean
 

@@ -7,11 +7,12 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import losses, tree
+from jaxrl_fast import tree
 from jaxrl_fast.algorithms.qr_dqn import midpoints
 from jaxrl_fast.algorithms.sac import SAC
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
+from jaxrl_fast.ops import losses
 
 
 @tree.settings

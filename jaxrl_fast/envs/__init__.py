@@ -19,7 +19,7 @@ _NAMES = {
     "RewardClip": "wrappers",
     "TimeLimit": "wrappers",
     "FrameStack": "wrappers",
-    "Known": "probes",
+    "Known": "probes.control",
 }
 __all__ = sorted(_NAMES)
 

@@ -15,9 +15,10 @@ from collections.abc import Callable
 from typing import Any
 
 from jaxrl_fast import imports, signatures
-from jaxrl_fast.envs import gymnasium_objects, gymnax_objects
 from jaxrl_fast.envs.api import Env
-from jaxrl_fast.envs.gymnasium_adapter import is_simple
+from jaxrl_fast.envs.gymnax import objects as gymnax_objects
+from jaxrl_fast.envs.host import gymnasium_objects
+from jaxrl_fast.envs.host.gymnasium_adapter import is_simple
 from jaxrl_fast.errors import ConfigError, UserError, brief, expected
 
 VALID = (

@@ -12,19 +12,12 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxrl_fast import signatures
-from jaxrl_fast.envs import (
-    ale_adapter,
-    brax_adapter,
-    envpool_adapter,
-    gymnasium_adapter,
-    gymnax_import,
-    host,
-    own,
-    playground_adapter,
-    suggest,
-    wrappers,
-)
+from jaxrl_fast.envs import own, suggest, wrappers
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.gymnax import loading
+from jaxrl_fast.envs.host import ale_adapter, envpool_adapter, gymnasium_adapter
+from jaxrl_fast.envs.host import api as host
+from jaxrl_fast.envs.physics import brax_adapter, playground_adapter
 from jaxrl_fast.errors import ConfigError, nearest
 from jaxrl_fast.fields import check_settings
 
@@ -33,25 +26,25 @@ Factory = Callable[..., Env]
 _ENVS = "jaxrl_fast.envs"
 # name -> "module:factory"; resolved when asked for, so that listing and importing this module import nothing.
 _NATIVE: dict[str, str] = {
-    "CartPole-v1": f"{_ENVS}.cartpole:CartPole",
-    "Acrobot-v1": f"{_ENVS}.acrobot:Acrobot",
-    "MountainCar-v0": f"{_ENVS}.mountain_car:MountainCar",
-    "MountainCarContinuous-v0": f"{_ENVS}.mountain_car:MountainCarContinuous",
-    "Pendulum-v1": f"{_ENVS}.pendulum:Pendulum",
-    "Breakout-MinAtar": f"{_ENVS}.breakout:Breakout",
+    "CartPole-v1": f"{_ENVS}.native.cartpole:CartPole",
+    "Acrobot-v1": f"{_ENVS}.native.acrobot:Acrobot",
+    "MountainCar-v0": f"{_ENVS}.native.mountain_car:MountainCar",
+    "MountainCarContinuous-v0": f"{_ENVS}.native.mountain_car:MountainCarContinuous",
+    "Pendulum-v1": f"{_ENVS}.native.pendulum:Pendulum",
+    "Breakout-MinAtar": f"{_ENVS}.native.breakout:Breakout",
 }
 _PROBES: dict[str, str] = {
-    "probe/constant-reward": f"{_ENVS}.probes:ConstantReward",
-    "probe/reward-at-end": f"{_ENVS}.probes:RewardAtEnd",
-    "probe/two-step-credit": f"{_ENVS}.probes:TwoStepCredit",
-    "probe/action-reward": f"{_ENVS}.probes:ActionReward",
-    "probe/truncated-only": f"{_ENVS}.probes:TruncatedOnly",
-    "probe/reward-at-cut": f"{_ENVS}.probes:RewardAtCut",
-    "probe/named-action": f"{_ENVS}.probes:NamedAction",
-    "probe/continuous": f"{_ENVS}.probes_spaces:Continuous",
-    "probe/multi-discrete": f"{_ENVS}.probes_spaces:MultiDiscreteAction",
-    "probe/masked": f"{_ENVS}.probes_spaces:Masked",
-    "probe/dict": f"{_ENVS}.probes_spaces:DictObservation",
+    "probe/constant-reward": f"{_ENVS}.probes.control:ConstantReward",
+    "probe/reward-at-end": f"{_ENVS}.probes.control:RewardAtEnd",
+    "probe/two-step-credit": f"{_ENVS}.probes.control:TwoStepCredit",
+    "probe/action-reward": f"{_ENVS}.probes.control:ActionReward",
+    "probe/truncated-only": f"{_ENVS}.probes.control:TruncatedOnly",
+    "probe/reward-at-cut": f"{_ENVS}.probes.control:RewardAtCut",
+    "probe/named-action": f"{_ENVS}.probes.control:NamedAction",
+    "probe/continuous": f"{_ENVS}.probes.spaces:Continuous",
+    "probe/multi-discrete": f"{_ENVS}.probes.spaces:MultiDiscreteAction",
+    "probe/masked": f"{_ENVS}.probes.spaces:Masked",
+    "probe/dict": f"{_ENVS}.probes.spaces:DictObservation",
 }
 _GYMNAX: tuple[str, ...] = (
     "Asterix-MinAtar", "Freeway-MinAtar", "Seaquest-MinAtar", "SpaceInvaders-MinAtar",
@@ -126,9 +119,9 @@ def _check_names(name: str, factory: Factory) -> None:
 
 def list_environments() -> dict[str, Listed]:
     """Every environment that `make` knows by name. Imports none of them."""
-    gymnax = gymnax_import.installed()
+    gymnax = loading.installed()
     rows = {name: Listed("native", True) for name in _NATIVE}
-    rows |= {name: Listed("gymnax", gymnax, gymnax_import.INSTALL) for name in _GYMNAX}
+    rows |= {name: Listed("gymnax", gymnax, loading.INSTALL) for name in _GYMNAX}
     for prefix, adapter in _ADAPTERS.items():
         here = adapter.installed()
         rows |= {name: Listed(prefix.rstrip("/"), here, adapter.INSTALL) for name in adapter.NAMES}
@@ -189,7 +182,7 @@ def make(name: Any, **settings: Any) -> Env:
 
 def check_known(name: str) -> None:
     """ConfigError for a name that is none of any source's, and very near to one; no environment is imported."""
-    listed = name in _names() or own.is_known(name) or gymnax_import.knows(name.removeprefix(_PREFIX))
+    listed = name in _names() or own.is_known(name) or loading.knows(name.removeprefix(_PREFIX))
     tasks = {suggest.task(known) for known in suggest.candidates()}
     if not listed and suggest.task(name) not in tasks and suggest.suggest(name, sure=True):
         raise ConfigError("environment", name, f"a known environment (`jaxrl-fast list`){suggest.suggest(name)}")
@@ -270,7 +263,7 @@ def _source(name: str) -> Any:
             return _Adapted(adapter, name)
     entry = _USER.get(name) or _NATIVE.get(name) or _PROBES.get(name)
     if entry is None:
-        if name in _GYMNAX or name.startswith(_PREFIX) or name == "MNISTBandit-bsuite" or gymnax_import.knows(name):
+        if name in _GYMNAX or name.startswith(_PREFIX) or name == "MNISTBandit-bsuite" or loading.knows(name):
             return _gymnax(name)
         entry = own.find(name) if own.is_known(name) or not suggest.suggest(name, sure=True) else None
     if entry is None:
@@ -283,13 +276,13 @@ def _source(name: str) -> Any:
 
 def _gymnax(name: str) -> Any:
     """An environment of gymnax's own, or one that its user has registered there."""
-    if not gymnax_import.installed():
-        raise ConfigError("environment", name, f"one whose package is installed: {gymnax_import.INSTALL}")
-    from jaxrl_fast.envs import gymnax_adapter
+    if not loading.installed():
+        raise ConfigError("environment", name, f"one whose package is installed: {loading.INSTALL}")
+    from jaxrl_fast.envs.gymnax import adapter as gymnax_adapter
 
     bare = name.removeprefix(_PREFIX)
-    if gymnax_import.knows(bare):
-        return gymnax_import.gymnax().registration._registry[bare]
+    if loading.knows(bare):
+        return loading.gymnax().registration._registry[bare]
     return _Adapted(gymnax_adapter, bare)
 
 

@@ -1,12 +1,12 @@
 """Memories: what experience is kept, and how batches are drawn from it."""
 
-from jaxrl_fast.memory.adapted import forget_experience, load_experience, outline_experience, with_experience
 from jaxrl_fast.memory.api import Memory, NoMemory
-from jaxrl_fast.memory.dataset import episodes_to_rows, transitions_to_rows
-from jaxrl_fast.memory.files import identity, load_memory, open_memory, save_memory
-from jaxrl_fast.memory.filled import Filled, fill, hold, rows_of
+from jaxrl_fast.memory.experience.adapted import forget_experience, load_experience, outline_experience, with_experience
+from jaxrl_fast.memory.experience.dataset import episodes_to_rows, transitions_to_rows
+from jaxrl_fast.memory.experience.files import identity, load_memory, open_memory, save_memory
+from jaxrl_fast.memory.experience.filled import Filled, fill, hold, rows_of
+from jaxrl_fast.memory.experience.mixed import MixedMemory, OfflineMemory, StartFrom, mix, offline
 from jaxrl_fast.memory.grouped import Grouped, grouped
-from jaxrl_fast.memory.mixed import MixedMemory, OfflineMemory, StartFrom, mix, offline
 from jaxrl_fast.memory.prioritized import PrioritizedMemory
 from jaxrl_fast.memory.ring import Ring, Row
 from jaxrl_fast.memory.rollout import RolloutMemory

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import random
+from jaxrl_fast.ops.stacking import along
 from jaxrl_fast.spaces import COUNTABLE, Box, Dict, Discrete, MultiDiscrete, Space
-from jaxrl_fast.stacking import along
 
 
 def orthogonal(scale: float):

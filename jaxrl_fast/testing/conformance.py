@@ -17,7 +17,7 @@ from jax.extend import core
 
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.checks import describe
-from jaxrl_fast.envs.host import HostEnv
+from jaxrl_fast.envs.host.api import HostEnv
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.testing import host, rollout
 from jaxrl_fast.types import EnvSpec, Outcome, stepwise

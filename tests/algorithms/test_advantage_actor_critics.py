@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import collect, iterate, optim, tree
-from jaxrl_fast.algorithms import impala, policy_gradient
+from jaxrl_fast import tree
+from jaxrl_fast.algorithms import impala
+from jaxrl_fast.algorithms.common import policy_gradient
+from jaxrl_fast.engine import iteration, rollout
+from jaxrl_fast.ops import optim
 from jaxrl_fast.spaces import Box, Discrete
 from jaxrl_fast.types import EnvSpec
 
@@ -140,16 +143,16 @@ def test_a_rollout_of_an_older_agent_is_weighed_by_the_policy_that_acted(key, cl
     """As a loop over several hosts hands it over; squashed actions, whose log-probability needs what was drawn."""
     env = jf.make("probe/continuous")
     algo = jf.IMPALA(num_envs=4, num_steps=3, hidden=(4,), squash=True).bind(env.spec)
-    run = tree.as_float32(iterate.Run(env, algo, 10.0))
+    run = tree.as_float32(iteration.Run(env, algo, 10.0))
 
     @jax.jit
     def play(key):
-        state = iterate.init(run, key)
-        draws = iterate.draw(run, key, jnp.int32(0))
-        actor = collect.Actor(state.env, state.obs, state.carry)
+        state = iteration.init(run, key)
+        draws = iteration.draw(run, key, jnp.int32(0))
+        actor = rollout.Actor(state.env, state.obs, state.carry)
         old = state.agent
         new = old._replace(params=jax.tree.map(lambda x: x + 0.1, old.params))
-        _, trajectory = collect.collect(env, algo, old, actor, draws.rollout, clock(), "sample")
+        _, trajectory = rollout.collect(env, algo, old, actor, draws.rollout, clock(), "sample")
         rows = algo.prepare(new, trajectory)
         metrics = algo.update(new, rows, key, clock())[1]
         drawn = trajectory.steps.extras[1]

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import iterate, tree
+from jaxrl_fast import tree
+from jaxrl_fast.engine import iteration
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory import Filled, StartFrom, load_memory, mix, rows_of, save_memory
 from jaxrl_fast.types import Clock
@@ -62,12 +63,12 @@ def test_priorities_at_first_are_errors_of_the_actor():
     """After two iterations of play, every leaf is what the rows in the ring and the agent that played them give."""
     env = jf.make("probe/two-step-credit")
     algo = jf.ApeX(**SMALL, priority_exponent=1.0, priority_epsilon=1e-6).bind(env.spec)
-    run = tree.as_float32(iterate.Run(env, algo, 10.0))
+    run = tree.as_float32(iteration.Run(env, algo, 10.0))
 
     @jax.jit
     def play(key):
-        state = iterate.init(run, key)
-        return state, iterate.iterations(run, state, jnp.int32(0), 4, False)[0]
+        state = iteration.init(run, key)
+        return state, iteration.iterations(run, state, jnp.int32(0), 4, False)[0]
 
     before, state = play(jax.random.key(3))
     mem, memory = jax.tree.map(np.asarray, state.memory), algo.memory()
@@ -124,8 +125,8 @@ def test_its_experience_is_a_dataset_like_any_other(tmp_path):
     """Written and read back without what the actors knew; mixed with, or followed by, what actors do know."""
     env = jf.make("probe/named-action")
     algo = jf.ApeX(**SMALL).bind(env.spec)
-    run = tree.as_float32(iterate.Run(env, algo, 10.0))
-    state = jax.jit(lambda key: iterate.iterations(run, iterate.init(run, key), jnp.int32(0), 6, False)[0])(jax.random.key(0))
+    run = tree.as_float32(iteration.Run(env, algo, 10.0))
+    state = jax.jit(lambda key: iteration.iterations(run, iteration.init(run, key), jnp.int32(0), 6, False)[0])(jax.random.key(0))
     memory = algo.memory()
     held = Filled(memory, state.memory, 6)
     save_memory(tmp_path / "replay", held)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import collect, random, tree
+from jaxrl_fast import random, tree
+from jaxrl_fast.engine import rollout as collect
 from jaxrl_fast.envs.gradient import check_differentiable
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.types import Clock

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import distributions, random
+from jaxrl_fast import random
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.ops import distributions
+from jaxrl_fast.ops.statistics import Moments
 from jaxrl_fast.spaces import Box, Dict, Discrete
-from jaxrl_fast.statistics import Moments
 from jaxrl_fast.types import Clock, EnvSpec, Mean, Window
 
 QUICK = {"xla_backend_optimization_level": 0}  # compiling is what costs here

@@ -9,7 +9,7 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import random
-from jaxrl_fast.envs.probes import Known
+from jaxrl_fast.envs.probes.control import Known
 
 COMMON = {
     "num_envs": 10, "updates_per_iteration": 1, "batch_size": 64, "buffer_size": 4096, "learning_starts": 512,

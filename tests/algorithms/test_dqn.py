@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import iterate, tree
+from jaxrl_fast import tree
 from jaxrl_fast.algorithms.dqn import Agent
 from jaxrl_fast.algorithms.pqn import Rows
-from jaxrl_fast.distributions import ILLEGAL
+from jaxrl_fast.engine import iteration
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory import Row
+from jaxrl_fast.ops.distributions import ILLEGAL
 from jaxrl_fast.spaces import Box, Discrete
 from jaxrl_fast.types import EnvSpec, Timestep, Trajectory, Window
 
@@ -506,8 +507,8 @@ def test_replay_stores_single_frames_and_no_successor():
     env = jf.make("probe/reward-at-end", stack=3)
     algo = jf.DQN(hidden=(4,), num_envs=4, buffer_size=400).bind(env.spec)
     assert algo.memory().stack == 3 and algo.warmup_steps >= 4 * (1 + 3)
-    run = tree.as_float32(iterate.Run(env, algo, 100.0))
-    memory = jax.eval_shape(lambda: iterate.init(run, jax.random.key(0))).memory
+    run = tree.as_float32(iteration.Run(env, algo, 100.0))
+    memory = jax.eval_shape(lambda: iteration.init(run, jax.random.key(0))).memory
     assert memory.obs.shape == (100, 4, 4)
     assert tree.nbytes(memory._replace(next_obs=())) == 400 * (4 * 4 + 4 + 4 + 1 + 1)
 

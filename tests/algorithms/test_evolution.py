@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import collect, iterate, random, tree
+from jaxrl_fast import random, tree
+from jaxrl_fast.algorithms.common.evolution import first_episode
 from jaxrl_fast.algorithms.es import centred_ranks
-from jaxrl_fast.algorithms.evolution import first_episode
+from jaxrl_fast.engine import iteration
+from jaxrl_fast.engine import rollout as collect
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.statistics import Moments
+from jaxrl_fast.ops.statistics import Moments
 from jaxrl_fast.types import Clock
 
 CLOCK = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0.25))
@@ -160,15 +162,15 @@ def test_every_iteration_starts_afresh():
     """Five of nine steps: no episode ever ends by its limit, which a second rollout would reach."""
     env = Line()
     algo = tree.as_float32(jf.ARS(**SETTINGS | dict(noise_std=1e-3), learning_rate=0.0, num_steps=5).bind(env.spec))
-    run = iterate.Run(env, algo, jnp.float32(10))
-    state = iterate.init(run, jax.random.key(0))
-    one = jax.jit(lambda state, t: iterate.iteration(run, state, iterate.draw(run, state.key, t), t, True))
+    run = iteration.Run(env, algo, jnp.float32(10))
+    state = iteration.init(run, jax.random.key(0))
+    one = jax.jit(lambda state, t: iteration.iteration(run, state, iteration.draw(run, state.key, t), t, True))
     for t in range(3):
         before = state
         state, _ = one(state, jnp.int32(t))
         assert state.env[1].max() <= 5 and state.episodes.length.max() <= 5 < LIMIT
         assert not np.array_equal(before.env[0], state.env[0])
-    draws = iterate.draw(run, state.key, jnp.int32(0))
+    draws = iteration.draw(run, state.key, jnp.int32(0))
     keys = {np.asarray(jax.random.key_data(k)).tobytes() for k in (draws.start, draws.keys[0])}
     assert len(keys) == 2
 

@@ -13,8 +13,8 @@ import pytest
 from flax import linen, nnx
 
 import jaxrl_fast as jf
-from jaxrl_fast import config
 from jaxrl_fast.networks import MLP, Foreign, as_network, make_torso
+from jaxrl_fast.runs import config_json
 
 
 class Net(nnx.Module):
@@ -153,17 +153,17 @@ def nets(monkeypatch):
 
 @pytest.mark.parametrize("name", ["net", "tree", "wide"])
 def test_config_names_an_object_by_its_module(nets, name):
-    written = config.encode_algorithm(jf.PPO(network=getattr(nets, name)))
+    written = config_json.encode_algorithm(jf.PPO(network=getattr(nets, name)))
     assert written["settings"]["network"] == {"network": f"my_nets:{name}"}
-    read = config.decode_algorithm(written).network
+    read = config_json.decode_algorithm(written).network
     assert isinstance(read, Foreign) and getattr(read.source, "value", read.source) is getattr(nets, name)
-    assert config.build_algorithm(jf.PPO, {"network": f"my_nets:{name}"}).network.is_nnx == (name == "net")
+    assert config_json.build_algorithm(jf.PPO, {"network": f"my_nets:{name}"}).network.is_nnx == (name == "net")
 
 
 @pytest.mark.parametrize("make", [lambda: Net(rngs=nnx.Rngs(1)), lambda: Tree(jax.random.key(1)), lambda: lambda key: Tree(key)])
 def test_config_cannot_hold_what_no_module_names(make):
     with pytest.raises(jf.ConfigError, match=r"network = .*(Without `out`|no lambda)"):
-        config.encode_algorithm(jf.PPO(network=make()))
+        config_json.encode_algorithm(jf.PPO(network=make()))
 
 
 def test_a_run_is_saved_loaded_and_resumed(nets, tmp_path):

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import iterate, tree
+from jaxrl_fast import tree
+from jaxrl_fast.engine import iteration
 from jaxrl_fast.envs import registry
 from jaxrl_fast.spaces import Discrete
 
@@ -26,11 +27,11 @@ FAMILY = [  # C51 is within Rainbow
 
 def program(algo, env):
     """key -> (agent at first, agent, metrics) after two iterations; windows are whole from the first on, so no warm-up."""
-    run = tree.as_float32(iterate.Run(env, algo.bind(env.spec), 10.0))
+    run = tree.as_float32(iteration.Run(env, algo.bind(env.spec), 10.0))
 
     def train(key):
-        state = iterate.init(run, key)
-        after, metrics = iterate.iterations(run, state, jnp.int32(0), 2, True)
+        state = iteration.init(run, key)
+        after, metrics = iteration.iterations(run, state, jnp.int32(0), 2, True)
         return state.agent, after.agent, metrics
 
     return train

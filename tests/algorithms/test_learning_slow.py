@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast.presets import find_preset
+from jaxrl_fast.algorithms.presets import find_preset
 
 # What every seed must reach; gymnasium counts CartPole-v1 as solved at 475.
 SCORES = [

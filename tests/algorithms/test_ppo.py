@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import collect, iterate, optim, random, tree
-from jaxrl_fast.algorithms.normalize import normalized
-from jaxrl_fast.algorithms.policy_gradient import Rows, Steps
+from jaxrl_fast import random, tree
+from jaxrl_fast.algorithms.common.normalize import normalized
+from jaxrl_fast.algorithms.common.policy_gradient import Rows, Steps
+from jaxrl_fast.engine import iteration, rollout
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.networks import make_torso
+from jaxrl_fast.ops import optim
 from jaxrl_fast.spaces import Box, Dict, Discrete
 from jaxrl_fast.types import EnvSpec
 
@@ -200,22 +202,22 @@ def test_the_first_minibatch_has_ratio_one_and_is_seen_as_it_was_acted_on(case, 
     env = jf.make(name, **({"stack": settings.pop("stack")} if "stack" in settings else {}))
     algo = jf.PPO(num_envs=8, num_minibatches=2, hidden=(16,), learning_rate=0.01, **{"num_steps": 4} | settings)
     algo = algo.bind(env.spec)
-    run = tree.as_float32(iterate.Run(env, algo, 100.0))
+    run = tree.as_float32(iteration.Run(env, algo, 100.0))
 
     def first_minibatch(key):
-        state = iterate.init(run, key)
+        state = iteration.init(run, key)
         first, seen = state.agent, []
         for t in range(3):
-            draws = iterate.draw(run, state.key, jnp.int32(t))
-            actor = collect.Actor(state.env, state.obs, state.carry)
-            clock = iterate.clock_at(run, jnp.int32(t))
-            _, trajectory = collect.collect(env, algo, state.agent, actor, draws.rollout, clock, "sample")
+            draws = iteration.draw(run, state.key, jnp.int32(t))
+            actor = rollout.Actor(state.env, state.obs, state.carry)
+            clock = iteration.clock_at(run, jnp.int32(t))
+            _, trajectory = rollout.collect(env, algo, state.agent, actor, draws.rollout, clock, "sample")
             rows = algo.prepare(state.agent, trajectory)
             memory = algo.memory()
             batch, _ = memory.fetch(memory.add(memory.init(rows), rows, t), draws.plan[0])
             metrics = algo.update(state.agent, batch, key, clock)[1]
             seen.append((rows.obs, metrics))
-            state, _ = iterate.iteration(run, state, draws, jnp.int32(t), True)
+            state, _ = iteration.iteration(run, state, draws, jnp.int32(t), True)
         return first, seen, state.agent
 
     first, seen, last = compiled(first_minibatch, jax.random.key(3))
@@ -237,13 +239,13 @@ def test_recomputed_advantages_begin_with_the_targets_of_the_rollout(key, clock,
     env = jf.make("CartPole-v1", max_steps_in_episode=12)
     settings = dict(num_envs=8, num_steps=24, num_minibatches=4, hidden=(8,), discount=0.9, reward_scale=0.5)
     algo = jf.PPO(recompute_advantage=True, **settings).bind(env.spec)
-    run = tree.as_float32(iterate.Run(env, algo, 10.0))
+    run = tree.as_float32(iteration.Run(env, algo, 10.0))
 
     def play(key):
-        state = iterate.init(run, key)
-        draws = iterate.draw(run, key, jnp.int32(0))
-        actor = collect.Actor(state.env, state.obs, state.carry)
-        _, trajectory = collect.collect(env, algo, state.agent, actor, draws.rollout, clock(), "sample")
+        state = iteration.init(run, key)
+        draws = iteration.draw(run, key, jnp.int32(0))
+        actor = rollout.Actor(state.env, state.obs, state.carry)
+        _, trajectory = rollout.collect(env, algo, state.agent, actor, draws.rollout, clock(), "sample")
         rows = algo.prepare(state.agent, trajectory)
         memory = algo.memory()
         batch, _ = memory.fetch(memory.add(memory.init(rows), rows, 0), draws.plan[0])
@@ -312,8 +314,8 @@ def test_the_learning_rate_counts_optimizer_steps():
     """8 updates an iteration, a horizon of 4 iterations: 1, 31/32, ... 1/32 of the rate, then 0."""
     env = jf.make("probe/constant-reward")
     algo = jf.PPO(num_envs=2, num_steps=4, num_epochs=4, num_minibatches=2, hidden=(4,)).bind(env.spec)
-    run = tree.as_float32(iterate.Run(env, algo, 4.0))
-    clocks = [iterate.clock_at(run, jnp.int32(t), jnp.int32(i)) for t in range(5) for i in range(8)]
+    run = tree.as_float32(iteration.Run(env, algo, 4.0))
+    clocks = [iteration.clock_at(run, jnp.int32(t), jnp.int32(i)) for t in range(5) for i in range(8)]
     np.testing.assert_allclose([c.progress for c in clocks], np.minimum(np.arange(40) / 32, 1.0))
     assert [int(c.update) for c in clocks] == list(range(40))
     assert float(clocks[0].anneal(1.0, 0.2, 0.5)) == 1.0

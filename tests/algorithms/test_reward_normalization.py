@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import collect, iterate, tree
+from jaxrl_fast import tree
+from jaxrl_fast.engine import iteration, rollout
 from jaxrl_fast.types import Timestep, Trajectory
 
 CARTPOLE = jf.make("CartPole-v1").spec
@@ -73,11 +74,11 @@ def test_what_is_learned_from_is_the_divided_reward(algo, compiled):
     algo = dataclasses.replace(plain, normalize_reward=True)
 
     def rows(key):
-        run = tree.as_float32(iterate.Run(env, algo, 10.0))
-        state = iterate.init(run, key)
-        noise = iterate.draw(run, key, jnp.int32(0)).rollout
-        actor = collect.Actor(state.env, state.obs, state.carry)
-        _, trajectory = collect.collect(env, algo, state.agent, actor, noise, iterate.clock_at(run, jnp.int32(0)), "sample")
+        run = tree.as_float32(iteration.Run(env, algo, 10.0))
+        state = iteration.init(run, key)
+        noise = iteration.draw(run, key, jnp.int32(0)).rollout
+        actor = rollout.Actor(state.env, state.obs, state.carry)
+        _, trajectory = rollout.collect(env, algo, state.agent, actor, noise, iteration.clock_at(run, jnp.int32(0)), "sample")
         agent = algo.observe(state.agent, trajectory)
         divided = trajectory._replace(steps=trajectory.steps._replace(reward=algo.scaled(agent, trajectory.steps.reward)))
         return algo.prepare(agent, trajectory), plain.prepare(agent, divided), plain.prepare(agent, trajectory)

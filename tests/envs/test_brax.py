@@ -18,11 +18,14 @@ import pytest
 from PIL import Image
 
 import jaxrl_fast as jf
-from jaxrl_fast import iterate, record, tree
-from jaxrl_fast.envs import brax_adapter, mujoco_tools, registry
+from jaxrl_fast import tree
+from jaxrl_fast.engine import iteration
+from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.envs import registry
+from jaxrl_fast.envs.physics import brax_adapter, mujoco_tools
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.grid import RunConfig
-from jaxrl_fast.rundir import RunDir
+from jaxrl_fast.runs import pictures
+from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.testing import check_env
 
 pytestmark = pytest.mark.filterwarnings("error:Brax System")  # the adapter keeps it quiet
@@ -159,18 +162,18 @@ def test_it_is_brax_and_it_is_drawn():
 
 
 def test_pictures_play_as_fast_as_it_happened(tmp_path):
-    assert record.pace(None, 500) == (1, 30) and record.pace(None, 50) == (1, 10)
-    assert record.pace(0.05, 500) == (1, pytest.approx(20)) and record.pace(0.02, 9) == (1, pytest.approx(50))
-    assert record.pace(0.0025, 500) == (8, pytest.approx(50)) and record.pace(0.015, 9) == (2, pytest.approx(100 / 3))
-    assert record.pace(3.0, 500) == (1, 5.0)
+    assert pictures.pace(None, 500) == (1, 30) and pictures.pace(None, 50) == (1, 10)
+    assert pictures.pace(0.05, 500) == (1, pytest.approx(20)) and pictures.pace(0.02, 9) == (1, pytest.approx(50))
+    assert pictures.pace(0.0025, 500) == (8, pytest.approx(50)) and pictures.pace(0.015, 9) == (2, pytest.approx(100 / 3))
+    assert pictures.pace(3.0, 500) == (1, 5.0)
     env = jf.make(PENDULUM, action_repeat=2)
     frames = [np.full((8, 8, 3), 40 * i, np.uint8) for i in range(6)]
     session = SimpleNamespace(
         sinks=[], algo=jf.PPO(), env=env, config=RunConfig(), setup=lambda member: (jf.PPO(), env)
     )  # fmt: skip
     (tmp_path / "metrics.jsonl").touch()
-    shown = mock.patch.object(record, "record_all", lambda *args: (frames, None))
-    with shown, mock.patch("jaxrl_fast.plots.learning_curve"):
+    shown = mock.patch.object(pictures, "record_all", lambda *args: (frames, None))
+    with shown, mock.patch("jaxrl_fast.logs.plots.learning_curve"):
         RunDir(tmp_path).draw(session, 0, None)
     assert Image.open(tmp_path / "rollout.gif").info["duration"] == pytest.approx(2000 * env.env.env.dt, abs=5)
 
@@ -191,8 +194,8 @@ def test_no_picture_without_opengl(monkeypatch):
 def test_one_iteration_of_ppo():
     env = jf.make(PENDULUM, episode_length=3)
     algo = jf.PPO(num_envs=4, num_steps=8, hidden=(8,), num_minibatches=1, num_epochs=1).bind(env.spec)
-    run = tree.as_float32(iterate.Run(env, algo, 1.0))
-    state, metrics = jax.jit(lambda key: iterate.iterations(run, iterate.init(run, key), jnp.int32(0), 1, True))(
+    run = tree.as_float32(iteration.Run(env, algo, 1.0))
+    state, metrics = jax.jit(lambda key: iteration.iterations(run, iteration.init(run, key), jnp.int32(0), 1, True))(
         jax.random.key(0)
     )
     assert metrics["episode_return"].total / metrics["episode_return"].count == 3.0 and tree.all_finite(state.agent.params)

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from jaxrl_fast import random
-from jaxrl_fast.envs import randomize, registry
+from jaxrl_fast.envs import registry
+from jaxrl_fast.envs.physics import randomize
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "physics.md"
 # Where each of them is not 0 and read.

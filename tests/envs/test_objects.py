@@ -16,10 +16,11 @@ from gymnax import registration
 from gymnax.environments import spaces
 
 import jaxrl_fast as jf
-from jaxrl_fast import config, host_play
+from jaxrl_fast.actors import play
+from jaxrl_fast.engine.members import configure
 from jaxrl_fast.envs import own, registry
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.members import configure
+from jaxrl_fast.runs import config_json
 
 
 @struct.dataclass
@@ -201,7 +202,7 @@ def made_by_a_loop(n):
 
 def test_an_object_has_one_name_and_is_found_again():
     assert jf.make(Walk) is jf.make(Walk) and jf.make(Line()) is jf.make(Line())  # one program, not two
-    assert config.encode_environment(jf.make(Line(), goal=4.0)) == {"name": f"{__name__}:Line", "settings": {"goal": 4.0}}
+    assert config_json.encode_environment(jf.make(Line(), goal=4.0)) == {"name": f"{__name__}:Line", "settings": {"goal": 4.0}}
     one, two = (jf.make(lambda n=n: Walk(n)) for n in (4, 5))
     assert host_length(one) == 4 and host_length(two) == 5  # lambdas of one place are still two
     three, four, again = (jf.make(made_by_a_loop(n)) for n in (4, 5, 5))
@@ -233,7 +234,7 @@ def test_pictures_of_a_class_end_with_the_episode_and_a_thunk_without_render_mod
     for source, values in ((Walk, [0, 1, 2, 3]), (lambda: Walk(), None)):
         env = jf.make(source)
         bound = algo.bind(env.spec)
-        found = host_play.frames(env, bound, bound.init(jax.random.key(0)), jax.random.key(0), 10)
+        found = play.frames(env, bound, bound.init(jax.random.key(0)), jax.random.key(0), 10)
         assert (found and [int(x.max()) for x in found]) == values
 
 

@@ -14,10 +14,16 @@ import pytest
 from toy_physics import ToyEnv, toy
 
 import jaxrl_fast as jf
-from jaxrl_fast import collect, config, iterate, tree
-from jaxrl_fast.envs import physics, probes, randomize, registry, tracing, wrappers
+from jaxrl_fast import tree
+from jaxrl_fast.engine import iteration as iterate
+from jaxrl_fast.engine import rollout
+from jaxrl_fast.engine.evaluate import evaluate
+from jaxrl_fast.envs import registry, tracing, wrappers
+from jaxrl_fast.envs.physics import api as physics
+from jaxrl_fast.envs.physics import randomize
+from jaxrl_fast.envs.probes import control as probes
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.evaluate import evaluate
+from jaxrl_fast.runs import config_json
 from jaxrl_fast.testing import check_env
 from jaxrl_fast.types import Clock, stepwise
 
@@ -259,7 +265,7 @@ def test_a_run_begins_where_its_curriculum_does(algo):
         at = lambda t: masses(iterate.iterations(run, iterate.init(run, jax.random.key(0)), jnp.int32(t), 1, True)[0].env)
         np.testing.assert_allclose(at(0), 1.0, rtol=1e-6)
         assert len(np.unique(at(5))) == 4 and at(5).min() >= 0.75 and at(5).max() <= 1.5
-    shown = masses(collect.init(env, algo, jax.random.key(0), 100).env)
+    shown = masses(rollout.init(env, algo, jax.random.key(0), 100).env)
     assert shown.min() < 0.55 and shown.max() > 1.9
 
 
@@ -317,7 +323,7 @@ def test_a_function_that_cannot_be_written_down_is_named(monkeypatch):
     monkeypatch.setattr(registry, "_USER", registry._USER | {"toy/ball": toy})
     env = jf.make("toy/ball", randomized=lambda key, model, t: model.replace(wind=jax.random.normal(key)))
     with pytest.raises(ConfigError, match="env.randomized = <function"):
-        config.encode_environment(env)
+        config_json.encode_environment(env)
 
 
 def test_what_may_be_nothing():
@@ -417,14 +423,14 @@ def test_a_rollout_of_one_step_and_of_several():
     """`collect` holds what is shared and steps the rest."""
     env = toy(reset_pool=5, episode_length=3)
     algo = jf.PPO(num_envs=4, num_steps=6, hidden=(4,)).bind(env.spec)
-    agent, actor = algo.init(jax.random.key(0)), collect.init(env, algo, jax.random.key(1), 4)
-    noise = collect.draw(env, algo, jax.random.split(jax.random.key(2)), 6, 4, jnp.int32(0))
+    agent, actor = algo.init(jax.random.key(0)), rollout.init(env, algo, jax.random.key(1), 4)
+    noise = rollout.draw(env, algo, jax.random.split(jax.random.key(2)), 6, 4, jnp.int32(0))
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0))
-    end, whole = collect.collect(env, algo, agent, actor, noise, clock, "sample")
+    end, whole = rollout.collect(env, algo, agent, actor, noise, clock, "sample")
     stepped, join = stepwise(noise)
     rows = []
     for t in range(6):
-        actor, one = collect.collect(env, algo, agent, actor, join([x[t : t + 1] for x in stepped]), clock, "sample")
+        actor, one = rollout.collect(env, algo, agent, actor, join([x[t : t + 1] for x in stepped]), clock, "sample")
         rows.append(one.steps)
     assert whole.steps.truncated.any()
     for got, want in ((actor, end), (jax.tree.map(lambda *x: jnp.concatenate(x), *rows), whole.steps)):

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast.envs import playground_adapter, registry
+from jaxrl_fast.envs import registry
+from jaxrl_fast.envs.physics import playground_adapter
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.testing import check_env
 

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl_fast.envs import probes, registry
+from jaxrl_fast.envs import registry
+from jaxrl_fast.envs.probes import control as probes
 from jaxrl_fast.spaces import Dict, Discrete
 
 GAMMA = 0.9

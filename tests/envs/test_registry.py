@@ -10,9 +10,11 @@ import jax
 import pytest
 
 from jaxrl_fast import tree
-from jaxrl_fast.envs import brax_adapter, gymnax_adapter, registry
+from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
-from jaxrl_fast.envs.cartpole import CartPole
+from jaxrl_fast.envs.gymnax import adapter as gymnax_adapter
+from jaxrl_fast.envs.native.cartpole import CartPole
+from jaxrl_fast.envs.physics import brax_adapter
 from jaxrl_fast.errors import ConfigError
 
 
@@ -76,7 +78,7 @@ def test_register_a_class_a_function_and_a_string():
     assert registry.make("mine", wind=0.1).wind == 0.1 and registry.settings_of("mine")["wind"] == 0.5
     registry.register("made", lambda length=0.3: CartPole(length=length))
     assert registry.make("made", length=0.7).length == 0.7
-    registry.register("text", "jaxrl_fast.envs.cartpole:CartPole")
+    registry.register("text", "jaxrl_fast.envs.native.cartpole:CartPole")
     assert registry.make("text", time_limit=5).spec.max_episode_steps == 5
     assert registry.list_environments()["mine"] == registry.Listed("user", True)
     registry.register("mine", Mine)  # again: the same is fine

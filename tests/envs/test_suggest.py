@@ -36,7 +36,7 @@ def test_what_is_near_to_nothing_gets_no_guess(name):
 
 
 def test_the_ids_that_are_known_by_heart_are_gymnasiums_and_ales():
-    from jaxrl_fast.envs import ale_adapter
+    from jaxrl_fast.envs.host import ale_adapter
 
     assert {name.removeprefix("gym:") for name in suggest.GYMNASIUM} <= set(gymnasium.registry)
     assert all(ale_adapter.rom_of(name) for name in suggest.ATARI)

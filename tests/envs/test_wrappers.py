@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import iterate, tree
+from jaxrl_fast import tree
+from jaxrl_fast.engine import iteration
 from jaxrl_fast.envs import registry, wrappers
 from jaxrl_fast.envs.api import Env, played
 from jaxrl_fast.errors import ConfigError
@@ -187,13 +188,13 @@ def test_what_lasts_outlives_episodes_in_every_wrapper(make):
 def test_what_lasts_outlives_rollouts_that_begin_anew_and_resets_by_hand():
     env = registry.make("CartPole-v1", max_steps_in_episode=5)
     algo = jf.OpenES(directions=2, num_steps=16, hidden=(2,)).bind(env.spec)
-    run = tree.as_float32(iterate.Run(Level(env), algo, 10.0))
+    run = tree.as_float32(iteration.Run(Level(env), algo, 10.0))
 
     @jax.jit
     def ends(key):
-        state = iterate.init(run, key)
-        first, _ = iterate.iterations(run, state, jnp.int32(0), 1, True)
-        second, _ = iterate.iterations(run, first, jnp.int32(1), 1, True)
+        state = iteration.init(run, key)
+        first, _ = iteration.iterations(run, state, jnp.int32(0), 1, True)
+        second, _ = iteration.iterations(run, first, jnp.int32(1), 1, True)
         return [x.env[1].value for x in (state, first, second)]
 
     before, first, second = ends(jax.random.key(0))

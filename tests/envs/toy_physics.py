@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from jaxrl_fast.envs import physics, randomize
+from jaxrl_fast.envs.physics import api as physics
+from jaxrl_fast.envs.physics import randomize
 from jaxrl_fast.spaces import Box
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jaxrl_fast import cli
+from jaxrl_fast.cli import command as cli
 
 
 @pytest.fixture

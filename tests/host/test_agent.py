@@ -19,10 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxrl_fast as jf
-from jaxrl_fast import distributions, spaces
-from jaxrl_fast.envs.gymnasium_spaces import own_form, spec_of
-from jaxrl_fast.envs.host import HostEnv
-from jaxrl_fast.grid import RunConfig
+from jaxrl_fast import spaces
+from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.envs.host.api import HostEnv
+from jaxrl_fast.envs.host.gymnasium_spaces import own_form, spec_of
+from jaxrl_fast.ops import distributions
 from jaxrl_fast.own_spaces import own_of
 
 FLOATS, INTEGERS = ("float16", "float32", "float64"), ("int8", "uint8", "int16", "int32", "uint32", "int64")

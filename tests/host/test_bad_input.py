@@ -22,16 +22,10 @@ import jax.numpy as jnp
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import cli
-from jaxrl_fast.envs import (
-    ale_adapter,
-    brax_adapter,
-    envpool_adapter,
-    gymnasium_adapter,
-    mujoco_tools,
-    playground_adapter,
-)
-from jaxrl_fast.envs.probes_spaces import Continuous, DictObservation
+from jaxrl_fast.cli import command as cli
+from jaxrl_fast.envs.host import ale_adapter, envpool_adapter, gymnasium_adapter
+from jaxrl_fast.envs.physics import brax_adapter, mujoco_tools, playground_adapter
+from jaxrl_fast.envs.probes.spaces import Continuous, DictObservation
 from jaxrl_fast.errors import UserError
 
 TINY = "--algo.num-envs 4 --algo.num-steps 16 --algo.hidden 8 --eval-episodes 4 --no-tensorboard"
@@ -115,9 +109,9 @@ def no_wandb(monkeypatch):
 
 
 def no_gymnax(monkeypatch):
-    from jaxrl_fast.envs import gymnax_import
+    from jaxrl_fast.envs.gymnax import loading
 
-    monkeypatch.setattr(gymnax_import, "installed", lambda: False)
+    monkeypatch.setattr(loading, "installed", lambda: False)
 
 
 def no_brax(monkeypatch):
@@ -153,7 +147,7 @@ def no_ray(monkeypatch):
 def thresholds(monkeypatch):
     """An environment whose reward depends on the action by a threshold alone."""
     from jaxrl_fast.envs import registry
-    from jaxrl_fast.envs.probes_spaces import Continuous
+    from jaxrl_fast.envs.probes.spaces import Continuous
 
     @jf.settings
     class Thresholds(Continuous):
@@ -663,7 +657,7 @@ CALLS = [
 @pytest.mark.parametrize(("call", "says"), [pytest.param(c, s, id=n.replace(" ", "-")) for n, c, s in CALLS])
 def test_bad_call(call, says, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delattr("jaxrl_fast.programs.Programs.compile")  # all of this is known before
+    monkeypatch.delattr("jaxrl_fast.engine.programs.Programs.compile")  # all of this is known before
     with pytest.raises((UserError, ValueError)) as error:
         call()
     for part in says:

@@ -22,10 +22,14 @@ import pytest
 from PIL import Image
 
 import jaxrl_fast as jf
-from jaxrl_fast import algorithms, cli, cli_args, config, values
-from jaxrl_fast.cli_train import describe_train
-from jaxrl_fast.envs import mujoco_tools, registry
+from jaxrl_fast import algorithms, values
+from jaxrl_fast.cli import args as cli_args
+from jaxrl_fast.cli import command as cli
+from jaxrl_fast.cli.train import describe_train
+from jaxrl_fast.envs import registry
+from jaxrl_fast.envs.physics import mujoco_tools
 from jaxrl_fast.errors import RunError
+from jaxrl_fast.runs import config_json
 
 TINY = ["--algo.num-envs", "4", "--algo.num-steps", "32", "--algo.hidden", "8", "--eval-episodes", "4"]
 pytestmark = pytest.mark.timeout(120)
@@ -204,7 +208,7 @@ def test_resume_goes_on(first, run_cli, tmp_path):
 
 MODULE = """
 import jaxrl_fast as jf
-from jaxrl_fast.envs.cartpole import CartPole
+from jaxrl_fast.envs.native.cartpole import CartPole
 
 jf.register("Mine-v0", CartPole)
 
@@ -331,35 +335,35 @@ def again(entry: dict) -> dict:
 @pytest.mark.parametrize("net", [Net(), Net(act), Net(nn.gelu, jnp.bfloat16), Net(jnp.sin), Net(nn.Dense)])
 def test_functions_and_dtypes_of_a_network_come_back(net):
     algo = jf.PPO(network=net)
-    assert config.decode_algorithm(again(config.encode_algorithm(algo))) == algo
+    assert config_json.decode_algorithm(again(config_json.encode_algorithm(algo))) == algo
 
 
 def test_a_subclass_that_keeps_a_name_comes_back():
     for algo in (Ours(), jf.PPO()):
-        assert type(config.decode_algorithm(again(config.encode_algorithm(algo)))) is type(algo)
+        assert type(config_json.decode_algorithm(again(config_json.encode_algorithm(algo)))) is type(algo)
 
 
 def test_an_environment_made_by_hand_keeps_every_field():
     env = Maze("large", jf.EnvSpec("other", jf.Discrete(3), jf.Discrete(2), 4))
-    assert config.decode_environment(again(config.encode_environment(env))) == env
+    assert config_json.decode_environment(again(config_json.encode_environment(env))) == env
 
 
 def test_classes_of_a_script(monkeypatch):
     """Found in the process of the script; and an algorithm also after it moved to a module that registers it."""
-    entry = config.encode_algorithm(jf.PPO(network=Net()))
+    entry = config_json.encode_algorithm(jf.PPO(network=Net()))
     entry["settings"]["network"]["class"] = "__main__:Net"
     with pytest.raises(jf.ConfigError, match="write 'nets:Net' into config.json"):
-        config.decode_algorithm(entry)
+        config_json.decode_algorithm(entry)
     monkeypatch.setattr(sys.modules["__main__"], "Net", Net, raising=False)
-    assert config.decode_algorithm(entry).network == Net()
+    assert config_json.decode_algorithm(entry).network == Net()
     monkeypatch.setitem(algorithms._REGISTRY, "ppo", Ours)
-    assert type(config.decode_algorithm(entry | {"class": "__main__:Ours"})) is Ours
+    assert type(config_json.decode_algorithm(entry | {"class": "__main__:Ours"})) is Ours
 
 
 def test_list_says_how_to_install_gymnax(run_cli, monkeypatch):
-    from jaxrl_fast.envs import gymnax_import
+    from jaxrl_fast.envs.gymnax import loading
 
-    monkeypatch.setattr(gymnax_import, "installed", lambda: False)
+    monkeypatch.setattr(loading, "installed", lambda: False)
     code, out, _ = run_cli("list")
     assert code == 0 and "  gymnax, not installed: pip install 'gymnax>=1.0.1,<2'\n" in out
 
@@ -453,7 +457,8 @@ def test_an_unexpected_error_is_one_line_and_a_traceback_on_demand(run_cli, monk
 def test_reading_a_command_line_starts_no_backend_and_imports_nothing_heavy():
     code = """
 import sys
-from jaxrl_fast import cli, runtime
+from jaxrl_fast import runtime
+from jaxrl_fast.cli import command as cli
 assert cli.main(["train", "ppo", "CartPole-v1", "--seeds", "2", "--help"]) == 0
 assert cli.main(["train", "ppo", "CartPole-v1", "--nope"]) == 2
 assert not runtime.backend_started()

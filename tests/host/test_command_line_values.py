@@ -9,8 +9,11 @@ import shlex
 
 import pytest
 
-from jaxrl_fast import cli, cli_args, cli_ladder, values
-from jaxrl_fast.programs import Programs
+from jaxrl_fast import values
+from jaxrl_fast.cli import args as cli_args
+from jaxrl_fast.cli import command as cli
+from jaxrl_fast.cli.ladder import command as cli_ladder
+from jaxrl_fast.engine.programs import Programs
 
 NO_INTEGER = ("", " ", "²", "١٢", "٣.٥", "1,2", "64,", "0x10", "1e", "1__0", "_1", "--", "none", "nan", "-inf", "1e999",
               "9" * 5000, "\0", "é")  # fmt: skip

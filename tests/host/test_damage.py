@@ -15,12 +15,15 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import cli, config, folders, jsonl
-from jaxrl_fast.checkpoint import Checkpoints
+from jaxrl_fast.cli import command as cli
 from jaxrl_fast.errors import UserError
+from jaxrl_fast.files import folders
+from jaxrl_fast.logs import jsonl
 from jaxrl_fast.memory import open_memory, save_memory
-from jaxrl_fast.rundir import RunDir
-from jaxrl_fast.sweep_results import read_sweep
+from jaxrl_fast.runs import config_json
+from jaxrl_fast.runs.checkpoint import Checkpoints
+from jaxrl_fast.runs.rundir import RunDir
+from jaxrl_fast.sweeps.results import read_sweep
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +52,7 @@ def made(tmp_path_factory) -> Path:
             found = evaluate(self, state, rows)
             return found._replace(ret=np.full_like(found.ret, next(scores)))
 
-        patched.setattr("jaxrl_fast.programs.Programs.evaluate", better_each_time)
+        patched.setattr("jaxrl_fast.engine.programs.Programs.evaluate", better_each_time)
         patched.setattr(RunDir, "draw", lambda *_: None)
         jf.train(algo, jf.make("CartPole-v1", max_steps_in_episode=20), 256, out=base / "run", **settings)
     shutil.copytree(base / "run", base / "other")
@@ -62,7 +65,7 @@ def made(tmp_path_factory) -> Path:
 def run(made, tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     shutil.copytree(made, tmp_path / "runs")
-    monkeypatch.setattr(importlib.import_module("jaxrl_fast.train"), "run_session", reached)
+    monkeypatch.setattr(importlib.import_module("jaxrl_fast.runs.train"), "run_session", reached)
     return tmp_path / "runs" / "run"
 
 
@@ -329,8 +332,8 @@ def test_links_of_a_run_lead_nothing_to_be_overwritten(run):
         (run / name).symlink_to(victim)
     for write in (
         lambda: jsonl.cut(run / "metrics.jsonl", 64),
-        lambda: config.write_json(run / "result.json", {}),
-        lambda: config.write_text(run / "config.json", "\ud800"),
+        lambda: config_json.write_json(run / "result.json", {}),
+        lambda: config_json.write_text(run / "config.json", "\ud800"),
     ):
         write()
     (run / "metrics.jsonl").unlink()

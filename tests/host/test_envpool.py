@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import cli
+from jaxrl_fast.cli import command as cli
 from jaxrl_fast.testing import check_env
 from jaxrl_fast.testing.host import play as played
 

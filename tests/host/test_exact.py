@@ -13,9 +13,9 @@ import pytest
 from gymnasium import spaces as theirs
 
 import jaxrl_fast as jf
-from jaxrl_fast.envs import host
-from jaxrl_fast.envs.gymnasium_adapter import GymnasiumVector
-from jaxrl_fast.envs.gymnasium_spaces import own_form
+from jaxrl_fast.envs.host import api as host
+from jaxrl_fast.envs.host.gymnasium_adapter import GymnasiumVector
+from jaxrl_fast.envs.host.gymnasium_spaces import own_form
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.exact import Misfit, exact
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import cli, runtime, tree
+from jaxrl_fast import runtime, tree
+from jaxrl_fast.cli import command as cli
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory import UniformMemory, episodes_to_rows, hold, open_memory, rows_of, save_memory
 
@@ -156,7 +157,7 @@ def test_the_plan_counts_it(kept):
 
 
 def nothing_is_read(monkeypatch):
-    monkeypatch.setattr("jaxrl_fast.memory.files._restore", lambda *_: pytest.fail("it was read"))
+    monkeypatch.setattr("jaxrl_fast.memory.experience.files._restore", lambda *_: pytest.fail("it was read"))
 
 
 @pytest.mark.parametrize("data", ["replay", "shuffled"])

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import folders
-from jaxrl_fast.rundir import RunDir, check_free
+from jaxrl_fast.files import folders
+from jaxrl_fast.runs.rundir import RunDir, check_free
 
 TRAIN = ["train", "ppo", "CartPole-v1", "--total-steps", "256", "--no-tensorboard"]
 SWEEP = ["sweep", "ppo", "CartPole-v1", "--total-steps", "256", "--grid", "algo.discount=0.9,0.99"]
 HOLD = """
 import sys, time
 from pathlib import Path
-from jaxrl_fast import folders
+from jaxrl_fast.files import folders
 lock = folders.hold("out", Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(60)
@@ -29,7 +29,7 @@ time.sleep(60)
 
 @pytest.fixture(autouse=True)
 def nothing_compiles(monkeypatch, tmp_path):
-    monkeypatch.delattr("jaxrl_fast.programs.Programs.compile")  # all of this is known before
+    monkeypatch.delattr("jaxrl_fast.engine.programs.Programs.compile")  # all of this is known before
     monkeypatch.chdir(tmp_path)
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import config, imports
+from jaxrl_fast import imports
 from jaxrl_fast.errors import UserError
+from jaxrl_fast.runs import config_json
 
 HOSTILE = sorted((Path(__file__).parent / "hostile").glob("*.json"))
 EVIL = """
@@ -188,10 +189,10 @@ def test_a_library_beside_the_run_is_not_taken(where, last, here, tmp_path, monk
 def test_a_file_gives_no_module_its_trust(here, run_cli, monkeypatch):
     """What a file names because it is imported is imported again, and is no more the user's own than before."""
     change(*here, {"imports": ["orbax.checkpoint"], "environment": {"name": "gym:orbax.checkpoint:CartPole-v1", "settings": {}}})
-    __import__("orbax.checkpoint"), __import__("jaxrl_fast.sweep")
+    __import__("orbax.checkpoint"), __import__("jaxrl_fast.sweeps.sweep")
 
     jf.load(here[0])
-    monkeypatch.setattr(sys.modules["jaxrl_fast.sweep"], "train", lambda *_, **__: None)
+    monkeypatch.setattr(sys.modules["jaxrl_fast.sweeps.sweep"], "train", lambda *_, **__: None)
     run_cli("sweep", "--resume", str(here[1]))
     assert imports.named == [] and not imports.is_users("orbax.checkpoint")
 
@@ -222,7 +223,7 @@ def test_any_value_of_a_config_is_taken_or_refused_with_its_file(text, here):
         part[path[-1]] = "@"
         file.write_text(json.dumps(changed).replace('"@"', text))
         try:
-            config.load(here[0])
+            config_json.load(here[0])
         except UserError as error:
             refused += 1
             assert str(file) in str(error) and "\n" not in str(error), (path, error)

@@ -20,12 +20,14 @@ import pytest
 from gymnasium import spaces as theirs
 
 import jaxrl_fast as jf
-from jaxrl_fast import host_play, spaces, tree
-from jaxrl_fast.envs import gymnasium_adapter, host
-from jaxrl_fast.envs.gymnasium_spaces import decoder, encoder, last_channels, own_form, space_of, spec_of
+from jaxrl_fast import spaces, tree
+from jaxrl_fast.actors import play
+from jaxrl_fast.algorithms.presets import find_preset
+from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.envs.host import api as host
+from jaxrl_fast.envs.host import gymnasium_adapter
+from jaxrl_fast.envs.host.gymnasium_spaces import decoder, encoder, last_channels, own_form, space_of, spec_of
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.grid import RunConfig
-from jaxrl_fast.presets import find_preset
 from jaxrl_fast.testing import check_env
 
 tools.register()
@@ -76,14 +78,14 @@ def test_replay_learns_truncated_steps_of_such_a_vector_and_none_of_its_resets()
     vector = gymnasium_adapter.GymnasiumVector(tools.Counters(2, "NEXT_STEP"), 0)
     spec = jf.EnvSpec("counters", jf.Box(0.0, 99.0, (2,)), jf.Discrete(3), 4)
     algo = jf.DQN(num_envs=2, num_steps=40, buffer_size=160, batch_size=64, hidden=(4,), truncation_interval=1).bind(spec)
-    actor, steps, seen = host_play.begin(algo, vector.reset(), of=2), None, None
-    agent, noise, clock = algo.init(jax.random.key(0)), algo.draw(jax.random.key(1), 40, 2), host_play.start_clock()
+    actor, steps, seen = play.begin(algo, vector.reset(), of=2), None, None
+    agent, noise, clock = algo.init(jax.random.key(0)), algo.draw(jax.random.key(1), 40, 2), play.start_clock()
     first = actor
     for i in range(40):
-        actor, steps, action = host_play.step(algo, agent, actor, steps, seen, noise, clock, i, "random")
+        actor, steps, action = play.step(algo, agent, actor, steps, seen, noise, clock, i, "random")
         vector.send(np.asarray(action))
-        seen = host_play.Seen.of(vector.receive())
-    _, trajectory = host_play.end(algo, first, actor, steps, seen, 39)
+        seen = play.Seen.of(vector.receive())
+    _, trajectory = play.end(algo, first, actor, steps, seen, 39)
     memory, rows = algo.memory(), algo.prepare(agent, trajectory)
     mem = memory.add(memory.init(rows), rows, jnp.int32(0))
     window, (row, env) = memory.fetch(mem, tree.take(memory.plan(jax.random.key(2), 1, jnp.int32(1), clock), 0))
@@ -530,7 +532,7 @@ def test_atari_is_evaluated_by_few_games_with_some_exploration():
 
 
 def test_an_extra_that_is_missing(monkeypatch):
-    from jaxrl_fast.envs import envpool_adapter
+    from jaxrl_fast.envs.host import envpool_adapter
 
     monkeypatch.setattr(envpool_adapter, "installed", lambda: False)
     with pytest.raises(ConfigError, match=r"pip install 'jaxrl_fast\[envpool\]'"):

@@ -12,12 +12,14 @@ import host_tools
 import numpy as np
 import pytest
 
-from jaxrl_fast import cli, cli_ladder, ladder
 from jaxrl_fast.algorithms import algorithm_class
+from jaxrl_fast.cli import command as cli
+from jaxrl_fast.cli.ladder import command as cli_ladder
+from jaxrl_fast.cli.ladder import rungs as ladder
+from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.members import check_host
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError, MissingExtraError, NonFiniteError
-from jaxrl_fast.grid import RunConfig
-from jaxrl_fast.members import check_host
 
 SMALL = dict(num_envs=2, num_steps=4, batch_size=8, buffer_size=256, learning_starts=64, hidden=(4,))
 EASY = ladder.Rung("easy", "a counter", settings=SMALL, environment=f"gym:{host_tools.ID}", run=dict(ahead=1), published=(10, 20))

@@ -10,8 +10,10 @@ import pytest
 from gymnasium import spaces as theirs
 
 import jaxrl_fast as jf
-from jaxrl_fast import host_play, record
-from jaxrl_fast.envs import gymnasium_adapter, registry
+from jaxrl_fast.actors import play
+from jaxrl_fast.envs import registry
+from jaxrl_fast.envs.host import gymnasium_adapter
+from jaxrl_fast.runs import pictures
 
 
 class Drawn(gymnasium.Env):
@@ -85,9 +87,9 @@ def test_the_last_picture_is_the_end(entry_point, steps):
     try:
         env = jf.make("gym:Drawn-v0")
         algo = jf.PPO(hidden=(8,)).bind(env.spec)
-        frames = record.record(env, algo, algo.init(jax.random.key(0)), jax.random.key(0))
+        frames = pictures.record(env, algo, algo.init(jax.random.key(0)), jax.random.key(0))
         assert (None if frames is None else [int(x.max()) for x in frames]) == steps
-        cut = record.record(env, algo, algo.init(jax.random.key(0)), jax.random.key(0), max_steps=3)
+        cut = pictures.record(env, algo, algo.init(jax.random.key(0)), jax.random.key(0), max_steps=3)
         assert cut is None if steps is None else [int(x.max()) for x in cut] == [0, 1, 2]
     finally:
         registry._cached.cache_clear()
@@ -98,7 +100,7 @@ def test_the_last_picture_is_the_end(entry_point, steps):
 @pytest.mark.parametrize(("mode", "steps"), [("NEXT_STEP", [0, 1, 2]), ("SAME_STEP", [0, 1, None]), ("DISABLED", [0, 1, None])])
 def test_a_vector_of_its_own_shows_no_other_episode(mode, steps):
     """The first episode has two steps; only a vector that resets in the next step still shows its end."""
-    vector = host_play.Filmed(gymnasium_adapter.GymnasiumVector(drawn_vector(mode)(render_mode="rgb_array"), 0))
+    vector = play.Filmed(gymnasium_adapter.GymnasiumVector(drawn_vector(mode)(render_mode="rgb_array"), 0))
     vector.reset()
     for _ in range(2):
         vector.send(np.zeros(1, np.int32))

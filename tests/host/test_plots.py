@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxrl_fast import cli_ladder, ladder, plots, record, time_plot
 from jaxrl_fast.algorithms.ppo import PPO
-from jaxrl_fast.envs.cartpole import CartPole
+from jaxrl_fast.cli.ladder import command as cli_ladder
+from jaxrl_fast.cli.ladder import rungs as ladder
+from jaxrl_fast.envs.native.cartpole import CartPole
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.logs import plots, time_plot
+from jaxrl_fast.runs import pictures as record
 
 
 def rows(members=4, count=30, every_eval=10, null=()):

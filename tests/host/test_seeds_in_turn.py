@@ -15,18 +15,19 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import folders, in_turn
-from jaxrl_fast.comparison import compare_runs
 from jaxrl_fast.errors import ConfigError, NonFiniteError, RunError, WriteError
-from jaxrl_fast.jsonl import read_jsonl
-from jaxrl_fast.rundir import RunDir, seed_folder
-from jaxrl_fast.saves import standing
-from jaxrl_fast.seed_results import overall_rate, side_by_side
-from jaxrl_fast.session import lose
-from jaxrl_fast.signals import Interrupted, Signals, Stopped
-from jaxrl_fast.sinks import JsonlSink, Row
+from jaxrl_fast.files import folders
+from jaxrl_fast.logs.jsonl import read_jsonl
+from jaxrl_fast.logs.sinks import JsonlSink, Row
+from jaxrl_fast.runs import seeds_in_turn
+from jaxrl_fast.runs.rundir import RunDir, seed_folder
+from jaxrl_fast.runs.saves import standing
+from jaxrl_fast.runs.seed_results import overall_rate, side_by_side
+from jaxrl_fast.runs.session import lose
+from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
+from jaxrl_fast.sweeps.comparison import compare_runs
 
-loop = importlib.import_module("jaxrl_fast.loop")
+loop = importlib.import_module("jaxrl_fast.runs.loop")
 tools.register()
 ENV = "gym:CartPole-v1"
 ALGO = dict(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=2, hidden=(4,))
@@ -198,7 +199,7 @@ def test_an_interrupt_in_a_notebook_and_on(folder, whole, continued, tmp_path, m
     if not folder:
         with pytest.raises(Interrupted, match="of seed 6; nothing is saved without `out`"):
             train(hooks=[interrupt(6)])
-    monkeypatch.setattr(importlib.import_module("jaxrl_fast.signals"), "is_interactive", lambda: True)
+    monkeypatch.setattr(importlib.import_module("jaxrl_fast.runs.signals"), "is_interactive", lambda: True)
     part = train(hooks=[interrupt(6)], out=out)
     assert not part.over and part.curve("policy_loss")[0].size == 8
     run = part.resume()
@@ -211,14 +212,15 @@ def test_a_signal_before_the_first_seed_and_between_two(tmp_path, monkeypatch, r
         train(out=tmp_path / "none", sinks=lambda part: signal.raise_signal(signal.SIGINT) or [])
     assert not (tmp_path / "none").exists()
 
-    drawn, draw = [], in_turn.plots.learning_curve
-    monkeypatch.setattr(in_turn.plots, "learning_curve", lambda *a: drawn.append(signal.raise_signal(signal.SIGTERM)) or draw(*a))
+    drawn, draw = [], seeds_in_turn.plots.learning_curve
+    stop = lambda *args: drawn.append(signal.raise_signal(signal.SIGTERM)) or draw(*args)
+    monkeypatch.setattr(seeds_in_turn.plots, "learning_curve", stop)
     out = tmp_path / "run"
     code, _, err = run_cli("train", "ppo", ENV, "--seeds", "2", *FLAGS, "--out", str(out))
     assert code == 143 and len(drawn) == 1 and err.splitlines()[-1].endswith(
         f"SIGTERM at 0 environment steps of seed 1, saved; go on with: jaxrl-fast train --resume {out}"
     )
-    monkeypatch.setattr(in_turn.plots, "learning_curve", draw)
+    monkeypatch.setattr(seeds_in_turn.plots, "learning_curve", draw)
     code, printed, err = run_cli("train", "--resume", str(out), "--no-tensorboard")
     assert code == 0 and "over 2 seeds, each the mean of 2 greedy episodes" in printed, err
     assert "by seed: 0:" in printed and "seed 1, 2 of 2" in err and "seed 0, 1 of 2" not in err
@@ -243,7 +245,7 @@ def test_a_signal_beside_the_handlers_of_a_seed_loses_nothing(when, whole, monke
                 signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patched, pytest.raises(Interrupted) as stop:
-        patched.setattr(importlib.import_module("jaxrl_fast.train"), "Signals", Beside)
+        patched.setattr(importlib.import_module("jaxrl_fast.runs.train"), "Signals", Beside)
         train(seeds=3)
     part = stop.value.run
     assert sorted(part.trained) == ([0] if when == "__enter__" else [0, 1]) and part.session is None

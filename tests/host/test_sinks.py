@@ -11,11 +11,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jaxrl_fast import cli_train, terminal
-from jaxrl_fast.boards import TensorBoardSink, WandbSink
+from jaxrl_fast.cli import train as cli_train
+from jaxrl_fast.engine.grid import RunConfig
 from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError
-from jaxrl_fast.grid import RunConfig
-from jaxrl_fast.sinks import JsonlSink, ProgressSink, Row, Sink, read_jsonl
+from jaxrl_fast.logs import terminal
+from jaxrl_fast.logs.boards import TensorBoardSink, WandbSink
+from jaxrl_fast.logs.sinks import JsonlSink, ProgressSink, Row, Sink, read_jsonl
 
 
 def row(env_steps, rate=268_123.4, **metrics):

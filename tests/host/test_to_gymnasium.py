@@ -18,10 +18,10 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 import jaxrl_fast as jf
 from jaxrl_fast import tree
 from jaxrl_fast.envs.api import Env, played
-from jaxrl_fast.envs.gymnasium_spaces import space_of
+from jaxrl_fast.envs.export.spaces import to_space
+from jaxrl_fast.envs.export.stepper import MODES
+from jaxrl_fast.envs.host.gymnasium_spaces import space_of
 from jaxrl_fast.errors import MissingExtraError
-from jaxrl_fast.stepper import MODES
-from jaxrl_fast.to_gymnasium_spaces import to_space
 from jaxrl_fast.types import Outcome, Shared
 
 QUIET = 4
@@ -458,9 +458,9 @@ def test_wrong_resets(arguments, says):
 
 def test_without_gymnasium(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    monkeypatch.delitem(sys.modules, "jaxrl_fast.to_gymnasium")
+    monkeypatch.delitem(sys.modules, "jaxrl_fast.envs.export.to_gymnasium")
     with pytest.raises(MissingExtraError, match=r"pip install 'jaxrl_fast\[gymnasium\]'"):
-        importlib.import_module("jaxrl_fast.to_gymnasium")
+        importlib.import_module("jaxrl_fast.envs.export.to_gymnasium")
 
 
 # Stable-Baselines3

@@ -17,10 +17,12 @@ import numpy as np
 import optax
 
 import jaxrl_fast as jf
-from jaxrl_fast import jsonl, programs, random
+from jaxrl_fast import random
 from jaxrl_fast.algorithms import algorithm_class
+from jaxrl_fast.engine import programs
 from jaxrl_fast.envs.api import LAST
-from jaxrl_fast.rundir import RunDir
+from jaxrl_fast.logs import jsonl
+from jaxrl_fast.runs.rundir import RunDir
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "envs"))  # for `ball`

@@ -8,9 +8,10 @@ import loop_tools as tools
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import iterate, tree
+from jaxrl_fast import tree
+from jaxrl_fast.engine import iteration
+from jaxrl_fast.engine.evaluate import evaluate
 from jaxrl_fast.envs import registry
-from jaxrl_fast.evaluate import evaluate
 
 NATIVE = [name for name, listed in registry.list_environments().items() if listed.source in ("native", "probe")]
 MIXED = ["DiscountingChain-bsuite", "MetaMaze-misc", "BernoulliBandit-misc"]  # fail in gymnax itself
@@ -20,12 +21,12 @@ PPO = dict(num_envs=4, num_steps=4, num_epochs=1, num_minibatches=1, hidden=(4,)
 def traced(algo, env):
     """(states before and after, metrics, an evaluation) of a warm-up and an iteration, as shapes."""
     algo = algo.bind(env.spec)
-    run = tree.as_float32(iterate.Run(env, algo, 10.0))
+    run = tree.as_float32(iteration.Run(env, algo, 10.0))
 
     def whole(key):
-        state = iterate.init(run, key)
-        warm, _ = iterate.iterations(run, state, jnp.int32(0), 1, False)
-        new, metrics = iterate.iterations(run, warm, jnp.int32(1), 2, True)
+        state = iteration.init(run, key)
+        warm, _ = iteration.iterations(run, state, jnp.int32(0), 1, False)
+        new, metrics = iteration.iterations(run, warm, jnp.int32(1), 2, True)
         return state, new, metrics, evaluate(run.env, algo, new.agent, key, 3)
 
     return jax.eval_shape(whole, jax.random.key(0))

@@ -19,22 +19,23 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import host_play, tree
-from jaxrl_fast.actors import Actors
+from jaxrl_fast import tree
+from jaxrl_fast.actors import play
+from jaxrl_fast.actors.groups import LARGE, SyncGroup
+from jaxrl_fast.actors.ray import RayActors, read_in_acting
+from jaxrl_fast.actors.threads import Actors
+from jaxrl_fast.actors.watch import Limits, Watch
 from jaxrl_fast.algorithms import algorithm_class
-from jaxrl_fast.envs.gymnasium_adapter import GymnasiumEnv, GymnasiumVector
-from jaxrl_fast.envs.host import HostError, Wrapped
+from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.members import build_run
+from jaxrl_fast.envs.host.api import HostError, Wrapped
+from jaxrl_fast.envs.host.gymnasium_adapter import GymnasiumEnv, GymnasiumVector
 from jaxrl_fast.errors import NonFiniteError
-from jaxrl_fast.grid import RunConfig
-from jaxrl_fast.groups import LARGE, SyncGroup
-from jaxrl_fast.load import experience
-from jaxrl_fast.members import build_run
 from jaxrl_fast.memory import Row
-from jaxrl_fast.ray_actors import RayActors, read_in_acting
-from jaxrl_fast.signals import Interrupted
-from jaxrl_fast.sweep import split
+from jaxrl_fast.runs.load import experience
+from jaxrl_fast.runs.signals import Interrupted
+from jaxrl_fast.sweeps.sweep import split
 from jaxrl_fast.types import Clock
-from jaxrl_fast.watch import Limits, Watch
 
 sys.path.append(str(Path(__file__).parents[1] / "host"))
 import host_tools
@@ -94,8 +95,8 @@ def test_who_collects_what_is_fixed(ppo, monkeypatch):
     zero = jax.tree.map(np.zeros_like, agent)
     seen = []
     actors = Actors(run, env, jax.random.key(0), warmup=0, ahead=1)
-    acting = host_play.acting
-    monkeypatch.setattr(host_play, "acting", lambda algo, agent: seen.append(agent) or acting(algo, agent))
+    acting = play.acting
+    monkeypatch.setattr(play, "acting", lambda algo, agent: seen.append(agent) or acting(algo, agent))
     actors.start(0, agent)
     for t in range(3):
         actors.take(t)
@@ -179,7 +180,7 @@ def test_observations_that_are_sent_by_themselves_are_the_same(tmp_path, monkeyp
     """As large ones are; of an environment that writes to its own buffers."""
     runs = []
     for name in "ab":
-        monkeypatch.setattr("jaxrl_fast.groups.LARGE", 0 if name == "b" else LARGE)
+        monkeypatch.setattr("jaxrl_fast.actors.groups.LARGE", 0 if name == "b" else LARGE)
         runs.append(train(jf.PPO(**PPO), tmp_path / name, actors=2))
     tools.assert_same(runs[0].state, runs[1].state)
     with_the_launch, alone = ([row["time_actors_transfer"][0] for row in tools.logged(tmp_path / name)] for name in "ab")
@@ -301,9 +302,9 @@ def test_processes_of_an_evaluation_that_hangs_are_ended(cartpoles, monkeypatch)
         return vector
 
     monkeypatch.setattr(type(env), "_open", stopped)
-    monkeypatch.setattr(host_play, "Watch", lambda name, patience: watch)
+    monkeypatch.setattr(play, "Watch", lambda name, patience: watch)
     with pytest.raises(HostError, match=r"has not answered for 0.5 s \(host_timeout\)"):
-        host_play.evaluate(env, run.algo, agent, jax.random.key(0), 2, "greedy")
+        play.evaluate(env, run.algo, agent, jax.random.key(0), 2, "greedy")
     assert not multiprocessing.active_children()
 
 
@@ -324,10 +325,10 @@ def test_environments_that_do_not_close_are_left_behind(ppo, monkeypatch):
     """What was played counts; nobody waits for more than some seconds."""
     env, run, agent = ppo
     left = threading.Event()
-    monkeypatch.setattr("jaxrl_fast.watch.CLOSING", 0.1)
+    monkeypatch.setattr("jaxrl_fast.actors.watch.CLOSING", 0.1)
     monkeypatch.setattr(GymnasiumVector, "close", lambda self: left.wait(60))
     began = time.monotonic()
-    found = host_play.evaluate(env, run.algo, agent, jax.random.key(0), 2, "greedy", patience=30.0)
+    found = play.evaluate(env, run.algo, agent, jax.random.key(0), 2, "greedy", patience=30.0)
     assert len(found[0]) == 2 and time.monotonic() - began < 20
     left.set()
 
@@ -347,10 +348,10 @@ def test_sending_is_watched(ppo, monkeypatch):
 def test_a_run_that_is_to_stop_does_not_wait_for_a_long_evaluation(ppo, monkeypatch):
     """Its environments answer, but there are games for hours."""
     env, run, agent = ppo
-    monkeypatch.setattr("jaxrl_fast.watch.HURRY", 0.5)
+    monkeypatch.setattr("jaxrl_fast.actors.watch.HURRY", 0.5)
     began = time.monotonic()
     with pytest.raises(HostError, match="was played for 0.5 s more, and not to the end"):
-        host_play.evaluate(env, run.algo, agent, jax.random.key(0), 10**7, "greedy", stopping=lambda: True)
+        play.evaluate(env, run.algo, agent, jax.random.key(0), 10**7, "greedy", stopping=lambda: True)
     assert time.monotonic() - began < 20 and not any(t.name == "aside" and t.is_alive() for t in threading.enumerate())
 
 
@@ -358,7 +359,7 @@ def test_a_run_that_is_to_stop_does_not_wait_for_a_long_evaluation(ppo, monkeypa
 def test_a_run_that_is_to_stop_waits_only_shortly_for_what_hangs(where, restarts, tmp_path, monkeypatch):
     """Ctrl-C while a step hangs: the run ends as asked, with what was learned, and not as one whose environment failed."""
     hangs, waits, sent = threading.Event(), threading.Event(), []
-    send, take, evaluate = GymnasiumVector.send, Actors.take, host_play._evaluate
+    send, take, evaluate = GymnasiumVector.send, Actors.take, play._evaluate
 
     def taken(self, t, stopping):
         waits.set()  # else the run might see the signal before it waits, and end by itself
@@ -378,12 +379,12 @@ def test_a_run_that_is_to_stop_waits_only_shortly_for_what_hangs(where, restarts
         sent[:] = [0] * 49
         return evaluate(*args)
 
-    monkeypatch.setattr("jaxrl_fast.watch.HURRY", 0.5)
-    monkeypatch.setattr("jaxrl_fast.actors.CLOSING", 0.2)
+    monkeypatch.setattr("jaxrl_fast.actors.watch.HURRY", 0.5)
+    monkeypatch.setattr("jaxrl_fast.actors.threads.CLOSING", 0.2)
     monkeypatch.setattr(GymnasiumVector, "send", stuck)
     monkeypatch.setattr(Actors, "take", taken)
     if where == "evaluation":
-        monkeypatch.setattr(host_play, "_evaluate", evaluated)
+        monkeypatch.setattr(play, "_evaluate", evaluated)
     began = time.monotonic()
     settings = dict(host_timeout=120.0, restarts=restarts, chunk_seconds=0.01, eval_every=64 if where == "evaluation" else 0)
     with pytest.raises(Interrupted) as stopped, pytest.warns(UserWarning, match="in the middle of is left out"):
@@ -397,7 +398,7 @@ def test_a_run_that_is_to_stop_waits_only_shortly_for_what_hangs(where, restarts
 def test_who_was_slow_before_is_given_longer(monkeypatch):
     """Of a run that is to stop: ten seconds from when it was asked to, twice what the slowest answer took, or its timeout."""
     now = [100.0]
-    monkeypatch.setattr("jaxrl_fast.watch.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("jaxrl_fast.actors.watch.time.monotonic", lambda: now[0])
     limits = Limits(120.0)
     assert limits.over(0.0, False) is None
     assert limits.over(0.0, True) is None  # asked long ago, but the run is to stop only since now
@@ -631,10 +632,10 @@ def test_a_trained_agent_plays_on_the_host(tmp_path):
     with pytest.raises(HostError, match=r"has not answered for 0.5 s"):
         agent.evaluate(episodes=6)
     with pytest.raises(HostError, match=r"has not answered for 0.5 s"):  # nor pictures
-        host_play.frames(agent.env, agent.algo, agent.state, jax.random.key(0), 5, patience=0.5)
+        play.frames(agent.env, agent.algo, agent.state, jax.random.key(0), 5, patience=0.5)
     agent.env = jf.make(NAME)
     cut = agent.env.on_device().spec.max_episode_steps is None
-    ret, length, finished = host_play.evaluate(agent.env, agent.algo, agent.state, jax.random.key(0), 6, "greedy", max_steps=1)
+    ret, length, finished = play.evaluate(agent.env, agent.algo, agent.state, jax.random.key(0), 6, "greedy", max_steps=1)
     assert cut and (length == 1).all() and len(ret) == 6 and not finished.any()
 
 

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import programs
+from jaxrl_fast.engine import programs
 
 BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
-loop = importlib.import_module("jaxrl_fast.loop")
+loop = importlib.import_module("jaxrl_fast.runs.loop")
 
 
 @pytest.fixture

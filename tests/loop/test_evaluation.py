@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import collect, random
+from jaxrl_fast import random
+from jaxrl_fast.engine import rollout
 from jaxrl_fast.types import Clock
 
 evaluate = jax.jit(jf.evaluate, static_argnames=("episodes", "mode", "max_steps"))
@@ -23,7 +24,7 @@ def bound(env, name="ppo", **settings):
 
 def first_lengths(env, algo, key, episodes):
     """The lengths of the episodes that an evaluation with this key begins with, read from their first states."""
-    return np.asarray(collect.init(env, algo, random.split(key)[0], episodes).env[0])
+    return np.asarray(rollout.init(env, algo, random.split(key)[0], episodes).env[0])
 
 
 def test_every_environment_plays_exactly_one_episode(key):

@@ -14,15 +14,18 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import host_play, stacking, tree
-from jaxrl_fast.actors import Actors, open_group, play
-from jaxrl_fast.envs.host import HostEnv, HostError, HostStep, Vector
+from jaxrl_fast import tree
+from jaxrl_fast.actors import play
+from jaxrl_fast.actors.threads import Actors, open_group
+from jaxrl_fast.actors.threads import play as play_groups
+from jaxrl_fast.actors.watch import Watch
+from jaxrl_fast.engine.grid import AHEAD, RunConfig
+from jaxrl_fast.engine.members import build_run
+from jaxrl_fast.envs.host.api import HostEnv, HostError, HostStep, Vector
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.grid import AHEAD, RunConfig
-from jaxrl_fast.load import experience
-from jaxrl_fast.members import build_run
-from jaxrl_fast.walltime import WallTime
-from jaxrl_fast.watch import Watch
+from jaxrl_fast.logs.walltime import WallTime
+from jaxrl_fast.ops import stacking
+from jaxrl_fast.runs.load import experience
 
 sys.path.append(str(Path(__file__).parents[1] / "host"))
 import host_tools
@@ -95,7 +98,7 @@ def run_of(algo, env):
 def policy(algo, agent, seen):
     """Its distributions, at what was seen in these very rows [T, B]."""
     acting, noise = algo.acting(agent), algo.draw(jax.random.key(0), *seen.shape[:2])
-    act = lambda obs, noise: algo.act(acting, (), obs, noise, host_play.start_clock(), "sample")[2][0]
+    act = lambda obs, noise: algo.act(acting, (), obs, noise, play.start_clock(), "sample")[2][0]
     return jax.vmap(act)(seen, noise)
 
 
@@ -243,7 +246,7 @@ def test_the_memory_plan_counts_what_actors_keep(in_turns, settings, ahead):
     run = plan.run
     agent = jax.jit(run.algo.init)(jax.random.key(1))
     group = open_group(env, run, Watch("test", 20.0), 6, 0, 0, 0)
-    rollout = play(run, jax.random.key(0), [group], agent, 0, 6, group.watch, WallTime("waiting"))
+    rollout = play_groups(run, jax.random.key(0), [group], agent, 0, 6, group.watch, WallTime("waiting"))
     group.vector.close()
     found = (ahead + 1) * tree.nbytes(rollout.parts) + (ahead + 3) * tree.nbytes(agent)
     found += tree.nbytes(group.ring if in_turns else ())

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import programs, runtime
-from jaxrl_fast.sinks import Sink
+from jaxrl_fast import runtime
+from jaxrl_fast.engine import programs
+from jaxrl_fast.logs.sinks import Sink
 
 
 class Collects(Sink):

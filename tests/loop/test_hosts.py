@@ -12,16 +12,16 @@ import time
 import loop_tools as tools
 import pytest
 
-from jaxrl_fast import hosts
+from jaxrl_fast import distributed
 
-CLI = "import sys; from jaxrl_fast.cli import main; sys.exit(main(sys.argv[1:]))"
+CLI = "import sys; from jaxrl_fast.cli.command import main; sys.exit(main(sys.argv[1:]))"
 ONE_DEVICE, TWO_DEVICES = (f"--xla_force_host_platform_device_count={n}" for n in (1, 2))
 RUNS = """
 import sys
 import jax, numpy as np
 import jaxrl_fast as jf
 import loop_tools as tools
-from jaxrl_fast import hosts
+from jaxrl_fast import distributed
 
 out, cases, *where = sys.argv[1:]
 if where:
@@ -164,22 +164,22 @@ def test_an_error_of_the_first_ends_all(tmp_path):
 
 def test_bad_input():
     with pytest.raises(ValueError, match="processes = None is not valid: a value: coordinator, processes and process"):
-        hosts.start("127.0.0.1:1", None, 0)
+        distributed.start("127.0.0.1:1", None, 0)
     with pytest.raises(ValueError, match="process = 2 is not valid: from 0 to 1"):
-        hosts.start("127.0.0.1:1", 2, 2)
+        distributed.start("127.0.0.1:1", 2, 2)
     ended = tools.python(CLI, "train", "ppo", "CartPole-v1", "--processes", "2")
     assert ended.returncode == 2 and "--processes goes with --distributed" in ended.stderr
 
 
 def test_alone_everything_is_plain():
-    assert not hosts.several() and hosts.is_first() and not hosts.preempted()
-    assert hosts.tell({"a": [1]}) == {"a": [1]} and hosts.on_first(lambda: 3) == 3
-    hosts.check_same("config", 1)
+    assert not distributed.several() and distributed.is_first() and not distributed.preempted()
+    assert distributed.tell({"a": [1]}) == {"a": [1]} and distributed.on_first(lambda: 3) == 3
+    distributed.check_same("config", 1)
 
 
 def test_where_settings_differ_is_named():
     a = {"run": {"seed": 1, "mesh": None}, "configurations": [{"x": 1}, {"x": 2}]}
     b = {"run": {"seed": 0, "mesh": None}, "configurations": [{"x": 1}, {"x": 2}]}
-    assert hosts.difference(a, b) == "run.seed: 1 and 0"
-    assert hosts.difference(a, a | {"configurations": [{"x": 1}, {"x": 3}]}) == "configurations.1.x: 2 and 3"
-    assert hosts.difference({"x": [1]}, {"x": [1, 2]}) == "x: [1] and [1, 2]"
+    assert distributed.difference(a, b) == "run.seed: 1 and 0"
+    assert distributed.difference(a, a | {"configurations": [{"x": 1}, {"x": 3}]}) == "configurations.1.x: 2 and 3"
+    assert distributed.difference({"x": [1]}, {"x": [1, 2]}) == "x: [1] and [1, 2]"

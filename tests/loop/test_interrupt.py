@@ -15,14 +15,14 @@ import loop_tools as tools
 import numpy as np
 import pytest
 
-from jaxrl_fast import config as configs
-from jaxrl_fast import programs
+from jaxrl_fast.engine import programs
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.rundir import RunDir
-from jaxrl_fast.signals import Interrupted, Signals, Stopped
-from jaxrl_fast.sinks import ProgressSink
+from jaxrl_fast.logs.sinks import ProgressSink
+from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.rundir import RunDir
+from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
 
-loop = importlib.import_module("jaxrl_fast.loop")
+loop = importlib.import_module("jaxrl_fast.runs.loop")
 
 ARGUMENTS = [
     "train", "ppo", "CartPole-v1", "--total-steps", "5e7", "--log-every", "1024", "--eval-every", "0", "--chunk-seconds", "0.1",
@@ -80,7 +80,7 @@ def test_the_second_signal_is_python_s_own(interruptible, monkeypatch):
         for signum in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):
             signal.raise_signal(signum)
         assert signals.caught == signal.SIGINT
-        monkeypatch.setattr("jaxrl_fast.signals.AGAIN", 0.0)
+        monkeypatch.setattr("jaxrl_fast.runs.signals.AGAIN", 0.0)
         time.sleep(0.01)
         signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
@@ -164,7 +164,7 @@ def test_a_signal_in_the_middle_of_a_turn_waits_for_the_next(tmp_path, monkeypat
         def __exit__(self, *_):
             pass
 
-    monkeypatch.setattr(importlib.import_module("jaxrl_fast.train"), "Signals", Late)
+    monkeypatch.setattr(importlib.import_module("jaxrl_fast.runs.train"), "Signals", Late)
     with pytest.raises(Interrupted, match="at 128 environment steps"):
         tools.train("ppo", tmp_path / "run", eval_every=0, chunk_seconds=1e-9)
     assert [r["env_steps"] for r in tools.logged(tmp_path / "run")] == [64, 128]

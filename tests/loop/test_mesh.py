@@ -10,16 +10,16 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import random
-from jaxrl_fast.grid import RunConfig
+from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.population import population_of
 from jaxrl_fast.memory import PrioritizedMemory, RolloutMemory, Row, SequenceMemory, UniformMemory, grouped
-from jaxrl_fast.population import population_of
 from jaxrl_fast.types import Clock
 
 MESH = """
 import re, sys
 import loop_tools as tools
 import jax, numpy as np
-from jaxrl_fast.envs import physics
+from jaxrl_fast.envs.physics import api as physics
 
 physics.BLOCK_BYTES, physics.BLOCK_ENVS = 1, 1  # each device's two environments are stepped one after the other
 ALL = r"= (\\S+) (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter|collective-broadcast)\\((.*)"

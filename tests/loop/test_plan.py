@@ -12,11 +12,13 @@ import loop_tools as tools
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import cli, programs, runtime, tree
+from jaxrl_fast import runtime, tree
+from jaxrl_fast.cli import command as cli
+from jaxrl_fast.engine import programs
+from jaxrl_fast.engine.grid import plan_grid
+from jaxrl_fast.engine.memory_plan import MemoryPlan, show
+from jaxrl_fast.engine.population import Members, Population, plan_population
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.grid import plan_grid
-from jaxrl_fast.plan import MemoryPlan, show
-from jaxrl_fast.population import Members, Population, plan_population
 
 pytestmark = pytest.mark.timeout(200)
 REPLAY = dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=20_000, learning_starts=64, hidden=(8,))

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import population, runtime
-from jaxrl_fast.envs.cartpole import CartPole
-from jaxrl_fast.grid import RunConfig
+from jaxrl_fast import runtime
+from jaxrl_fast.engine import population
+from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.envs.native.cartpole import CartPole
 
 BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
 compiles = Counter()
@@ -190,7 +191,8 @@ TWO_DEVICES = """
 import re, sys
 import loop_tools as tools  # imports jaxrl_fast, which must see the flag before the backend starts
 import jax, numpy as np
-from jaxrl_fast import population, runtime
+from jaxrl_fast import runtime
+from jaxrl_fast.engine import population
 
 assert len(jax.devices()) == 2, jax.devices()
 hangs = runtime.vmap_hangs_on_cpu()

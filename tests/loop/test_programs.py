@@ -14,10 +14,11 @@ import pytest
 from jax import export
 
 import jaxrl_fast as jf
-from jaxrl_fast import iterate, programs, runtime
-from jaxrl_fast.grid import RunConfig, plan_grid
-from jaxrl_fast.members import gather
-from jaxrl_fast.population import plan_population
+from jaxrl_fast import runtime
+from jaxrl_fast.engine import iteration, programs
+from jaxrl_fast.engine.grid import RunConfig, plan_grid
+from jaxrl_fast.engine.members import gather
+from jaxrl_fast.engine.population import plan_population
 
 BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
 KEY = jax.eval_shape(lambda: jax.random.key(0))
@@ -145,7 +146,7 @@ def test_metrics_are_a_sum_and_a_count_a_row(name):
 def test_no_leaf_of_the_state_is_weakly_typed(name):
     """A weak leaf would come back strong and cost a second compile."""
     made, _state = build(name)
-    closed = jax.make_jaxpr(iterate.init)(made.run, jax.random.key(0))
+    closed = jax.make_jaxpr(iteration.init)(made.run, jax.random.key(0))
     assert not any(aval.weak_type for aval in closed.out_avals if hasattr(aval, "weak_type"))
     assert not any(x.weak_type for x in jax.tree.leaves(made.run))
 

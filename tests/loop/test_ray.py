@@ -16,10 +16,10 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import tree
-from jaxrl_fast.actors import Actors
-from jaxrl_fast.envs.host import HostError
-from jaxrl_fast.grid import RunConfig
-from jaxrl_fast.members import build_run
+from jaxrl_fast.actors.threads import Actors
+from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.members import build_run
+from jaxrl_fast.envs.host.api import HostError
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 NAME = "gym:CartPole-v1"
@@ -85,7 +85,7 @@ def played(kind, groups, agents, ahead):
 @pytest.mark.parametrize("ahead", [0, 1])
 def test_rollouts_are_those_of_threads(cluster, ahead):
     """Noise, seeds, places and agents of each part are the same: every number of every rollout."""
-    from jaxrl_fast.ray_actors import RayActors
+    from jaxrl_fast.actors.ray import RayActors
 
     algo = jf.DQN(**DQN).bind(jf.make(NAME).spec)
     agents = [jax.jit(algo.init)(jax.random.key(i)) for i in range(3)]
@@ -107,7 +107,7 @@ def test_a_run_is_repeatable_and_learns_from_all(cluster, tmp_path):
 @pytest.mark.parametrize("restarts", [0, 2])
 def test_an_actor_that_is_killed(cluster, restarts):
     """It is begun anew, alone, and plays again what was asked of it; or the run says that it died."""
-    from jaxrl_fast.ray_actors import RayActors
+    from jaxrl_fast.actors.ray import RayActors
 
     env = jf.make(NAME)
     run = tree.as_float32(build_run(jf.DQN(**DQN), env, RunConfig(total_steps=1024)))
@@ -137,7 +137,7 @@ def test_an_actor_that_is_killed(cluster, restarts):
 
 
 def faulty(folder, **settings):
-    from jaxrl_fast.ray_actors import RayActors
+    from jaxrl_fast.actors.ray import RayActors
 
     env = jf.make("gym:faulty:Faulty-v0", folder=str(folder))
     run = tree.as_float32(build_run(jf.DQN(**DQN), env, RunConfig(total_steps=1024)))
@@ -193,7 +193,7 @@ def test_environments_that_hang(cluster, folder, restarts):
 
 
 def test_a_run_that_is_to_stop_waits_only_shortly(cluster, folder, monkeypatch):
-    monkeypatch.setattr("jaxrl_fast.watch.HURRY", 1.0)
+    monkeypatch.setattr("jaxrl_fast.actors.watch.HURRY", 1.0)
     with hanging(folder, patience=200.0, restarts=3) as go_on:
         began = time.monotonic()
         with pytest.raises(HostError, match=r"has not answered"):

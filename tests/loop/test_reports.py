@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxrl_fast as jf
-from jaxrl_fast import reports
-from jaxrl_fast.envs.gymnasium_adapter import GymnasiumVector
+from jaxrl_fast.envs.host.gymnasium_adapter import GymnasiumVector
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.logs import reports
 from jaxrl_fast.types import Mean
 
 SIZES = dict(num_envs=4, hidden=(8,))

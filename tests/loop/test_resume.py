@@ -15,9 +15,10 @@ import orbax.checkpoint as ocp
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import checkpoint, programs
-from jaxrl_fast.checkpoint import Checkpoints
+from jaxrl_fast.engine import programs
 from jaxrl_fast.errors import RunError
+from jaxrl_fast.runs import checkpoint
+from jaxrl_fast.runs.checkpoint import Checkpoints
 
 BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
 

@@ -14,13 +14,16 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import cli, collect, distributions, host_play, programs
+from jaxrl_fast.actors import play
+from jaxrl_fast.cli import command as cli
+from jaxrl_fast.engine import programs, rollout
+from jaxrl_fast.engine.evaluate import judge
 from jaxrl_fast.envs import registry
-from jaxrl_fast.evaluate import judge
-from jaxrl_fast.sanity import Sanity
-from jaxrl_fast.sinks import Sink
+from jaxrl_fast.logs.sinks import Sink
+from jaxrl_fast.ops import distributions
+from jaxrl_fast.runs.sanity import Sanity
 
-loop = importlib.import_module("jaxrl_fast.loop")
+loop = importlib.import_module("jaxrl_fast.runs.loop")
 NAMED = re.compile(r"(\w+) is (nan|inf|-inf) at ([\d,]+) environment steps in member (\d+) \(seed (\d+)\)")
 
 
@@ -133,17 +136,17 @@ def test_outputs_that_are_nan_are_no_action():
     assert distributions.best(values).tolist() == [1, -1, 0, -1]
     assert distributions.Categorical(values).sample(jnp.zeros((4, 3))).tolist() == [1, -1, 0, -1]
     seen = {"raw": jnp.ones((4, 2)), "flags": jnp.ones((4, 3), bool)}
-    assert collect.fault(jf.Discrete(3), seen, distributions.best(values)).tolist() == [0, 2, 0, 2]
+    assert rollout.fault(jf.Discrete(3), seen, distributions.best(values)).tolist() == [0, 2, 0, 2]
     seen["raw"] = seen["raw"].at[0, 1].set(-jnp.inf)
-    assert collect.fault(jf.Discrete(3), seen, distributions.best(values)).tolist() == [1, 2, 0, 2]
+    assert rollout.fault(jf.Discrete(3), seen, distributions.best(values)).tolist() == [1, 2, 0, 2]
     box = jf.Box(-1.0, 1.0, (2,))
     acted = jnp.ones((3, 2)).at[2, 0].set(jnp.nan)
-    assert collect.fault(box, jnp.zeros((3, 4), jnp.uint8), acted).tolist() == [0, 0, 2]
-    action, bad = host_play.playable(jf.Discrete(3), np.array([1, -1]))
+    assert rollout.fault(box, jnp.zeros((3, 4), jnp.uint8), acted).tolist() == [0, 0, 2]
+    action, bad = play.playable(jf.Discrete(3), np.array([1, -1]))
     assert action.tolist() == [1, 0] and bad.tolist() == [False, True]
-    action, bad = host_play.playable(box, np.array(acted))
+    action, bad = play.playable(box, np.array(acted))
     assert action[2].tolist() == [0, 1] and bad.tolist() == [False, False, True]
-    assert host_play.playable(jf.Box(-4, 4, (1,), "int32"), np.array([[-3]]))[1] is None
+    assert play.playable(jf.Box(-4, 4, (1,), "int32"), np.array([[-3]]))[1] is None
 
 
 def test_a_learning_rate_beyond_all_reason_is_said_once():

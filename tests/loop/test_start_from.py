@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast.start_from import Given, fitted, found_in
+from jaxrl_fast.runs.start_from import Given, fitted, found_in
 
 FEW = dict(total_steps=64, horizon=tools.TOTAL, eval_every=0)
 
@@ -74,7 +74,7 @@ def test_parameters_in_memory_are_not_in_config_json(unbroken, tmp_path):
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused_before_anything_is_compiled(name, settings, message, unbroken, tmp_path, monkeypatch):
     out = unbroken("ppo")[1]
-    monkeypatch.setattr("jaxrl_fast.programs.Programs.compile", None)
+    monkeypatch.setattr("jaxrl_fast.engine.programs.Programs.compile", None)
     with pytest.raises(jf.ConfigError, match=message) as refused:
         tools.train(tools.algorithm(name, **settings), tmp_path / "run", start_from=out, **FEW)
     assert "\n" not in str(refused.value) and not (tmp_path / "run").exists()

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast.comparison import Entry
-from jaxrl_fast.evaluate import Evaluation
-from jaxrl_fast.sinks import Row
+from jaxrl_fast.engine.evaluate import Evaluation
+from jaxrl_fast.logs.sinks import Row
 from jaxrl_fast.summary import bytes_text, describe
-from jaxrl_fast.sweep_results import SweepResult
+from jaxrl_fast.sweeps.comparison import Entry
+from jaxrl_fast.sweeps.results import SweepResult
 from jaxrl_fast.types import Mean
 
 SWEEP = SweepResult(

@@ -17,11 +17,14 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import cli, configurations, members, session
-from jaxrl_fast import grid as jf_grid
+from jaxrl_fast.cli import command as cli
+from jaxrl_fast.engine import grid as jf_grid
+from jaxrl_fast.engine import members
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.rundir import RunDir
-from jaxrl_fast.sweep_results import SweepResult, read_sweep
+from jaxrl_fast.runs import session
+from jaxrl_fast.runs.rundir import RunDir
+from jaxrl_fast.sweeps import configurations
+from jaxrl_fast.sweeps.results import SweepResult, read_sweep
 
 # functions of the same names hide these modules
 sweeps, plan = (importlib.import_module(f"jaxrl_fast.{name}") for name in ("sweep", "plan"))
@@ -130,7 +133,7 @@ def test_table_and_files(swept):
 
 
 def test_the_best_configuration_is_a_config(swept):
-    from jaxrl_fast import config as configs
+    from jaxrl_fast.runs import config_json as configs
 
     algo, env, run, _ = configs.load(swept.path / "best.json")
     best = swept.configurations[swept.best()]
@@ -204,7 +207,7 @@ def test_draws():
 
 def test_waves(monkeypatch):
     """What does not fit is split: into waves of configurations, and where not one fits with all its seeds, by seeds."""
-    from jaxrl_fast.grid import RunConfig
+    from jaxrl_fast.engine.grid import RunConfig
 
     algo, env = tools.algorithm("dqn"), tools.environment()
     rates = [{"algo.learning_rate": 10.0 ** -i} for i in range(5)]
@@ -255,8 +258,8 @@ def test_a_member_that_breaks_late_is_no_parent_and_is_not_kept():
     """Its rows from before are good; it counts as lost all the same."""
     from types import SimpleNamespace
 
-    from jaxrl_fast import selection
-    from jaxrl_fast.sinks import Row
+    from jaxrl_fast.engine import selection
+    from jaxrl_fast.logs.sinks import Row
 
     rows = [Row(256, 0.0, 0.0, {"episode_return": np.array([9.0, 1.0, 2.0, 3.0])})]
     grid = SimpleNamespace(rows=8, planned_rows=8, row=1, steps=64, env_steps=lambda rows: 64 * rows)

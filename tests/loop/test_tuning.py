@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import cli
-from jaxrl_fast.rundir import RunDir
+from jaxrl_fast.cli import command as cli
+from jaxrl_fast.runs.rundir import RunDir
 
-tuning = importlib.import_module("jaxrl_fast.tuning")
+tuning = importlib.import_module("jaxrl_fast.sweeps.tuning")
 SAMPLE = {"algo.learning_rate": "loguniform:1e-4,1e-1", "algo.num_epochs": "choice:1,2"}
 
 

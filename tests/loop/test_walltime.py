@@ -9,10 +9,10 @@ import loop_tools as tools
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast.grid import RunConfig, host_episodes, plan_grid
-from jaxrl_fast.host_programs import shares
-from jaxrl_fast.sinks import ProgressSink
-from jaxrl_fast.walltime import WallTime
+from jaxrl_fast.actors.programs import shares
+from jaxrl_fast.engine.grid import RunConfig, host_episodes, plan_grid
+from jaxrl_fast.logs.sinks import ProgressSink
+from jaxrl_fast.logs.walltime import WallTime
 
 sys.path.append(str(Path(__file__).parents[1] / "host"))
 import host_tools

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from jaxrl_fast.aggregate import bootstrap, iqm, probability_of_improvement
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.ops.aggregate import bootstrap, iqm, probability_of_improvement
 
 
 def test_iqm_by_hand():

@@ -6,8 +6,8 @@ import numpy as np
 import optax
 import pytest
 
-from jaxrl_fast import optim
 from jaxrl_fast.networks import layers
+from jaxrl_fast.ops import optim
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxrl_fast import distributions, random
-from jaxrl_fast.distributions import Categorical, MultiCategorical, Normal, TanhNormal
+from jaxrl_fast import random
+from jaxrl_fast.ops import distributions
+from jaxrl_fast.ops.distributions import Categorical, MultiCategorical, Normal, TanhNormal
 from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
 
 LOGITS = jnp.array([[0.0, 1.0, -2.0, 3.0], [50.0, 50.0, 0.0, -50.0], [0.0, 0.0, 0.0, 0.0]])

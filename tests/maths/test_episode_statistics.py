@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast.collect import episode_statistics
+from jaxrl_fast.engine.rollout import episode_statistics
 from jaxrl_fast.types import Episodes
 
 T, B, BLOCKS = 4, 6, 5

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl_fast import losses
+from jaxrl_fast.ops import losses
 
 
 def test_huber_by_hand():

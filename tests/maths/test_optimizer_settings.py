@@ -14,9 +14,9 @@ import optax
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import optim
-from jaxrl_fast import optimizer_settings as settings
-from jaxrl_fast.envs.cartpole import CartPole
+from jaxrl_fast.envs.native.cartpole import CartPole
+from jaxrl_fast.ops import optim
+from jaxrl_fast.ops import optimizer_settings as settings
 
 WARMUP = """join_schedules(schedules=[polynomial_schedule(init_value=0.0, end_value=0.1, power=1, transition_steps=10), \
 cosine_decay_schedule(init_value=0.1, decay_steps=90)], boundaries=[10])"""

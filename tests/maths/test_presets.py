@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from jaxrl_fast.algorithms import algorithm_class
-from jaxrl_fast.config import build_algorithm
-from jaxrl_fast.grid import RunConfig
-from jaxrl_fast.presets import PRESETS, find_preset
+from jaxrl_fast.algorithms.presets import PRESETS, find_preset
+from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.runs.config_json import build_algorithm
 
 
 @pytest.mark.parametrize("found", PRESETS, ids=lambda found: found.name)

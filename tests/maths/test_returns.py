@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl_fast import returns
+from jaxrl_fast.ops import returns
 from jaxrl_fast.types import Window
 
 T = 5

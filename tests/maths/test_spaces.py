@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl_fast import distributions
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.ops import distributions
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, zeros
 
 

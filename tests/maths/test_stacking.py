@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl_fast import stacking
+from jaxrl_fast.ops import stacking
 from jaxrl_fast.spaces import Box, Dict, Discrete
 from jaxrl_fast.types import EnvSpec, Timestep, Trajectory
 

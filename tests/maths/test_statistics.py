@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast import statistics
-from jaxrl_fast.statistics import LONGEST, Moments
+from jaxrl_fast.ops import statistics
+from jaxrl_fast.ops.statistics import LONGEST, Moments
 
 
 def check(moments, seen):

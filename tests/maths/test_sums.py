@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl_fast import sums
-from jaxrl_fast.collect import episode_statistics
+from jaxrl_fast.engine.rollout import episode_statistics
+from jaxrl_fast.ops import sums
 from jaxrl_fast.types import Episodes
 
 

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrl_fast as jf
-from jaxrl_fast import collect, random
+from jaxrl_fast import random
+from jaxrl_fast.engine import rollout
 from jaxrl_fast.memory import Row
 from jaxrl_fast.types import Clock
 
@@ -38,9 +39,9 @@ def random_episodes(env, steps: int) -> list[dict]:
     keys = random.split(jax.random.key(5), 3)
 
     def play():
-        actor = collect.init(env, algo, keys[0], 4)
-        noise = collect.draw(env, algo, keys[1:], steps, 4, jnp.int32(0))
-        return collect.collect(env, algo, algo.init(keys[2]), actor, noise, ZERO, "random")[1].steps
+        actor = rollout.init(env, algo, keys[0], 4)
+        noise = rollout.draw(env, algo, keys[1:], steps, 4, jnp.int32(0))
+        return rollout.collect(env, algo, algo.init(keys[2]), actor, noise, ZERO, "random")[1].steps
 
     s = jax.tree.map(np.asarray, quick(play))
     done, episodes = s.terminated | s.truncated, []

@@ -28,7 +28,7 @@ from jaxrl_fast.memory import (
     save_memory,
     with_experience,
 )
-from jaxrl_fast.memory.adapted import in_columns
+from jaxrl_fast.memory.experience.adapted import in_columns
 
 KINDS = {0.0: StartFrom, 0.5: MixedMemory, 1.0: OfflineMemory}
 
@@ -36,7 +36,7 @@ KINDS = {0.0: StartFrom, 0.5: MixedMemory, 1.0: OfflineMemory}
 def loaded(path, memory, fraction):
     """What `load_experience` gives, which is what it was outlined to be before anything was read."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jaxrl_fast.memory.files._restore", lambda *_: pytest.fail("it was read"))
+        patch.setattr("jaxrl_fast.memory.experience.files._restore", lambda *_: pytest.fail("it was read"))
         outline = outline_experience(path, memory, fraction)
     found = load_experience(path, memory, fraction)
     shape = lambda x: jax.tree.map(lambda x: (x.shape, x.dtype), x)

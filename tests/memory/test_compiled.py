@@ -15,12 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl_fast import iterate, tree
+from jaxrl_fast import tree
 from jaxrl_fast.algorithms.dqn import DQN
-from jaxrl_fast.envs.probes import RewardAtEnd
+from jaxrl_fast.engine import iteration
+from jaxrl_fast.engine.population import Population
+from jaxrl_fast.envs.probes.control import RewardAtEnd
 from jaxrl_fast.memory import PrioritizedMemory, PrioritizedSequenceMemory, Recurrent, Row, UniformMemory, fill, hold
 from jaxrl_fast.memory.ring import as_dataset
-from jaxrl_fast.population import Population
 from jaxrl_fast.types import Clock
 
 MEMORY = UniformMemory(capacity=4096, num_steps=2, num_envs=4, batch_size=8, n_step=3, stack=2)
@@ -135,8 +136,8 @@ def test_dqn_keeps_its_replay_in_place(population, prioritized, updates=2):
     sizes = dict(num_envs=3, buffer_size=6000, batch_size=8, hidden=(8,), learning_starts=30, n_step=2)
     # two updates: a loop inside the loop carries the store
     algo = DQN(**sizes, updates_per_iteration=updates, prioritized=prioritized).bind(ENV.spec)
-    run = tree.as_float32(iterate.Run(ENV, algo, 1000.0))
-    init, fn = lambda key: iterate.init(run, key), lambda s, t: iterate.iterations(run, s, t, 50, True)
+    run = tree.as_float32(iteration.Run(ENV, algo, 1000.0))
+    init, fn = lambda key: iteration.init(run, key), lambda s, t: iteration.iterations(run, s, t, 50, True)
     key, leading = jax.eval_shape(lambda: jax.random.key(0)), ""
     if population:
         key, leading = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), population)), f"{population},"
@@ -186,16 +187,16 @@ def test_other_stores_are_not_copied_either(what, prioritized):
     """
     sizes = dict(num_envs=3, buffer_size=6000, batch_size=9, hidden=(8,), learning_starts=30, n_step=2)
     algo = DQN(**sizes, updates_per_iteration=2, prioritized=prioritized).bind(ENV.spec)
-    run = tree.as_float32(iterate.Run(ENV, algo, 1000.0, groups=3 if what == "groups" else 1))
+    run = tree.as_float32(iteration.Run(ENV, algo, 1000.0, groups=3 if what == "groups" else 1))
     data, store = None, "[3,2000,1" if what == "groups" else "[2000,3"
     if what != "groups":
-        shapes = jax.eval_shape(lambda: iterate.init(run, jax.random.key(0))).memory
+        shapes = jax.eval_shape(lambda: iteration.init(run, jax.random.key(0))).memory
         rows = as_dataset(getattr(shapes, "rows", shapes))
         rows = jax.tree.map(lambda x: np.zeros((1500, *x.shape[1:]), x.dtype), rows)
         data = (fill if what == "start" else hold)(algo.memory(), rows)
         run = dataclasses.replace(run, experience=data, fraction={"mixed": 0.5, "start": 0.0, "offline": 1.0}[what])
-    state = jax.eval_shape(iterate.init, run, jax.random.key(0))
-    fn = jax.jit(lambda run, s, t: iterate.iterations(run, s, t, 50, True), donate_argnums=1)
+    state = jax.eval_shape(iteration.init, run, jax.random.key(0))
+    fn = jax.jit(lambda run, s, t: iteration.iterations(run, s, t, 50, True), donate_argnums=1)
     compiled = fn.lower(run, state, jax.ShapeDtypeStruct((), jnp.int32)).compile()
     text = compiled.as_text()
     beside = data.store if what == "offline" else state.memory
@@ -213,10 +214,10 @@ def test_other_stores_are_not_copied_either(what, prioritized):
 def test_members_in_turns_keep_their_replay_in_place(prioritized):
     """One member's state is in flight beside those of all; `lax.map` would have all the new beside all the old."""
     algo = DQN(num_envs=3, buffer_size=6000, batch_size=8, hidden=(8,), learning_starts=30, prioritized=prioritized)
-    run = tree.as_float32(iterate.Run(ENV, algo.bind(ENV.spec), 1000.0))
+    run = tree.as_float32(iteration.Run(ENV, algo.bind(ENV.spec), 1000.0))
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), POPULATION))
-    state = jax.eval_shape(jax.vmap(lambda key: iterate.init(run, key)), keys)
-    fn = Population(POPULATION, "map", (jax.devices()[0],)).lift(lambda run, s, t: iterate.iterations(run, s, t, 50, True))
+    state = jax.eval_shape(jax.vmap(lambda key: iteration.init(run, key)), keys)
+    fn = Population(POPULATION, "map", (jax.devices()[0],)).lift(lambda run, s, t: iteration.iterations(run, s, t, 50, True))
     compiled = jax.jit(fn, donate_argnums=1).lower(run, state, jax.ShapeDtypeStruct((), jnp.int32)).compile()
     assert_little_is_beside(compiled, state.memory)
     assert copies(compiled.as_text(), f"[{POPULATION},2000,3") == []

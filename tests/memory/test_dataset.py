@@ -137,7 +137,7 @@ def test_rows_of_another_layout_are_refused_before_anything_is_built(build, rng,
     rows, loose = episodes_to_rows([OK], SPEC), transitions([OK], np.arange(3))
     memory = TransitionMemory(3, 3, 1, BATCH)
     check(draw(build(memory, loose)), [OK], 1, 1, True)
-    monkeypatch.setattr("jaxrl_fast.memory.filled._write", lambda *_: pytest.fail("it was built"))
+    monkeypatch.setattr("jaxrl_fast.memory.experience.filled._write", lambda *_: pytest.fail("it was built"))
     with pytest.raises(ConfigError, match="rows = 'Row' is not valid: Transition for a TransitionMemory"):
         build(memory, rows)
     with pytest.raises(ConfigError, match="rows = 'dict' is not valid: Row or Transition for a UniformMemory"):

@@ -20,7 +20,6 @@ from jaxrl_fast.memory import (
     SequenceMemory,
     StartFrom,
     UniformMemory,
-    files,
     fill,
     hold,
     load_memory,
@@ -31,6 +30,7 @@ from jaxrl_fast.memory import (
     save_memory,
     transitions_to_rows,
 )
+from jaxrl_fast.memory.experience import files
 
 
 def filled(kind: str) -> Filled:

@@ -12,10 +12,7 @@ from offline_tools import DQN, quick, random_episodes
 
 import jaxrl_fast as jf
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.memory import (
-    episodes_to_rows,
-    transitions_to_rows,
-)
+from jaxrl_fast.memory import episodes_to_rows, transitions_to_rows
 
 PROBES = [
     ("reward-at-end", {"n_step": 2}, False),

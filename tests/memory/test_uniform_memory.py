@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from jaxrl_fast import returns, tree
+from jaxrl_fast import tree
 from jaxrl_fast.memory import Row, UniformMemory
 from jaxrl_fast.memory.successors import Slots, interval_of
+from jaxrl_fast.ops import returns
 from jaxrl_fast.types import Clock
 
 STEPS, ENVS, BLOCKS = 2, 3, 5  # a block, environments, blocks of the ring: 10 rows

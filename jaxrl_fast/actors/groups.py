@@ -1,0 +1,131 @@
+"""Groups of environments on the host: each a vector that is stepped as one, and the rollouts that its actor hands over."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxrl_fast import random, tree
+from jaxrl_fast.actors import play
+from jaxrl_fast.actors.play import Seen
+from jaxrl_fast.actors.watch import Watch, close
+from jaxrl_fast.engine import iteration
+from jaxrl_fast.engine.iteration import Run
+from jaxrl_fast.envs.host.api import HostEnv
+from jaxrl_fast.logs.reports import Tally
+from jaxrl_fast.logs.walltime import WallTime
+from jaxrl_fast.types import Trajectory
+
+
+class Rollout(NamedTuple):
+    """What the learner gets for one iteration."""
+
+    parts: tuple[Trajectory, ...]  # one a group, on the device
+    returns: list[float]  # of the games that ended, by their own reward
+    lengths: list[int]
+    fresh: bool  # whether the environments began anew: no window may cross to the rows before
+    lag: float = 0.0  # iterations by which its rows were acted earlier than in its own, on average
+    reports: dict[str, np.ndarray] = {}  # what the environments reported beside the reward, as `reports.Tally.take`
+    seconds: dict[str, float] | None = None  # of an actor on Ray since its last rollout, as `Actors.lap`
+
+
+LARGE = 2**16  # bytes of observations from which sending them is a step of its own; fewer go with the launch of the program
+
+
+class Stopped(Exception):
+    """Nobody waits for this thread any more."""
+
+
+def go_on(watch: Watch, clock: WallTime) -> None:
+    """Wait while the environments are paused; Stopped where they are not to go on."""
+    if not watch.going.is_set():
+        with clock.during("waiting"):
+            watch.going.wait()
+    if watch.stopped:
+        raise Stopped
+
+
+class Group:
+    """Some of the environments: a vector, and the games that go on in it."""
+
+    def __init__(self, env: HostEnv, run: Run, watch: Watch, num_envs: int, seed: int, index: int, first: int):
+        self.run, self.watch, self.index, self.first_env, self.num_envs = run, watch, index, first, num_envs
+        self.vector = watch.open(env, num_envs, seed)
+        try:
+            with watch.asked():
+                obs = self.vector.reset()
+            play.check(env.spec, num_envs, obs, first + np.arange(num_envs))
+        except BaseException:
+            self.close()
+            raise
+        self.large = tree.nbytes(obs) >= LARGE
+        self.actor = play.begin(run.algo, obs, first, run.algo.num_envs)
+        self.every, self.seen = np.arange(num_envs), None
+        self.score, self.length = np.zeros(num_envs), np.zeros(num_envs, np.int64)
+        self.tally = Tally()
+
+    def receive(self, returns: list[float], lengths: list[int]) -> np.ndarray:
+        """Look at a step, and note the games that ended in it -> which environments stepped."""
+        found = self.vector.receive()
+        ids = self.every if found.ids is None else found.ids
+        play.check_step(self.run.algo.spec, len(ids), found, self.first_env + ids)
+        self.tally.add(found.info, found.over)
+        real = 1 if found.real is None else found.real
+        self.score[ids] += found.score * real
+        self.length[ids] += real
+        if found.over.any():
+            over = ids[found.over]
+            returns += self.score[over].tolist()
+            lengths += self.length[over].tolist()
+            self.score[over], self.length[over] = 0.0, 0
+        self.seen = Seen.of(found)
+        return ids
+
+    def transfer(self) -> None:
+        """What was seen, to the device: a copy, because the environments may write to theirs."""
+        if self.large:
+            self.seen = jax.block_until_ready(jax.device_put(self.seen, may_alias=False))
+
+    def close(self) -> None:
+        close(self.vector)
+
+
+class SyncGroup(Group):
+    """All of its environments step together; `actor` is what the agent sees of them."""
+
+    action: Any = None  # on the device, until it is sent
+
+    def begin(self, root: jax.Array, t: int) -> None:
+        """A new rollout."""
+        self.noise, self.clock = _prelude(self.run, root, np.int32(t), self.index, self.num_envs)
+        self.first, self.seen, self.steps = self.actor, None, None
+
+    def act(self, agent: Any, i: int, mode: str) -> None:
+        self.actor, self.steps, self.action = play.step(
+            self.run.algo, agent, self.actor, self.steps, self.seen, self.noise, self.clock, np.int32(i), mode
+        )
+        if self.vector.steps_apart:
+            self.send()
+
+    def send(self) -> None:
+        """Wait for the actions. Environments that step only in `receive` get them there, after another group's have stepped."""
+        if self.action is not None:
+            action, self.action = play.playable(self.run.algo.spec.action, np.asarray(self.action))[0], None
+            with self.watch.asked():
+                self.vector.send(action)
+
+    def end(self) -> Trajectory:
+        last = np.int32(self.run.algo.num_steps - 1)
+        self.actor, trajectory = play.end(self.run.algo, self.first, self.actor, self.steps, self.seen, last)
+        return trajectory
+
+
+@functools.partial(jax.jit, static_argnames=("group", "num_envs"))
+def _prelude(run: Run, root: jax.Array, t: jax.Array, group: int, num_envs: int):
+    """Draw the noise of a group's rollout, and the clock. The first group's is what a device environment would get."""
+    key = random.keys_at(root, t, 4)[1]
+    key = random.fold_in(key, group) if group else key
+    return run.algo.draw(key, run.algo.num_steps, num_envs), iteration.clock_at(run, t)

@@ -1,0 +1,232 @@
+"""What `Programs` is for a run whose environments are on the host: actors in place of the rollout, the rest compiled.
+
+A chunk is a loop here: take a rollout from the actors, learn from it in one program (the same prepare, memory and updates
+as everywhere), give the agent back. The replay is donated; the agent is not, because actors may still be playing with it.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import warnings
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast import random, runtime, tree
+from jaxrl_fast.actors import play
+from jaxrl_fast.actors.groups import Rollout
+from jaxrl_fast.actors.threads import Actors, whose
+from jaxrl_fast.engine import iteration
+from jaxrl_fast.engine.grid import Grid, RunConfig, ahead_of, host_episodes
+from jaxrl_fast.engine.iteration import Run
+from jaxrl_fast.engine.memory_plan import memory_plan
+from jaxrl_fast.engine.population import Members, Population
+from jaxrl_fast.engine.programs import NEVER, Part, Programs, Scores, largest_parameter
+from jaxrl_fast.engine.rollout import ACTION
+from jaxrl_fast.envs.host.api import HostEnv, HostError
+from jaxrl_fast.logs.reports import host_metrics, log_names, merged
+from jaxrl_fast.types import Mean, RunState, Trajectory
+
+
+def actors_class(config: RunConfig) -> type:
+    if config.actors_on == "threads":
+        return Actors
+    from jaxrl_fast.actors.ray import RayActors
+
+    return RayActors
+
+
+def join(parts: tuple[Trajectory, ...]) -> Trajectory:
+    """The groups' rollouts side by side."""
+    if len(parts) == 1:
+        return parts[0]
+    along = lambda axis, *trees: jax.tree.map(lambda *x: jnp.concatenate(x, axis), *trees)
+    steps = along(1, *(p.steps for p in parts))
+    return Trajectory(steps, *(along(0, *ends) for ends in zip(*(p[1:] for p in parts), strict=True)))
+
+
+def learn(run: Run, agent: Any, mem: Any, root: jax.Array, totals: Any, parts: Any, t: jax.Array, learns: bool):
+    """One iteration's learning -> (agent, memory, metrics added to `totals`)."""
+    agent, mem, metrics = iteration.learn_from(run, agent, mem, join(parts), iteration.draw(run, root, t), t, learns)
+    return agent, mem, jax.tree.map(jnp.add, totals, metrics)
+
+
+def _metrics(run, agent, mem, root, totals, parts, t, learns):
+    return iteration.learn_from(run, agent, mem, join(parts), iteration.draw(run, root, t), t, learns)[2]
+
+
+LEARNER = {"learn": "updates", "train": "updates", "wait": "waits", "evaluate": "evaluates", "log": "writes", "write": "writes",
+           "compile": "compiles"}  # fmt: skip
+ACTORS = ("environments", "transfer", "inference", "waiting")
+
+
+def shares(learner: dict[str, float], actors: dict[str, float]) -> dict[str, Mean]:
+    """What the two did of the wall-clock time of a row, as `time_*`: each one's shares sum to 1.
+
+    The loop's own Python goes with the updates. Actors that are not in this process tell of whole rollouts, which may
+    have begun before the row: they are at most all of it, and what is missing they waited.
+    """
+    wall = sum(learner.values())
+    spent = dict.fromkeys(LEARNER.values(), 0.0)
+    for name, value in learner.items():
+        spent[LEARNER[name]] += value
+    busy = {name: actors.get(name, 0.0) for name in ACTORS if name != "waiting"}
+    fits = min(1.0, wall / sum(busy.values())) if any(busy.values()) else 1.0
+    busy = {name: value * fits for name, value in busy.items()}
+    busy["waiting"] = max(0.0, wall - sum(busy.values()))
+    found = {f"time_learner_{name}": value for name, value in spent.items()}
+    found |= {f"time_actors_{name}": value for name, value in busy.items()}
+    return {name: Mean(np.float32(value), np.float32(wall)) for name, value in found.items()}
+
+
+class HostPrograms(Programs):
+    """Programs of one member on one device; `env` is the environment on the host, whose stand-in the members have."""
+
+    overlaps = False
+
+    def __init__(self, members: Members, grid: Grid, population: Population, config: RunConfig, env: HostEnv):
+        super().__init__(members, grid, population, config)
+        self.env = env
+        self._learn = jax.jit(learn, static_argnames="learns", donate_argnames=("mem", "totals"))
+        seam = lambda run, agent, mem, w: (run.algo.seam(agent), run.memory().seam(mem, w))
+        self._seam = jax.jit(seam, donate_argnames="mem")
+        self._finite = jax.jit(lambda run, agent, mem: tree.all_finite((agent, run.memory().watch(mem))))
+        self._largest = jax.jit(largest_parameter)
+        self.actors: Any = None  # Actors or RayActors
+        self._starts = False  # whether the next rollout is the first of these actors
+        self._totals: dict[bool, Any] = {}  # shapes of the metrics, of warm-up and of learning: traced once each
+        self._taken: tuple[str, ...] | None = None  # names of the metrics of learning, once an environment reports something
+        self.names, self.reports = {}, {}
+        self.games: collections.deque[float] = collections.deque(maxlen=100)  # scores of the last ones in training
+
+    def compile(self, keys: jax.Array) -> None:
+        """`init` alone; the others are compiled when they are called first."""
+        memory_plan(self.first, self.population, self.config).check()
+        options = runtime.once_options(self.population.devices[0].platform)
+        self._start("init", lambda: self._init.lower(self.run, keys).compile(options))
+        self._jobs["init"].result()
+
+    def warmup(self, state: RunState):
+        return self._iterations(state, 0, self.grid.warmup, False)
+
+    def chunk(self, state: RunState, t0: int, rows: int):
+        """One row, or a part of it."""
+        state, metrics = self._iterations(state, t0, self.grid.row, True)
+        return state, jax.tree.map(lambda x: np.asarray(x)[None], metrics), self._finite(self.run, state.agent, state.memory)
+
+    def _playing(self, t: int, state: RunState) -> Any:
+        if self.actors is None:
+            c = self.config
+            ahead = ahead_of(c, self.first.algo)
+            self.actors = actors_class(c)(
+                self.run, self.env, state.key, self.grid.warmup, c.actors, ahead, c.host_timeout, c.restarts
+            )
+            self.actors.start(t, state.agent)
+            self.clock.lap()
+            self._starts = True
+        return self.actors
+
+    def paused(self) -> AbstractContextManager:
+        return super().paused() if self.actors is None else self.actors.paused()
+
+    def _nothing(self, state: RunState, rollout: Rollout, learns: bool) -> Any:
+        """Metrics of no iteration."""
+        if learns not in self._totals:
+            args = (self.run, state.agent, state.memory, state.key, {}, rollout.parts, np.int32(0))
+            self._totals[learns] = jax.eval_shape(functools.partial(_metrics, learns=learns), *args)
+        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self._totals[learns])
+
+    def _reported(self, found: list[dict[str, np.ndarray]], taken: Iterable[str]) -> dict[str, Mean]:
+        """What the environments reported in some iterations; whatever they ever did has a metric from there on."""
+        sums = merged(found)
+        self.names = log_names(sums, taken, self.names)  # a name is the same in every row
+        means = host_metrics(sums, taken, self.names) if any(found) else {}
+        self.reports |= dict.fromkeys(means, NEVER)
+        return self.reports | means
+
+    def _iterations(self, state: RunState, t0: int, count: int, learns: bool) -> tuple[RunState, dict[str, Mean]]:
+        """The `count` iterations of the row that begins at t0, or what is left of them -> (state, sums and counts).
+
+        Where environments fail, or the run is asked to stop, the row ends early, with `part`.
+        """
+        before, self.part = self.part or Part(t0, {}), None
+        actors = self._playing(before.iterations, state)
+        agent, mem, totals = state.agent, state.memory, None
+        returns: list[float] = []
+        lengths: list[int] = []
+        reports: list[dict[str, np.ndarray]] = []
+        self.uncounted = 0
+        lag, warmup, updates = 0.0, self.grid.warmup, self.first.algo.updates
+        for t in range(before.iterations, t0 + count):
+            if self.stopping():
+                self.part = Part(t, {})
+                break
+            try:  # the first rollout waits for environments to open, and acting to be compiled
+                with self.clock.during("compile" if self._starts else "wait"):
+                    found = actors.take(t, self.stopping)
+            except HostError as error:
+                self.part = Part(t, {}, error)
+                break
+            self.uncounted += self._starts
+            self._starts = False
+            if found.fresh and t:
+                agent, mem = self._seam(self.run, agent, mem, np.int32(t))
+            first = learns not in self._totals  # each of the two is a program, compiled at its first call
+            if totals is None:
+                totals = self._nothing(state._replace(memory=mem), found, learns)
+            with self.clock.during("compile" if first else "learn"):
+                agent, mem, totals = self._learn(
+                    self.run, agent, mem, state.key, totals, found.parts, np.int32(t), learns=learns
+                )
+                jax.block_until_ready(agent)
+            actors.give(t + 1, agent)
+            returns += found.returns
+            self.games.extend(found.returns)
+            lengths += found.lengths
+            reports.append(found.reports)
+            if found.reports and self._taken is None:  # a name is the same in warm-up, where nothing is learned
+                args = (self.run, agent, mem, state.key, {}, found.parts, np.int32(t))
+                self._taken = tuple(jax.eval_shape(functools.partial(_metrics, learns=True), *args))
+            agents = [max(when, warmup) for when in (t, whose(actors, t), whose(actors, t - 1))]  # nothing is learned before
+            lag += updates * (agents[0] - agents[1] + found.lag * (agents[1] - agents[2]))
+        metrics = dict(jax.device_get(totals or {}))
+        metrics["episode_return"] = Mean(np.float32(sum(returns)), np.float32(len(returns)))
+        metrics["episode_length"] = Mean(np.float32(sum(lengths)), np.float32(len(lengths)))
+        done = (self.part.iterations if self.part else t0 + count) - before.iterations
+        metrics["policy_lag"] = Mean(np.float32(lag), np.float32(done))
+        metrics |= shares(self.clock.lap(), actors.lap())
+        metrics |= self._reported(reports, self._taken or ())
+        metrics |= {name: jax.tree.map(np.add, metrics.get(name, Mean(0, 0)), mean) for name, mean in before.metrics.items()}
+        if self.part:
+            self.part = self.part._replace(metrics=metrics)
+        return state._replace(agent=agent, memory=mem), metrics
+
+    def evaluate(self, state: RunState, rows: int) -> Scores:
+        key = random.fold_in(random.fold_in(state.key, 2**32 - 2), rows)
+        c = self.config
+        episodes = host_episodes(c, self.grid, rows, self.length)
+        for failures in range(c.restarts + 1):
+            try:
+                args = (self.env, self.run.algo, state.agent, key, episodes, c.eval_mode)
+                watching = dict(patience=c.host_timeout, stopping=self.stopping, told=self.told)
+                returns, lengths, _ = play.evaluate(*args, **watching)
+                ret = returns.mean()
+                fault = 0 if np.isfinite(ret) else ACTION  # what environments return has been looked at
+                found = (ret, fault, self._largest(state.agent), lengths.mean(), episodes)
+                return Scores(*(np.asarray([x]) for x in found))
+            except HostError as error:
+                if failures == c.restarts or self.stopping():
+                    raise
+                warnings.warn(f"{error}; evaluated once more", stacklevel=1)
+                key = random.fold_in(key, failures)
+
+    def give_up(self) -> None:
+        if self.actors is not None:
+            self.actors.stop()
+        self.actors = None  # a run that goes on begins its environments anew
+        super().give_up()

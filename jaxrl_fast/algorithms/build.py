@@ -1,0 +1,73 @@
+"""Algorithms of named settings, and the user's functions and networks that settings name as "module:name"."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast import imports
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.errors import ConfigError, nearest
+from jaxrl_fast.fields import type_name
+from jaxrl_fast.networks import as_network
+
+NAMED = "an installed package is once --import (from Python: modules=) names it"
+
+
+def function_of(path: str, name: str) -> Any:
+    """The function, dtype or class of layers "module:name"; of a module of the user's any object that can be called."""
+    from flax import linen
+
+    found, home = imports.look_up(path, name)
+    layers = isinstance(found, type) and issubclass(found, (linen.Module, np.generic))
+    if not callable(found) or not (layers or imports.isfunction_of(home, getattr(found, "__name__", ""))):
+        libraries = "jax.nn, jax.numpy, jax.lax, flax.linen or optax"
+        raise ConfigError(name, path, f"a function of {libraries}, a class of layers, or of a module of yours, which {NAMED}")
+    return found
+
+
+def algorithm_settings(algo: Algorithm) -> dict[str, Any]:
+    """{field: value} of what a user sets: all fields but `spec`, which `bind` fills in."""
+    return {f.name: getattr(algo, f.name) for f in dataclasses.fields(algo) if f.name != "spec"}
+
+
+def build_algorithm(cls: type, settings: dict[str, Any]) -> Algorithm:
+    """An algorithm from named settings; an unknown name is an error with the nearest one.
+
+    Where a flax module, an optimizer or a schedule is due, "module:name" is the user's own: of a module that is known
+    (`import_named`).
+    """
+    fields = {f.name: f for f in dataclasses.fields(cls) if f.name != "spec"}
+    for key, value in settings.items():
+        if key not in fields:
+            raise ConfigError(f"algo.{key}", value, f"{cls.name} has no such setting{nearest(key, fields)}")
+        if _names_code(fields[key], value):
+            network = "Module" in type_name(fields[key])
+            settings = settings | {key: (_user_network if network else function_of)(value, f"algo.{key}")}
+    return cls(**settings)
+
+
+def _names_code(field: dataclasses.Field, value: Any) -> bool:
+    """Whether a setting is typed as "module:name": a network's class, the function of an optimizer or a schedule."""
+    due = "Module" in type_name(field) or field.metadata.get("convert") is not None
+    return due and isinstance(value, str) and re.fullmatch(r"[^:()]+:[^:()]+", value) is not None
+
+
+def _user_network(path: str, argument: str) -> Any:
+    """The network behind "module:name": a class, made with its defaults, a function that makes it, or an object."""
+    try:
+        return as_network(argument, function_of(path, argument))
+    except ConfigError as error:
+        raise ConfigError(argument, path, error.valid) from error
+
+
+def import_named(cls: type, settings: Iterable[tuple[str, Any]]) -> None:
+    """Import the modules of networks and functions "module:name" among (field, value) of `cls`, which the user has typed."""
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    for key, value in settings:
+        if key in fields and _names_code(fields[key], value):
+            imports.import_user_module(value.partition(":")[0], f"algo.{key}")

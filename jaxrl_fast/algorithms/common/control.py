@@ -1,0 +1,137 @@
+"""What the algorithms of continuous control share: an actor and an ensemble of critics, both learned from replay."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import random, tree
+from jaxrl_fast.algorithms.common.action_spaces import check_bounded
+from jaxrl_fast.algorithms.common.control_networks import ControlNetworks
+from jaxrl_fast.algorithms.common.descent import Descent
+from jaxrl_fast.algorithms.common.normalize import Normalizing
+from jaxrl_fast.algorithms.common.replay import Replay
+from jaxrl_fast.errors import ConfigError, check_not_zero
+from jaxrl_fast.fields import setting
+from jaxrl_fast.networks import NETWORK, as_network, check_widths
+from jaxrl_fast.ops import distributions, optim
+from jaxrl_fast.ops.optimizer_settings import schedule_setting
+from jaxrl_fast.spaces import Box
+from jaxrl_fast.types import Clock, Mean
+
+
+@tree.settings
+class ActorCritics(Descent, ControlNetworks, Replay, Normalizing):
+    """Networks see actions in [-1, 1]^d; the environment and the replay have them in their own bounds.
+
+    params: {"actor": {"torso", "head"}, "critics": the same, stacked [num_critics, ...], ...}.
+    """
+
+    action_spaces: ClassVar[tuple[type, ...]] = (Box,)
+
+    updates_per_iteration: int = setting(8, "optimizer steps after every num_envs * num_steps environment steps")
+    batch_size: int = setting(256, "windows in a batch")
+    buffer_size: int = setting(1_000_000, "transitions kept", low=2)
+    learning_starts: int = setting(5_000, "environment steps of random actions before the first update", low=0)
+    learning_rate: float = setting(3e-4, "Adam's step size", low=0, convert=schedule_setting)
+    anneal_learning_rate: bool = setting(False, "linearly to zero over the horizon")
+    discount: float = setting(0.99, "gamma", low=0, high=1)
+    target_tau: float = setting(0.005, "how far the targets move an update (Polyak)", low=0, high=1, open_low=True)
+    reward_scale: float = setting(1.0, "of the reward as the critics see it; logs keep the environment's")
+    noise_correlation: float = setting(0.0, "of exploration (Ornstein-Uhlenbeck)", low=0, high=1, open_high=True)
+    num_critics: int = setting(2, "critics; the least of their values counts")
+    policy_period: int = setting(1, "updates of the critics for one of the actor")
+    adam_epsilon: float = setting(1e-8, "Adam's epsilon", low=0, open_low=True)
+    network: str | nn.Module = setting("auto", NETWORK, convert=as_network)
+    hidden: tuple[int, ...] = setting((256, 256), "widths of the dense layers of the actor")
+    critic_hidden: tuple[int, ...] = setting((256, 256), "and of each critic")
+    activation: str = setting("relu", "of both")
+    layer_norm: bool = setting(False, "before every activation of the critics")
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_not_zero("reward_scale", self.reward_scale)
+        if self.layer_norm:
+            check_widths("critic_hidden", self.critic_hidden)
+
+    def bind(self, spec):
+        check_bounded(spec, "environment", spec.name, f"{self.name} needs bounded actions")
+        if self.normalize_observations and spec.stack > 1:
+            raise ConfigError("normalize_observations", True, "False with stacked frames: the replay holds single ones")
+        return super().bind(spec)
+
+    # Actions ---------------------------------------------------------------------------------------------------------
+
+    def init_carry(self, num_envs):
+        """The last noise of each environment; 0 where there is none, which no draw is."""
+        return jnp.zeros((num_envs, self.action_size), jnp.float32)
+
+    def draw(self, key, num_steps, num_envs):
+        return random.normal(key, (num_steps, num_envs, self.action_size))
+
+    def act(self, agent, carry, obs, noise, clock, mode):
+        rho = self.noise_correlation  # the variance is 1, of the first noise too: it has nothing to be correlated with
+        noise = jnp.where(carry == 0.0, noise, rho * carry + jnp.sqrt(1.0 - jnp.square(rho)) * noise)
+        if mode == "random":
+            return noise, distributions.random_action(noise, self.spec.action), ()
+        action = self.choose(agent.params["actor"], self.view(agent.moments, obs), noise, mode == "greedy")
+        return noise, self.spec.action.from_unit(action), ()
+
+    def choose(self, params: Any, obs: Any, noise: jax.Array, greedy: bool) -> jax.Array:
+        """The action in [-1, 1]^d."""
+        raise NotImplementedError
+
+    # Learning --------------------------------------------------------------------------------------------------------
+
+    @property
+    def default_optimizer(self):
+        return optim.adam(epsilon=self.adam_epsilon)
+
+    def layers(self, part=""):
+        """The critics apart."""
+        if part != "critics":
+            return super().layers(part)
+        return optim.View(lambda params: optim.split(params, self.num_critics), lambda seen, like: optim.join(seen))
+
+    def init_optimizers(self, params: dict[str, Any]) -> dict[str, Any]:
+        """A state for each part of the parameters."""
+        return {name: self.init_optimizer(part, name) for name, part in params.items()}
+
+    def descend(self, agent: Any, clock: Clock, name: str, loss: Any) -> tuple[Any, Any]:
+        """One step down loss(params[name]) -> (value, aux) -> (agent, (value, aux))."""
+        out, grads = jax.value_and_grad(loss, has_aux=True)(agent.params[name])
+        period = 1 if name == "critics" else self.policy_period
+        params, opt_state = self.gradient_step(clock, agent.params[name], grads, agent.opt_state[name], name, period)
+        params, opt_state = agent.params | {name: params}, agent.opt_state | {name: opt_state}
+        return agent._replace(params=params, opt_state=opt_state), out
+
+    def delayed(self, agent: Any, clock: Clock, improve: Any) -> tuple[Any, dict[str, Mean]]:
+        """improve() -> (agent, metrics) at every policy_period-th update; otherwise `agent`, and metrics that count nothing."""
+        if self.policy_period == 1:
+            return improve()
+        none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(improve)[1])
+        return jax.lax.cond(clock.update % self.policy_period == 0, improve, lambda: (agent, none))
+
+    def critic_loss(self, z: jax.Array, target: jax.Array, batch: Any) -> tuple[jax.Array, tuple[dict, jax.Array]]:
+        """All critics' outputs [num_critics, b, outputs] toward targets [b, ...] -> (loss, (metrics, priorities [b]))."""
+        loss, error = self.regression(z, target)
+        loss, error = jnp.mean(batch.weight * jnp.sum(loss, axis=0)), jnp.mean(error, axis=0)
+        real = (batch.weight > 0).astype(jnp.float32)
+        metrics = {"q_value": jnp.mean(z, axis=(0, 2)), "td_error": error}
+        metrics = {name: Mean(jnp.sum(real * x), jnp.sum(real)) for name, x in metrics.items()}
+        return loss, ({"critic_loss": Mean.of(loss)} | metrics, error)
+
+    def update_critics(self, agent: Any, clock: Clock, obs: Any, batch: Any, target: jax.Array) -> tuple[Any, dict, jax.Array]:
+        """One step of all critics toward targets [b, ...] -> (agent, metrics, priorities [b])."""
+        action = self.spec.action.to_unit(batch.action)
+        loss_fn = lambda critics: self.critic_loss(self.critic_output(critics, obs, action), target, batch)
+        agent, (_, (metrics, error)) = self.descend(agent, clock, "critics", loss_fn)
+        return agent, metrics, error
+
+    def regression(self, z: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Outputs [num_critics, b, outputs], targets [b, outputs] -> losses and absolute errors [num_critics, b]."""
+        error = (z - target)[..., 0]
+        return 0.5 * jnp.square(error), jnp.abs(error)

@@ -1,0 +1,123 @@
+"""What evolution strategies share: many copies of a policy, each a little off, play side by side and are compared.
+
+The candidates of an iteration are one batch: candidate c plays in environments c k .. c k + k - 1, k episodes each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from jaxrl_fast import random, tree
+from jaxrl_fast.algorithms.common.action_spaces import action_mask
+from jaxrl_fast.algorithms.common.policy_search import PolicySearch
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.fields import setting
+from jaxrl_fast.ops import distributions, sums
+from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
+from jaxrl_fast.summary import summary
+from jaxrl_fast.types import Clock, Mean
+
+
+class Agent(NamedTuple):
+    params: Any  # {"torso", "head"}: the middle of the candidates, and what is evaluated
+    opt_state: Any
+    moments: Any  # running observation statistics, () without normalisation
+    candidates: Any = ()  # parameters [candidates, ...] while `improve` plays, else ()
+
+    __repr__ = summary
+
+
+@tree.settings
+class Evolution(PolicySearch):
+    """An iteration: parameters +- noise in `directions` directions, one rollout of them all, one step by their returns."""
+
+    action_spaces: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Box)
+    fresh_start: ClassVar[bool] = True
+
+    directions: int = setting(32, "directions that are tried in an iteration, each of them forward and backward")
+    episodes_per_candidate: int = setting(1, "episodes over which the return of a candidate is averaged")
+    num_steps: int = setting(0, "steps after which a candidate's episode is cut; 0: the environment's own limit", low=0)
+    noise_std: float = setting(0.05, "how far the candidates are off, in each parameter", low=0, open_low=True)
+    survival_bonus: float = setting(0.0, "taken off every reward where candidates are compared")
+
+    @property
+    def num_envs(self) -> int:
+        return 2 * self.directions * self.episodes_per_candidate
+
+    def bind(self, spec):
+        if self.num_steps:
+            return super().bind(spec)
+        if spec.max_episode_steps is None:
+            raise ConfigError("num_steps", 0, f"the steps of an episode, for {spec.name} has no limit of its own")
+        return type(self).bind(dataclasses.replace(self, num_steps=spec.max_episode_steps), spec)
+
+    def init(self, key: jax.Array) -> Agent:
+        return self.begin(*self.init_policy(key))
+
+    def begin(self, params, moments=()):
+        return Agent(params, self.init_optimizer(params), moments)
+
+    def init_optimizer(self, params: Any) -> Any:
+        return ()
+
+    def act(self, agent, carry, obs, noise, clock, mode):
+        """Deterministic: the candidates in their own environments, or their middle in any number of them."""
+        space, mask = self.spec.action, action_mask(self.spec.observation, obs)
+        if mode == "random":
+            return carry, distributions.random_action(noise, space, mask), ()
+        obs = self.view(agent.moments, obs)
+        if agent.candidates == ():
+            out = self.outputs(agent.params, obs)
+        else:
+            own = jax.tree.map(lambda x: x.reshape(2 * self.directions, -1, *x.shape[1:]), obs)
+            out = tree.merge_axes(jax.vmap(self.outputs)(agent.candidates, own))
+        if not isinstance(space, Box):
+            return carry, distributions.from_outputs(space, out, mask=mask).mode(), ()
+        action = space.from_unit(jnp.clip(out, -1.0, 1.0)) if space.bounded else out.reshape(-1, *space.shape)
+        return carry, action, ()
+
+    def improve(self, agent, rollout, key, clock):
+        middle, unravel = ravel_pytree(agent.params)
+        noise = random.normal(key, (self.directions, middle.size))
+        tried = middle + self.noise_std * jnp.concatenate([noise, -noise])
+        played = rollout(agent._replace(candidates=jax.vmap(unravel)(tried)))
+        steps = played[1].steps
+        counts = first_episode(steps.done)
+        reward = jnp.where(counts, steps.reward, 0.0)
+        ret = jnp.sum(reward - self.survival_bonus * counts, axis=0)
+        ret = jnp.mean(ret.reshape(2, self.directions, self.episodes_per_candidate), axis=-1)
+        gradient = self.gradient(ret, noise)
+        params, opt_state = self.ascend(agent, unravel(gradient), clock)
+        played_return = jnp.mean(sums.pairwise(reward).reshape(-1, self.episodes_per_candidate), axis=-1)
+        metrics = {
+            "candidate_return": jnp.mean(played_return),
+            "best_candidate_return": jnp.max(played_return),
+            "candidate_length": jnp.mean(jnp.sum(counts, axis=0, dtype=jnp.float32)),
+            "grad_norm": jnp.linalg.norm(gradient),
+        }
+        return Agent(params, opt_state, agent.moments), {k: Mean.of(v) for k, v in metrics.items()}, played
+
+    def gradient(self, ret: jax.Array, noise: jax.Array) -> jax.Array:
+        """ret [2, directions]: returns forward and backward; noise [directions, D] -> the way up [D]."""
+        raise NotImplementedError
+
+    def ascend(self, agent: Agent, gradient: Any, clock: Clock) -> tuple[Any, Any]:
+        """One step up -> (params, opt_state)."""
+        raise NotImplementedError
+
+    def prepare(self, agent, trajectory):
+        return super().prepare(agent, trajectory)._replace(use=first_episode(trajectory.steps.done))
+
+    def finish(self, agent, rows):
+        """Statistics of the steps that count."""
+        return agent._replace(moments=agent.moments.update(rows.obs, rows.use)) if self.normalize_observations else agent
+
+
+def first_episode(done: jax.Array) -> jax.Array:
+    """bool [T, B]: up to and with the first end in each environment."""
+    return jnp.cumsum(done, axis=0) - done == 0

@@ -1,0 +1,286 @@
+"""The command `jaxrl-fast`. Bad input ends in one short line, exit code 2, nothing written.
+
+Other exit codes: 1 a run that failed, 3 a value that is no longer finite, 130 and 143 Ctrl-C and SIGTERM.
+JAXRL_FAST_DEBUG=1 shows the traceback of whatever ended the command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import math
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxrl_fast import imports, runtime
+from jaxrl_fast.cli.args import IMPORT, PROG, Option, has_flag, parse, parse_place, peek, positionals
+from jaxrl_fast.errors import ConfigError, UserError, brief, debugging, nearest, one_line
+from jaxrl_fast.values import convert, devices, integer, mesh, path
+
+HELP = """usage: jaxrl-fast COMMAND ...
+
+Reinforcement learning where the whole training run is one XLA program.
+
+  train ALGO ENV [flags]           train, and write a run directory
+  train --config FILE [flags]      repeat a run from its config.json; flags override
+  train --resume RUN [flags]       go on with a run from its last checkpoint
+  sweep ALGO ENV [flags]           many settings times many seeds as one population; ranked in a table
+  sweep --resume DIR               go on with a sweep
+  compare RUN RUN [RUN ...]        final scores of runs side by side
+  plan ALGO ENV [flags]            what such a run takes of the device's memory
+  eval RUN [flags]                 play episodes with a trained agent
+  experience SOURCE FOLDER         keep the replay of a run, or a dataset, for others to learn from
+  plot RUN [RUN ...] [flags]       draw the learning curves of runs into one picture
+  list                             algorithms, environments, presets
+  ladder pong [flags]              one game, learned faster rung by rung, and how fast each rung is here
+
+  --help                           this text; `jaxrl-fast COMMAND --help` for the flags of a command
+  --version                        versions of jaxrl-fast, jax and python
+
+Begin with:  jaxrl-fast train ppo CartPole-v1
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line; returns the exit code. Errors that a user can mend are one line on stderr."""
+    try:
+        with _plain_warnings():
+            _dispatch(list(sys.argv[1:] if argv is None else argv))
+            sys.stdout.flush()
+        return 0
+    except SystemExit as end:  # tyro, after it printed a help text
+        if isinstance(end.code, str):  # whoever else ends a program does it so
+            print(f"{PROG}: error: {one_line(end.code)}", file=sys.stderr)
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BrokenPipeError:  # `jaxrl-fast list | head`
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except (Exception, KeyboardInterrupt) as error:
+        if debugging():
+            raise
+        code = _report(error)
+        hosts, programs = (sys.modules.get(f"jaxrl_fast.{name}") for name in ("distributed", "engine.programs"))
+        if not isinstance(error, UserError) and hosts and hosts.several():
+            _abandon(code)  # JAX's exit handler waits minutes for the others
+        if argv is None and isinstance(error, KeyboardInterrupt) and programs and programs.compiling():
+            _abandon(code)  # XLA compiles to the end
+        return code
+
+
+def _abandon(code: int) -> None:
+    """End the process without what Python does at its end."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _report(error: BaseException) -> int:
+    """Print one line for an error; its exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        print(f"{PROG}: {str(error) or 'interrupted'}", file=sys.stderr)
+        return getattr(error, "exit_code", 130)
+    if isinstance(error, UserError):
+        print(f"{PROG}: error: {one_line(str(error))}", file=sys.stderr)
+        return error.exit_code
+    print(f"{PROG}: error: {brief(error)} (JAXRL_FAST_DEBUG=1 shows where)", file=sys.stderr)
+    return 1
+
+
+@contextlib.contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Warnings for the user as one line each, others not at all."""
+
+    said: set[str] = set()
+
+    def show(message: Any, category: type[Warning], *_: Any) -> None:
+        text = str(message)
+        if "persistent compilation cache" in text:  # JAX says so of every program
+            folder, reason = runtime.enable_compile_cache(), text.rpartition(": ")[2]
+            text = f"the compile cache {folder} is damaged or full ({reason}): programs are compiled anew"
+            if text in said:
+                return
+            said.add(text)
+        if issubclass(category, UserWarning):
+            print(f"{PROG}: warning: {text if debugging() else one_line(text)}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
+def _dispatch(argv: list[str]) -> None:
+    commands: dict[str, Callable[[list[str]], None]] = {
+        "train": _train, "sweep": _sweep, "compare": _of("runs", "compare"), "plan": _plan,
+        "eval": _of("runs", "evaluate"), "plot": _of("runs", "plot"), "experience": _of("experience", "keep"),
+        "list": _of("list", "show"), "ladder": _of("ladder.command", "ladder"),
+    }  # fmt: skip
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(HELP, end="")
+    elif argv[0] in ("-V", "--version"):
+        found = runtime.versions()
+        print(f"{PROG} {_version()} (jax {found.get('jax')}, python {found['python']})")
+    elif argv[0] in commands:
+        commands[argv[0]](argv[1:])
+    else:
+        raise ConfigError("command", argv[0], f"choose from {', '.join(commands)}{nearest(argv[0], commands)}")
+
+
+def _version() -> str:
+    import jaxrl_fast
+
+    return jaxrl_fast.__version__
+
+
+ON_HOST = ("gym:", "ale:", "envpool:")  # how names of environments on the host begin
+
+OUTPUT = (
+    Option("tensorboard", "bool", True, "write TensorBoard events"),
+    Option("wandb", "word", help="log to this Weights & Biases project", metavar="[PROJECT]", hint="default: off"),
+)
+
+ELSEWHERE = (
+    Option("devices", "devices", help="go on on so many, or all", metavar="N|all", hint="default: as before"),
+    Option("mesh", "mesh", help="laid out so; env must divide the groups of the run", metavar="AXES", hint="default: as before"),
+)
+
+DISTRIBUTED = (
+    Option("distributed", "bool", False, "this is one of several processes of a run, on a TPU pod, under Slurm or elsewhere"),
+    Option("coordinator", "word", help="address of the first process", metavar="HOST:PORT", hint="default: found by JAX"),
+    Option("processes", "int", help="how many processes there are", hint="default: found by JAX"),
+    Option("process", "int", help="which of them this is, from 0", hint="default: found by JAX"),
+)
+
+
+def _train(argv: list[str]) -> None:
+    argv = _wandb_project(argv)
+    _join(argv)
+    if has_flag(argv, "--resume"):
+        return _resume(argv)
+    from jaxrl_fast.cli.train import new_run
+
+    new_run(*_describe(argv, "train", ("--tensorboard", "--preset", "--distributed"), (*OUTPUT, *DISTRIBUTED)))
+
+
+def _sweep(argv: list[str]) -> None:
+    from jaxrl_fast.cli import sweep as cli_sweep
+
+    _join(argv)
+    cores = runtime.cpu_count()  # a sweep has members enough for them
+    if has_flag(argv, "--resume"):
+        options = [Option("resume", "path", help="folder of the sweep", metavar="DIR", hint="required"), *ELSEWHERE, IMPORT]
+        given = parse(f"{PROG} sweep --resume", "Go on with a sweep that was stopped.", [*options, *DISTRIBUTED], argv)
+        _spread(argv, cli_sweep.read_folder(given["resume"]).get("base"), cores)
+        return cli_sweep.resume(given["resume"], given.get("import", ()), parse_place(given))
+    switches, leave = ("--preset", "--distributed", *cli_sweep.SWITCHES), ("resume", "config", "horizon")
+    cli_sweep.new_sweep(*_describe(argv, "sweep", switches, (*cli_sweep.OPTIONS, *DISTRIBUTED), leave, cores))
+
+
+def _plan(argv: list[str]) -> None:
+    from jaxrl_fast.cli.plan import COMPILE, print_plan
+
+    print_plan(*_describe(argv, "plan", ("--compile", "--preset"), (COMPILE,), leave=("out", "resume")))
+
+
+def _of(module: str, name: str) -> Callable[[list[str]], None]:
+    """A command of another file, imported when it is called."""
+    return lambda argv: getattr(importlib.import_module(f"jaxrl_fast.cli.{module}"), name)(argv)
+
+
+def _describe(
+    argv: list[str], command: str, switches: Sequence[str], more: Sequence[Option], leave=(), members: int | None = None
+) -> tuple:
+    """What a command line for a new run is about, and its flags that are given."""
+    from jaxrl_fast.cli.train import describe_train
+    from jaxrl_fast.runs import config_json as configs
+
+    (names, flags), file = positionals(argv, 2, switches), peek(argv, "--config")
+    if not file and has_flag(argv, "--config"):
+        raise UserError("--config needs a value: the config.json of a run, or its run directory")
+    content = configs.read_config(path("--config", file[-1])) if file else None
+    _spread(argv, content, members, names[1:])
+    for module in peek(argv, "--import"):
+        imports.import_user_module(module)
+    plan = describe_train(names, flags, file[-1] if file else None, command)
+    options = [o for o in plan.options if o.name not in leave or o.group]
+    return plan, parse(plan.prog, plan.description, [*options, IMPORT, *more], flags)
+
+
+def _resume(argv: list[str]) -> None:
+    from jaxrl_fast.cli.train import again, print_end, sinks_of
+    from jaxrl_fast.runs import config_json as configs
+    from jaxrl_fast.runs.load import HOST, resume_run
+
+    options = [
+        Option("resume", "path", help="run directory to go on with", metavar="RUN", hint="required"),
+        Option("total_steps", "int", help="new end, in environment steps of one member", hint="default: as before"),
+        Option("horizon", "int", help="environment steps that schedules are fractions of", hint="default: as before"),
+        *ELSEWHERE, *again(HOST), IMPORT, *OUTPUT, *DISTRIBUTED,
+    ]  # fmt: skip
+    prog, what = f"{PROG} train --resume", " ".join(["--resume", *peek(argv, "--resume")[-1:]])
+    names, argv = positionals(argv, len(argv), ("--tensorboard", "--distributed"))
+    if names:
+        raise UserError(f"leave out {' '.join(names)}: {what} goes on with the run as it is")
+    given = parse(prog, "Go on with a run, bit for bit as if it had never stopped.", options, argv)
+    run = Path(given["resume"])
+    if not run.is_dir():
+        raise ConfigError("--resume", str(run), "an existing run directory")
+    content = configs.read_config(run)
+    _spread(argv, content)
+    sinks = sinks_of(given.get("wandb"), run, content, content["run"].get("seeds", 1), group=run.name)
+    session = resume_run(
+        run, given.get("total_steps"), given.get("horizon"), given.get("import", ()), sinks=sinks,
+        tensorboard=given.get("tensorboard", True), progress=True, argument="--resume", **parse_place(given),
+        **{name: given[name] for name in HOST if name in given},
+    )  # fmt: skip
+    print_end(session)
+
+
+def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None = None, environment: Sequence[str] = ()) -> None:
+    """CPU devices for a population, asked for before JAX's backend starts: as many as --mesh or --devices say, else one a
+    core, at most one a member; one for environments on the host. No effect on accelerators."""
+    if "--distributed" in argv:
+        return  # `_join` has started the backend
+    with contextlib.suppress(UserError, AttributeError, TypeError, ValueError, OverflowError):  # refused later, with a message
+        run = (content or {}).get("run", {})
+        if peek(argv, "--resume") and (peek(argv, "--devices") or peek(argv, "--mesh")):
+            run = {k: v for k, v in run.items() if k not in ("devices", "mesh")}  # where it goes on, not where it was
+        read = lambda flag, of, otherwise: of(flag, peek(argv, flag)[-1]) if peek(argv, flag) else otherwise
+        axes = read("--mesh", mesh, run.get("mesh"))
+        count = read("--devices", devices, run.get("devices"))
+        if axes or count:
+            count = math.prod(axes.values()) if count in (None, "all") else count
+            runtime.request_host_devices(min(int(count), runtime.cpu_count()))
+            return
+        named = [*environment, str((content or {}).get("environment", {}).get("name", ""))]
+        if any(name.startswith(ON_HOST) for name in named):
+            return  # members train one after another
+        count = members or int(read("--seeds", integer, run.get("seeds", 1)))
+        runtime.request_host_devices(min(count, runtime.cpu_count()))
+
+
+def _join(argv: list[str]) -> None:
+    """With --distributed: meet the other processes; all but the first one print nothing but errors."""
+    found = {o.name: (o, peek(argv, o.flag)) for o in DISTRIBUTED[1:]}
+    given = {name: convert(option.flag, option.kind, texts[-1]) for name, (option, texts) in found.items() if texts}
+    if "--distributed" not in argv:
+        if given:
+            raise UserError(f"--{next(iter(given))} goes with --distributed")
+        return
+    from jaxrl_fast import distributed as hosts
+
+    runtime.request_host_devices(runtime.cpu_count())
+    hosts.start(**given)
+    if not hosts.is_first():
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, to the end of the process
+        warnings.simplefilter("ignore", UserWarning)
+
+
+def _wandb_project(argv: list[str]) -> list[str]:
+    """`--wandb` without a project means the project jaxrl_fast."""
+    alone = [i for i, a in enumerate(argv) if a == "--wandb" and (i + 1 == len(argv) or argv[i + 1].startswith("-"))]
+    return ["--wandb=jaxrl_fast" if i in alone else a for i, a in enumerate(argv)]

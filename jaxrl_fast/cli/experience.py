@@ -1,0 +1,122 @@
+"""`jaxrl-fast experience`: the replay of a run, or a dataset, as a folder that `train --experience` learns from."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast import imports, runtime
+from jaxrl_fast.cli.args import IMPORT, PROG, Option, kind_of_value, parse, peek, positionals
+from jaxrl_fast.errors import ConfigError, MissingExtraError, UserError, brief
+from jaxrl_fast.values import path
+
+ORDERED = ("observations", "actions", "rewards", "terminations", "truncations")
+SHUFFLED = ("observations", "actions", "rewards", "next_observations", "terminations")
+MINARI = "minari:"
+HELP = f"""Keep experience in a new folder, for `{PROG} train ALGO ENV --experience FOLDER`.
+
+SOURCE is one of
+
+  a run directory   what the replay holds in its last checkpoint
+  FILE.npz          arrays [N, ...] in the order of time: {", ".join(ORDERED)};
+                    or transitions in any order: {", ".join(SHUFFLED)}
+  {MINARI}NAME       a dataset of Minari's that is installed here (pip install 'jaxrl_fast[minari]')"""
+
+
+def keep(argv: list[str]) -> None:
+    """Write the folder, and say what is in it."""
+    names, flags = positionals(argv, 2)
+    options = [
+        Option("environment", "word", help="whose spaces a dataset is checked against", metavar="ENV", hint="datasets need it"),
+        Option("member", "int", 0, "member of a population"),
+        IMPORT,
+        *_environment_options(flags),
+    ]
+    given = parse(f"{PROG} experience SOURCE FOLDER", HELP, options, flags)
+    if len(names) != 2:
+        raise UserError(f"experience needs a source and a new folder: {PROG} experience runs/dqn-CartPole-v1-s0-1 replay")
+    source, folder = path("SOURCE", names[0]), Path(path("FOLDER", names[1]))
+    if folder.exists():
+        raise ConfigError("FOLDER", str(folder), "a folder that does not exist yet")
+    runtime.enable_compile_cache()
+    from jaxrl_fast.memory import rows_of, save_memory
+
+    if source.startswith(MINARI) or source.endswith(".npz"):
+        if "member" in given:
+            raise ConfigError("--member", given["member"], "left out: a dataset has none")
+        found = _dataset(source, given)
+    else:
+        if "environment" in given:
+            raise ConfigError("--environment", given["environment"], "left out: the run has its own")
+        from jaxrl_fast.runs.load import experience
+
+        found = experience(source, given.get("member", 0), tuple(given.get("import", ())))
+    save_memory(folder, found)
+    rows = rows_of(found)
+    steps = int((~rows.truncated).sum()) if hasattr(rows, "truncated") else rows.reward.size
+    print(f"{folder}: {steps:,} steps")
+    print(f"what comes next:\n  {PROG} train ALGO ENV --experience {folder}")
+
+
+def _environment_options(flags: list[str]) -> list[Option]:
+    """The settings of the environment that the flags name. `stack` is the only common one that changes the spaces."""
+    from jaxrl_fast.envs import registry, wrappers
+
+    for module in peek(flags, "--import"):
+        imports.import_user_module(module)
+    named = peek(flags, "--environment")[-1:]
+    asked = [flag for flag in flags if flag.startswith("--env.")]
+    if asked and not named:
+        raise ConfigError("--environment", None, f"the environment that {asked[0]} is a setting of")
+    found = [(k, x) for name in named for k, x in registry.settings_of(name).items() if k == "stack" or k not in wrappers.COMMON]
+    return [Option(k, kind_of_value(x), x, "as the dataset has it; only the spaces matter", group="env") for k, x in found]
+
+
+def _dataset(source: str, given: dict[str, Any]) -> Any:
+    from jaxrl_fast.envs import registry
+    from jaxrl_fast.memory import UniformMemory, episodes_to_rows, hold, transitions_to_rows
+
+    if "environment" not in given:
+        raise ConfigError("--environment", None, "the environment that the dataset is of, such as CartPole-v1")
+    settings = {name.removeprefix("env."): value for name, value in given.items() if name.startswith("env.")}
+    spec = registry.make(given["environment"], **settings).spec
+    if source.startswith(MINARI):
+        rows = episodes_to_rows(_minari(source.removeprefix(MINARI)), spec)
+    else:
+        arrays = _arrays(source)
+        shuffled = "next_observations" in arrays
+        wanted = SHUFFLED if shuffled else ORDERED
+        missing = [name for name in wanted if name not in arrays]
+        if missing:
+            raise ConfigError("SOURCE", source, f"a file with {', '.join(wanted)}; it has no {', '.join(missing)}")
+        parts = {name: arrays[name] for name in wanted}
+        rows = transitions_to_rows(**parts, spec=spec) if shuffled else episodes_to_rows([parts], spec)
+    return hold(UniformMemory(2 * (1 + spec.stack), 1, 1, 1, 1, spec.stack), rows)
+
+
+def _arrays(source: str) -> dict[str, Any]:
+    try:
+        with np.load(source, allow_pickle=False) as file:
+            return dict(file)
+    except FileNotFoundError:
+        raise ConfigError("SOURCE", source, "an existing .npz file") from None
+    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ConfigError("SOURCE", source, f"a whole .npz file of plain arrays; reading it failed: {brief(error)}") from error
+
+
+def _minari(name: str) -> Iterator[Any]:
+    """Its episodes. Minari opens files only as they are taken, so what it raises then is its own too."""
+    try:
+        import minari
+    except ImportError:
+        raise MissingExtraError(f"the dataset {name}", "minari") from None
+    try:
+        yield from minari.load_dataset(name).iterate_episodes()
+    except Exception as error:  # what it raises depends on its version
+        valid = f"a whole dataset that `minari list local` shows; {brief(error)}"
+        raise ConfigError("SOURCE", MINARI + name, valid) from error

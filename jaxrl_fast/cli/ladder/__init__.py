@@ -1,0 +1,1 @@
+"""`jaxrl-fast ladder`: one task, learned faster and faster. `rungs` runs them, `command` prints and draws them."""

@@ -1,0 +1,245 @@
+"""The ladder: one task, learned faster and faster, a rung for each thing that makes it faster.
+
+Pong, after the chapter "Ways to Speed up RL" of Lapan's "Deep Reinforcement Learning Hands-On": its own rungs as switches
+of ours, then what that program could not do. A rung is trained for some minutes, or until the mean score of the last 100
+games is 18, and what counts is how many steps it makes a second and how long it takes.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import importlib.util
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast.algorithms import algorithm_class
+from jaxrl_fast.algorithms.presets import PONG_IMAGES, find_preset
+from jaxrl_fast.cli.ladder import torch_dqn
+from jaxrl_fast.envs import registry
+from jaxrl_fast.errors import MissingExtraError, check_choice, check_float, check_seed
+from jaxrl_fast.logs.jsonl import number
+from jaxrl_fast.runs.train import start
+
+FRAMES = 4  # raw frames of the game that one step of the agent takes
+SOLVED, GAMES = 18.0, 100  # the mean score of so many games in a row
+HORIZON, LIMIT = 1_000_000, 50_000_000  # agent steps that schedules are fractions of; and at most
+WRAPPED = "jaxrl_fast/WrappedPong-v0"
+
+# The book's own settings; a batch of 32 for every step of the agent.
+_BOOK = dict(num_envs=1, batch_size=32, buffer_size=100_000, learning_starts=10_000, double=False, learning_rate=1e-4,
+             target_period=1_000, epsilon_end=0.02, epsilon_fraction=0.1, hidden=(512,))  # fmt: skip
+_WRAPPED = dict(environment=f"gym:{WRAPPED}", env=dict(stack=4))
+_THREE = _BOOK | dict(num_envs=3, batch_size=96, target_period=333)
+_SMALL = dict(img_height=42, img_width=42)
+_VECTOR = _BOOK | dict(num_envs=16, num_steps=2, updates_per_iteration=8, double=True, n_step=3, target_period=250)
+_PRESET = find_preset("ppo", "ale:Pong")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rung:
+    """One way to learn Pong.
+
+    published: (FPS, minutes to the solve) of the book, on its author's desktop with a GPU; the book counts a frame for each
+    step of the agent.
+    """
+
+    name: str
+    what: str
+    algorithm: str = "dqn"
+    settings: dict[str, Any] = dataclasses.field(default_factory=lambda: _BOOK)
+    environment: str = "ale:Pong"
+    env: dict[str, Any] = dataclasses.field(default_factory=dict)
+    run: dict[str, Any] = dataclasses.field(default_factory=dict)
+    published: tuple[int, int] | None = None
+
+
+RUNGS = (
+    Rung("torch", "PyTorch, one environment, Python wrappers", algorithm="", **_WRAPPED, published=(159, 105)),
+    Rung("one", "ours, one environment, Python wrappers", **_WRAPPED, run=dict(ahead=0), published=(157, 115)),
+    Rung("three", "three environments", settings=_THREE, **_WRAPPED, run=dict(ahead=0), published=(228, 44)),
+    Rung("actor", "one environment, the actor apart", **_WRAPPED, run=dict(ahead=1), published=(402, 59)),
+    Rung("native", "one environment, wrappers in C++", run=dict(ahead=0), published=(330, 40)),
+    Rung("both", "three environments, wrappers in C++, the actor apart", settings=_THREE, run=dict(ahead=1), published=(409, 31)),
+    Rung(
+        "vector", "16 environments, a quarter of the updates, double, three steps",
+        settings=_VECTOR, run=dict(ahead=1, actors=2),
+    ),
+    Rung(
+        "envpool", "the same by EnvPool", environment="envpool:Pong-v5", settings=_VECTOR, run=dict(ahead=1, actors=2),
+    ),
+    Rung(
+        "small", "the same from pictures of 42 x 42, about their mean", settings=_VECTOR | PONG_IMAGES,
+        env=_SMALL, run=dict(ahead=1, actors=2),
+    ),
+    Rung(
+        "pqn", "PQN, no replay, 42 x 42", algorithm="pqn",
+        settings=dict(num_envs=32, num_steps=32, num_epochs=2, num_minibatches=16, learning_rate=5e-4, epsilon_end=0.02,
+                      epsilon_fraction=0.1, return_lambda=0.65, hidden=(256,)) | PONG_IMAGES,
+        env=_SMALL, run=dict(actors=2),
+    ),
+    Rung(
+        "ppo", "PPO's preset, 42 x 42", algorithm="ppo", settings=_PRESET.algo, env=_PRESET.env,
+        run=dict(horizon=_PRESET.run["total_steps"]),
+    ),
+)  # fmt: skip
+
+
+@dataclasses.dataclass
+class Climb:
+    """What a rung came to. Seconds count from where its training began, compiling included."""
+
+    rung: Rung
+    steps: int = 0
+    seconds: float = 0.0
+    rate: float = float("nan")  # steps of the agent a second, while it learned and after it was compiled
+    solved: float | None = None  # seconds
+    ended: str = ""  # by what, where neither its solve nor its time ended it
+    since: tuple[int, float] | None = None  # (steps, seconds) where learning was under way
+    curve: list[tuple[float, int, float]] = dataclasses.field(default_factory=list)  # (seconds, steps, mean score of 100 games)
+
+    @property
+    def score(self) -> float:
+        return self.curve[-1][2] if self.curve else float("nan")
+
+    def reach(self, steps: int, seconds: float, learning: bool) -> None:
+        """Note where it stands; what the rate counts begins where it is first heard to be learning."""
+        self.steps, self.seconds = steps, seconds
+        if learning and self.since is None:
+            self.since = steps, seconds
+        if self.since is not None and steps > self.since[0]:
+            self.rate = (steps - self.since[0]) / (seconds - self.since[1])
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "rung": self.rung.name, "what": self.rung.what, "steps": self.steps, "seconds": number(self.seconds, 2),
+            "steps_per_second": number(self.rate, 1), "frames_per_second": number(FRAMES * self.rate, 1),
+            "score": number(self.score, 2), "solved_seconds": None if self.solved is None else number(self.solved, 2),
+            "ended": self.ended,
+            "published": self.rung.published and dict(zip(("steps_per_second", "minutes"), self.rung.published, strict=True)),
+            "curve": [(number(t, 2), steps, number(score, 2)) for t, steps, score in self.curve],
+        }  # fmt: skip
+
+
+def choose(names: Sequence[str] = ()) -> list[Rung]:
+    """The rungs of these names, all of them for none; ConfigError where one is unknown or cannot be climbed here."""
+    known = {rung.name: rung for rung in RUNGS}
+    for name in names:
+        check_choice("rungs", name, known)
+    chosen = [known[name] for name in names or known]
+    for rung in chosen:
+        missing = needs(rung)
+        if missing and names:
+            raise MissingExtraError(f"the rung {rung.name!r}", missing)
+    return [rung for rung in chosen if not needs(rung)]
+
+
+def needs(rung: Rung) -> str | None:
+    """The extra that a rung needs and that is not installed."""
+    there = lambda name: importlib.util.find_spec(name) is not None
+    if not rung.algorithm and not there("torch"):
+        return "torch"
+    if rung.environment.startswith("envpool:"):
+        return None if there("envpool") else "envpool"
+    return None if there("ale_py") and (there("cv2") or WRAPPED not in rung.environment) else "atari"
+
+
+def check(minutes: float | None, seed: int) -> None:
+    if minutes is not None:
+        check_float("minutes", minutes, 0, open_low=True)
+    check_seed("seed", seed)
+
+
+def climb(found: Climb, minutes: float | None, seed: int = 0, say: Callable[[Climb], None] = lambda climb: None) -> Climb:
+    """Train the rung of `found`, which is kept up to date, for `minutes`, with None until it is solved.
+
+    One whose learning rate falls ends with its horizon at the latest, where nothing is learned any more. `say` hears of it
+    now and then.
+    """
+    check(minutes, seed)
+    register()
+    (_climb if found.rung.algorithm else _climb_torch)(found, minutes, seed, say)
+    return found
+
+
+def _climb(found, minutes, seed, say) -> None:
+    rung, began = found.rung, time.perf_counter()
+
+    def hook(session, rows):
+        found.reach(session.env_steps, time.perf_counter() - began, learning=session.rows > 1)
+        _look(found, session.programs.games)
+        say(found)
+        if _over(found, minutes):
+            session.stop()
+
+    algo = algorithm_class(rung.algorithm)(**_shortened(rung.settings, minutes))
+    env = registry.make(rung.environment, **rung.env)
+    every = max(96, algo.steps_per_iteration)  # slow rungs make some dozen steps a second
+    run = {"horizon": HORIZON} | rung.run
+    limit = run["horizon"] if algo.anneal_learning_rate else LIMIT
+    start(algo, env, limit, seed=seed, eval_every=0, eval_episodes=1, log_every=every, chunk_seconds=0.1, hooks=[hook],
+          tensorboard=False, progress=False, **run)  # fmt: skip
+
+
+def _shortened(settings: dict[str, Any], minutes: float | None) -> dict[str, Any]:
+    """Where a rung is only timed, replay need not be filled for minutes first."""
+    if minutes is None or "learning_starts" not in settings:
+        return settings
+    return settings | {"learning_starts": 2_000}
+
+
+def _climb_torch(found, minutes, seed, say) -> None:
+    began = time.perf_counter()
+    games: collections.deque = collections.deque(maxlen=GAMES)
+    start = 10_000 if minutes is None else 2_000
+    for steps, score in torch_dqn.play(_wrapped_stack, seed, start):
+        if score is not None:
+            games.append(score)
+        if steps % 100 and score is None:
+            continue
+        found.reach(steps, time.perf_counter() - began, learning=steps >= start + 100)
+        if score is not None:
+            _look(found, games)
+            say(found)
+        if _over(found, minutes):
+            break
+
+
+def _look(found: Climb, games: Sequence[float]) -> None:
+    """Note the mean score of the last games, and whether it is the solve."""
+    if not games:
+        return
+    mean = float(np.mean(games))
+    found.curve.append((found.seconds, found.steps, mean))
+    if len(games) == GAMES and mean >= SOLVED and found.solved is None:
+        found.solved = found.seconds
+
+
+def _over(found: Climb, minutes: float | None) -> bool:
+    return found.solved is not None or (minutes is not None and found.seconds >= 60 * minutes)
+
+
+def register() -> None:
+    """Make Pong behind Gymnasium's Python wrappers known to Gymnasium."""
+    import gymnasium
+
+    if WRAPPED not in gymnasium.registry:
+        gymnasium.register(WRAPPED, entry_point=wrapped)
+
+
+def wrapped(render_mode: str | None = None) -> Any:
+    """Pong with the preprocessing of Mnih et al. (2015) in Python: frames uint8 [84, 84]."""
+    import gymnasium
+    from gymnasium.wrappers import AtariPreprocessing
+
+    env = gymnasium.make("ale_py:ALE/Pong-v5", frameskip=1, repeat_action_probability=0.0, render_mode=render_mode)
+    return AtariPreprocessing(env, noop_max=30, frame_skip=FRAMES, screen_size=84, grayscale_obs=True)
+
+
+def _wrapped_stack() -> Any:
+    from gymnasium.wrappers import FrameStackObservation
+
+    return FrameStackObservation(wrapped(), 4)

@@ -1,0 +1,32 @@
+"""`jaxrl-fast list`: what there is to train, and to train on."""
+
+from __future__ import annotations
+
+from jaxrl_fast.cli.args import IMPORT, PROG, parse
+
+
+def show(argv: list[str]) -> None:
+    """Print the algorithms, environments and presets."""
+    given = parse(f"{PROG} list", "Algorithms, environments that are installed, and presets.", [IMPORT], argv)
+    from jaxrl_fast import algorithms
+    from jaxrl_fast.algorithms import presets
+    from jaxrl_fast.envs import registry
+    from jaxrl_fast.imports import import_user_module
+
+    for module in given.get("import", ()):
+        import_user_module(module)
+    print("algorithms")
+    for name in algorithms.list_algorithms():
+        doc = (algorithms.algorithm_class(name).__doc__ or "").strip().splitlines()
+        print(f"  {name:8} {doc[0] if doc else ''}")
+    sources: dict[str, list[str]] = {}
+    for name, entry in (registry.list_environments() | registry.list_families()).items():
+        title = entry.source if entry.installed else f"{entry.source}, not installed: {entry.install}"
+        sources.setdefault(title, []).append(name)
+    print("environments")
+    for title, names in sources.items():
+        print(f"  {title}")
+        print("".join(f"    {name}\n" for name in names), end="")
+    print("presets")
+    for found in presets.PRESETS:
+        print(f"  {found.name}")

@@ -1,0 +1,68 @@
+"""`jaxrl-fast plan`: what a run would take of the device's memory; with --compile also what XLA says of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from jaxrl_fast.cli.args import Option
+from jaxrl_fast.cli.train import Plan, resolve
+from jaxrl_fast.engine.members import in_turn
+from jaxrl_fast.envs.host.api import HostEnv
+from jaxrl_fast.errors import UserError
+
+COMPILE = Option("compile", "bool", False, "compile the programs too, and show XLA's own sizes beside the forecast")
+
+
+def print_plan(plan: Plan, given: dict[str, Any]) -> None:
+    """Print the table; a run that cannot fit is an error, with what would."""
+    from jaxrl_fast.engine.memory_plan import plan as forecast_of
+
+    algo, env, config = resolve(plan, given)
+    if given.get("compile") and isinstance(env, HostEnv):
+        raise UserError("--compile shows the one program of a run; with environments on the host there is none")
+    settings = dataclasses.asdict(config)
+    forecast = forecast_of(algo, env, **settings)
+    if not given.get("compile"):
+        print(forecast, flush=True)
+        if in_turn(env, config):
+            print(f"{config.seeds} seeds train one after another: memory is that of one, checkpoints are those of each")
+        return forecast.check()
+    if not forecast.fits:  # then nothing is compiled either
+        print(forecast, flush=True)
+        forecast.check()
+    compiled = compile_programs(forecast)
+    forecast = forecast.compiled(compiled.values())
+    print(forecast)
+    print(compare(forecast, compiled), flush=True)
+    forecast.check()
+
+
+def compile_programs(forecast: Any) -> dict[str, Any]:
+    """XLA's memory analysis of every program of the run, for one device."""
+    from jaxrl_fast import runtime
+    from jaxrl_fast.engine.grid import plan_grid
+    from jaxrl_fast.engine.population import Members
+    from jaxrl_fast.engine.programs import Programs
+
+    runtime.enable_compile_cache()
+    run, population, config = forecast.run, forecast.population, forecast.config
+    programs = Programs(Members(run, run), plan_grid(run.algo, config), population, config)
+    programs.compile(population.keys(config.member_seeds()), everything=True)
+    return programs.memory_analysis()
+
+
+def compare(forecast: Any, compiled: dict[str, Any]) -> str:
+    """A line a program: bytes on one device; the forecast of what goes into the chunk and comes out of it beside it."""
+    from jaxrl_fast.engine.memory_plan import show
+
+    lines = [f"  {'compiled, on one device':32}{'arguments':>12}{'results':>12}{'temporaries':>14}"]
+    for name, x in compiled.items():
+        sizes = x.argument_size_in_bytes, x.output_size_in_bytes, x.temp_size_in_bytes
+        lines.append("  {:32}{:>12}{:>12}{:>14}".format(name, *map(show, sizes)))
+    there = compiled["chunk"].argument_size_in_bytes, compiled["chunk"].output_size_in_bytes
+    guess = forecast.arguments, forecast.results
+    off = [f"{100 * (g - t) / t:+.1f}%" for g, t in zip(guess, there, strict=True)]
+    lines.append("  {:32}{:>12}{:>12}".format("forecast for the chunk", *map(show, guess)))
+    lines.append(f"  {'off by':32}{off[0]:>12}{off[1]:>12}")
+    return "\n".join(lines)

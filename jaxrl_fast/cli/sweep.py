@@ -1,0 +1,151 @@
+"""`jaxrl-fast sweep`: its flags, and what it prints."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxrl_fast import distributed
+from jaxrl_fast.cli.args import SEVERAL, Option
+from jaxrl_fast.cli.train import Plan, resolve
+from jaxrl_fast.engine.priors import parse_prior
+from jaxrl_fast.errors import ConfigError, NonFiniteError, UserError, check_choice, check_int, nearest
+from jaxrl_fast.files import folders
+from jaxrl_fast.sweeps.configurations import grid_of
+from jaxrl_fast.sweeps.results import read_folder
+from jaxrl_fast.values import convert, pieces
+
+__all__ = ["OPTIONS", "SWITCHES", "new_sweep", "read_folder", "resume"]
+
+OPTIONS = (
+    Option("grid", "append", help="a setting and its values: algo.learning-rate=1e-4,1e-3; several: all combinations",
+           metavar="SETTING=A,B,...", hint="repeatable"),
+    Option("sample", "append", help="a setting and what it is drawn from: uniform:, loguniform:, integer:LOW,HIGH, choice:A,B",
+           metavar="SETTING=PRIOR", hint="repeatable"),
+    Option("members", "int", None, "how many settings are drawn from the priors", hint="required with --sample"),
+    Option("pbt", "bool", False, "population based training: --sample names the settings that change, and their ranges"),
+    Option("pbt_every", "int", None, "environment steps between two selections", hint="default: a twentieth of the run"),
+    Option("pbt_fraction", "float", 0.2, "share of the members that is replaced, and share that it copies"),
+    Option("optuna", "int", None, "so many trials, suggested by Optuna; --members of them at a time", hint="default: no search"),
+    Option("halving", "int", None, "successive halving in so many rungs", hint="default: none is dropped"),
+    Option("wave", "int", None, "members that are trained at once, at most", hint="default: what the memory plan has room for"),
+    Option("eta", "float", 2.0, "at each rung the best 1 / eta of the configurations go on"),
+)  # fmt: skip
+SWITCHES = ("--pbt",)
+
+
+def assignments(flag: str, texts: Sequence[str], options: Sequence[Option]) -> dict[str, str]:
+    """{setting: the text after "="}, settings under their own names."""
+    known = {option.key: option for option in options if option.group}
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.replace("-", "_")
+        if not equals or not value:
+            raise ConfigError(flag, text, "SETTING=VALUES, such as algo.learning-rate=1e-4,1e-3")
+        if name not in known:
+            inner = [k for k in known if k.partition(".")[2] == name]
+            raise ConfigError(flag, text, f"a setting of the algorithm or the environment{nearest(name, inner or known)}")
+        if name in found:
+            raise ConfigError(flag, text, f"one list for {name}")
+        found[name] = value
+    return found
+
+
+def grid_values(flag: str, option: Option, text: str) -> list[Any]:
+    """Values between commas (between semicolons where one value is a list: 64,64;128,128)."""
+    name, several = f"{flag} {option.key}", option.kind in SEVERAL
+    found = pieces(name, text, ";" if several else ",")
+    if option.kind == "bool":
+        for piece in found:
+            check_choice(name, piece.lower(), ("true", "false"))
+        return [piece.lower() == "true" for piece in found]
+    return [convert(name, option.kind, (piece,) if several else piece) for piece in found]
+
+
+def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
+    """Train and compare what the flags say."""
+    from jaxrl_fast.engine.selection import PBT, Halving
+    from jaxrl_fast.sweeps.sweep import check_folder, sweep
+
+    algo, env, config = resolve(plan, given)
+    by_name = {o.key: o for o in plan.options}
+    grid = {name: grid_values("--grid", by_name[name], text)
+            for name, text in assignments("--grid", given.get("grid", ()), plan.options).items()}  # fmt: skip
+    sample, selection = assignments("--sample", given.get("sample", ()), plan.options), None
+    if sum((bool(given.get("pbt")), "halving" in given, "optuna" in given)) > 1:
+        raise UserError("--pbt, --halving and --optuna exclude each other")
+    if given.get("pbt"):
+        if not sample:
+            raise UserError("--pbt needs the settings that it changes: --sample algo.learning-rate=loguniform:1e-5,1e-2")
+        selection = PBT(sample, given.get("pbt_every"), given.get("pbt_fraction", 0.2))
+        sample = {}
+    elif "halving" in given:
+        selection = Halving(given["halving"], given.get("eta", 2.0))
+    if "wave" in given and "optuna" in given:
+        raise UserError("--wave does not go with --optuna, where --members says how many are trained at once")
+    if "eta" in given and "halving" not in given:
+        raise UserError("--eta goes with --halving")
+    for flag in ("pbt_every", "pbt_fraction"):
+        if flag in given and not given.get("pbt"):
+            raise UserError(f"--{flag.replace('_', '-')} goes with --pbt")
+    if not (grid or sample or selection):
+        raise UserError("sweep needs what to compare: --grid algo.learning-rate=1e-4,3e-4,1e-3, or --sample with --members")
+    grid_of(grid)
+    for name, text in sample.items():
+        parse_prior(name, text)
+    for flag in ("members", "optuna", "wave"):
+        if flag in given:
+            check_int(flag, given[flag], 1, 1_000_000)
+    about = dict(plan.about)
+    imports = (*about.get("imports", ()), *given.get("import", ()))
+    if imports:
+        about["imports"] = list(dict.fromkeys(imports))
+    name = plan.environment or env.spec.name
+    out = folders.folder_path("--out", given["out"] if "out" in given else distributed.tell(str(_free(algo.name, name))))
+    run = {k: v for k, v in dataclasses.asdict(config).items() if k not in ("population", "selection")}
+    if "on_nan" not in given:
+        run["on_nan"] = "mark"
+    check_folder(out)
+    print(f"{algo.name} on {name}: {plan.source}\nsweep directory: {out}", flush=True)
+    if "optuna" in given:
+        from jaxrl_fast.sweeps.tuning import tune
+
+        if grid:
+            raise UserError("--optuna searches what --sample names; leave out --grid (choice:A,B is a grid's setting)")
+        return print_result(tune(algo, env, sample=sample, trials=given["optuna"], members=given.get("members", 16), out=out,
+                                 progress=True, about=about, **run))  # fmt: skip
+    result = sweep(algo, env, grid=grid or None, sample=sample or None, members=given.get("members"), selection=selection,
+                   wave=given.get("wave"), out=out, progress=True, about=about, **run)  # fmt: skip
+    print_result(result)
+
+
+def resume(path: str, imports: Sequence[str], place: dict[str, Any]) -> None:
+    """Go on with a sweep, or with a search by Optuna, on the devices that `place` names."""
+    from jaxrl_fast.sweeps.sweep import resume_sweep
+    from jaxrl_fast.sweeps.tuning import resume_search
+
+    go_on = resume_search if "optuna" in read_folder(path) else resume_sweep
+    print_result(go_on(path, imports, progress=True, argument="--resume", **place))
+
+
+def print_result(result: Any) -> None:
+    """The table, and the commands for what comes next."""
+    print(result)
+    print(f"in {result.path}: table.csv, {', '.join(sorted(p.name for p in result.path.glob('*.png')))}")
+    if (result.path / "best.json").exists():
+        print(f"the best configuration again:\n  jaxrl-fast train --config {result.path / 'best.json'}")
+    elif not math.isfinite(max(result.final.flat, key=math.isfinite)):
+        raise NonFiniteError(f"no member of {result.path} has a score: all were lost")
+
+
+def _free(algorithm: str, environment: str) -> Path:
+    """sweeps/ALGO-ENV-N with the first free N."""
+    stem = f"{algorithm}-{environment}".replace("/", "-").replace(":", "-").replace(" ", "-")
+    n = 1
+    while (Path("sweeps") / f"{stem}-{n}").exists():
+        n += 1
+    return Path("sweeps") / f"{stem}-{n}"

@@ -1,0 +1,317 @@
+"""`jaxrl-fast train`: its flags for one algorithm and environment, the run, and what is printed around it."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxrl_fast import distributed
+from jaxrl_fast.algorithms import algorithm_class, list_algorithms, presets
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.algorithms.build import build_algorithm, import_named
+from jaxrl_fast.cli.args import Option, kind_of_field, kind_of_value, show
+from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.members import build_run, one_at_a_time
+from jaxrl_fast.engine.population import population_of
+from jaxrl_fast.envs import registry
+from jaxrl_fast.errors import ConfigError, UserError
+from jaxrl_fast.fields import type_name
+from jaxrl_fast.files import folders
+from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.rundir import seed_folder
+
+_RUN_HELP = {
+    "total_steps": ("int", "environment steps of one member", ""),
+    "seed": ("int", "seed of the first member; the others have the ones after it", ""),
+    "seeds": ("int", "members trained side by side in one program; environments on the host: one after another", ""),
+    "log_every": ("int", "environment steps between log rows", "default: a hundredth of the run"),
+    "eval_every": ("int", "environment steps between evaluations; 0: only at the end", "default: a tenth of the run"),
+    "eval_episodes": ("int", "episodes of an evaluation", "default: 128; on the host what fits an eighth of the steps"),
+    "eval_mode": ("str", "how actions are chosen in evaluations", ""),
+    "target_return": ("float", "stop when every member's evaluation has reached it", "default: never"),
+    "checkpoint_minutes": ("float", "minutes between checkpoints", ""),
+    "keep_checkpoints": ("int", "checkpoints of a kind that stay on the disk, the newest", ""),
+    "chunk_seconds": ("float", "seconds the device works between two looks of the host", ""),
+    "horizon": ("int", "environment steps that schedules are fractions of", "default: total-steps"),
+    "devices": ("devices", "how many devices to use, or all", "default: all, at most one a member"),
+    "mesh": ("mesh", "devices along the population and along one member's environments, such as population=4,env=2",
+             "default: all along the population"),
+    "groups": ("int", "parts of the environments that are sampled by themselves", "default: devices along env"),
+    "batching": ("str", "how members share the device", ""),
+    "unroll": ("int", "steps of a rollout compiled in a row: seldom faster, and the compiler takes longer", ""),
+    "actors": ("int", "environments on the host: how many vectors take turns", ""),
+    "actors_on": ("str", "where those are: taking turns in this process, or each in one of Ray's", ""),
+    "ahead": ("int", "environments on the host: rollouts that actors may be ahead of the learner",
+              "default: 1 where old experience is learned from, else 0"),
+    "experience": ("path", "folder of old experience to learn from too; `jaxrl-fast experience` writes one", "default: none"),
+    "experience_fraction": ("float", "part of every batch that is from it; 0: the replay starts with it; 1: all, without a "
+                            "step of an environment, and steps are updates", ""),
+    "start_from": ("path", "run whose trained agent every member begins with", "default: none"),
+    "host_timeout": ("float", "seconds in which an environment on the host must answer", ""),
+    "restarts": ("int", "how often environments on the host that fail are begun anew", ""),
+    "on_nan": ("str", "a member that is no longer finite: stop the run, or mark it and go on", ""),
+}
+_METAVARS = {
+    "eval_mode": "{greedy,sample}", "batching": "{auto,vmap,map}", "on_nan": "{stop,mark}", "actors_on": "{threads,ray}",
+    "devices": "N|all", "experience": "FOLDER",
+    "start_from": "RUN",
+}  # fmt: skip
+_ENV_HELP = {
+    "action_repeat": "steps that every action is played for",
+    "sticky_actions": "probability that the last action is played again instead",
+    "stack": "frames that an observation holds",
+    "reward_scale": "what rewards are multiplied by",
+    "reward_clip": "largest size of a reward",
+    "time_limit": "actions after which an episode is truncated",
+}
+_OTHER = (
+    Option("out", "path", help="run directory to write, new or empty", metavar="DIR",
+           hint="default: runs/ALGO-ENV-sSEED-N"),
+    Option("config", "path", help="repeat this run, other flags override", metavar="FILE", hint="config.json or a run"),
+    Option("resume", "path", help="go on with this run; see `train --resume RUN --help`", metavar="RUN",
+           hint="default: a new run"),
+    Option("preset", "bool", True, "take the tuned settings of this algorithm and environment"),
+)  # fmt: skip
+
+
+@dataclasses.dataclass
+class Plan:
+    """What a command line is about, known before its flags are parsed. The dicts hold what flags override."""
+
+    prog: str
+    description: str
+    options: list[Option]
+    cls: type[Algorithm] | None = None
+    environment: str | None = None  # None: not one that `make` knows by name
+    algo: dict[str, Any] = dataclasses.field(default_factory=dict)
+    env: dict[str, Any] = dataclasses.field(default_factory=dict)
+    run: dict[str, Any] = dataclasses.field(default_factory=dict)
+    env_object: Any = None
+    source: str = "defaults, no preset is tuned for this"
+    about: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def describe_train(names: list[str], flags: list[str], file: str | None, command: str = "train") -> Plan:
+    """Find algorithm and environment, their settings, and where defaults come from: class, preset or config.json."""
+    asks_help = any(f in ("-h", "--help") for f in flags)
+    prog = " ".join([f"jaxrl-fast {command}", *names])
+    late = "; both come before --algo. and --env. flags" if any(f.startswith(("--algo.", "--env.")) for f in flags) else ""
+    if file is not None:
+        if names:
+            raise UserError(f"leave out {' '.join(names)}: --config {file} names the algorithm and the environment")
+        algo, env, run, content = configs.load(file)
+        origin = registry.describe(env)
+        plan = Plan(f"{prog} --config {file}", f"Repeat {algo.name} on {env.spec.name}.", [], type(algo), source=file)
+        plan.algo = configs.algorithm_settings(algo)
+        plan.environment, plan.env = origin or (None, {})
+        plan.env_object, plan.run = env, dataclasses.asdict(run)
+        if run.horizon == run.total_steps:
+            plan.run["horizon"] = None
+        plan.about = {k: content[k] for k in ("preset", "imports") if k in content}
+    elif len(names) == 2 or asks_help:
+        if len(names) == 2 and names[0] not in list_algorithms() and names[1] in list_algorithms():
+            raise UserError(f"{command} takes the algorithm first: jaxrl-fast {command} {names[1]} {names[0]}{late}")
+        cls = algorithm_class(names[0]) if names else None
+        plan = Plan(prog, _overview(cls, names, command), [], cls, names[1] if len(names) == 2 else None)
+        found = presets.find_preset(*names) if len(names) == 2 and "--no-preset" not in flags else None
+        if found:
+            plan.algo, plan.run, plan.env = dict(found.algo), dict(found.run), dict(found.env)
+            plan.source, plan.about = f"preset {found.name}", {"preset": found.name}
+        elif "--no-preset" in flags:
+            plan.source = "defaults"
+    elif len(names) == 1:
+        algorithm_class(names[0])
+        raise UserError(f"{command} needs an environment too: {prog} CartPole-v1; `jaxrl-fast list` shows them{late}")
+    else:
+        raise UserError(f"{command} needs an algorithm and an environment: jaxrl-fast {command} ppo CartPole-v1{late}")
+    plan.options = _run_options(plan) + _algorithm_options(plan) + _environment_options(plan)
+    return plan
+
+
+def _overview(cls: type | None, names: list[str], command: str) -> str:
+    if len(names) == 2:
+        return (cls.__doc__ or "").strip()
+    known = ", ".join(list(registry.list_environments())[:12])
+    text = (
+        f"jaxrl-fast train ALGO ENV [flags]\n\nalgorithms: {', '.join(list_algorithms())}\n"
+        f"environments: {known}, ... (all: jaxrl-fast list)\n\n"
+        "examples:\n  jaxrl-fast train ppo CartPole-v1\n"
+        "  jaxrl-fast train ppo CartPole-v1 --seeds 8 --total-steps 1e6 --algo.learning-rate 1e-3\n"
+        "  jaxrl-fast train dqn Breakout-MinAtar --env.sticky-actions 0.1 --out runs/breakout\n\n"
+        "With ALGO and ENV, --help also shows the flags of both: jaxrl-fast train ppo CartPole-v1 --help"
+    )
+    return text if command == "train" else text.replace("fast train", f"fast {command}").replace(" --out runs/breakout", "")
+
+
+def _hint(plan: Plan, found: dict[str, Any], name: str, default: Any, otherwise: str = "") -> str:
+    """What the help says of a default that comes from a preset or a config.json."""
+    if name in found and (found[name] != default or not otherwise) and plan.source.startswith("preset"):
+        return f"preset: {show(found[name])}"
+    return otherwise
+
+
+def _run_options(plan: Plan) -> list[Option]:
+    options = []
+    for field in dataclasses.fields(RunConfig):
+        if field.name not in _RUN_HELP:
+            continue  # what a sweep sets
+        kind, text, hint = _RUN_HELP[field.name]
+        default = plan.run.get(field.name, field.default)
+        hint = _hint(plan, plan.run, field.name, field.default, hint if default is None else "")
+        options.append(Option(field.name, kind, default, text, hint, metavar=_METAVARS.get(field.name, "")))
+    return [*options, *(o for o in _OTHER if o.name != "resume" or plan.environment is None)]
+
+
+def again(names: Sequence[str]) -> list[Option]:
+    """Settings of a run as flags of `train --resume`."""
+    option = lambda name, kind, text, _: Option(name, kind, None, text, "default: as before", "", _METAVARS.get(name, ""))
+    return [option(name, *_RUN_HELP[name]) for name in names]
+
+
+def _algorithm_options(plan: Plan) -> list[Option]:
+    options = []
+    for field in dataclasses.fields(plan.cls) if plan.cls else ():
+        if field.name == "spec" or not field.init:
+            continue
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        missing = default is dataclasses.MISSING and field.name not in plan.algo
+        hint = "required" if missing else _hint(plan, plan.algo, field.name, default)
+        default = plan.algo.get(field.name, None if missing else default)
+        metavar = _choices(field.metadata.get("choices"))
+        if "Module" in type_name(field):
+            metavar = "NAME|MODULE:CLASS"
+        elif field.metadata.get("convert") is not None:  # an optimizer, or a learning rate
+            metavar = ("FLOAT" if type_name(field) == "float" else "NAME") + "|CALL|MODULE:NAME"
+        text = field.metadata.get("help", "")
+        options.append(Option(field.name, kind_of_field(field), default, text, hint, "algo", metavar))
+    return options
+
+
+def _environment_options(plan: Plan) -> list[Option]:
+    if not plan.environment:
+        return []
+    options, settings, about = [], registry.settings_of(plan.environment), registry.about_settings(plan.environment)
+    for name, default in settings.items():
+        hint, value = _hint(plan, plan.env, name, default), plan.env.get(name, default)
+        text, metavar = (about[name].help, _choices(about[name].choices)) if name in about else (_ENV_HELP.get(name, ""), "")
+        options.append(Option(name, kind_of_value(default), value, text, hint, "env", metavar))
+    return options
+
+
+def _choices(values: tuple | None) -> str:
+    return "{" + ",".join(map(str, values)) + "}" if values else ""
+
+
+def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfig]:
+    """Algorithm, environment and settings of the run: what the flags say on top of the plan."""
+    picked = {g: {k.partition(".")[2]: v for k, v in given.items() if k.startswith(g + ".")} for g in ("algo", "env")}
+    for option in plan.options:
+        if option.hint == "required" and option.key not in given:
+            raise ConfigError(option.flag, None, "a value: it has no default")
+    import_named(plan.cls, picked["algo"].items())
+    algo = build_algorithm(plan.cls, plan.algo | picked["algo"])
+    env = plan.env_object
+    if env is None or picked["env"]:
+        env = registry.make(plan.environment, **plan.env | picked["env"])
+    names = {f.name for f in dataclasses.fields(RunConfig)}
+    run = plan.run | {k: v for k, v in given.items() if k in names}
+    if "experience" in given:
+        run["experience_id"] = None  # that of a config.json was another's
+    config = RunConfig(**run | ({"devices": None} if run.get("devices") == "all" else {}))
+    build_run(algo, env, config, outline=True)
+    if config.devices or config.mesh:
+        population_of(one_at_a_time(env, config))
+    return algo, env, config
+
+
+def new_run(plan: Plan, given: dict[str, Any]) -> None:
+    """Train with what the flags say on top of the plan."""
+    from jaxrl_fast.runs.train import check_members, check_out, start
+
+    algo, env, config = resolve(plan, given)
+    check_members(algo, env, config)
+    about = dict(plan.about)
+    imports = (*about.get("imports", ()), *given.get("import", ()))
+    if imports:
+        about["imports"] = list(dict.fromkeys(imports))
+    name = plan.environment or env.spec.name
+    chosen = given["out"] if "out" in given else distributed.tell(str(_free_directory(algo.name, name, config.seed)))
+    out = folders.folder_path("--out", chosen)
+    check_out(out, algo, env, config)
+    run = dataclasses.asdict(config)
+    settings = {"algorithm": algo.name, "environment": name, "run": run} | about
+    sinks = sinks_of(given.get("wandb"), out, settings, config.seeds)
+    print(f"{algo.name} on {name}: {plan.source}")
+    print(f"run directory: {out}", flush=True)
+    if len((population := population_of(one_at_a_time(env, config))).devices) > 1:
+        print(population, flush=True)
+    session = start(
+        algo, env, out=out, sinks=sinks, tensorboard=given.get("tensorboard", True), progress=True, about=about, **run
+    )
+    print_end(session)
+
+
+def _free_directory(algorithm: str, environment: str, seed: int) -> Path:
+    """runs/ALGO-ENV-sSEED-N with the first free N."""
+    stem = f"{algorithm}-{environment}-s{seed}".replace("/", "-").replace(":", "-").replace(" ", "-")
+    n = 1
+    while (Path("runs") / f"{stem}-{n}").exists():
+        n += 1
+    return Path("runs") / f"{stem}-{n}"
+
+
+def wandb_sink(project: str | None, out: Path, config: dict[str, Any], group: str | None = None) -> list[Any]:
+    """The W&B sink, with its files in the run directory, where --wandb asks for it."""
+    if project is None:
+        return []
+    from jaxrl_fast.logs.boards import WandbSink
+
+    return [WandbSink(project, config, out, name=out.name, group=group)]
+
+
+def sinks_of(project: str | None, run: Path, config: dict[str, Any], seeds: int, group: str | None = None) -> Any:
+    """`wandb_sink` as a function of the settings; seeds that train one after another have a run of W&B each, in one group."""
+    wandb_sink(project, run, config)  # refuses before anything is written
+
+    def make(part: RunConfig) -> list[Any]:
+        if part.seeds == seeds:
+            return wandb_sink(project, run, config, group)
+        own = config | {"run": dataclasses.asdict(part)}
+        return wandb_sink(project, seed_folder(run, part.seed), own, group=run.name)
+
+    return make if project else ()
+
+
+def print_end(session: Any) -> None:
+    """The score, and the commands for what comes next."""
+    from jaxrl_fast.logs.plots import interval
+
+    s, run = session, session.out.path
+    mean, low, high = interval(s.eval_return)
+    kind = f"mean of {s.eval_episodes} {s.config.eval_mode} episodes"
+    if s.config.members == 1:
+        print(f"return {mean:.2f}, {kind}")
+    else:
+        what = "members" if s.config.population else "seeds"
+        print(f"return {mean:.2f}, 95% interval {low:.2f} to {high:.2f} over {s.config.members} {what}, each the {kind}")
+        if s.config.seeds == s.config.members <= 16:
+            print("  by seed: " + "  ".join(f"{s.config.seed + i}: {x:.2f}" for i, x in enumerate(s.eval_return)))
+    for member, where in s.lost.items():
+        print(f"member {member} ({s.config.label(member)}) was lost at {where['env_steps']:,} steps: {where['reason']}")
+    if s.config.target_return is not None and all(s.reached[i] for i in s.live):
+        print(f"every member has reached {s.config.target_return:g}")
+    what = "updates" if s.config.offline else "steps"
+    print(f"{s.env_steps:,} {what} a member in {s.wall_seconds:.1f} s, {s.steps_per_second:,.0f} {what}/s")
+    print("what comes next:")
+    run = shlex.quote(str(run))
+    # past its horizon a learning rate that is annealed is 0
+    anneals = getattr(s.algo, "anneal_learning_rate", False) and not callable(s.algo.learning_rate)
+    horizon = f" --horizon {2 * s.env_steps}" if anneals else ""
+    print(f"  jaxrl-fast eval {run}")
+    print(f"  jaxrl-fast train --resume {run} --total-steps {2 * s.env_steps}{horizon}")
+    print(f"  jaxrl-fast plot {run}")

@@ -1,0 +1,88 @@
+"""Evaluation: every environment plays exactly one episode, so short episodes are not counted more often than long ones."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast import random
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.engine import rollout
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.ops import sums
+from jaxrl_fast.summary import summary
+from jaxrl_fast.types import Clock
+
+BLOCK = 25  # steps between two looks at whether all episodes have ended
+STEP_LIMIT = 27_000  # where an environment has no limit of its own
+
+
+class Evaluation(NamedTuple):
+    """One entry an episode, [episodes]. Where `finished` is False the step limit cut the episode.
+
+    ret: NaN where a reward was, or where the policy saw or did something that is not finite.
+    """
+
+    ret: jax.Array
+    length: jax.Array
+    finished: jax.Array
+
+    def __repr__(self) -> str:
+        if isinstance(self.ret, jax.core.Tracer) or np.ndim(self.ret) != 1:
+            return summary(self)
+        ret, length, finished = map(np.asarray, self)
+        cut = int(np.sum(~finished))
+        return (
+            f"Evaluation({len(ret)} episodes: return {ret.mean():.4g} ({ret.min():.4g} to {ret.max():.4g}), "
+            f"length {length.mean():.4g}{f', {cut} cut at the step limit' if cut else ''})"
+        )
+
+
+def evaluate(
+    env: Env, algo: Algorithm, agent: Any, key: jax.Array, episodes: int = 128, mode: str = "greedy",
+    max_steps: int | None = None,
+) -> Evaluation:  # fmt: skip
+    """Play `episodes` episodes with frozen parameters and statistics; pure."""
+    return judge(env, algo, agent, key, episodes, mode, max_steps)[0]
+
+
+def judge(
+    env: Env, algo: Algorithm, agent: Any, key: jax.Array, episodes: int = 128, mode: str = "greedy",
+    max_steps: int | None = None,
+) -> tuple[Evaluation, jax.Array]:  # fmt: skip
+    """An evaluation, and the worst fault in each of its episodes, int8 [episodes] (`collect.fault`)."""
+    algo = algo if algo.spec is not None else algo.bind(env.spec)
+    limit = max_steps or env.spec.max_episode_steps or STEP_LIMIT
+    random.check_key("key", key)
+    start_key, play_key = random.split(key)
+    start = rollout.init(env, algo, start_key, episodes)
+    clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
+    nothing = Evaluation(jnp.zeros(episodes, jnp.float32), jnp.zeros(episodes, jnp.int32), jnp.zeros(episodes, bool))
+
+    def block(carry):
+        i, actor, score, lost, fault = carry
+        noise = rollout.draw_again(env, algo, random.keys_at(play_key, i, 2), BLOCK, start)
+        actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, mode, watch=True)
+        within = i * BLOCK + jnp.arange(BLOCK) < limit  # which may be no multiple of BLOCK
+        done = trajectory.steps.done & within[:, None]
+        ended_before = jnp.cumsum(done, axis=0) - done > 0
+        counts = within[:, None] & ~(ended_before | score.finished)
+        ret, lost = sums.add(score.ret, lost, jnp.sum(jnp.where(counts, trajectory.steps.reward, 0.0), axis=0))
+        score = Evaluation(
+            ret,
+            score.length + jnp.sum(counts, axis=0, dtype=jnp.int32),
+            score.finished | jnp.any(done, axis=0),
+        )
+        fault = jnp.maximum(fault, jnp.max(jnp.where(counts, trajectory.fault, 0), axis=0))
+        return i + 1, actor, score, lost, fault
+
+    def goes_on(carry):
+        i, _, score, *_ = carry
+        return (i * BLOCK < limit) & ~jnp.all(score.finished)
+
+    begin = jnp.int32(0), start, nothing, jnp.zeros(episodes, jnp.float32), jnp.zeros(episodes, jnp.int8)
+    *_, score, _, fault = jax.lax.while_loop(goes_on, block, begin)
+    return score._replace(ret=jnp.where(fault > 0, jnp.nan, score.ret)), fault

@@ -1,0 +1,309 @@
+"""The memory plan: what a run will take of the device's memory, from shapes alone. Nothing is allocated or compiled.
+
+What XLA adds for one update (activations, gradients) is known only once the program is compiled: `temporaries`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import distributed, random, runtime, tree
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.engine import iteration
+from jaxrl_fast.engine import rollout as collect
+from jaxrl_fast.engine.evaluate import BLOCK
+from jaxrl_fast.engine.grid import ROWS, RunConfig, ahead_of, plan_grid, ring_rows, run_config
+from jaxrl_fast.engine.iteration import Run
+from jaxrl_fast.engine.members import gather, load_data, one_at_a_time, spread_members
+from jaxrl_fast.engine.plan_table import show, table
+from jaxrl_fast.engine.population import Population, plan_population, population_of
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.host.api import StandIn
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.types import Clock
+
+_AGENT = {
+    "params": "parameters", "target": "target network", "opt_state": "optimizer", "moments": "statistics",
+    "rewards": "reward statistics",
+}  # fmt: skip
+# What grows with a setting, for the search of one that fits.
+_GROWS = {
+    "buffer_size": ("replay",),
+    "num_envs": ("environments", "rollout", "batch", "actors"),
+    "batch_size": ("batch",),
+    "eval_episodes": ("evaluation",),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes of one member by part, and what `population` makes of them in the memory of one device.
+
+    Host devices share one memory, so on a CPU everything counts; of several accelerators each holds its own members.
+    """
+
+    name: str
+    state: dict[str, int]  # what lives from iteration to iteration, and in a checkpoint
+    agent: int  # bytes of `state` that are the agent's
+    work: dict[str, int]  # "rollout", "batch", "evaluation": while a program runs; "metrics": what a chunk returns; "actors"
+    settings: int  # of the algorithm and the environment, once a device
+    population: Population
+    have: int | None  # bytes of the device, on a CPU the container's limit; None where it is not known
+    run: Run = dataclasses.field(repr=False)
+    config: RunConfig = dataclasses.field(repr=False)
+    temporaries: int | None = None  # of the compiled programs on one device, the largest
+
+    @property
+    def shared(self) -> bool:
+        return self.population.devices[0].platform == "cpu"
+
+    @property
+    def places(self) -> int:
+        """Devices that work in this memory: on a CPU all of a host's."""
+        devices = self.population.devices
+        return sum(d.process_index == devices[0].process_index for d in devices) if self.shared else 1
+
+    @property
+    def members(self) -> int:
+        """Agents that lie in this memory, padding included: of a member divided over devices one on each of them."""
+        return self.population.padded // self.population.places * self.places
+
+    @property
+    def at_once(self) -> int:
+        """Members that a program works on at the same time: `map` takes one after the other on each device."""
+        return self.members if self.population.mode == "vmap" else self.places
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(self.state.values())
+
+    @property
+    def arguments(self) -> int:
+        """Bytes that a chunk takes on one device: the state and the settings."""
+        return self.state_bytes * self.members // self.places + self.settings
+
+    @property
+    def results(self) -> int:
+        """Bytes that it returns there: the state, in the place of the old one, and metrics."""
+        return (self.state_bytes + self.work["metrics"]) * self.members // self.places
+
+    def resident(self) -> list[tuple[str, int, int]]:
+        """(part, bytes, how often) of what is there all the time."""
+        return [
+            *((part, size, self.members) for part, size in self.state.items()),
+            ("a checkpoint's snapshot", self.state_bytes, self.members),
+            ("best agent's snapshot", self.agent, self.members),
+            ("rollouts and agents of actors", self.work["actors"], self.members),
+            ("metrics of two chunks", 2 * self.work["metrics"], self.members),  # one is fetched while the next runs
+            ("settings", self.settings, self.places),
+        ]
+
+    def training(self) -> list[tuple[str, int, int]]:
+        """(part, bytes, how often) of what is there while a chunk runs."""
+        looped = self.population.size > 1 and self.population.mode == "map"
+        return [
+            ("state of the member whose turn it is", self.state_bytes, self.at_once if looped else 0),
+            ("rollout", self.work["rollout"], self.at_once),
+            ("batch of an update", self.work["batch"], self.at_once),
+        ]
+
+    def evaluating(self) -> list[tuple[str, int, int]]:
+        return [("evaluation", self.work["evaluation"], self.at_once)]
+
+    @property
+    def need(self) -> int:
+        """Bytes in the memory of one device. Training and evaluation take turns, so the larger one counts."""
+        if self.temporaries is None:
+            return _total(self.resident()) + max(_total(self.training()), _total(self.evaluating()))
+        known = self.temporaries * self.places  # the evaluation's may not be among them yet
+        return _total(self.resident()) + max(known, _total(self.evaluating()))
+
+    @property
+    def disk(self) -> int:
+        """Bytes that checkpoints take at most, one that is being written included; what repeats in them is compressed."""
+        one = (self.state_bytes * self.population.env + self.agent) * self.population.size
+        return (self.config.keep_checkpoints + 1) * one
+
+    @property
+    def fits(self) -> bool:
+        return self.have is None or self.need <= self.have
+
+    def compiled(self, analyses: Iterable[Any]) -> MemoryPlan:
+        """With the largest temporaries of compiled programs, as their `memory_analysis()` has them; None: XLA does not tell."""
+        found = [x.temp_size_in_bytes for x in analyses if x is not None]
+        return dataclasses.replace(self, temporaries=max(found, default=self.temporaries))
+
+    def check(self) -> None:
+        """Raises ConfigError, with the values of single settings that would do, where the run cannot fit."""
+        if self.fits:
+            return
+        found = [f"{name} = {value}" for name, value in self.remedies().items()] if self.temporaries is None else []
+        advice = f"it would with {' or '.join(found)}" if found else "lower buffer_size, hidden, num_envs or num_steps"
+        if self.temporaries is not None:  # how they change with a setting is not known before it is compiled again
+            which = "lower batch_size, num_envs, buffer_size, seeds or the --wave of a sweep"
+            advice = f"{show(self.temporaries)} of it are XLA's temporaries: {which}"
+        where = self.population.devices[0].device_kind
+        raise ConfigError("memory", show(self.need), f"the run must fit the {show(self.have)} of {where}; {advice}")
+
+    def remedies(self) -> dict[str, int]:
+        """{setting: the largest value found with which the run fits}, each by itself; empty where none does."""
+        found = {name: self._largest(name) for name in ("buffer_size", "seeds", "num_envs", "batch_size")}
+        if not any(found.values()):
+            found["eval_episodes"] = self._largest("eval_episodes")
+        return {name: value for name, value in found.items() if value}
+
+    def _largest(self, name: str) -> int | None:
+        """Guessed in proportion, rounded down, and then planned anew, so that what is advised really fits."""
+        now = self._value(name)
+        if not isinstance(now, int):
+            return None
+        value = _bisect(lambda v: self._guess(name, v).fits, now)
+        for _ in range(4):
+            value = _round(name, value, now)
+            if value < 1:
+                break
+            try:
+                if self._planned(name, value).fits:
+                    return value
+            except ConfigError:  # what the algorithm itself refuses
+                pass
+            value = value * 9 // 10
+        return None
+
+    def of_size(self, members: int) -> MemoryPlan:
+        """The plan of another number of members on the same devices."""
+        place = plan_population(members, self.config.batching, self.population.devices, self.population.env)
+        return dataclasses.replace(self, population=place)
+
+    @property
+    def most_members(self) -> int:
+        """The largest population that fits, at most this one; 0 where not even one member does."""
+        return self.population.size if self.fits else _bisect(lambda v: self.of_size(v).fits, self.population.size)
+
+    def _value(self, name: str) -> Any:
+        if name in ("seeds", "eval_episodes"):
+            return self.config.seeds if name == "seeds" else self.config.most_episodes
+        return getattr(self.run.algo, name) if name in {f.name for f in dataclasses.fields(self.run.algo)} else None
+
+    def _guess(self, name: str, value: int) -> MemoryPlan:
+        if name == "seeds":
+            return self.of_size(value * self.config.configurations)
+        scaled = lambda parts: {
+            k: math.ceil(v * value / self._value(name)) if k in _GROWS[name] else v for k, v in parts.items()
+        }
+        return dataclasses.replace(self, state=scaled(self.state), work=scaled(self.work))
+
+    def _planned(self, name: str, value: int) -> MemoryPlan:
+        if name == "seeds":
+            return self._guess(name, value)
+        run, config = self.run, self.config
+        if name == "eval_episodes":
+            config = dataclasses.replace(config, eval_episodes=value)
+        else:
+            run = dataclasses.replace(run, algo=dataclasses.replace(run.algo, **{name: value}))
+            if run.experience is not None:  # a replay that starts with it holds as much
+                run = dataclasses.replace(run, experience=load_data(run.algo, config, outline=True))
+        plan_grid(run.algo, config)
+        return memory_plan(run, self.population, config, self.work["metrics"])
+
+    def __str__(self) -> str:
+        return table(self)
+
+
+def _total(rows: list[tuple[str, int, int]]) -> int:
+    return sum(size * count for _, size, count in rows)
+
+
+def _bisect(fits: Any, too_many: int) -> int:
+    """The largest value in [1, too_many) that fits; 0 where none does."""
+    low, high = 0, too_many
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _round(name: str, value: int, now: int) -> int:
+    """Down to what a user would write: seeds as they are, a buffer to two digits, batches to halves of what they were."""
+    if name == "seeds" or value < 1:
+        return value
+    if name == "buffer_size":
+        unit = 10 ** max(0, len(str(value)) - 2)
+        return value // unit * unit
+    while now > value:
+        now //= 2
+    return now
+
+
+def memory_plan(run: Run, population: Population, config: RunConfig, metrics: int | None = None) -> MemoryPlan:
+    """The plan of a run whose algorithm is bound to its environment. metrics: their bytes, where they are known."""
+    row = plan_grid(run.algo, config).row if metrics is None else None
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    state, rollout, trajectory, batch, evaluation, means = jax.eval_shape(
+        lambda run, key: _shapes(run, key, config.most_episodes, row), run, key
+    )
+    agent, size = state.agent, tree.nbytes
+    parts = agent._asdict() if hasattr(agent, "_asdict") else {"agent": agent}
+    sizes = {_AGENT.get(name, name.replace("_", " ")): size(x) for name, x in parts.items()}
+    share = population.env  # devices that one member's environments, rollout and replay are divided over
+    sizes["replay"] = sizes.get("replay", 0) + size(state.memory) // share
+    sizes["environments"] = (size(state) - size(agent) - size(state.memory)) // share
+    work = {"rollout": size(rollout) // share, "batch": size(batch) // share, "evaluation": size(evaluation)}
+    work["metrics"] = ROWS * size(means) if metrics is None else metrics
+    here = config.actors_on == "threads" or population.devices[0].platform == "cpu"  # else in other processes, and not there
+    work["actors"] = _actors(run, config, size(trajectory), size(agent)) if here and isinstance(run.env, StandIn) else 0
+    leaves = size(jax.eval_shape(lambda x: x, tree.as_float32(run)))
+    mine = next((d for d in population.devices if d.process_index == jax.process_index()), population.devices[0])
+    name, have = f"{run.algo.name} on {run.env.spec.name}", distributed.tell(runtime.device_memory(mine))
+    return MemoryPlan(name, sizes, size(agent), work, leaves, population, have, run, config)
+
+
+def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
+    """Traced for shapes only: the state, and what one iteration (and its trajectory, which is part of that) and one block of
+    an evaluation have beside it.
+    """
+    env, algo, zero = run.env, run.algo, jnp.int32(0)
+    memory, clock = run.memory(), Clock(zero, zero, jnp.float32(0))
+    state = iteration.init(run, key)
+    draws = iteration.draw(run, key, zero)
+    actor = collect.Actor(state.env, state.obs, state.carry)
+    trajectory, rows, batch, mem = (), (), (), state.memory
+    if not run.offline:
+        _, trajectory = collect.collect(env, algo, state.agent, actor, draws.rollout, clock, "sample", run.unroll)
+        rows = algo.prepare(state.agent, collect.without_info(trajectory)[0])
+        mem = memory.add(mem, rows, zero)
+    if algo.updates:
+        batch, _ = memory.fetch(mem, tree.take(draws.plan, 0))
+    once = {id(x): x for x in jax.tree.leaves((trajectory, rows))}  # what `prepare` passes on is there once
+    means = iteration.iterations(run, state, zero, row, True)[1] if row else ()
+    players = collect.init(env, algo, key, episodes)
+    noise = collect.draw_again(env, algo, random.split(key), BLOCK, players)
+    scored = jnp.zeros((BLOCK, episodes), jnp.float32), jnp.zeros((BLOCK, episodes), bool)  # rewards and ends: all it keeps
+    return state, (draws, list(once.values())), trajectory, batch, (noise, players, scored), means
+
+
+def _actors(run: Run, config: RunConfig, rollout: int, agent: int) -> int:
+    """Bytes of what actors on the host keep: rollouts that are finished or being played, and a ring of rows where environments
+    are acted for as they come. And beside the state's agent those of these rollouts, of the one that is learned from and of
+    the one before it, for a restart, and what an update makes: it is not donated.
+    """
+    ahead, steps = ahead_of(config, run.algo), run.algo.num_steps
+    ring = ring_rows(steps) // steps if run.env.in_any_order else 0
+    return (ahead + 1 + ring) * rollout + (ahead + 3) * agent
+
+
+def plan(algo: Algorithm, env: Env, total_steps: int = 500_000, **settings: Any) -> MemoryPlan:
+    """What `jf.train` with the same arguments would take; print it, or ask it for `need`, `have` and `remedies()`.
+
+    Seeds of environments on the host train one after another: the plan is that of one.
+    """
+    config = one_at_a_time(env, run_config(total_steps, settings))
+    spread_members(env, config)  # the devices that `train` would have
+    run = gather(algo, env, config, outline=True).first
+    return memory_plan(run, population_of(config), config)

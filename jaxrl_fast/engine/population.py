@@ -1,0 +1,301 @@
+"""From a function of one run to one of a population: an axis by `vmap` or a loop over members, laid over the devices.
+
+Mesh axes ("population", "env"). No member ever talks to another, so along the population axis the compiled program holds
+no collective: that axis is `shard_map`'s. Along the env axis one member's environments, rollout and replay are divided
+(data parallel), its agent is on every device, and the sums are XLA's to insert: the program says what is computed as a
+whole, only where things lie is given. So it equals the one-device program with as many `groups`, to rounding.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxrl_fast import distributed, runtime
+from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.summary import summary
+from jaxrl_fast.types import RunState
+
+AXIS, ENV_AXIS = "population", "env"
+MODES = ("auto", "vmap", "map")
+
+
+@dataclasses.dataclass(frozen=True)
+class Population:
+    """`size` members on `devices`; one member has no axis at all. `padded` is what divides by the `places`.
+
+    env: devices that one member is divided over; they are neighbours in `devices`. The others are along the population.
+
+    mode "vmap": the members of a device in one batch (best on accelerators); "map": one after the other (best on
+    CPU cores, and the way around jaxlib 0.10's deadlock). On one device "map" is bitwise equal to single runs; over
+    several devices XLA fuses the program otherwise, and members equal single runs to rounding.
+    """
+
+    size: int
+    mode: str
+    devices: tuple[Any, ...]
+    env: int = 1
+
+    @property
+    def places(self) -> int:
+        """Parts of the mesh that members can be on."""
+        return len(self.devices) // self.env
+
+    @property
+    def padded(self) -> int:
+        return -(-self.size // self.places) * self.places
+
+    def __str__(self) -> str:
+        """`3 members on 2 devices, 2 on each, 1 of them padding`."""
+        if len(self.devices) == 1:
+            return f"{self.size} member{'s' * (self.size > 1)} on one device"
+        each = f", {self.padded // self.places} on each" if self.env == 1 else f", each divided over {self.env}"
+        padding = f", {self.padded - self.size} of them padding" if self.padded > self.size else ""
+        return f"{self.size} member{'s' * (self.size > 1)} on {len(self.devices)} devices{each}{padding}"
+
+    @property
+    def mesh(self) -> Mesh:
+        return Mesh(np.asarray(self.devices).reshape(self.places, self.env), (AXIS, ENV_AXIS))
+
+    def _laid(self, *axes: str | None) -> Any:
+        if len(self.devices) == 1:
+            return jax.sharding.SingleDeviceSharding(self.devices[0])
+        return NamedSharding(self.mesh, PartitionSpec(*axes))
+
+    @property
+    def sharding(self) -> Any:
+        """Where what every member has for itself lives: leaves [padded, ...], for one member [...]."""
+        return self._laid() if self.size == 1 else self._laid(AXIS)
+
+    @property
+    def replicated(self) -> Any:
+        return self._laid()
+
+    @property
+    def state_sharding(self) -> RunState:
+        """Where a RunState lives, a prefix of its tree: agent and key whole, what goes by environment divided."""
+        own = self.sharding
+        by_env = own if self.env == 1 else self._laid(ENV_AXIS) if self.size == 1 else self._laid(AXIS, ENV_AXIS)
+        return RunState(own, by_env, by_env, by_env, by_env, by_env, own)
+
+    def abstract_state(self, shapes: RunState) -> RunState:
+        """Shapes of a state with where its leaves live."""
+        laid = jax.tree.broadcast(self.state_sharding, shapes)
+        return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, laid)
+
+    def lift(self, fn: Callable, swept: Sequence[int] = ()) -> Callable:
+        """fn(run, x, *rest) of one member -> the same with x and the result [padded, ...]; run and rest are shared.
+
+        swept: which leaves of run are [padded, ...] too, every member's own.
+        """
+        if self.size == 1:
+            return fn
+
+        def members(own, leaves, xs, *rest, structure):
+            def member(own, x, *rest):
+                filled = dict(zip(swept, own, strict=True))
+                run = jax.tree.unflatten(structure, [filled.get(i, leaf) for i, leaf in enumerate(leaves)])
+                return fn(run, x, *rest)
+
+            if self.mode == "vmap":
+                return jax.vmap(member, in_axes=(0, 0) + (None,) * len(rest))(own, xs, *rest)
+            return _in_turns(lambda own, x: member(own, x, *rest), own, xs)
+
+        def population(run, xs, *rest):
+            leaves, structure = jax.tree.flatten(run)
+            own, leaves = [leaves[i] for i in swept], [None if i in swept else x for i, x in enumerate(leaves)]
+            place = functools.partial(members, structure=structure)
+            if self.places > 1:
+                split, shared = PartitionSpec(AXIS), PartitionSpec()
+                specs = (split, shared, split) + (shared,) * len(rest)
+                # check_vma off: nothing here is reduced over the mesh, and its rules reject loops with mixed carries
+                place = jax.shard_map(
+                    place, mesh=self.mesh, in_specs=specs, out_specs=split, axis_names={AXIS}, check_vma=False
+                )
+            return place(own, leaves, xs, *rest)
+
+        return population
+
+    def keys(self, seeds: Sequence[int]) -> jax.Array:
+        """Root keys on the devices: a member has the key of a single run with its seed."""
+        padded = np.asarray([*seeds, *[seeds[0]] * (self.padded - self.size)], np.uint32)
+        make = jax.vmap(jax.random.key) if self.size > 1 else jax.random.key
+        return jax.jit(make, out_shardings=self.sharding)(padded if self.size > 1 else padded[0])
+
+    def place(self, tree: Any, sharding: Any = None) -> Any:
+        """Leaves [size, ...] of the host or the device, laid over the devices; the last member fills the padding."""
+        index = np.minimum(np.arange(self.padded), self.size - 1)
+        filled = lambda tree: tree if self.size == self.padded else jax.tree.map(lambda leaf: leaf[index], tree)
+        return distributed.put(tree, self.sharding if sharding is None else sharding, filled)
+
+    def members(self, tree: Any) -> Any:
+        """NumPy leaves [size, ...] of a fetched tree, padding dropped; a single run gets the axis."""
+        if self.size == 1:
+            return jax.tree.map(lambda x: np.asarray(x)[None], tree)
+        return jax.tree.map(lambda x: np.asarray(x)[: self.size], tree)
+
+    def member(self, tree: Any, index: int) -> Any:
+        return tree if self.size == 1 else jax.tree.map(lambda x: x[index], tree)
+
+
+def _in_turns(fn: Callable, own: Any, xs: Any) -> Any:
+    """`jax.lax.map(fn, (own, xs))`, whose loop carries `xs` where what `fn(own, x) -> (new, *rest)` makes of x is its like.
+
+    So each new state is written over the old one, and one member's is in flight; `map` has all the old beside all the new.
+    Leaves are compared, not trees: MuJoCo's states hold arrays in their structure, which are others after a reset.
+    """
+    kind = lambda tree: [(jnp.shape(x), jnp.result_type(x)) for x in jax.tree.leaves(tree)]
+    leaves, structure = jax.tree.flatten(xs)
+    replaces = False
+
+    def one(leaves, turn):
+        nonlocal replaces
+        i, own = turn
+        x = jax.tree.unflatten(structure, [jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False) for leaf in leaves])
+        result = fn(own, x)
+        replaces = type(result) is tuple and kind(result[0]) == kind(x)
+        if not replaces:
+            return leaves, result
+        new = jax.tree.leaves(result[0])
+        put = [jax.lax.dynamic_update_index_in_dim(leaf, x, i, 0) for leaf, x in zip(leaves, new, strict=True)]
+        return put, result[1:]
+
+    leaves, rest = jax.lax.scan(one, leaves, (jnp.arange(leaves[0].shape[0], dtype=jnp.int32), own))
+    return (jax.tree.unflatten(structure, leaves), *rest) if replaces else rest
+
+
+class Members(NamedTuple):
+    """One `Run` for a whole population (`members.gather`)."""
+
+    first: Any  # of the first configuration, without a member axis
+    run: Any  # the leaves `swept` are [members, ...], the others as in `first`
+    swept: tuple[int, ...] = ()
+
+    def place(self, population: Population) -> Any:
+        """The Run on the devices: every member's own leaves where the member is. Shapes stay shapes, for devices elsewhere."""
+        leaves, structure = jax.tree.flatten(self.run)
+
+        def put(i, x):
+            sharding = population.sharding if i in self.swept else population.replicated
+            if isinstance(x, jax.ShapeDtypeStruct):
+                return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+            return population.place(x) if i in self.swept else distributed.put(x, sharding)
+
+        return jax.tree.unflatten(structure, [put(i, x) for i, x in enumerate(leaves)])
+
+    def take(self, lanes: Sequence[int]) -> Members:
+        """Some of the members; one of them has no axis."""
+        leaves, structure = jax.tree.flatten(self.run)
+        if not self.swept:
+            return self
+        index = lanes[0] if len(lanes) == 1 else np.asarray(lanes)
+        leaves = [np.asarray(x)[index] if i in self.swept else x for i, x in enumerate(leaves)]
+        run = jax.tree.unflatten(structure, leaves)
+        return Members(self.first, run, () if len(lanes) == 1 else self.swept)
+
+    __repr__ = summary
+
+
+def spread(config: RunConfig, size: int | None = None) -> None:
+    """Ask for a CPU device a core, at most one a member; where that comes too late, say once what to do.
+
+    A number of devices that the user chose is left alone, and so is a mode that has no use for several.
+    """
+    if distributed.several():  # it is too late, and what there is was chosen for all hosts
+        return
+    size, mode = size or config.members, config.batching
+    if config.mesh or config.devices:
+        wanted = config.devices or math.prod(config.mesh.values())
+        runtime.request_host_devices(min(wanted, runtime.cpu_count()))  # of more, XLA_FLAGS must say so
+        return
+    wanted = min(size, runtime.cpu_count())
+    if runtime.request_host_devices(wanted) or jax.default_backend() != "cpu" or jax.config.jax_num_cpu_devices > 0:
+        return
+    have = len(jax.local_devices())
+    if have < wanted and not (mode == "vmap" and runtime.vmap_hangs_on_cpu()):
+        _warn_of_idle_cores(size, wanted, have)
+
+
+@functools.cache
+def _warn_of_idle_cores(size: int, wanted: int, have: int) -> None:
+    longer = math.ceil(size / have) / math.ceil(size / wanted)
+    warnings.warn(
+        f"{size} members take turns on the {have} CPU device(s) that JAX started with in this process, up to {longer:.2g} times "
+        f"as long as on {wanted} CPU cores: XLA_FLAGS=--xla_force_host_platform_device_count={wanted} in the environment of "
+        "Python gives it as many, and so does a process whose first run this is",
+        stacklevel=5,
+    )
+
+
+def elsewhere(config: RunConfig, devices: int | str | None, mesh: Mapping[str, int] | None) -> RunConfig:
+    """The settings of a run that goes on on other devices; its environments are sampled in the groups that they were."""
+    if devices is None and mesh is None:
+        return config
+    env, groups = (mesh or {}).get(ENV_AXIS, 1), config.sampling_groups
+    if not isinstance(env, int) or env < 1 or groups % env:
+        raise ConfigError("mesh env", env, f"a divisor of {groups}, the groups that this run samples in")
+    return dataclasses.replace(config, devices=None if devices == "all" else devices, mesh=mesh, groups=groups)
+
+
+def population_of(config: RunConfig, size: int | None = None) -> Population:
+    """Where the members of a run live, as its settings say; `size` of them, where it is not all."""
+    size, have = size or config.members, jax.devices()
+    if config.devices is not None and config.devices > len(have):
+        raise ConfigError("devices", config.devices, f"at most the {len(have)} that JAX has{_more_on_a_cpu(have)}")
+    env = (config.mesh or {}).get(ENV_AXIS, 1)
+    places = (config.mesh or {}).get(AXIS, max(1, (config.devices or len(have)) // env))
+    if config.mesh and env * places > len(have):
+        raise ConfigError("mesh", show_mesh(config.mesh), f"at most {len(have)} devices, which JAX has{_more_on_a_cpu(have)}")
+    if config.devices is not None and env * places != config.devices:
+        raise ConfigError("mesh", show_mesh(config.mesh), f"axes whose product is devices = {config.devices}")
+    if config.mesh or config.devices:
+        if distributed.several() and env * places < len(have):
+            hosts_have = f"all {len(have)} devices of the {jax.process_count()} hosts"
+            name, value = ("mesh", show_mesh(config.mesh)) if config.mesh else ("devices", config.devices)
+            raise ConfigError(name, value, f"{hosts_have}")
+        have = have[: env * places]
+    return plan_population(size, config.batching, have, env)
+
+
+def show_mesh(mesh: Mapping[str, int] | None) -> str:
+    """`population=4,env=2`, as it is typed."""
+    return ",".join(f"{k}={v}" for k, v in (mesh or {}).items())
+
+
+def _more_on_a_cpu(devices: Sequence[Any]) -> str:
+    if devices[0].platform != "cpu":
+        return ""
+    return "; on a CPU XLA_FLAGS=--xla_force_host_platform_device_count=N, before Python starts, makes N of it"
+
+
+def plan_population(size: int, mode: str = "auto", devices: Any = None, env: int = 1) -> Population:
+    """The default placement: all devices, `map` on CPU (jaxlib 0.11 and several devices: `vmap`), else `vmap`."""
+    if mode not in MODES:
+        raise ConfigError("batching", mode, f"one of {', '.join(MODES)}")
+    devices = tuple(jax.devices() if devices is None else devices)
+    if len({d.process_index for d in devices}) == 1:
+        devices = devices[: env * max(1, min(size, len(devices) // env))]
+    elif size == 1 and env < len(devices):  # else: a device without a member would leave its host without work to share
+        raise ConfigError("seeds", size, f"at least 2 on several hosts, or one member divided by --mesh env={len(devices)}")
+    cpu = devices[0].platform == "cpu"
+    several = len({d.process_index for d in devices}) > 1
+    if mode == "vmap" and cpu and size > 1 and (env > 1 or several) and runtime.vmap_hangs_on_cpu():
+        raise ConfigError("batching", mode, "map or auto: with this jaxlib several CPU devices hang in a batch of members")
+    if env > 1:
+        return Population(size, "map" if mode == "auto" and cpu else "vmap" if mode == "auto" else mode, devices, env)
+    if mode == "auto":
+        spread = cpu and len(devices) > 1 and not runtime.vmap_hangs_on_cpu()
+        mode = "vmap" if spread or not cpu else "map"
+    if mode == "vmap" and cpu and len(devices) > 1 and runtime.vmap_hangs_on_cpu():
+        devices = devices[:1]  # a batch of LAPACK calls (orthogonal initializers of other libraries) never returns
+    return Population(size, mode, devices)

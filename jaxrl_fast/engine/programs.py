@@ -1,0 +1,253 @@
+"""The compiled programs of a run: init, warm-up, chunk, evaluation, snapshot. Compiled ahead of time, and timed."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast import distributed, random, runtime, tree
+from jaxrl_fast.engine import iteration
+from jaxrl_fast.engine.evaluate import judge
+from jaxrl_fast.engine.grid import ROWS, Grid, RunConfig
+from jaxrl_fast.engine.iteration import Run
+from jaxrl_fast.engine.memory_plan import memory_plan
+from jaxrl_fast.engine.population import Members, Population
+from jaxrl_fast.logs.walltime import WallTime
+from jaxrl_fast.types import Mean, RunState
+
+COMPILING = "compile"  # how threads are called in which XLA compiles
+CORES_TO_SPARE = 4  # of a CPU, to compile an evaluation beside a chunk
+
+
+def compiling() -> bool:
+    """Whether XLA compiles in the background: the end of the process would wait for it, and nothing ends it."""
+    return any(thread.name.startswith(COMPILING) for thread in threading.enumerate())
+
+
+def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array, row: int):
+    """`rows` (traced, at most ROWS) log rows of `row` iterations from t0 -> (state, metrics [ROWS], agent is finite)."""
+
+    def body(i, carry):
+        state, buffer = carry
+        state, metrics = iteration.iterations(run, state, t0 + i * row, row, True)
+        return state, jax.tree.map(lambda b, m: b.at[i].set(m), buffer, metrics)
+
+    shapes = jax.eval_shape(lambda s: iteration.iterations(run, s, t0, row, True)[1], state)
+    buffer = jax.tree.map(lambda x: jnp.zeros((ROWS, *x.shape), x.dtype), shapes)
+    state, buffer = jax.lax.fori_loop(0, rows, body, (state, buffer))
+    return state, buffer, tree.all_finite((state.agent, run.memory().watch(state.memory)))
+
+
+def begin(run: Run, agent: Any, params: Any, moments: Any) -> Any:
+    """The agent that begins with given parameters in place of `agent`; moments: None for those of `agent`."""
+    moments = getattr(agent, "moments", ()) if moments is None else moments
+    return tree.strong(tree.copy(run.algo.begin(params, moments)))
+
+
+class Scores(NamedTuple):
+    """What an evaluation came to, of one member or [lanes]."""
+
+    ret: Any  # mean return
+    fault: Any  # the worst of any episode, see `collect.fault`
+    largest: Any  # of the agent's parameters, NaN where it has no `params`
+    length: Any = None  # mean steps of an episode, where they were played on the host
+    episodes: Any = None  # how many, where that is not the settings' number
+
+
+def largest_parameter(agent: Any) -> jax.Array:
+    """The largest magnitude; the agent's whole state holds statistics too, which may be any number."""
+    leaves = [x for x in jax.tree.leaves(getattr(agent, "params", ())) if jnp.issubdtype(x.dtype, jnp.floating) and x.size]
+    largest = [jnp.max(jnp.abs(x)).astype(jnp.float32) for x in leaves]
+    return functools.reduce(jnp.maximum, largest) if largest else jnp.float32(jnp.nan)
+
+
+def arrived(run: Run, moved: tuple[Any, jax.Array]) -> Any:
+    """An agent among the environments of another: without what it knows of its own, where `fresh` of (agent, fresh) is."""
+    agent, fresh = moved
+    return jax.tree.map(lambda new, old: jnp.where(fresh, new, old), run.algo.seam(agent), agent)
+
+
+class Part(NamedTuple):
+    """A row on the host that was ended early: by a fault, or because the run was asked to stop."""
+
+    iterations: int  # of the run that are done, warm-up included
+    metrics: dict[str, Mean]  # of this row until there
+    error: Exception | None = None
+
+
+NEVER = Mean(np.float32(0), np.float32(0))  # a mean over nothing
+
+
+class Programs:
+    """Everything that runs on the device, for one run or a population of it."""
+
+    names: dict[str, str] = {}  # {what environments on the host report: its metric}; an instance has its own
+    reports: dict[str, Mean] = {}  # the metrics that they have had so far, each `NEVER`: later rows have them too
+    part: Part | None = None  # what `chunk` or `warmup` has left of a row, and where the next one begins
+    stopping: Callable[[], bool] = staticmethod(lambda: False)  # whether environments on the host are to end their row early
+    told: Callable[[int, int], None] = staticmethod(lambda played, episodes: None)  # how far an evaluation is
+    length: float | None = None  # mean steps of an episode until now, where one has ended
+    uncounted = 0  # iterations of the last chunk whose time was the start's, not training's
+    overlaps = True  # `chunk` returns before it is done, so that its metrics can be fetched while the next one runs
+
+    def __init__(self, members: Members, grid: Grid, population: Population, config: RunConfig):
+        self.first, self.run = members.first, members.place(population)
+        self.grid, self.population, self.config = grid, population, config
+        self.clock = WallTime("compile")  # of the main thread; a session's programs share one
+        lift = functools.partial(population.lift, swept=members.swept)
+        episodes, mode = config.most_episodes, config.eval_mode
+
+        def score(run, member, rows):
+            agent, root = member  # every member's own key: it scores as a single run with its seed does
+            key = random.fold_in(random.fold_in(root, 2**32 - 2), rows)
+            score, fault = judge(run.env, run.algo, agent, key, episodes, mode)
+            return Scores(jnp.mean(score.ret), jnp.max(fault), largest_parameter(agent))
+
+        state, own = population.state_sharding, population.sharding
+        where = lambda *shardings: {"out_shardings": shardings if len(shardings) > 1 else shardings[0]}
+        where = where if population.env > 1 else lambda *_: {}  # else it is clear
+        self._init = jax.jit(lift(iteration.init), **where(state))
+        self._begin = jax.jit(lift(begin), **where(own))
+        self._warmup = jax.jit(lift(iteration.warmup), donate_argnums=1, **where(state, own))
+        self._chunk = jax.jit(
+            lift(lambda r, s, t0, n: chunk(r, s, t0, n, grid.row)), donate_argnums=1, **where(state, own, own)
+        )
+        self._evaluate = jax.jit(lift(score), **where(own))
+        self._snapshot = jax.jit(self._copy)
+        self._move = jax.jit(lambda run, agent, index, fresh: lift(arrived)(run, (tree.take(agent, index), fresh)),
+                             out_shardings=population.sharding)  # fmt: skip
+        self._move_all = jax.jit(tree.take, out_shardings=population.state_sharding)
+        self._compiled: dict[str, Any] = {}
+        self._jobs: dict[str, Future] = {}
+        self._pool: ThreadPoolExecutor | None = None
+
+    def compile(self, keys: jax.Array, everything: bool = False) -> None:
+        """Compile side by side what the first updates need. The evaluation too, but (without `everything`) on a CPU of few cores:
+        it compiles and runs by the same threads, so the first updates would wait for it.
+
+        Raises ConfigError where the run cannot fit the device (`engine/memory_plan.py`), with what would; and so does the
+        first chunk where the temporaries of what is compiled then do not fit.
+        """
+        self._plan = memory_plan(self.first, self.population, self.config)
+        self._plan.check()
+        traced = self._init.trace(self.run, keys)
+        state = self.population.abstract_state(traced.out_info)
+        zero = self._scalar(0)
+        platform = self.population.devices[0].platform
+        self._start("init", lambda: traced.lower().compile(runtime.once_options(platform)))
+        if self.grid.warmup:
+            self._start("warmup", lambda: self._warmup.lower(self.run, state).compile())
+        self._start("chunk", lambda: self._chunk.lower(self.run, state, zero, zero).compile())
+        if everything or platform != "cpu" or runtime.cpu_count() >= CORES_TO_SPARE:
+            self._start("evaluate", lambda: self._evaluate.lower(self.run, (state.agent, state.key), zero).compile())
+        self._jobs["init"].result()
+
+    def _start(self, name: str, compile: Any) -> None:
+        """In the background; two at a time, in the order in which they are needed. XLA compiles without the GIL."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(2, thread_name_prefix=COMPILING)
+        self._jobs[name] = self._pool.submit(compile)
+
+    @property
+    def compile_seconds(self) -> float:
+        """Seconds in which the main thread waited for compilers."""
+        return self.clock.spent("compile")
+
+    def paused(self) -> AbstractContextManager:
+        """Nothing is collected meanwhile."""
+        return nullcontext()
+
+    def give_up(self) -> None:
+        """Start no further compilation: the run is over, and the end of the process would wait for them."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool, self._jobs = None, {name: job for name, job in self._jobs.items() if job.done()}
+
+    def memory_analysis(self) -> dict[str, Any]:
+        """XLA's own sizes of what `compile` has started, by program, for one device; waits for the compiler."""
+        return {name: job.result().memory_analysis() for name, job in self._jobs.items()}
+
+    def ready(self, name: str) -> None:
+        """Wait for a program that `compile` has started; nothing to do where it has not."""
+        if name in self._compiled or name not in self._jobs:
+            return
+        with self.clock.during("compile"):
+            self._compiled[name] = self._jobs[name].result()
+            if name == "chunk":  # before anything is learned; a later refusal would throw that away
+                done = [job.result() for job in self._jobs.values() if job.done() and not job.cancelled()]
+                self._plan.compiled([program.memory_analysis() for program in done]).check()
+
+    def _call(self, name: str, fn: Any, *args: Any) -> Any:
+        self.ready(name)
+        if name not in self._compiled:
+            with self.clock.during("compile"):
+                self._compiled[name] = fn.lower(*args).compile()
+        return self._compiled[name](*args)
+
+    def _scalar(self, value: int, dtype=np.int32) -> jax.Array:
+        return distributed.put(dtype(value), self.population.replicated)
+
+    def init(self, keys: jax.Array) -> RunState:
+        return self._call("init", self._init, self.run, keys)
+
+    def begin(self, state: RunState, given: Any) -> RunState:
+        """`state` with agents that begin with `given`, a `start_from.Given`."""
+        params, moments = distributed.put(tuple(given), self.population.replicated)
+        return state._replace(agent=self._call("begin", self._begin, self.run, state.agent, params, moments))
+
+    def warmup(self, state: RunState):
+        state, metrics = self._call("warmup", self._warmup, self.run, state)
+        return state, distributed.together(metrics, self.population.replicated)
+
+    def chunk(self, state: RunState, t0: int, rows: int):
+        """-> (state, metrics, finite); the last two can be fetched on every host."""
+        state, *found = self._call("chunk", self._chunk, self.run, state, self._scalar(t0), self._scalar(rows))
+        return state, *distributed.together(found, self.population.replicated)
+
+    def evaluate(self, state: RunState, rows: int) -> Scores:
+        """Over `eval_episodes` episodes, [lanes]; the keys depend on the seed and the row alone."""
+        self.told(0, self.config.most_episodes)
+        scores = self._call("evaluate", self._evaluate, self.run, (state.agent, state.key), self._scalar(rows))
+        return self.population.members(distributed.fetch(scores, self.population.replicated))
+
+    def _copy(self, x: Any) -> Any:
+        return tree.copy(self.unpadded(x))
+
+    def snapshot(self, x: Any) -> Any:
+        """A copy on the device, the population's padding dropped, that a later donation cannot touch."""
+        return self._snapshot(x)
+
+    def move(self, state: RunState, parent: np.ndarray, whole: np.ndarray) -> RunState:
+        """The agents of `parent` [size], and where `whole` [size] all of its state but the random key.
+
+        Where the environments stay, what the agent knows of its own ones is cleared (`Algorithm.seam`).
+        """
+        size, padded = self.population.size, self.population.padded
+        index = lambda lanes: distributed.put(np.concatenate([lanes, np.arange(size, padded)]), self.population.replicated)
+        if whole.any():
+            cloned = self._move_all(state, index(np.where(whole, parent, np.arange(size))))
+            state = cloned._replace(agent=state.agent, key=state.key)
+        fresh = self.population.place((parent != np.arange(size)) & ~whole)
+        return state._replace(agent=self._move(self.run, state.agent, index(parent), fresh))
+
+    def change(self, leaf: int, values: np.ndarray) -> None:
+        """Other values of a setting that every member has for itself, [size]."""
+        leaves, structure = jax.tree.flatten(self.run)
+        leaves[leaf] = self.population.place(np.asarray(values, leaves[leaf].dtype))
+        self.run = jax.tree.unflatten(structure, leaves)
+
+    def unpadded(self, x: Any) -> Any:
+        p = self.population
+        return x if p.size == p.padded or p.size == 1 else jax.tree.map(lambda leaf: leaf[: p.size], x)
+
+    def padded(self, x: Any) -> Any:
+        """The inverse, laid over the devices."""
+        return self.population.place(x, self.population.state_sharding if isinstance(x, RunState) else None)

@@ -1,0 +1,162 @@
+"""The only rollout scan: T steps of B environments under one policy, and what the finished episodes came to."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.envs.api import LAST, Env
+from jaxrl_fast.ops import stacking, sums
+from jaxrl_fast.spaces import Box, Space
+from jaxrl_fast.summary import summary
+from jaxrl_fast.types import Clock, Episodes, Mean, Timestep, Trajectory, lasting, stepwise
+
+
+class Actor(NamedTuple):
+    """What a rollout carries on: environment states, what the agent sees, and its recurrent state. [B]"""
+
+    env: Any
+    obs: Any
+    carry: Any
+
+    __repr__ = summary
+
+
+class Noise(NamedTuple):
+    """Everything random of a rollout, drawn before its scan. [T], but for what is `Shared` by all of its steps."""
+
+    env: Any
+    act: Any
+
+
+def init(
+    env: Env, algo: Algorithm, key: jax.Array, num_envs: int, t: jax.Array | None = None, before: Any = ()
+) -> Actor:  # fmt: skip
+    """New episodes in all environments. t: the iteration of training, for curricula; None in evaluations.
+
+    before: the environments' states so far, of which what is `Lasting` goes on.
+    """
+    if lasting(before):
+        state, obs = env.init_after(before, key, num_envs, t)
+    else:
+        state, obs = env.init(key, num_envs) if t is None else env.init(key, num_envs, t)
+    carry = algo.evaluation_carry(num_envs) if t is None else algo.init_carry(num_envs)
+    return Actor(state, stacking.start(obs, env.spec.stack), carry)
+
+
+def draw_again(env: Env, algo: Algorithm, keys: jax.Array, num_steps: int, start: Actor) -> Noise:
+    """Like `draw`, for those who do not look at what follows an episode's end: it goes on from `start`."""
+    starts = start.env, stacking.newest(start.obs, env.spec.stack)
+    num_envs = jax.tree.leaves(start.obs)[0].shape[0]
+    drawn = env.draw_again(keys[0], num_steps, num_envs, jnp.int32(LAST), starts)
+    return Noise(drawn, algo.draw(keys[1], num_steps, num_envs))
+
+
+def draw(env: Env, algo: Algorithm, keys: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> Noise:
+    """`keys` [2]: the environments' and the policy's."""
+    return Noise(env.draw(keys[0], num_steps, num_envs, t), algo.draw(keys[1], num_steps, num_envs))
+
+
+def collect(
+    env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, clock: Clock, mode: str, unroll: int = 1,
+    watch: bool = False,
+) -> tuple[Actor, Trajectory]:  # fmt: skip
+    """Step the environments once for every row of `noise` -> (Actor, Trajectory [T, B]).
+
+    unroll: of the scan, static. watch: static, note faults step by step, for callers that do not keep the observations.
+    """
+    return _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch)  # the cache of traces knows no defaults
+
+
+@functools.partial(jax.jit, static_argnums=(6, 7, 8))  # traced once, though `init` and the memory plan ask for its shapes
+def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch):
+    stack, agent = env.spec.stack, algo.acting(agent)
+    stepped, join = stepwise(noise)
+
+    def step(actor: Actor, stepped: list[jax.Array]):
+        noise = join(stepped)
+        carry, action, extras = algo.act(agent, actor.carry, actor.obs, noise.act, clock, mode)
+        state, frame, outcome = env.step(noise.env, actor.env, action)
+        done = outcome.terminated | outcome.truncated
+        obs = stacking.advance(actor.obs, frame, done, stack)
+        row = Timestep(
+            stacking.newest(actor.obs, stack), action, outcome.next_obs, outcome.reward,
+            outcome.terminated, outcome.truncated, extras, outcome.info,
+        )  # fmt: skip
+        return Actor(state, obs, carry), (row, fault(env.spec.action, actor.obs, action) if watch else ())
+
+    step = jax.checkpoint(step) if algo.rematerialize else step
+    if stepped[0].shape[0] == 1:  # a loop of one step is only overhead
+        end, row = step(actor, [x[0] for x in stepped])
+        steps, faults = jax.tree.map(lambda x: x[None], row)
+    else:
+        end, (steps, faults) = jax.lax.scan(step, actor, stepped, unroll=unroll)
+    return end, Trajectory(steps, actor.carry, actor.obs, end.obs, faults)
+
+
+OBSERVATION, ACTION = 1, 2  # faults: what is not finite
+
+
+def fault(space: Space, obs: Any, action: jax.Array) -> jax.Array:
+    """What of a step is not finite: OBSERVATION of what the policy saw, else ACTION of what it did, else 0; int8 [B].
+
+    An action of NaN outputs is NaN, or -1 (`distributions.best`).
+    """
+    each = lambda fine: jnp.all(fine, axis=tuple(range(1, fine.ndim)))
+    seen = functools.reduce(jnp.logical_and, map(each, _seen(obs)), True)
+    return jnp.where(seen, jnp.where(each(_acted(space, action)), 0, ACTION), OBSERVATION).astype(jnp.int8)
+
+
+def _seen(obs: Any) -> list[jax.Array]:
+    return [jnp.isfinite(x) for x in jax.tree.leaves(obs) if jnp.issubdtype(x.dtype, jnp.floating)]
+
+
+def _acted(space: Space, action: jax.Array) -> jax.Array:
+    if jnp.issubdtype(action.dtype, jnp.floating):
+        return jnp.isfinite(action)
+    return jnp.ones(action.shape[:1], bool) if isinstance(space, Box) else action >= 0
+
+
+def faults(space: Space, trajectory: Trajectory) -> Mean:
+    """Whether a rollout had faults: of observations as the total, of actions as the count; 0 or 1 each."""
+    found, steps = trajectory.fault, trajectory.steps
+    if isinstance(found, tuple):
+        sound = functools.reduce(jnp.logical_and, map(jnp.all, _seen(steps.obs)), jnp.array(True))
+        bad = [~sound, ~jnp.all(_acted(space, steps.action))]
+    else:
+        bad = [jnp.any(found == kind) for kind in (OBSERVATION, ACTION)]
+    return Mean(*(x.astype(jnp.float32) for x in bad))
+
+
+def without_info(trajectory: Trajectory) -> tuple[Trajectory, dict[str, jax.Array]]:
+    """What learners and memories get, and apart from it what the environments reported [T, B]."""
+    info = trajectory.steps.info
+    return trajectory._replace(steps=trajectory.steps._replace(info=())), info or {}
+
+
+def episode_statistics(episodes: Episodes, reward: jax.Array, done: jax.Array) -> tuple[Episodes, dict[str, Mean]]:
+    """Returns and lengths of the episodes that ended in a block [T, B], from its rewards and ends alone.
+
+    The returns of all episodes that one environment finished add up to what it carried in plus every reward up to
+    its last end, so no scan is needed; what came after the last end is carried out.
+    """
+    time = jnp.arange(reward.shape[0], dtype=jnp.int32)[:, None]
+    last_end = jnp.max(jnp.where(done, time + 1, 0), axis=0)  # steps up to and with the last end; 0: none ended
+    before = time < last_end
+    finished = last_end > 0
+    parts = jnp.stack([jnp.where(before, reward, 0.0), jnp.where(before, 0.0, reward)], axis=1)
+    sum_before, sum_after = sums.pairwise(parts)
+    count = jnp.sum(done).astype(jnp.float32)
+    total = sums.by_eights(jnp.where(finished, episodes.ret + (episodes.lost + sum_before), 0.0))
+    steps = sums.by_eights(jnp.where(finished, episodes.length + last_end, 0).astype(jnp.float32))
+    longer, lost = sums.add(episodes.ret, episodes.lost, sum_after)
+    after = Episodes(
+        jnp.where(finished, sum_after, longer),
+        jnp.where(finished, 0, episodes.length) + reward.shape[0] - last_end,
+        jnp.where(finished, 0.0, lost),
+    )
+    return after, {"episode_return": Mean(total, count), "episode_length": Mean(steps, count)}

@@ -1,0 +1,229 @@
+"""Selection among the members of a population while it trains: PBT and successive halving.
+
+Between two chunks, at rows that the settings fix, the host asks `select(session, rows)`. What moves are agents and
+settings; replay, environments and random keys stay where they are. The programs here are not the training program: that
+one holds no collective whatever is selected.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jaxrl_fast import distributed
+from jaxrl_fast.engine.grid import Grid
+from jaxrl_fast.engine.priors import parse_prior
+from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int
+
+
+def fitness_since_last(selection: Any, s: Any, rows: Sequence[Any]) -> np.ndarray:
+    """`fitness` of the session's members over the rows since its last selection, `rows` being the newest; NaN: lost or
+    dropped, and for all of them where no episode has ended yet.
+
+    A member without a value in them, in which no episode ended, is neither good nor bad for that: its last value
+    counts, and where it never had one the median of the others.  Raises ConfigError for a metric that no row has.
+    """
+    history, lanes, metric = [*s.history, *rows], np.arange(s.config.members), metric_of(selection, s.config)
+    later = metric == "eval_return" and s.grid.eval_rows  # its first evaluation may be still to come
+    if not later and not any(metric in r.metrics for r in history):
+        known = sorted({name for r in history for name in r.metrics})
+        raise ConfigError("selection.metric", metric, f"one of the log's until then: {', '.join(known)}")
+    since = max((r for r in selection.boundaries(s.grid) if r < s.rows), default=0)
+    start = s.grid.env_steps(since)
+    scores = fitness([r for r in history if r.env_steps > start], metric, s.config.members)
+    same = np.full(len(lanes), True)  # whether the agent of then is that of now
+    for row in reversed(history):
+        same &= np.asarray(row.metrics.get("parent", lanes)) == lanes
+        values = np.asarray(row.metrics.get(metric, np.full(len(lanes), np.nan)), np.float32)
+        scores = np.where(np.isfinite(scores) | ~same | ~np.isfinite(values), scores, values)
+    gone = ~np.isin(lanes, s.lanes)
+    gone[list(s.lost)] = True  # they had values before
+    known = scores[np.isfinite(scores) & ~gone]
+    # a hair below, so that a member of which something is known comes before one of which nothing is
+    middle = np.nextafter(np.float32(np.median(known)), -np.inf) if known.size else np.nan
+    return np.where(gone, np.nan, np.where(np.isfinite(scores), scores, middle)).astype(np.float32)
+
+
+def metric_of(selection: Any, config: Any) -> str:
+    """What members are compared by: offline no episode of training ends, so the evaluations take its place."""
+    return "eval_return" if config.offline and selection.metric == "episode_return" else selection.metric
+
+
+def check_metric(selection: Any, config: Any) -> None:
+    if config.offline and metric_of(selection, config) == "eval_return" and config.eval_every == 0:
+        raise ConfigError("eval_every", 0, "above 0: offline, members are compared by their evaluations")
+
+
+def fitness(history: Sequence[Any], metric: str, members: int) -> np.ndarray:
+    """Mean of a metric over rows, [members]; NaN where a member has no value in them (lost, or no episode ended)."""
+    rows = [np.asarray(row.metrics[metric], np.float32) for row in history if metric in row.metrics]
+    if not rows:
+        return np.full(members, np.nan, np.float32)
+    values = np.stack(rows)
+    has = np.isfinite(values)
+    total = np.where(has, values, 0).sum(0, dtype=np.float32)
+    return np.where(has.any(0), total / np.maximum(has.sum(0), 1), np.nan).astype(np.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class PBT:
+    """Population based training (Jaderberg et al. 2017, arXiv 1711.09846), truncation selection.
+
+    Every `every` environment steps the worst `fraction` of the members take over the agents (parameters, optimizer,
+    statistics) and settings of members drawn from the best `fraction`, and each of their settings is changed: drawn
+    anew from its prior with probability `resample`, else multiplied or divided by `factor` (within the prior's range).
+
+    priors: {"algo.learning_rate": "loguniform:1e-5,1e-2"}, settings that are traced; members begin with draws from them.
+    every: None is a twentieth of the run.  metric: what is compared, its mean over the rows since the last time.
+    """
+
+    kind: ClassVar[str] = "pbt"
+
+    priors: Mapping[str, str]
+    every: int | None = None
+    fraction: float = 0.2
+    factor: float = 1.25
+    resample: float = 0.25
+    metric: str = "episode_return"
+
+    def __post_init__(self):
+        if not isinstance(self.priors, Mapping) or not self.priors:
+            raise ConfigError("priors", self.priors, 'a mapping such as {"algo.learning_rate": "loguniform:1e-5,1e-2"}')
+        for name, text in self.priors.items():
+            if not parse_prior(name, text).continuous:
+                raise ConfigError(name, text, "uniform:LOW,HIGH or loguniform:LOW,HIGH: PBT multiplies settings")
+            if not name.startswith("algo."):
+                raise ConfigError("priors", name, "a setting of the algorithm: environments stay where they are")
+        if self.every is not None:
+            check_int("every", self.every, 1, 2**53)
+        check_float("fraction", self.fraction, 0, 0.5, open_low=True)
+        check_float("factor", self.factor, 1, open_low=True)
+        check_float("resample", self.resample, 0, 1)
+
+    @property
+    def traced(self) -> tuple[str, ...]:
+        """Settings that every member has for itself."""
+        return tuple(self.priors)
+
+    def check(self, config: Any) -> None:
+        if config.members < 2:
+            raise ConfigError("members", config.members, "at least 2 for PBT, which compares them")
+        check_metric(self, config)
+
+    def boundaries(self, grid: Grid) -> set[int]:
+        """Rows after which is selected, by the horizon, so that a run in parts selects as a whole one; never after its last."""
+        per = grid.row * grid.steps
+        gap = max(1, grid.planned_rows // 20) if self.every is None else -(-self.every // per)
+        return set(range(gap, grid.planned_rows, gap))
+
+    def draw(self, seed: int, members: int) -> dict[str, list[float]]:
+        """The settings that the members begin with."""
+        rng = np.random.default_rng([seed, 0x9B7])
+        return {name: parse_prior(name, text).draw(rng, members) for name, text in self.priors.items()}
+
+    def select(self, s: Any, rows: Sequence[Any]) -> None:
+        """Agents and settings of the session change; `parent` and the new settings are noted in the last row."""
+        scores = fitness_since_last(self, s, rows)
+        if not np.isfinite(scores).any():
+            return
+        parent, settings = self.plan(scores, s.settings, np.random.default_rng([s.config.seed, s.rows, 0x9B7]))
+        s.exploit(parent, settings)
+        rows[-1].metrics["parent"] = parent
+
+    def plan(
+        self, scores: np.ndarray, settings: Mapping[str, np.ndarray], rng: np.random.Generator
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """(parent, settings), [members] each: a member that stays is its own parent and keeps its settings."""
+        n = len(scores)
+        order = np.argsort(np.nan_to_num(scores, nan=-np.inf), kind="stable")
+        k = min(max(1, int(n * self.fraction)), n // 2)
+        best = [i for i in order[n - k :] if np.isfinite(scores[i])]
+        parent = np.arange(n)
+        if best:
+            parent[order[:k]] = np.asarray(best)[rng.integers(len(best), size=k)]
+        copied, changed = parent != np.arange(n), {}
+        for name, text in self.priors.items():
+            prior, old = parse_prior(name, text), settings[name][parent].astype(np.float64)
+            steps = np.where(rng.random(n) < 0.5, self.factor, 1 / self.factor)
+            anew, fresh = rng.random(n) < self.resample, np.asarray(prior.draw(rng, n))
+            new = np.where(anew, fresh, np.clip(old * steps, prior.low, prior.high))
+            changed[name] = np.where(copied, new, old).astype(np.float32)
+        return parent, changed
+
+
+@dataclasses.dataclass(frozen=True)
+class Halving:
+    """Successive halving (Jamieson and Talwalkar 2016, arXiv 1502.07943): the axis shrinks.
+
+    `rungs` times, at total / eta^rungs, ..., total / eta environment steps, only the best 1 / eta of the configurations are
+    kept, by the mean over their seeds of `metric` over the rows since the rung before; the others have no values from
+    there on, and cost nothing. Every rung compiles the program for its number of members.
+    """
+
+    kind: ClassVar[str] = "halving"
+    traced: ClassVar[tuple[str, ...]] = ()
+
+    rungs: int = 3
+    eta: float = 2.0
+    metric: str = "episode_return"
+
+    def __post_init__(self):
+        check_int("rungs", self.rungs, 1, 30)
+        check_float("eta", self.eta, 1, open_low=True)
+
+    def check(self, config: Any) -> None:
+        if config.configurations < 2:
+            raise ConfigError("configurations", config.configurations, "at least 2 for successive halving")
+        check_metric(self, config)
+        last = config.configurations
+        for _ in range(self.rungs):
+            last = max(1, int(last / self.eta))
+        if distributed.several() and last * config.seeds < 2:
+            raise ConfigError("rungs", self.rungs, "fewer on several hosts, or more seeds: two members must be left")
+
+    def boundaries(self, grid: Grid) -> set[int]:
+        found = {math.ceil(grid.planned_rows / self.eta ** (self.rungs - i)) for i in range(self.rungs)}
+        return {r for r in found if 0 < r < grid.planned_rows}
+
+    def select(self, s: Any, rows: Sequence[Any]) -> None:
+        scores = fitness_since_last(self, s, rows)
+        with_seeds = scores.reshape(-1, s.config.seeds)
+        has = np.isfinite(with_seeds)
+        worst = scores[np.isfinite(scores)].min(initial=np.inf)  # what a seed that was lost counts as
+        mean = np.where(has.any(1), np.where(has, with_seeds, worst).mean(1), -np.inf)
+        there = sorted({int(i) // s.config.seeds for i in s.lanes})
+        most = max(1, int(len(there) / self.eta)) if has.any() else len(there)  # nothing is known of any: all stay
+        keep = sorted(sorted(there, key=lambda c: (-mean[c], c))[:most])
+        kept = [int(i) for i in s.lanes if int(i) // s.config.seeds in keep and int(i) not in s.lost]
+        rows[-1].metrics["kept"] = np.isin(np.arange(s.config.members), kept).astype(np.int64)
+        if kept and len(kept) < len(s.lanes) and not (len(kept) == 1 and distributed.several()):
+            s.shrink(kept)
+
+
+KINDS = {cls.kind: cls for cls in (PBT, Halving)}
+
+
+def encode_selection(selection: Any) -> dict[str, Any] | None:
+    """As it stands in a RunConfig and in config.json."""
+    if selection is None or isinstance(selection, Mapping):
+        return None if selection is None else dict(selection)
+    return {"kind": selection.kind, **dataclasses.asdict(selection)}
+
+
+def decode_selection(content: Mapping[str, Any] | None) -> Any:
+    """The PBT or Halving of a RunConfig, None where there is none."""
+    if content is None:
+        return None
+    if not isinstance(content, Mapping) or "kind" not in content:
+        raise ConfigError("selection", content, "a jf.PBT or jf.Halving")
+    check_choice("selection.kind", content["kind"], KINDS)
+    cls = KINDS[content["kind"]]
+    known = [f.name for f in dataclasses.fields(cls)]
+    for name, value in content.items():
+        if name not in (*known, "kind"):
+            raise ConfigError(f"selection.{name}", value, f"one of {', '.join(known)}")
+    return cls(**{k: v for k, v in content.items() if k != "kind"})

@@ -1,0 +1,1 @@
+"""Our environments for other libraries: as Gymnasium's, one or a vector."""

@@ -1,0 +1,1 @@
+"""Environments of gymnax: by name, as objects of a user, and what is loaded of the package."""

@@ -1,0 +1,270 @@
+"""Every environment of gymnax 1.0, behind our protocol: fresh resets, the terminal observation, two kinds of end.
+
+What of gymnax is used: `reset_env`, `step_env` and `is_truncated`; not its `step`, whose auto-reset would run a second
+reset and hide the end. In gymnax 1.0 `step_env` reports natural ends only and `is_truncated` the time limit alone, for
+each of its environments; where both fall on one step (DeepSea always, whose limit is its depth) it is a termination.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast import signatures, tree
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.gymnax import loading
+from jaxrl_fast.envs.native import draw
+from jaxrl_fast.envs.suggest import suggest
+from jaxrl_fast.envs.tracing import depends_on_inputs
+from jaxrl_fast.errors import ConfigError, check_float, check_int, expected, nearest
+from jaxrl_fast.spaces import Box, Dict, Discrete, Space
+from jaxrl_fast.types import EnvSpec, Outcome
+
+# What gymnax 1.0 ships, so that listing the names imports nothing.
+NAMES = (
+    "CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0",
+    "Asterix-MinAtar", "Breakout-MinAtar", "Freeway-MinAtar", "Seaquest-MinAtar", "SpaceInvaders-MinAtar",
+    "Catch-bsuite", "DeepSea-bsuite", "MemoryChain-bsuite", "UmbrellaChain-bsuite", "DiscountingChain-bsuite",
+    "SimpleBandit-bsuite", "FourRooms-misc", "MetaMaze-misc", "PointRobot-misc", "BernoulliBandit-misc",
+    "GaussianBandit-misc", "Reacher-misc", "Swimmer-misc", "Pong-misc", "FrozenLake-misc",
+)  # fmt: skip
+# gymnax moves Reacher and Swimmer by whatever it is given, however far outside of its own box: they are given the nearest
+# action within. Not these, which clip the push by themselves and let the agent pay for what it asked for, as Gymnasium does.
+COST_OF_THE_RAW_ACTION = ("MountainCarContinuous-v0",)
+LEFT_OUT = {"MNISTBandit-bsuite": "left out, because it downloads its data set when it is built"}
+
+
+def _observed_bounds(name: str, space: Box, params: Any) -> Box:
+    """The box that the environment's observations really lie in, where gymnax declares another."""
+    low, high = (bound.astype(np.float64).copy() for bound in space.bounds())
+    limit = float(params.max_steps_in_episode)
+    if name == "MemoryChain-bsuite":  # declared from 0 up; the context is -1 or 1
+        low[:] = -1.0
+    elif name == "GaussianBandit-misc":  # declared in [0, n]; a normal reward, an action, time in [-1, 1] or in steps
+        low[0], high[0], low[-1], high[-1] = -math.inf, math.inf, -1.0, max(1.0, limit)
+    elif name == "MetaMaze-misc":  # declared a reward of at most 1 (it pays 10), time from 0 (normalised, from -1)
+        reach = abs(float(params.reward)) + abs(float(params.punishment))
+        low[-2:], high[-2:] = (-reach, -1.0), (reach, max(1.0, limit))
+    elif name == "BernoulliBandit-misc":  # normalised time passes the declared 1 where the limit passes t_max
+        high[-1] = max(high[-1], limit)
+    else:
+        return space
+    return dataclasses.replace(space, low=tuple(low), high=tuple(high))
+
+
+def space_of(space: Any, name: str = "", who: str = "") -> Space:
+    """A gymnax space as one of ours. name: of one of gymnax's own environments; who: what errors call it."""
+    kind = type(space).__name__
+    if kind == "Discrete":
+        return Discrete(int(space.n))
+    if kind == "Box":
+        # MinAtar's channels are zeros and ones: bytes make rollouts and replay four times smaller. Other boxes are
+        # emitted in float32, also where gymnax declares int32 and emits floats (Catch), or the reverse (FourRooms).
+        dtype = jnp.uint8 if name.endswith("-MinAtar") else jnp.float32
+        low, high = (np.asarray(b, np.float64) for b in (space.low, space.high))
+        huge = float(np.finfo(np.float32).max)
+        low, high = np.where(low <= -huge, -np.inf, low), np.where(high >= huge, np.inf, high)
+        return Box(tuple(low.reshape(-1)), tuple(high.reshape(-1)), tuple(np.atleast_1d(space.shape)), dtype)
+    if kind == "Dict":
+        return Dict(tuple(sorted((k, space_of(v, "", who)) for k, v in space.spaces.items())))
+    if kind == "Tuple":
+        return Dict(tuple((str(i), space_of(v, "", who)) for i, v in enumerate(space.spaces)))
+    raise ConfigError("environment", name or who, f"an environment with spaces we know; gymnax's {kind} is not among them")
+
+
+def cast(value: Any, space: Space, name: str) -> Any:
+    """An observation of gymnax [B, ...] in the dtype of our space; ConfigError for fractions in a Discrete one."""
+    if isinstance(space, Dict):
+        children = value if isinstance(value, dict) else {str(i): v for i, v in enumerate(value)}
+        return {key: cast(children[key], child, f"{name}[{key!r}]") for key, child in space.items}
+    if not isinstance(space, Box) and jnp.issubdtype(value.dtype, jnp.floating):
+        raise expected(name, f"{space.dtype.name}, as its space says", str(value.dtype))
+    return value.astype(space.dtype)
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["params"], meta_fields=["env", "known_spec"])
+@dataclasses.dataclass(frozen=True, eq=False)
+class GymnaxEnv(Env):
+    """One gymnax environment, vmapped. Its parameters are leaves, so physics can be swept.
+
+    `env` is gymnax's object, static by identity (`make` caches it); `params` its parameter dataclass with int32,
+    float32 and bool leaves, whose `max_steps_in_episode` is None: the limit is `spec.max_episode_steps`, static.
+    """
+
+    env: Any
+    params: Any
+    known_spec: EnvSpec  # found once, from concrete parameters; inside a program they are tracers
+
+    @property
+    def spec(self) -> EnvSpec:
+        return self.known_spec
+
+    @property
+    def _params(self) -> Any:
+        # Arrays, not NumPy scalars: gymnax indexes some of them with traced indices.
+        params = jax.tree.map(jnp.asarray, self.params)
+        return params.replace(max_steps_in_episode=jnp.int32(self.spec.max_episode_steps))
+
+    @loading.in_32_bits
+    def _reset_one(self, key: jax.Array) -> tuple[Any, Any]:
+        obs, state = self.env.reset_env(key, self._params)
+        obs = cast(jax.tree.map(jnp.asarray, obs), self.spec.observation, f"{self.spec.name}: obs")
+        return tree.strong((jax.tree.map(jnp.asarray, state), obs))
+
+    def draw_reset(self, key, shape):
+        """First states and observations for a whole iteration, less the leaves that are the same in every reset.
+
+        Computed in one go before the scan: a reset of all environments in every step costs Breakout as much as the
+        step itself, and with most games nothing of it depends on the key.
+        """
+        keys = jax.random.split(key, (math.prod(shape),))
+        leaves = jax.tree.leaves(jax.vmap(self._reset_one)(keys))
+        random = [x for x, is_random in zip(leaves, self._random_leaves(), strict=True) if is_random]
+        # Something must tell `reset` how many environments there are.
+        random = random or [jnp.zeros(keys.shape, jnp.uint8)]
+        return [x.reshape(*shape, *x.shape[1:]) for x in random]
+
+    def reset(self, noise):
+        fixed, structure = jax.tree.flatten(self._reset_one(jax.random.key(0)))
+        batch, drawn = noise[0].shape[:1], iter(noise)
+        leaves = [
+            next(drawn) if is_random else jnp.broadcast_to(x, batch + x.shape)
+            for x, is_random in zip(fixed, self._random_leaves(), strict=True)
+        ]
+        return jax.tree.unflatten(structure, leaves)
+
+    def _random_leaves(self) -> list[bool]:
+        """Which leaves of (state, obs) depend on the key of a reset."""
+        closed = jax.make_jaxpr(self._reset_one)(jax.random.key(0))
+        return depends_on_inputs(closed.jaxpr)
+
+    def draw_step(self, key, num_steps, num_envs, t):
+        return jax.random.split(key, (num_steps, num_envs))
+
+    def transition(self, noise, state, action):
+        @loading.in_32_bits
+        def one(key, state, action):
+            params = self._params
+            obs, new, reward, terminated, _ = self.env.step_env(key, state, action, params)
+            truncated = self.env.is_truncated(new, params)
+            # The dtypes of the state are those of reset: some environments turn an int into a float or a bool.
+            new = jax.tree.map(lambda x, like: jnp.asarray(x).astype(like.dtype), new, state)
+            return new, obs, jnp.asarray(reward), jnp.asarray(terminated), truncated
+
+        if isinstance(self.spec.action, Box) and self.spec.name not in COST_OF_THE_RAW_ACTION:
+            action = jnp.clip(action, *self.spec.action.bounds())
+        state, obs, reward, terminated, truncated = jax.vmap(one)(noise, state, action)
+        obs = cast(obs, self.spec.observation, f"{self.spec.name}: next_obs")
+        return state, Outcome(obs, reward.astype(jnp.float32), terminated.astype(bool), truncated.astype(bool))
+
+    def render(self, state):
+        """Grids of channels (MinAtar, Catch, DeepSea, Pong) as coloured cells; None for what is not a grid."""
+        space = self.spec.observation
+        if not isinstance(space, Box) or len(space.shape) not in (2, 3) or min(space.shape[:2]) < 2:
+            return None
+        picture = self.env.get_obs(jax.tree.map(jnp.asarray, state), params=self._params)
+        return draw.grid(np.asarray(picture), cell=20 if max(space.shape[:2]) <= 13 else 8)
+
+
+@functools.cache
+@loading.in_32_bits
+def _constructed(name: str, kwargs: tuple[tuple[str, Any], ...]) -> Any:
+    """gymnax's object, one a set of constructor arguments: it is static by identity."""
+    listed = {k: list(v) if isinstance(v, tuple) else v for k, v in kwargs}
+    try:
+        return loading.gymnax().registration.make(name, **listed)[0]
+    except (ValueError, TypeError, AssertionError, IndexError) as error:
+        raise ConfigError(
+            f"env ({name})", listed, f"arguments that gymnax accepts ({error or 'assertion failed'})"
+        ) from None
+
+
+def defaults(name: str) -> dict[str, Any]:
+    """The settings of gymnax's environment `name` with their defaults: constructor arguments, then parameters."""
+    constructor, params = _defaults(name)
+    return {**constructor, **{k: v for k, v in params.items() if k not in constructor}}
+
+
+@functools.cache
+@loading.in_32_bits
+def _defaults(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    if name in LEFT_OUT:
+        raise ConfigError("environment", name, LEFT_OUT[name])
+    if name not in NAMES:
+        near = suggest(f"gymnax:{name}", map("gymnax:".__add__, NAMES))
+        raise ConfigError("environment", name, f"an environment of gymnax 1.0{near}")
+    factory = loading.gymnax().registration._registry[name]
+    # DeepSea's `action_mapping_key` is an array and cannot be part of a name; its mapping stays the default one.
+    constructor = {k: v for k, v in signatures.defaults_of(factory).items() if k != "action_mapping_key"}
+    params = _constructed(name, ()).default_params
+    params = {f.name: plain(getattr(params, f.name)) for f in dataclasses.fields(params)}
+    return constructor, params | {"max_steps_in_episode": int(params["max_steps_in_episode"])}  # a float in BernoulliBandit
+
+
+def plain(value: Any) -> Any:
+    """Arrays as tuples of Python numbers, so that settings can be shown, compared and cached."""
+    if isinstance(value, (bool, int, float)):
+        return value
+    return tuple(np.asarray(value).tolist()) if np.ndim(value) else np.asarray(value).item()
+
+
+def leaf(argument: str, value: Any, default: Any) -> Any:
+    """A parameter as a strongly typed NumPy scalar or array; a device array (a sweep) passes."""
+    if isinstance(value, jax.Array):
+        return value
+    if isinstance(default, bool):
+        if not isinstance(value, (bool, np.bool_)):
+            raise ConfigError(argument, value, "True or False")
+        return np.bool_(value)
+    if isinstance(default, int):
+        check_int(argument, value, low=0)
+        return np.int32(value)
+    if isinstance(default, tuple):
+        array = np.asarray(value)
+        if array.shape != np.shape(default) or array.dtype.kind not in "if" or not np.all(np.isfinite(array)):
+            raise ConfigError(argument, value, f"{len(default)} finite numbers")
+        return array.astype(np.int32 if isinstance(default[0], int) else np.float32)
+    check_float(argument, value)
+    return np.float32(value)
+
+
+@loading.in_32_bits
+def make(name: str, **settings: Any) -> GymnaxEnv:
+    """gymnax's environment `name`; settings go to its constructor or to its parameters, by name."""
+    constructor, params = _defaults(name)
+    known = {**constructor, **params}
+    for k in settings:
+        if k not in known:
+            raise ConfigError(f"env.{k}", settings[k], f"a setting of {name}: {', '.join(known)}{nearest(k, known)}")
+    for k in constructor.keys() & settings.keys():
+        default, value = constructor[k], settings[k]
+        if isinstance(default, bool) and not isinstance(value, (bool, np.bool_)):
+            raise ConfigError(f"env.{k}", value, "True or False")
+        if type(default) is int:
+            check_int(f"env.{k}", value, low=0 if k in ("mapping_seed", "n_distractor") else 1)
+        if type(default) is float:
+            check_float(f"env.{k}", value)
+    chosen = {k: settings[k] for k in constructor.keys() & settings.keys() if settings[k] != constructor[k]}
+    env = _constructed(name, tuple(sorted(chosen.items())))
+    defaults_here = env.default_params  # DeepSea's and FrozenLake's time limits depend on the constructor
+    limit = settings.get("max_steps_in_episode", int(defaults_here.max_steps_in_episode))
+    check_int("env.max_steps_in_episode", limit)
+    usual = {f.name: plain(getattr(defaults_here, f.name)) for f in dataclasses.fields(defaults_here)}
+    leaves = {
+        k: leaf(f"env.{k}", settings.get(k, default), default)
+        for k, default in usual.items()
+        if k != "max_steps_in_episode"
+    }
+    kind = type(defaults_here.max_steps_in_episode)  # a float in BernoulliBandit, which its spaces rely on
+    full = defaults_here.replace(**leaves, max_steps_in_episode=kind(limit))
+    observation = space_of(env.observation_space(full), name)
+    if isinstance(observation, Box):
+        observation = _observed_bounds(name, observation, full)
+    spec = EnvSpec(name, observation, space_of(env.action_space(full)), int(limit))
+    return GymnaxEnv(env, full.replace(max_steps_in_episode=None), spec)

@@ -1,0 +1,209 @@
+"""A user's own environment in gymnax's form, in either of its step signatures, as one of ours.
+
+    step_env(key, state, action, params) -> obs, state, reward, done, info
+    step_env(key, state, action, params) -> obs, state, reward, terminated, truncated, info
+
+Which kind of end `done` is: where `info["discount"]` says more than `done` itself, a discount of 0 is a termination and
+every other end a truncation. Else an end at the time limit is a truncation where `done` looks at
+`params.max_steps_in_episode`, and a termination where it does not; then `is_truncated` has the limit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast.envs import checks
+from jaxrl_fast.envs.gymnax import adapter as gymnax_adapter
+from jaxrl_fast.envs.gymnax import loading
+from jaxrl_fast.envs.gymnax.adapter import GymnaxEnv, leaf, plain
+from jaxrl_fast.envs.tracing import depends_on_inputs
+from jaxrl_fast.errors import ConfigError, check_int, nearest
+from jaxrl_fast.spaces import Box, Dict, Space, zeros
+from jaxrl_fast.types import EnvSpec, Outcome
+
+LIMIT = "max_steps_in_episode"
+
+
+def is_gymnax(value: Any) -> bool:
+    """Whether it is an environment of gymnax's form, or a class of them. By what it has: no import."""
+    return all(hasattr(value, name) for name in ("reset_env", "step_env", "default_params", "observation_space", "action_space"))
+
+
+class Step(tuple):
+    """(obs, state, reward, done or terminated, truncated or None, info) of either signature."""
+
+    @classmethod
+    def of(cls, name: str, found: Any) -> Step:
+        size = len(found) if isinstance(found, (tuple, list)) else 0
+        if size == 5:
+            return cls((*found[:4], None, found[4]))
+        if size == 6:
+            return cls(found)
+        valid = "(obs, state, reward, done, info) or (obs, state, reward, terminated, truncated, info)"
+        raise ConfigError(f"{name}: step_env", f"{size} values" if size else type(found).__name__, valid)
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["params"], meta_fields=["env", "known_spec", "fixed", "ends"])
+@dataclasses.dataclass(frozen=True, eq=False)
+class OwnGymnaxEnv(GymnaxEnv):
+    """See the module's text. Floats of its `params` are leaves; whole numbers and flags are static, in `fixed`.
+
+    ends: "discount", "limit" (inside of `done`), "apart" or "six".
+    """
+
+    fixed: tuple[tuple[str, Any], ...] = ()
+    ends: str = "apart"
+
+    @property
+    def _params(self) -> Any:
+        return dataclasses.replace(jax.tree.map(jnp.asarray, self.params), **dict(self.fixed))
+
+    def transition(self, noise, state, action):
+        @loading.in_32_bits
+        def one(key, state, action):
+            params = self._params
+            obs, new, reward, done, truncated, info = Step.of(self.spec.name, self.env.step_env(key, state, action, params))
+            done = checks.array(f"{self.spec.name}: done", done, (), bool)
+            if self.ends == "six":
+                terminated, truncated = done, checks.array(f"{self.spec.name}: truncated", truncated, (), bool)
+            else:
+                limit = _limit(self.env, new, params, self.spec.max_episode_steps)
+                goes_on = jnp.asarray(info["discount"]) != 0 if self.ends == "discount" else limit & (self.ends == "limit")
+                terminated, truncated = done & ~goes_on, done & goes_on | limit
+            new, reward = checks.like(self.spec, new, state), checks.number(f"{self.spec.name}: reward", reward)
+            return new, obs, reward, terminated, truncated & ~terminated, _numbers(info)
+
+        if isinstance(self.spec.action, Box):
+            action = jnp.clip(action, *self.spec.action.bounds())
+        state, obs, reward, terminated, truncated, info = jax.vmap(one)(noise, state, action)
+        obs = gymnax_adapter.cast(obs, self.spec.observation, f"{self.spec.name}: next_obs")
+        return state, Outcome(obs, reward, terminated, truncated, info or ())
+
+    def render(self, state):
+        try:
+            return super().render(state)
+        except Exception:  # a `get_obs` of another signature, or none: there is no picture of it
+            return None
+
+
+def _numbers(info: Any) -> dict[str, jax.Array]:
+    """What a step reports for the log: the numbers of its info, without the discount, which says how an episode ends."""
+    found = {k: jnp.asarray(v) for k, v in info.items() if _is_number(v)} if isinstance(info, dict) else {}
+    return {k: v for k, v in found.items() if isinstance(k, str) and k not in ("", "discount")}
+
+
+def _is_number(value: Any) -> bool:
+    kind = getattr(getattr(value, "dtype", None), "kind", "")
+    return isinstance(value, (bool, int, float)) or (kind in "biuf" and kind != "" and jnp.shape(value) == ())
+
+
+def _limit(env: Any, state: Any, params: Any, limit: int | None) -> jax.Array:
+    """Whether the episode has come to its time limit, by gymnax's `is_truncated`, the environment's own or the inherited one."""
+    if limit is None:
+        return jnp.bool_(False)
+    if hasattr(env, "is_truncated") and hasattr(state, "time"):
+        return jnp.asarray(env.is_truncated(state, params)).astype(bool)
+    return jnp.asarray(getattr(state, "time", 0)) >= limit
+
+
+def _ends(env: Any, name: str, params: Any, action: Any) -> str:
+    """What tells the two kinds of end apart; found in the traced step."""
+    has_limit = hasattr(params, LIMIT)
+
+    def ends(limit, key, action):
+        given = dataclasses.replace(params, **{LIMIT: limit}) if has_limit else params
+        _, state = env.reset_env(key, given)
+        *_, done, truncated, info = Step.of(name, env.step_env(key, state, action, given))
+        discount = info.get("discount") if isinstance(info, dict) else None
+        found = {"done": done, "discount": discount, "truncated": truncated}
+        return {k: jnp.asarray(v) for k, v in found.items() if v is not None}
+
+    shapes = jax.eval_shape(ends, np.int32(1), jax.random.key(0), action)
+    if "truncated" in shapes:
+        return "six"
+    looks = dict.fromkeys(shapes, False)
+    if has_limit:
+        closed = jax.make_jaxpr(ends)(np.int32(1), jax.random.key(0), action)
+        looks = dict(zip(sorted(shapes), (x for x in depends_on_inputs(closed.jaxpr, 1)), strict=True))
+    if "discount" in looks and not looks["discount"]:
+        return "discount"
+    return "limit" if looks["done"] else "apart"
+
+
+def defaults(env: Any, name: str) -> dict[str, Any]:
+    """The fields of its `default_params`, each a setting."""
+    return {f: v for f, v in _fields(env, name).items() if v is not None}
+
+
+def _fields(env: Any, name: str) -> dict[str, Any]:
+    """Plain numbers and tuples of them; None for a field that is none, and stays what it is."""
+    params = env.default_params
+    valid = "a flax.struct.dataclass whose numbers are its leaves"
+    if not dataclasses.is_dataclass(params) or any(x is params for x in jax.tree.leaves(params)):
+        raise ConfigError(f"{name}: default_params", type(params).__name__, valid)
+    number = lambda x: isinstance(x, (bool, int, float)) or getattr(getattr(x, "dtype", None), "kind", "") in "biuf"
+    found = {f.name: getattr(params, f.name) for f in dataclasses.fields(params)}
+    numbers = lambda x: number(x) or (isinstance(x, (tuple, list)) and all(map(number, x)))
+    return {k: plain(v) if numbers(v) else None for k, v in found.items()}
+
+
+def adapt(env: Any, name: str, **settings: Any) -> OwnGymnaxEnv:
+    """The environment object `env`, called `name`, with other parameters where `settings` say so."""
+    known = _fields(env, name)
+    for k, value in settings.items():
+        if known.get(k) is None:
+            names = [n for n, v in known.items() if v is not None]
+            raise ConfigError(f"env.{k}", value, f"a setting of {name}: {', '.join(names)}{nearest(k, names)}")
+    limit = settings.get(LIMIT, known.get(LIMIT))
+    if limit is not None:
+        check_int(f"env.{LIMIT}", int(limit) if isinstance(limit, float) and limit == int(limit) else limit)
+        limit = int(limit)
+    leaves = {
+        k: leaf(f"env.{k}", settings.get(k, v), v) for k, v in known.items() if v is not None and k != LIMIT
+    }
+    fixed = {k: v.item() for k, v in leaves.items() if isinstance(v, (np.int32, np.bool_))}
+    fixed |= {} if limit is None else {LIMIT: limit}
+    full = dataclasses.replace(env.default_params, **leaves | fixed)
+    action = gymnax_adapter.space_of(env.action_space(full), "", name)
+    spec = EnvSpec(name, _observation(env, name, full), action, limit)
+    ends = _ends(env, name, full, jax.tree.map(lambda x: x[0], zeros(action, (1,))))
+    params = dataclasses.replace(full, **dict.fromkeys(fixed))
+    return OwnGymnaxEnv(env, params, spec, tuple(sorted(fixed.items())), ends)
+
+
+def _observation(env: Any, name: str, params: Any) -> Space:
+    """Its space, with whole numbers where it both says and gives them."""
+    space = gymnax_adapter.space_of(env.observation_space(params), "", name)
+    given = jax.eval_shape(lambda key: env.reset_env(key, params)[0], jax.random.key(0))
+    return _as_given(space, env.observation_space(params), given)
+
+
+def _as_given(space: Space, own: Any, given: Any) -> Space:
+    if isinstance(space, Dict):
+        inner = own.spaces if isinstance(own.spaces, dict) else {str(i): s for i, s in enumerate(own.spaces)}
+        at = given if isinstance(given, dict) else {str(i): x for i, x in enumerate(given)}
+        return Dict(tuple((k, _as_given(child, inner[k], at[k])) for k, child in space.items))
+    whole = isinstance(space, Box) and hasattr(given, "dtype") and all(np.dtype(x.dtype).kind in "iu" for x in (own, given))
+    return dataclasses.replace(space, dtype=np.dtype(given.dtype)) if whole else space
+
+
+def construct(source: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """gymnax's object, one a set of constructor arguments: it is static by identity."""
+    try:
+        return _constructed(source, tuple(sorted(arguments.items())))
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+        return source(**arguments)
+
+
+@functools.cache
+def _constructed(source: Callable[..., Any], arguments: tuple[tuple[str, Any], ...]) -> Any:
+    return source(**dict(arguments))

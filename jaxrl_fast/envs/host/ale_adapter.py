@@ -1,0 +1,155 @@
+"""Atari 2600 games by ale-py's own vector environment in C++, "ale:Pong": its threads step without the GIL.
+
+The preprocessing of Mnih et al. (2015) by its names: an action is held for `frameskip` frames, the larger of the last two
+frames is taken (`maxpool`), made grey and 84 x 84; up to `noop_max` idle frames begin a game; the last `stack` frames
+are seen; rewards are clipped for the learner alone (`reward_clip`); a lost life can end an episode for the learner
+(`episodic_life`). `repeat_action_probability` 0.25 are the sticky actions of Machado et al. (2018).
+ROMs are those that come with the installed ale-py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.util
+import sys
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast.envs.host.api import HostEnv, HostStep, Lives, Vector, guarded, picture, put
+from jaxrl_fast.envs.host.gymnasium_spaces import decoder, own_form
+from jaxrl_fast.envs.suggest import suggest
+from jaxrl_fast.errors import ConfigError, check_float, check_int
+from jaxrl_fast.exact import ends, exact
+from jaxrl_fast.own_spaces import Own
+from jaxrl_fast.spaces import Box
+from jaxrl_fast.types import EnvSpec
+
+PREFIX = "ale:"
+NAMES = ()  # not without importing it
+FAMILY = "ale:Pong and every other game whose ROM ale-py has"
+INSTALL = "pip install 'jaxrl_fast[atari]'"
+_SETTINGS: dict[str, Any] = {
+    "frameskip": 4, "maxpool": True, "grayscale": True, "img_height": 84, "img_width": 84, "noop_max": 30,
+    "repeat_action_probability": 0.0, "full_action_space": False, "use_fire_reset": True, "episodic_life": False,
+    "max_num_frames_per_episode": 108_000, "num_threads": 0, "stack": 4, "reward_clip": 1.0,
+}  # fmt: skip
+
+
+def installed() -> bool:
+    """Whether ale-py can be imported; does not import it."""
+    return "ale_py" in sys.modules or importlib.util.find_spec("ale_py") is not None
+
+
+def rom_of(name: str) -> str:
+    """ "ale:SpaceInvaders" or "ale:space_invaders" -> "space_invaders"."""
+    from ale_py import roms
+
+    known = roms.get_all_rom_ids()
+    bare = name.removeprefix(PREFIX).replace("_", "").lower()
+    rom = next((rom for rom in known if rom.replace("_", "") == bare), None)
+    if rom is None:
+        games = [PREFIX + "".join(word.capitalize() for word in known_rom.split("_")) for known_rom in known]
+        raise ConfigError("environment", name, f"a game whose ROM ale-py has{suggest(name, games)}")
+    return rom
+
+
+@functools.cache
+def defaults(name: str) -> dict[str, Any]:
+    rom_of(name)
+    return dict(_SETTINGS)
+
+
+def make(name: str, **settings: Any) -> AleEnv:
+    settings = {k: v for k, v in (_SETTINGS | settings).items() if k not in ("stack", "reward_clip")}
+    for key in ("frameskip", "img_height", "img_width", "max_num_frames_per_episode"):
+        check_int(f"env.{key}", settings[key])
+    for key in ("noop_max", "num_threads"):
+        check_int(f"env.{key}", settings[key], 0)
+    check_float("env.repeat_action_probability", settings["repeat_action_probability"], 0, 1)
+    return AleEnv(name=name.removeprefix(PREFIX), rom=rom_of(name), **settings)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AleEnv(HostEnv):
+    """See the module's text; `num_threads` 0 is a core each."""
+
+    name: str
+    rom: str
+    frameskip: int = 4
+    maxpool: bool = True
+    grayscale: bool = True
+    img_height: int = 84
+    img_width: int = 84
+    noop_max: int = 30
+    repeat_action_probability: float = 0.0
+    full_action_space: bool = False
+    use_fire_reset: bool = True
+    episodic_life: bool = False
+    max_num_frames_per_episode: int = 108_000
+    num_threads: int = 0
+
+    def _vector(self, num_envs: int, autoreset_mode: str = "SameStep") -> Any:
+        from ale_py.vector_env import AtariVectorEnv
+
+        names = ("frameskip", "maxpool", "grayscale", "img_height", "img_width", "noop_max", "repeat_action_probability",
+                 "full_action_space", "use_fire_reset", "max_num_frames_per_episode", "num_threads")  # fmt: skip
+        return AtariVectorEnv(
+            self.rom, num_envs, stack_num=1, reward_clipping=False, autoreset_mode=autoreset_mode,
+            **{name: getattr(self, name) for name in names},
+        )  # fmt: skip
+
+    @guarded
+    def _spec(self):
+        env = self._vector(1)
+        try:
+            picture = Box(0, 255, (self.img_height, self.img_width, 1 if self.grayscale else 3), np.uint8)
+            limit = -(-self.max_num_frames_per_episode // self.frameskip)
+            action, shape = own_form(env.single_action_space), (1, *picture.shape[: 2 if self.grayscale else 3])
+            seen = Own(picture, shape, np.dtype(np.uint8), channels_first=self.grayscale)
+            return EnvSpec(self.name, picture, action.space, limit, own_observation=seen, own_action=action)
+        finally:
+            env.close()
+
+    @guarded
+    def _open(self, num_envs, seed, training, render):
+        vector = AleVector(self._vector(num_envs), seed, self.spec.observation.shape, self.name)
+        return Lives(vector) if training and self.episodic_life else vector
+
+
+class AleVector(Vector):
+    """`lives` [B] are those of the last step."""
+
+    def __init__(self, vector: Any, seed: int, shape: tuple[int, int, int], name: str):
+        self.encode = lambda obs: np.array(obs).reshape(-1, *shape)  # stacks of one, whose axis comes first
+        self.vector, self.seed, self.num_envs, self.lives = vector, seed % 2**31, vector.num_envs, None
+        self.decode, self.name = decoder(vector.single_action_space), name
+        self.shown: Any = None  # what the last step left
+
+    @guarded
+    def reset(self):
+        obs, info = self.vector.reset(seed=self.seed)
+        self.seed, self.lives, self.shown = None, np.array(info["lives"]), self.encode(obs)
+        return self.shown
+
+    @guarded
+    def send(self, action):
+        self.vector.send(self.decode(action))
+
+    @guarded
+    def receive(self):
+        obs, reward, terminated, truncated, info = self.vector.recv()
+        obs, reward = self.encode(obs), exact(reward, np.float32, "rewards")
+        terminated, truncated = ends(terminated, truncated)
+        ended = terminated | truncated
+        successors = put(obs, ended, self.encode(np.asarray(info["final_obs"])[ended])) if ended.any() else obs
+        self.lives, self.shown = np.array(info["lives"]), successors
+        lives = {"lives": np.where(ended, np.nan, self.lives)}  # where a game has ended they are the new one's
+        return HostStep(obs, successors, reward, terminated, truncated, reward, ended, info=lives)
+
+    def close(self):
+        self.vector.close()
+
+    def render(self):
+        return picture(self.shown)

@@ -1,0 +1,265 @@
+"""EnvPool's environments, "envpool:ID" ("envpool:Pong-v5"): a thread pool in C++ that steps them without the GIL.
+
+The settings are EnvPool's own, but for what is done here for all environments alike: frames are single ones and stacked
+where the agent sees them (`stack`), rewards are clipped on the way to the learner (`reward_clip`), and a lost life ends an
+episode for the learner alone (`episodic_life`): the game goes on, and returns are those of whole games.
+EnvPool itself resets in the next step; here the environments that ended are reset at once, and only they.
+`batch_size` below the number of environments is its asynchronous mode: those that come first are acted for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.util
+import sys
+import types
+import warnings
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl_fast import runtime
+from jaxrl_fast.envs.host.api import HostEnv, HostStep, Lives, Vector, at, guarded, picture, put
+from jaxrl_fast.envs.host.gymnasium_spaces import PICTURE, decoder, picture_encoder, spec_of
+from jaxrl_fast.envs.suggest import suggest
+from jaxrl_fast.errors import ConfigError, check_float, check_int, first_line
+from jaxrl_fast.exact import ends, exact
+from jaxrl_fast.logs.reports import flat
+
+PREFIX = "envpool:"
+NAMES = ()  # not without importing it
+FAMILY = "envpool:Pong-v5 and every other id that EnvPool has"
+INSTALL = "pip install 'jaxrl_fast[envpool]'"
+# What a step tells of itself, not of the task.
+_NOT_NUMBERS = {"env_id", "players", "elapsed_step", "terminated", "truncated", "trunc", "reward", "done", "TimeLimit.truncated"}
+# What is not a setting here: sizes and seeds are the run's, pixels are stacked and rewards clipped by us.
+_OURS = {
+    "num_envs", "batch_size", "seed", "env_seed", "base_path", "gym_reset_return_info", "max_num_players", "stack_num",
+    "task", "episodic_life", "reward_clip", "num_threads", "frame_stack",
+}  # fmt: skip
+
+
+def installed() -> bool:
+    """Whether EnvPool can be imported; does not import it."""
+    return "envpool" in sys.modules or importlib.util.find_spec("envpool") is not None
+
+
+@functools.cache
+def _envpool() -> types.ModuleType:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return __import__("envpool")
+    except Exception as error:  # built for another NumPy, another libc
+        raise ConfigError("environment", PREFIX, f"an EnvPool that can be imported: {INSTALL} ({error!r})") from error
+
+
+@functools.cache
+def _config(id: str) -> dict[str, Any]:
+    """EnvPool's settings of `id` with their defaults."""
+    known = _envpool().list_all_envs()
+    if id not in known:
+        raise ConfigError("environment", PREFIX + id, f"one that EnvPool has{suggest(PREFIX + id, map(PREFIX.__add__, known))}")
+    return _envpool().make_spec(id).config._asdict()
+
+
+def is_atari(id: str) -> bool:
+    return "repeat_action_probability" in _config(id)
+
+
+def _smallest(id: str) -> int:
+    """From how many pixels on its pictures are [C, H, W] where they look it."""
+    return 1 if is_atari(id) else PICTURE
+
+
+@functools.cache
+def defaults(name: str) -> dict[str, Any]:
+    """The number of threads (0: a core each), ours for Atari, then EnvPool's."""
+    config = _config(name.removeprefix(PREFIX))
+    own = {k: v for k, v in config.items() if k not in _OURS and isinstance(v, (bool, int, float, str))}
+    ours = {"episodic_life": False, "stack": 4, "reward_clip": 1.0} if is_atari(name.removeprefix(PREFIX)) else {}
+    return {"num_threads": 0, "batch_size": 0} | ours | own
+
+
+def make(name: str, num_threads: int = 0, batch_size: int = 0, episodic_life: bool = False, **own: Any) -> EnvPoolEnv:
+    check_int("env.num_threads", num_threads, 0)
+    check_int("env.batch_size", batch_size, 0)
+    usual = defaults(name)
+    for key, value in own.items():
+        _check_like(f"env.{key}", value, usual[key])
+    changed = {k: v for k, v in own.items() if v != usual[k]}
+    return EnvPoolEnv(
+        id=name.removeprefix(PREFIX), num_threads=num_threads, batch_size=batch_size, episodic_life=episodic_life,
+        own=tuple(sorted(changed.items())),
+    )  # fmt: skip
+
+
+def _check_like(name: str, value: Any, usual: Any) -> None:
+    """Refuse another type than that of the default: EnvPool's own error is a page of C++."""
+    if isinstance(usual, bool):
+        if not isinstance(value, bool):
+            raise ConfigError(name, value, "True or False")
+    elif isinstance(usual, int):
+        check_int(name, value, -(2**31))
+    elif isinstance(usual, float):
+        check_float(name, value)
+    elif not isinstance(value, str):
+        raise ConfigError(name, value, f"a string such as {usual!r}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EnvPoolEnv(HostEnv):
+    """`id` as EnvPool makes it; `own`: its settings that differ from their defaults.
+
+    num_threads: 0 for as many as there are cores, or environments. batch_size: for how many environments training acts at
+    once, those that come first; 0 for all.
+    """
+
+    id: str
+    num_threads: int = 0
+    batch_size: int = 0
+    episodic_life: bool = False
+    own: tuple[tuple[str, Any], ...] = ()
+
+    def at_once(self, num_envs: int) -> int | None:
+        return None if self.batch_size in (0, num_envs) else self.batch_size
+
+    def _arguments(self) -> dict[str, Any]:
+        single = {"stack_num": 1} if "stack_num" in _config(self.id) else {}
+        return dict(self.own) | single
+
+    @guarded
+    def _spec(self):
+        try:
+            spec = _envpool().make_spec(self.id, **self._arguments())
+            observation, action = spec.gymnasium_observation_space, spec.gymnasium_action_space
+        except Exception as error:
+            valid = f"settings that EnvPool takes for {self.id} ({first_line(error)})"
+            raise ConfigError("env", dict(self.own), valid) from error
+        limit = dict(self.own).get("max_episode_steps", _config(self.id).get("max_episode_steps"))
+        return spec_of(self.id, observation, action, limit, _smallest(self.id))
+
+    @guarded
+    def _open(self, num_envs, seed, training, render):
+        at_once = self.at_once(num_envs) if training else None
+        threads = min(self.num_threads or runtime.cpu_count(), num_envs)  # EnvPool's own 0: no more than batch_size
+        pool = _envpool().make_gymnasium(
+            self.id, num_envs=num_envs, batch_size=at_once or num_envs, num_threads=threads, seed=seed % 2**31,
+            **self._arguments(),
+        )  # fmt: skip
+        vector = EnvPoolAsync(pool, num_envs, self.id, at_once) if at_once else EnvPoolVector(pool, num_envs, self.id)
+        return Lives(vector) if training and self.episodic_life else vector
+
+
+class EnvPoolVector(Vector):
+    """A synchronous pool; `lives` [B] are those of the last step, None where the game counts none."""
+
+    def __init__(self, pool: Any, num_envs: int, name: str):
+        self.pool, self.num_envs, self.name, self.lives = pool, num_envs, name, None
+        self.encode = picture_encoder(pool.observation_space, _smallest(name))
+        self.decode = decoder(pool.action_space)
+        self.every = np.arange(num_envs, dtype=np.int32)
+        self.shown: Any = None  # what the last step left
+
+    @guarded
+    def reset(self):
+        self.shown, info = self._sorted(*self.pool.reset())
+        self.lives = info.get("lives")
+        return self.shown
+
+    def _sorted(self, obs: Any, *rest: Any) -> tuple:
+        """In the order of the environments, not in that in which they were done."""
+        *arrays, info = rest
+        ids = info["env_id"]
+        arrays = [self.encode(obs), *arrays]
+        numbers = flat({k: v for k, v in info.items() if k not in _NOT_NUMBERS}, len(ids))
+        info = {"ids": ids, "numbers": numbers} | ({"lives": info["lives"]} if "lives" in info else {})
+        if (np.diff(ids) > 0).all():  # they mostly are; a copy of every picture less
+            return (*arrays, info)
+        order = np.argsort(ids)
+        return (*at(arrays, order), at(info, order))
+
+    @guarded
+    def send(self, action):
+        self.pool.send(self.decode(action), self.every)
+
+    def _stepped(self) -> tuple:
+        """What a step brought: (obs, reward float32, terminated, truncated, info)."""
+        obs, reward, terminated, truncated, info = self._sorted(*self.pool.recv())
+        return obs, exact(reward, np.float32, "rewards"), *ends(terminated, truncated), info
+
+    @guarded
+    def receive(self):
+        obs, reward, terminated, truncated, info = self._stepped()
+        ended, successors = terminated | truncated, obs
+        self.lives, numbers = info.get("lives"), info["numbers"]
+        if ended.any():
+            fresh, info = self._sorted(*self.pool.reset(self.every[ended]))
+            obs = put(obs, ended, fresh)
+            if self.lives is not None:
+                self.lives = put(self.lives, ended, info["lives"])
+        self.shown = successors
+        return HostStep(obs, successors, reward, terminated, truncated, reward, ended, info=numbers)
+
+    def close(self):
+        self.pool.close()
+
+    def render(self):
+        return picture(self.shown)
+
+
+class EnvPoolAsync(EnvPoolVector):
+    """An asynchronous pool. A step is of the first `at_once` environments that come, but for those whose episode ended: they
+    are reset, and their step comes with the new episode's first observation. `lives` are of the step's environments.
+    """
+
+    def __init__(self, pool: Any, num_envs: int, name: str, at_once: int):
+        super().__init__(pool, num_envs, name)
+        self.at_once, self.over = at_once, np.zeros(num_envs, bool)
+        self.last: Any = None  # the steps in which episodes ended, of all environments [B, ...], until the new ones begin
+
+    @guarded
+    def reset(self):
+        self.pool.async_reset()
+        parts = [self._sorted(*self.pool.recv()) for _ in range(self.num_envs // self.at_once)]
+        obs, _, _, _, info = jax.tree.map(lambda *x: np.concatenate(x), *parts)
+        order = np.argsort(info["ids"])
+        self.lives = info["lives"][order] if "lives" in info else None
+        return at(obs, order)
+
+    @guarded
+    def send(self, action, ids):
+        self.pool.send(self.decode(action), np.int32(ids))
+
+    @guarded
+    def receive(self):
+        ready = np.zeros(0, bool)
+        while not ready.any():
+            *step, info = self._stepped()
+            step.append(info["numbers"])
+            ready = self._ready(info["ids"], step)
+        ids, fresh = info["ids"][ready], self.over[info["ids"][ready]]
+        obs, *rest = step if ready.all() else at(step, ready)
+        successors = obs
+        if fresh.any():
+            successors, *rest = put([obs, *rest], fresh, at(self.last, ids[fresh]))
+            self.over[ids] = False
+        self.lives = info["lives"][ready] if "lives" in info else None
+        self.shown = successors
+        reward, terminated, truncated, numbers = rest
+        return HostStep(obs, successors, reward, terminated, truncated, reward, fresh, ids=ids, info=numbers)
+
+    def _ready(self, ids: np.ndarray, step: list[Any]) -> np.ndarray:
+        """Where the step needs no reset any more; the others are sent on."""
+        if self.last is None:
+            self.last = jax.tree.map(lambda x: np.zeros((self.num_envs, *x.shape[1:]), x.dtype), step)
+        _, _, terminated, truncated, _ = step
+        ended = (terminated | truncated) & ~self.over[ids]
+        if ended.any():
+            who = ids[ended]
+            jax.tree.map(lambda last, x: last.__setitem__(who, x[ended]), self.last, step)
+            self.over[who] = True
+            self.pool._reset(np.int32(who))  # what its own `reset` does, without waiting for them
+        return ~ended

@@ -1,0 +1,144 @@
+"""The environments of brax 0.14, "brax/NAME", on each of its backends; `envs.physics` says what is used of them.
+
+All of them take actions in [-1, 1]: those with other limits scale them by themselves. The default backend is "spring",
+the fastest (brax's own default, "generalized", solves for contacts and costs several times as much); scores of
+different backends cannot be compared.
+
+`inverted_pendulum` reports `info["time_out"]` where its pole has fallen. That is a failure, which it also says by
+`done`: a termination, whatever its name.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import itertools
+import math
+import sys
+import types
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl_fast import signatures
+from jaxrl_fast.envs.physics import api as physics
+from jaxrl_fast.envs.physics import mujoco_tools, randomize
+from jaxrl_fast.envs.suggest import suggest
+from jaxrl_fast.errors import ConfigError, check_choice, is_number
+from jaxrl_fast.spaces import Box
+
+PREFIX = "brax/"
+# What brax 0.14 ships, so that listing the names imports nothing.
+NAMES = tuple(PREFIX + name for name in (
+    "ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum", "inverted_pendulum",
+    "pusher", "reacher", "walker2d",
+))  # fmt: skip
+LEFT_OUT = {
+    "brax/swimmer": "another one: swimmer is broken in brax 0.14, whose fluid forces call a function that JAX has removed",
+    "brax/fast": "another one: it is the toy of brax's own unit tests",
+}
+BACKENDS = ("spring", "positional", "generalized", "mjx")
+INSTALL = "pip install 'brax>=0.14,<0.15'"  # a plain dependency of ours
+
+
+class BraxEnv(physics.PhysicsEnv):
+    physics_field = "pipeline_state"
+    model_attribute = "sys"
+
+    def render(self, state):
+        state, model = state.physics, self.env.sys.mj_model
+        mocap = (state.mocap_pos, state.mocap_quat) if hasattr(state, "mocap_pos") else None
+        return mujoco_tools.picture(model, state.q, state.qd, mocap)
+
+    def render_html(self, states, step_seconds=None):
+        with mujoco_tools.quiet():
+            html = mujoco_tools.import_quietly("brax.io.html")
+            # the viewer's time between states
+            sys = self.env.sys.tree_replace({"opt.timestep": step_seconds or self.step_seconds})
+            return html.render(sys, [state.physics for state in states])
+
+    def inert(self, model):
+        """What spring and positional take to the power 0, as most of brax's models tell them to."""
+        if self.env.backend not in ("spring", "positional"):
+            return {}
+        scales = {"mass": model.spring_mass_scale, "i": model.spring_inertia_scale}
+        return {
+            f"link.inertia.{leaf}": f"a leaf that changes something; {self.env.backend} takes this one to the power 0 in "
+            f"{self.spec.name}: try --env.backend generalized, or mjx and {'body_mass' if leaf == 'mass' else 'body_inertia'}"
+            for leaf, scale in scales.items()
+            if np.all(1 - np.asarray(scale) == 0)
+        }
+
+
+def installed() -> bool:
+    """Whether brax can be imported; does not import it."""
+    return "brax" in sys.modules or importlib.util.find_spec("brax") is not None
+
+
+@functools.cache
+def _envs(name: str) -> types.ModuleType:
+    """The module `brax.envs`, for the environment `name`."""
+    try:
+        return mujoco_tools.import_quietly("brax.envs")
+    except Exception as error:  # a version of something else that it cannot live with shows in many ways
+        raise ConfigError("environment", name, f"a brax that can be imported: {INSTALL} ({error!r})") from error
+
+
+@functools.cache
+def about(name: str) -> dict[str, physics.Setting]:
+    """The settings of `name`: ours, then its constructor's."""
+    if name in LEFT_OUT:
+        raise ConfigError("environment", name, LEFT_OUT[name])
+    if name not in NAMES:
+        raise ConfigError("environment", name, f"an environment of brax: {', '.join(NAMES)}{suggest(name)}")
+    own = signatures.defaults_of(_envs(name)._envs[name.removeprefix(PREFIX)])
+    own = {k: physics.Setting(value, "of brax's own constructor") for k, value in own.items() if k != "backend"}
+    return {"backend": physics.Setting(BACKENDS[0], "who computes the physics", BACKENDS), **physics.ABOUT, **own}
+
+
+def defaults(name: str) -> dict[str, Any]:
+    return {k: setting.default for k, setting in about(name).items()}
+
+
+@functools.cache
+def _constructed(name: str, backend: str, items: tuple[tuple[str, Any], ...]) -> Any:
+    """brax's object, one a set of constructor arguments: it is static by identity."""
+    # its arrays must be arrays, wherever this is called from
+    with mujoco_tools.quiet(), jax.ensure_compile_time_eval():
+        try:
+            return _envs(name)._envs[name.removeprefix(PREFIX)](backend=backend, **dict(items))
+        except (NotImplementedError, ValueError, TypeError) as error:
+            raise ConfigError(f"env ({name})", dict(items), f"arguments that brax accepts ({error})") from None
+
+
+def make(name: str, **settings: Any) -> BraxEnv:
+    """brax's environment `name`, such as "brax/ant"."""
+    known = defaults(name)
+    physics.check_known(name, settings, known)
+    given = known | settings
+    backend, ours = given.pop("backend"), {k: given.pop(k) for k in physics.ABOUT}
+    check_choice("env.backend", backend, BACKENDS)
+    for k, value in given.items():
+        given[k] = _checked(f"env.{k}", value, known[k])
+    env = _constructed(name, backend, tuple(sorted(given.items())))
+    ours["randomize"] = randomize.parse(ours["randomize"], ours.pop("randomize_warmup"), env.sys)
+    with mujoco_tools.quiet():
+        return BraxEnv(name, env, action=Box(-1.0, 1.0, (env.action_size,)), **ours)
+
+
+def _checked(argument: str, value: Any, default: Any) -> Any:
+    """An argument of a constructor, of the kind of its default."""
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise ConfigError(argument, value, "True or False")
+    elif isinstance(default, (int, float)):
+        physics.check_number(argument, value, 0.0 if argument == "env.reset_noise_scale" else -math.inf)
+    elif isinstance(default, tuple):
+        numbers = value if isinstance(value, (tuple, list)) else ()
+        if len(numbers) != len(default) or any(isinstance(x, bool) or not is_number(x) for x in numbers):
+            raise ConfigError(argument, value, f"{len(default)} numbers")
+        if not all(a < b for a, b in itertools.pairwise(numbers)):  # NaN neither; an end may be infinite (hopper's height)
+            raise ConfigError(argument, value, f"{len(default)} numbers, the lower first: all of them are ranges")
+        return tuple(numbers)
+    return value

@@ -1,0 +1,74 @@
+"""Checksums of the files in a folder, written when it is whole and verified before it is read.
+
+A sum modulo 2^64 of a file's 64-bit words, each times an odd number of its place: it sees every change within a word, and any
+other but one in 2^64. CRC-32 takes twice the time, and a checkpoint's files are as large as its state.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast.files import forms
+
+NAME = "checksums.json"
+LATER = (NAME, ".lock", "commit_success.txt", "_CHECKPOINT_METADATA")  # what comes after them, or goes
+_BLOCK = 1 << 15  # words, so that a block and its products stay in the cache
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+def write_checksums(folder: Path) -> None:
+    """Sizes and sums of all files below `folder`, as a file of it. They are read back: from memory, so soon after."""
+    (folder / NAME).write_text(json.dumps({name: checksum(file) for name, file in _files(folder)}, indent=0) + "\n")
+
+
+def verify_checksums(folder: Path) -> None:
+    """Raises ValueError (ConfigError of the table itself) that names the first file that is not as it was written.
+
+    A folder without checksums passes.
+    """
+    if not (folder / NAME).exists():  # an older version wrote it
+        return
+    written = forms.read_json(folder / NAME, "checksums", f"a table of checksums ({NAME})", {"*": [(int, str)]})
+    there = dict(_files(folder))
+    for name, expected in written.items():
+        if name not in there:
+            raise ValueError(f"{name} is missing")
+        if checksum(there[name]) != expected:
+            raise ValueError(f"{name} is not what was written (its checksum differs)")
+
+
+def checksum(file: Path) -> list[Any]:
+    """[size, 16 hexadecimal digits]."""
+    block = np.empty(_BLOCK, "<u8")
+    product, size, total = np.empty_like(block), 0, 0
+    with open(file, "rb", buffering=0) as opened:
+        while count := _fill(opened, memoryview(block).cast("B")):
+            words = -(-count // 8)
+            block.view(np.uint8)[count : 8 * words] = 0
+            np.multiply(block[:words], _WEIGHTS[:words], out=product[:words])
+            total = (total * _GOLDEN + int(product[:words].sum())) & _MASK
+            size += count
+    return [size, f"{total:016x}"]
+
+
+def _fill(opened: Any, buffer: memoryview) -> int:
+    """Read until the buffer is full or the file ends; one read may bring less."""
+    done = 0
+    while done < len(buffer) and (count := opened.readinto(buffer[done:])):
+        done += count
+    return done
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    for file in sorted(folder.rglob("*")):
+        if file.is_file() and file.name not in LATER:
+            yield str(file.relative_to(folder)), file
+
+
+_WEIGHTS = np.arange(1, _BLOCK + 1, dtype="<u8") * np.uint64(_GOLDEN) | np.uint64(1)

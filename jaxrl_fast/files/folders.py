@@ -1,0 +1,230 @@
+"""Folders that are written: where a path leads, whether files can be made there, and which process is writing now.
+
+A lock is a file `.lock` in the folder, with the process that made it, held by the operating system's own lock on it: that
+one ends with the process however it ends, so what a killed process left is seen as such. It is a lock on the file system, for
+processes of other hosts too; where a file system knows none, the process in the file decides as far as this host can tell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from jaxrl_fast import distributed
+from jaxrl_fast.errors import ConfigError, expected, writing
+
+LOCK = ".lock"
+DEEPEST = ("x" * 100, "x" * 100)  # as long as any path below a run directory
+
+_held: set[tuple[int, int]] = set()  # (device, inode) of this process's lock files: its own locks do not stop it
+
+
+def folder_path(argument: str, path: str | Path) -> Path:
+    """The folder that `path` leads to, before anything is made: "new/../run" is run. ConfigError where it is no path."""
+    text = str(path)
+    if not text.strip() or "\0" in text or (isinstance(path, Path) and path == Path()):
+        raise ConfigError(argument, text, "the name of a folder")
+    path = Path(path)
+    try:
+        path.exists()  # a name that is too long
+        if ".." not in path.parts:
+            return path
+        found = path.resolve()
+    except (OSError, RuntimeError) as error:
+        raise not_writable(argument, path, error) from error
+    return found.relative_to(Path.cwd()) if found.is_relative_to(Path.cwd()) and found != Path.cwd() else found
+
+
+def check_writable(argument: str, folder: Path) -> None:
+    """Raises ConfigError where no files can be made in `folder`, that may not exist yet. Tries, and leaves nothing behind."""
+    deep = folder / f".probe-{os.getpid()}" / DEEPEST[0]
+    made: list[Path] = []
+    try:
+        for path in (*reversed(deep.parents), deep):
+            try:
+                if not path.is_dir():
+                    path.mkdir()
+                    made.append(path)
+            except FileExistsError:  # made by another process meanwhile, or no folder
+                if not path.is_dir():
+                    raise
+        with open(deep / DEEPEST[1], "xb") as file:
+            made.append(deep / DEEPEST[1])
+            file.write(bytes(4096))
+    except OSError as error:
+        raise not_writable(argument, folder, error) from error
+    finally:
+        for path in reversed(made):
+            with contextlib.suppress(OSError):
+                path.rmdir() if path.is_dir() else path.unlink()
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A new file beside `path` that takes its place when the block ends: a reader, or a crash, finds the old one or the new.
+
+    Links that lie there, of a run from elsewhere, are not followed.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def not_writable(argument: str, path: Path, error: BaseException) -> ConfigError:
+    text = str(path) if len(str(path)) < 300 else f"{str(path)[:60]}... ({len(str(path))} characters)"
+    return ConfigError(argument, text, f"a folder that can be written ({getattr(error, 'strerror', None) or error})")
+
+
+def discard(folder: Path) -> None:
+    """Remove what a part of a run left that was killed before its first checkpoint.
+
+    Raises:
+        ConfigError: what lies there is no folder, or a link to one.
+        WriteError: it cannot be removed.
+    """
+    trash = check_folder(folder)
+    with writing(folder):
+        if trash.exists():  # it was killed while it did this
+            shutil.rmtree(trash)
+        if folder.exists():
+            os.replace(folder, trash)
+            shutil.rmtree(trash)
+
+
+def check_folder(folder: Path) -> Path:
+    """Return where `discard` moves `folder` first. Raises ConfigError where one of the two is a link or a file."""
+    trash = folder.with_name(folder.name + ".trash")
+    for path in (folder, trash):
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            found = "a link; copy there what it leads to" if path.is_symlink() else "a file; move it elsewhere"
+            raise expected(str(path), "a folder in the run, to go on with it", found)
+    return trash
+
+
+class Lock:
+    """A folder's lock while this process has it."""
+
+    def __init__(self, file: Path, descriptor: int):
+        self.file, self.descriptor, self.key = file, descriptor, _key(os.fstat(descriptor))
+        _held.add(self.key)
+
+    def release(self) -> None:
+        """Let go of the folder; twice is harmless."""
+        if self.key in _held:
+            with contextlib.suppress(OSError):  # the folder may be gone
+                if _key(os.stat(self.file)) == self.key:
+                    self.file.unlink()
+            _held.discard(self.key)
+            os.close(self.descriptor)
+
+
+def hold(argument: str, folder: Path) -> Lock:
+    """Take the folder for this process. Raises ConfigError, with the process that has it, where another one does."""
+    file = folder / LOCK
+    try:
+        for _ in range(20):
+            who = holder(folder)
+            if who:
+                raise ConfigError(argument, str(folder), f"a folder that nobody else writes: {who} does")
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+            if _lock(descriptor) and file.exists() and _key(os.stat(file)) == _key(os.fstat(descriptor)):
+                about = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, json.dumps(about).encode(), 0)
+                return Lock(file, descriptor)
+            os.close(descriptor)  # another process was faster, or has just let go of the file that was opened
+    except OSError as error:
+        raise not_writable(argument, folder, error) from error
+    raise ConfigError(argument, str(folder), "a folder that nobody else writes: several processes are asking for it")
+
+
+@contextlib.contextmanager
+def held(argument: str, folder: Path, create: bool = False) -> Iterator[None]:
+    """The folder's lock for a block; of several hosts the first one has it. create: make the folder, unless it exists."""
+
+    def take() -> tuple[Lock, bool]:
+        new = create and not folder.exists()
+        try:
+            if create:
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise not_writable(argument, folder, error) from error
+        return hold(argument, folder), new
+
+    taken = distributed.on_first(take)
+    try:
+        yield
+    finally:
+        if taken:
+            taken[0].release()
+            if taken[1]:
+                with contextlib.suppress(OSError):  # nothing came of it
+                    folder.rmdir()
+
+
+def holder(folder: Path) -> str | None:
+    """The process that writes to `folder` now, in words; None where there is none."""
+    file = folder / LOCK
+    try:
+        if _key(os.stat(file)) in _held:  # not even opened: closing it would let go of the lock
+            return "this process"
+        descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        if _lock(descriptor):
+            return None
+        about = _about(descriptor)
+        return f"process {about['pid']} on {about['host']}, since {about['since']}," if about else "another process"
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    """Whether the lock on this file is now ours, until it is closed."""
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            return False
+        about = _about(descriptor)  # no locks on this file system
+        return not about or (about["host"] == socket.gethostname() and not _lives(about["pid"]))
+    return True
+
+
+def _about(descriptor: int) -> dict | None:
+    """What the process that made the file wrote into it."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        found = json.loads(os.pread(descriptor, 1000, 0))
+        if type(found["pid"]) is not int or not 0 < found["pid"] < 2**31:
+            return None
+        return {"pid": found["pid"], "host": str(found["host"])[:100], "since": str(found["since"])[:30]}
+    return None
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _key(stat: os.stat_result) -> tuple[int, int]:
+    return stat.st_dev, stat.st_ino

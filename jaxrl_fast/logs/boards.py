@@ -1,0 +1,131 @@
+"""Rows for TensorBoard and for Weights & Biases: see `sinks`."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast.errors import ConfigError, MissingExtraError, writing
+from jaxrl_fast.logs.sinks import Row, Sink
+
+_MEMBERS = 64  # no more members than that beside the mean; metrics.jsonl holds them all
+
+
+class TensorBoardSink(Sink):
+    """TensorBoard events: each metric's mean over the members, and with several members `metric/member_007` as well.
+
+    Values that are not finite are skipped. One event holds a whole row. After `cut` a new event file begins with a
+    mark that makes TensorBoard drop what older files hold after that step.
+    """
+
+    def __init__(self, directory: str | Path, members: int = _MEMBERS):
+        self.directory = Path(directory)
+        self._members = members
+        self._purge: int | None = None
+        self._writer: Any = None
+
+    def write(self, row: Row) -> None:
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        values = _scalars(row, self._members)
+        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+        with writing(self.directory):
+            if self._writer is None:
+                self._open()
+            self._writer.write_event(Event(step=int(row.env_steps), wall_time=time.time(), summary=summary))
+            self._writer.flush()
+
+    def _open(self) -> None:
+        # The file writer below tensorboardX's SummaryWriter: that one sends every event through a process queue to
+        # a thread of its own, one event a tag, and its flush does not wait for what is still in the queue.
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+        self.directory.mkdir(parents=True, exist_ok=True)
+        # File names hold whole seconds and an existing file is overwritten: a resume within a second would erase
+        # the rows before it. TensorBoard reads files in the order of their names, which nanoseconds keep.
+        self._writer = EventsWriter(str(self.directory / "events"), f".{time.time_ns()}")
+        if self._purge is not None:
+            mark = SessionLog(status=SessionLog.START)
+            self._writer.write_event(Event(step=self._purge, wall_time=time.time(), session_log=mark))
+
+    def flush(self) -> None:
+        if self._writer is not None:
+            with writing(self.directory):
+                self._writer.flush()
+
+    def close(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with writing(self.directory):
+                writer.close()
+
+    def cut(self, env_steps: int) -> None:
+        self.close()
+        self._purge = int(env_steps) + 1  # TensorBoard drops this step and all later ones
+
+
+class WandbSink(Sink):
+    """Weights & Biases: the same scalars as TensorBoard, drawn over `env_steps`. Needs the extra [wandb].
+
+    `mode` is wandb's ("online", "offline", "disabled"); None leaves it to WANDB_MODE and wandb's own settings.
+    What W&B has been sent cannot be taken back: a resumed run is a new W&B run, in the same `group`.
+    """
+
+    def __init__(
+        self,
+        project: str,
+        config: dict[str, Any],
+        directory: str | Path,
+        name: str | None = None,
+        group: str | None = None,
+        mode: str | None = None,
+        members: int = _MEMBERS,
+    ):
+        try:
+            import wandb
+        except ImportError as error:
+            raise MissingExtraError("logging to Weights & Biases", "wandb") from error
+        # Offline runs leave a folder `wandb` where they ran, and without the package Python imports that instead.
+        if not hasattr(wandb, "init"):
+            raise MissingExtraError("logging to Weights & Biases", "wandb")
+        self._members, self._run = members, None
+        self._settings = dict(project=project, config=config, dir=str(directory), name=name, group=group, mode=mode)
+
+    def open(self) -> None:
+        import wandb
+
+        Path(self._settings["dir"]).mkdir(parents=True, exist_ok=True)  # wandb goes to a temporary folder otherwise
+        try:
+            self._run = wandb.init(**self._settings)
+        except wandb.errors.Error as error:
+            message = f"a project that wandb can open ({error}); WANDB_MODE=offline needs no account"
+            raise ConfigError("wandb project", self._settings["project"], message) from error
+        self._run.define_metric("env_steps")
+        self._run.define_metric("*", step_metric="env_steps")
+
+    def write(self, row: Row) -> None:
+        self._run.log({"env_steps": int(row.env_steps), **_scalars(row, self._members)})
+
+    def close(self) -> None:
+        if self._run is not None:
+            run, self._run = self._run, None
+            run.finish()
+
+
+def _scalars(row: Row, members: int) -> dict[str, float]:
+    """Tag -> value: means over the members that have one, and up to `members` single members. Finite ones only."""
+    found = {"steps_per_second": float(row.steps_per_second), "wall_seconds": float(row.wall_seconds)}
+    for name, values in row.metrics.items():
+        values = np.atleast_1d(np.asarray(values, np.float64)).reshape(-1)
+        finite = values[np.isfinite(values)]
+        if finite.size:
+            found[name] = float(finite.mean())
+        if values.size > 1:
+            found |= {f"{name}/member_{i:03d}": v for i, v in enumerate(values[:members].tolist())}
+    return {tag: value for tag, value in found.items() if math.isfinite(value)}

@@ -1,0 +1,144 @@
+"""`metrics.jsonl` as a file: rows to strict JSON lines and back, torn ends, and cutting rows off again.
+
+    {"env_steps": 2048, "wall_seconds": 0.31, "steps_per_second": 268000.0, "episode_return": 21.5, ...}
+
+One object a line, every metric a number, of several members a list of one each, null where a value is not finite. Logs of
+older versions hold lists of one. `read_jsonl` gives lists for all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.files import folders
+from jaxrl_fast.files.forms import misfit
+
+CELL = (int, float, type(None), [(int, float, type(None), bool)], bool)  # a value of a row
+FIXED = ("env_steps", "wall_seconds", "steps_per_second")  # in every row, so no metric may be called so
+ROW = {"env_steps": int, **dict.fromkeys(FIXED[1:], (int, float, type(None))), "*": CELL}
+
+
+def number(value: Any, digits: int) -> float | None:
+    """Rounded to `digits` after the point; None where not finite."""
+    value = float(value)
+    return round(value, digits) if math.isfinite(value) else None
+
+
+def numbers(values: Any) -> list[Any]:
+    """[K] of any numeric dtype -> Python numbers, None where not finite.
+
+    NumPy prints a float32 with the fewest digits that read back to the same float32; as Python floats those digits
+    survive JSON, where a plain conversion would write 0.1 as 0.10000000149011612.
+    """
+    array = np.atleast_1d(np.asarray(values)).reshape(-1)
+    if array.dtype.kind in "iub":
+        return [int(v) for v in array]
+    if array.dtype.itemsize <= 4:
+        texts = [str(v) for v in array.astype(np.float32)]
+    else:
+        texts = [f"{v:.9g}" for v in array.tolist()]
+    return [v if math.isfinite(v) else None for v in map(float, texts)]
+
+
+def cell(values: Any) -> Any:
+    """A metric as a row holds it: `numbers`, and of one member its number alone."""
+    found = numbers(values)
+    return found[0] if len(found) == 1 else found
+
+
+def encode(record: dict[str, Any]) -> bytes:
+    """One line."""
+    return json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def read_jsonl(path: str | Path) -> list[dict[str, Any]]:
+    """The rows of a `metrics.jsonl`, every metric a list over the members, also where there is one.
+
+    A torn last line is skipped; damage anywhere else is a ConfigError.
+    """
+    listed = lambda name, value: value if name in FIXED or isinstance(value, list) else [value]
+    return [{name: listed(name, value) for name, value in row.items()} for _, row in _lines(Path(path))]
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    """A row, or None where the line is not one."""
+    try:
+        row = json.loads(line, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+        return None
+    return row if misfit(row, ROW) is None else None
+
+
+def _check_regular(path: Path) -> None:
+    """Raises ConfigError for a pipe or a device, which would never end."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ConfigError("metrics", str(path), "a regular file")
+
+
+def _lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
+    """Every line of the file with its row, less a torn last one."""
+    _check_regular(path)
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise ConfigError("metrics", str(path), f"a readable metrics.jsonl ({error.strerror})") from error
+    numbered = [(i, line) for i, line in enumerate(lines, 1) if line.strip()]
+    found = []
+    for i, line in numbered:
+        row = _parse(line)
+        if row is not None:
+            found.append((line, row))
+        elif i != numbered[-1][0]:
+            valid = (
+                f"a metrics.jsonl of jaxrl_fast; line {i} is damaged. Checkpoints can be read without it; without the line, "
+                "or the file, `train --resume` (from Python: jf.resume) goes on and says which rows are missing"
+            )
+            raise ConfigError("metrics", str(path), valid)
+    return found
+
+
+def mend(path: Path) -> None:
+    """Make the file end with a whole line, so that the next row does not run into half of an older one.
+
+    A link becomes a file of its own, with what it leads to: rows are written in the run's own folder.
+    """
+    _check_regular(path)
+    if path.is_symlink():
+        _replace(path, b"".join(line + b"\n" for line, _ in _lines(path)) if path.exists() else b"")
+    if not path.exists() or not path.stat().st_size:
+        return
+    data = path.read_bytes()
+    if data.endswith(b"\n") and _parse(data[data.rfind(b"\n", 0, -1) + 1 : -1]) is not None:
+        return
+    _replace(path, b"".join(line + b"\n" for line, _ in _lines(path)))
+
+
+def cut(path: Path, env_steps: int) -> None:
+    """Keep the rows up to `env_steps`, byte for byte; atomic. A file that is not there stays so."""
+    if path.exists():
+        content = b"".join(line + b"\n" for line, row in _lines(path) if row["env_steps"] <= env_steps)
+        if content != path.read_bytes():
+            _replace(path, content)
+
+
+def sync(file: BinaryIO) -> None:
+    """Onto the disk, not only out of this process."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _replace(path: Path, content: bytes) -> None:
+    with folders.replacing(path) as temporary, open(temporary, "wb") as file:
+        file.write(content)
+        sync(file)

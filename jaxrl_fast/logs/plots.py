@@ -1,0 +1,263 @@
+"""Learning curves from the rows of `metrics.jsonl`. matplotlib is imported when something is drawn, without pyplot:
+no global state, no window, no backend to choose, and a caller's own figures stay as they are."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast.errors import ConfigError, check_int, nearest
+from jaxrl_fast.files import folders
+
+# Told apart by the colour-blind and in grey; the first is the project's own blue.
+PALETTE = ("#2f6db5", "#d9822b", "#2a9d7f", "#b5476b", "#7a5fb0", "#8a8f3c", "#4fb3d9", "#6b4a36", "#e39aa8", "#8b9099",
+           "#1d4d3a", "#c9a413")  # fmt: skip
+_DASHES = ("-", "--", ":", "-.")  # for the runs after the last colour
+_WIDE, _TITLE = 84, 68  # characters that a legend and a title have room for
+_INK, _FAINT = "#2b2d33", "#e3e5ea"
+_FORMATS = ("png", "svg", "pdf")
+
+Rows = Sequence[Mapping[str, Any]]  # as `sinks.read_jsonl` returns them
+
+
+def interval(values: Any, confidence: float = 0.95) -> tuple[float, float, float]:
+    """(mean, low, high): Student's t-interval of the mean of `values` [K], those that are not finite left out.
+
+    One value has no interval: low and high are NaN. Without any value all three are.
+    """
+    finite = np.asarray(values, np.float64).reshape(1, -1)
+    return tuple(float(x[0]) for x in _intervals(finite, confidence))  # type: ignore[return-value]
+
+
+def learning_curve(
+    rows_by_run: Mapping[str, Rows],
+    path: str | Path,
+    metric: str = "episode_return",
+    smooth: int | None = None,
+    title: str | None = None,
+) -> Path:
+    """Draw `metric` over environment steps, one colour a run, into a picture (png, svg or pdf by the path's ending).
+
+    A thick line is the mean over a run's members, its band the 95% t-interval of that mean, and thin lines are the
+    members as logged, less the rows where they have no value. In the mean a member keeps its last value over such
+    rows: they are not random, the long episodes are missing in them. `eval_return` is drawn as dots where rows hold it.
+    Intervals are cut at the lowest and the highest value that was seen: those of two or three seeds reach far beyond, above
+    what a task can give.
+
+    smooth: the mean and its band are over the last `smooth` rows; None takes a hundredth of the rows.
+    """
+    path = Path(path)
+    _kind(path)
+    if smooth is not None:
+        check_int("smooth", smooth)
+    _check_metric(rows_by_run, metric)
+
+    canvas, axes = figure()
+    windows, alone = set(), len(rows_by_run) == 1
+    evaluations = lambda rows: [r for r in rows if metric != "eval_return" and r.get("eval_return") is not None]
+    found = {label: (_columns(rows, metric), _columns(evaluations(rows), "eval_return")) for label, rows in rows_by_run.items()}
+    seen = np.concatenate([values[np.isfinite(values)] for pair in found.values() for _, values in pair])
+    drawn = [label for label, ((_, values), _) in found.items() if np.isfinite(values).any()]
+    limits = (seen.min(), seen.max()) if drawn else (0.0, 1.0)
+    for i, label in enumerate(found):
+        if label in drawn:
+            curve, dots = found[label]
+            window = smooth or max(1, len(rows_by_run[label]) // 100)
+            windows.add(window)
+            _draw_run(axes, label, look(i), *curve, window, alone, limits)
+            _draw_evaluations(axes, look(i)["color"], *dots, alone, limits)
+    _style(axes, metric, max(windows, default=1), title if title or len(rows_by_run) > 1 else next(iter(rows_by_run)))
+    if drawn:
+        room = 0.05 * (limits[1] - limits[0]) or 1.0
+        axes.set_ylim(limits[0] - room, limits[1] + room)
+        if alone:
+            axes.legend(frameon=False, fontsize=9, labelcolor=_INK)
+        else:  # among the curves of several runs there is no free place
+            legend_below(canvas, axes)
+    else:
+        axes.text(0.5, 0.5, f"no {metric} yet", transform=axes.transAxes, ha="center", va="center", color=_INK)
+
+    return save(canvas, path)
+
+
+def figure() -> tuple[Any, Any]:
+    """(figure, axes), of the size and look of all our pictures."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(7.2, 4.2), dpi=150, facecolor="white", layout="constrained")
+    FigureCanvasAgg(made)
+    return made, made.add_subplot()
+
+
+def look(i: int) -> dict[str, str]:
+    """Colour and dashes of the i-th run of a picture: no two of the first 48 are alike."""
+    return {"color": PALETTE[i % len(PALETTE)], "linestyle": _DASHES[i // len(PALETTE) % len(_DASHES)]}
+
+
+def legend_below(canvas: Any, axes: Any) -> None:
+    """The legend of `axes` below the picture, which grows by as much; labels that are too long are folded."""
+    handles, labels = axes.get_legend_handles_labels()
+    columns = 2 if max(map(len, labels)) <= _WIDE // 2 - 4 else 1
+    labels = [folded(label, _WIDE if columns == 1 else _WIDE // 2) for label in labels]
+    lines = sum(label.count("\n") + 1 for label in labels) / columns
+    canvas.set_figheight(canvas.get_figheight() + 0.18 * max(0.0, lines - 1))
+    canvas.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9, labelcolor=_INK)
+
+
+def legend_beside(axes: Any) -> None:
+    """The legend of `axes` at its right, where it hides nothing."""
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9, labelcolor=_INK)
+
+
+def name_ticks(axes: Any, names: Sequence[str]) -> None:
+    """Places 0, 1, ... of the x axis under their names: level where there is room for them, else slanted."""
+    room = 80 / max(len(names), 1)  # characters
+    slanted = {} if max(map(len, names), default=0) <= room else {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+    axes.set_xticks(range(len(names)), [folded(name, 30) for name in names], **slanted)
+
+
+def folded(text: str, width: int) -> str:
+    """Text in lines of at most `width` characters, folded at spaces, commas and slashes where there are any."""
+    words, lines = re.findall(r"[^\s,/]*[\s,/]*", text), [""]
+    for piece in (word[k : k + width] for word in words for k in range(0, len(word), width)):
+        if len(lines[-1]) + len(piece.rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _kind(path: Path) -> str:
+    kind = path.suffix.removeprefix(".").lower() or "png"
+    if kind not in _FORMATS:
+        raise ConfigError("path", str(path), f"a file that ends in {', '.join('.' + f for f in _FORMATS)}")
+    return kind
+
+
+def save(canvas: Any, path: Path) -> Path:
+    """Write a figure, atomically: a picture that is being looked at is never half a picture."""
+    kind = _kind(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with folders.replacing(path) as temporary:
+        canvas.savefig(temporary, format=kind, metadata={"Software": None} if kind == "png" else None)
+    return path
+
+
+def _check_metric(rows_by_run: Mapping[str, Rows], metric: str) -> None:
+    if not rows_by_run:
+        raise ConfigError("rows_by_run", rows_by_run, "at least one run")
+    for label, rows in rows_by_run.items():
+        names = list(dict.fromkeys(name for row in rows for name in row if name != "env_steps"))
+        if not names:
+            raise ConfigError("rows_by_run", label, "a run that has logged at least one row")
+        if metric not in names:
+            raise ConfigError("metric", metric, f"logged by {label}: {', '.join(names)}{nearest(metric, names)}")
+
+
+def _draw_run(axes: Any, label: str, looks: dict, steps: Any, values: Any, window: int, alone: bool, limits: Any) -> None:
+    members, colour = values.shape[1], looks["color"]
+    if members > 1 or window > 1:
+        alpha = max(0.08, min(0.35, 4 / members))
+        for j, member in enumerate(values.T):
+            has = np.isfinite(member)
+            thin = {"color": colour, "alpha": alpha, "linewidth": 0.7, "zorder": 2}
+            axes.plot(steps[has], member[has], **thin, label="members" if alone and members > 1 and j == 0 else None)
+    mean, low, high = _intervals(_held(_trailing_mean(values, window)))
+    has = np.isfinite(mean)
+    if members > 1:
+        text = "95% interval of the mean" if alone else None
+        low, high = np.clip(low, *limits), np.clip(high, *limits)
+        axes.fill_between(steps[has], low[has], high[has], color=colour, alpha=0.2, linewidth=0, zorder=3, label=text)
+    count = f"{members} members" if members > 1 else "1 member"
+    text = (f"mean of {count}" if members > 1 else "training") if alone else f"{label} ({count})"
+    marker = "o" if has.sum() == 1 else None  # a line of one point is invisible
+    axes.plot(steps[has], mean[has], **looks, linewidth=2, zorder=4, label=text, marker=marker, markersize=4)
+
+
+def _draw_evaluations(axes: Any, colour: str, steps: Any, values: Any, alone: bool, limits: Any) -> None:
+    mean, low, high = _intervals(values)
+    has = np.isfinite(mean)
+    if not has.any():
+        return
+    text = "evaluation" if alone else None
+    dots = {"linestyle": "none", "marker": "o", "markersize": 5, "zorder": 5, "markeredgewidth": 1.2}
+    axes.plot(steps[has], mean[has], **dots, color=colour, markerfacecolor="white", label=text)
+    sure = has & np.isfinite(low)
+    low, high = np.clip(low, *limits), np.clip(high, *limits)
+    axes.vlines(steps[sure], low[sure], high[sure], color=colour, linewidth=1.2, zorder=4.5)
+
+
+def _style(axes: Any, metric: str, window: int, title: str | None) -> None:
+    from matplotlib.ticker import EngFormatter
+
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 100k, 1M
+    note = f" (mean of {window} rows)" if window > 1 else ""
+    style(axes, "environment steps of each member", metric.replace("_", " ") + note, title)
+
+
+def style(axes: Any, x: str, y: str, title: str | None = None, grid: bool = True) -> None:
+    """Labels, grid and colours of all our pictures."""
+    axes.set_xlabel(x, color=_INK)
+    axes.set_ylabel(y, color=_INK)
+    if title:
+        axes.set_title(folded(title, _TITLE), color=_INK, fontsize=11, loc="left")
+    if grid:
+        axes.grid(True, color=_FAINT, linewidth=0.8)
+        axes.set_axisbelow(True)
+    axes.margins(x=0.01)
+    axes.tick_params(colors=_INK, length=0)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side == "bottom")
+        spine.set_color(_INK)
+
+
+def _columns(rows: Rows, metric: str) -> tuple[np.ndarray, np.ndarray]:
+    """(env_steps [R], values [R, K]) of the rows that hold the metric; NaN for null."""
+    found = [(row["env_steps"], row[metric]) for row in rows if metric in row]
+    lists = [value if isinstance(value, (list, tuple, np.ndarray)) else [value] for _, value in found]
+    values = np.full((len(found), max(map(len, lists), default=1)), np.nan)
+    for i, entry in enumerate(lists):
+        values[i, : len(entry)] = [math.nan if v is None else v for v in entry]
+    return np.array([steps for steps, _ in found], np.float64), np.where(np.isfinite(values), values, np.nan)
+
+
+def _trailing_mean(values: np.ndarray, window: int) -> np.ndarray:
+    """Each column's mean over its finite values among the last `window` rows [R, K]; NaN where there is none."""
+    if window <= 1:
+        return values
+    has = np.isfinite(values)
+
+    def trailing_sum(x):
+        total = np.cumsum(x, axis=0, dtype=np.float64)
+        total[window:] = total[window:] - total[:-window]
+        return total
+
+    count = trailing_sum(has)
+    return np.where(count > 0, trailing_sum(np.where(has, values, 0.0)) / np.maximum(count, 1), np.nan)
+
+
+def _held(values: np.ndarray) -> np.ndarray:
+    """Every column with its last finite value kept over later gaps; rows that are all gap stay so. [R, K]"""
+    has = np.isfinite(values)
+    last = np.maximum.accumulate(np.where(has, np.arange(len(values))[:, None], -1), axis=0)
+    held = np.where(last >= 0, np.take_along_axis(values, np.maximum(last, 0), axis=0), np.nan)
+    return np.where(has.any(axis=1, keepdims=True), held, np.nan)
+
+
+def _intervals(values: np.ndarray, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean and t-interval of every row of [R, K] over its finite values; see `interval`."""
+    from scipy.special import stdtrit  # scipy comes with jax
+
+    has = np.isfinite(values)
+    count = has.sum(axis=1)
+    mean = np.where(count > 0, np.where(has, values, 0.0).sum(axis=1) / np.maximum(count, 1), np.nan)
+    squares = np.where(has, values - mean[:, None], 0.0) ** 2
+    freedom = np.maximum(count - 1, 1)
+    half = stdtrit(freedom, 0.5 + confidence / 2) * np.sqrt(squares.sum(axis=1) / freedom / np.maximum(count, 1))
+    half = np.where(count > 1, half, np.nan)
+    return mean, mean - half, mean + half

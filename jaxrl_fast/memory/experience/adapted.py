@@ -1,0 +1,169 @@
+"""Experience from a folder for a run: whatever layout it was written in, in the one that this run's memory takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.memory.api import Memory
+from jaxrl_fast.memory.experience.files import open_memory
+from jaxrl_fast.memory.experience.filled import (
+    Filled,
+    as_rows,
+    check_windows,
+    fill,
+    hold,
+    keeps_transitions,
+    layout,
+    room_for,
+    rows_of,
+)
+from jaxrl_fast.memory.experience.mixed import StartFrom, mix, offline
+from jaxrl_fast.memory.prioritized import PrioritizedMemory
+from jaxrl_fast.memory.ring import Ring, Row, as_dataset, successors_of
+from jaxrl_fast.memory.transitions import Transition, TransitionMemory
+from jaxrl_fast.memory.uniform import UniformMemory
+
+
+def with_experience(memory: Ring, data: Filled, fraction: float) -> Memory:
+    """`memory`, whose batches are by `fraction` (static) drawn from `data`; at 0 it starts with `data` instead."""
+    if fraction == 0:
+        return StartFrom(memory, data)
+    return offline(memory, data) if fraction == 1 else mix(memory, data, fraction)
+
+
+def load_experience(path: str | Path, memory: Ring, fraction: float) -> Filled:
+    """What `save_memory` wrote, laid out anew where `with_experience` could not take it as it is.
+
+    The members of a population get the same object. Priorities stay those of the file where the layout does.
+    """
+    path = Path(path).absolute()
+    file = path / "layout.json"
+    written = file.stat().st_mtime_ns if file.is_file() else 0
+    return _load(path, written, _usual(memory), fraction)
+
+
+def _usual(memory: Ring) -> Ring:
+    """Without what the members of a population may differ in."""
+    usual = {"batch_size": 1}
+    if isinstance(memory, PrioritizedMemory):
+        usual |= {name: getattr(PrioritizedMemory, name) for name in ("alpha", "beta", "epsilon", "first")}
+    return dataclasses.replace(memory, **usual)
+
+
+@functools.lru_cache(maxsize=1)
+def _load(path: Path, written: int, memory: Ring, fraction: float) -> Filled:
+    data = open_memory(path)
+    check_windows("experience", data)
+    if _as_it_is(memory, data, fraction):
+        return data
+    rows = rows_of(data)
+    del data  # the device has room for what is made of it
+    return fill(memory, _newest(memory, rows)) if fraction == 0 else hold(memory, rows)
+
+
+def outline_experience(path: str | Path, memory: Ring, fraction: float) -> Filled:
+    """Shapes of what `load_experience` gives, from layout.json alone: so a run is planned before anything is read.
+
+    How many blocks are written is not known of what is laid out anew: all, here.
+    """
+    memory, data = _usual(memory), open_memory(path, outline=True)
+    check_windows("experience", data)
+    if _as_it_is(memory, data, fraction):
+        return data
+    rows, time = as_dataset(data.rows), min(data.w, data.memory.num_blocks) * data.memory.num_steps
+    if successors_of(data.rows) is not None:  # each becomes a row
+        time += data.memory.slots.count
+    if isinstance(rows, Transition):
+        _check_shuffled(memory, fraction)
+        memory = dataclasses.replace(memory, stack=1)
+        if fraction == 0 or not keeps_transitions(memory):  # see `as_rows`
+            rows, time = Row(rows.obs, rows.action, rows.reward, rows.terminated, rows.terminated), 2 * time
+    sized = lambda t, b: jax.tree.map(lambda x: jax.ShapeDtypeStruct((t, b, *x.shape[2:]), x.dtype), rows)
+    found = memory if fraction == 0 else room_for(memory, sized(time, data.memory.num_envs))
+    return Filled(found, jax.eval_shape(found.init, sized(found.num_steps, found.num_envs)), found.num_blocks)
+
+
+def _as_it_is(memory: Ring, data: Filled, fraction: float) -> bool:
+    """Whether `with_experience` takes `data` in its own layout."""
+    if fraction == 0:
+        same = successors_of(data.rows) is None or data.memory.truncation_interval == memory.truncation_interval
+        return same and layout(data.memory) == layout(memory)
+    whole = isinstance(data.memory, TransitionMemory)  # stacks, and successors
+    kind = UniformMemory if whole else type(data.memory)
+    shape = lambda memory: (memory.n_step, 1 if whole else memory.stack)
+    return kind is type(memory) and shape(data.memory) == shape(memory)
+
+
+def forget_experience() -> None:
+    """Nobody but who has it needs what was loaded last: it may be large."""
+    _load.cache_clear()
+
+
+def _check_shuffled(memory: Ring, fraction: float) -> None:
+    """Raises ConfigError where shuffled transitions do not serve a run with this memory."""
+    if fraction == 0 and memory.stack > 1:
+        valid = "episodes in order: this run stacks frames, which it stores one by one"
+        raise ConfigError("experience", "shuffled transitions", valid)
+    if memory.n_step > 1:
+        raise ConfigError("n_step", memory.n_step, "1 for shuffled transitions: what comes next is not known")
+
+
+def _newest(memory: Ring, rows: Row | Transition) -> Row:
+    """Rows [T, B] in the columns of `memory`, the oldest left out where they do not all fit."""
+    if isinstance(rows, Transition):
+        _check_shuffled(memory, 0)
+        rows = as_rows(rows)
+    steps = int((~rows.truncated).sum())
+    rows = in_columns(rows, memory.num_envs)
+    left = int((~rows.truncated).sum())
+    if not left:
+        what = f"fewer: nothing is left of {steps:,} steps of experience that are divided among so many"
+        raise ConfigError("num_envs", memory.num_envs, what)
+    if left < 0.9 * steps:
+        text = f"experience: {left:,} of {steps:,} steps are left, divided among {memory.num_envs} environments"
+        warnings.warn(text, stacklevel=2)
+    most = memory.length - memory.n_step - memory.stack - memory.num_steps  # `fill` adds rows at both ends
+    time = len(rows.reward)
+    if most < 1:
+        valid = f"more: {memory.length} rows of each environment hold a block, n_step and stack and no experience"
+        raise ConfigError("buffer_size", memory.capacity, valid)
+    if time > most:
+        kept, of = most * memory.num_envs, time * memory.num_envs
+        warnings.warn(f"experience: the newest {kept:,} of {of:,} rows fit the replay (buffer_size)", stacklevel=2)
+    return jax.tree.map(lambda x: x[-most:], rows)
+
+
+def in_columns(rows: Row, num_envs: int) -> Row:
+    """NumPy rows [T, B] as [T', num_envs]: the columns one behind the other, cut into as many equal parts.
+
+    Where it is cut the last row counts as truncated, unless it is terminated: one transition is lost, and a stack begins anew.
+    """
+    if rows.reward.shape[1] == num_envs:
+        return rows
+    line = jax.tree.map(lambda x: x.swapaxes(0, 1), _cut(rows))
+    line = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), line)
+    count = len(line.reward)
+    size = -(-count // num_envs)
+
+    def divide(x: Any) -> Any:
+        padded = np.concatenate([x, np.zeros((size * num_envs - count, *x.shape[1:]), x.dtype)])
+        return padded.reshape(num_envs, size, *x.shape[1:]).swapaxes(0, 1)
+
+    real = divide(np.ones(count, bool))
+    found = jax.tree.map(divide, line)
+    return _cut(found._replace(truncated=found.truncated | ~real))
+
+
+def _cut(rows: Row) -> Row:
+    """With nothing that follows the last row of a column."""
+    truncated = np.array(rows.truncated)
+    truncated[-1] |= ~rows.terminated[-1]
+    return rows._replace(truncated=truncated)

@@ -1,0 +1,153 @@
+"""The optimizers of the algorithms: global-norm clipping, then Adam or RMSProp; and any of optax's in their place.
+
+Built inside methods from traced settings, so learning rate, epsilon and clip norm can be swept; state is only optax's.
+`pack` turns the many small kernels of a small network into one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from jaxrl_fast import tree
+from jaxrl_fast.errors import ConfigError
+
+
+class Optimizer(NamedTuple):
+    """What `apply` takes a descent step by. The learning rate is an argument of the step, so it can be traced."""
+
+    init: Callable[..., Any]  # (params, rate at first) -> state; ours need no rate
+    step: Callable[..., tuple[Any, Any]]  # (rate, params, grads, state) -> (params, state)
+
+
+class View(NamedTuple):
+    """How an optimizer sees a tree of parameters or gradients, and the way back."""
+
+    to: Callable[[Any], Any]
+    back: Callable[[Any, Any], Any]  # (seen, a tree like the original) -> the original's form
+
+
+def adam(max_grad_norm: Any = None, epsilon: Any = 1e-8, b1: Any = 0.9) -> Optimizer:
+    """Clip by global norm (None: no clipping), then Adam (Kingma & Ba 2015)."""
+    return _packed(max_grad_norm, optax.scale_by_adam(b1=b1, eps=epsilon))
+
+
+def radam(max_grad_norm: Any = None, epsilon: Any = 1e-8) -> Optimizer:
+    """As `adam`, rectified (Liu et al. 2020): the variance of its first steps is held down, no warm-up is needed."""
+    return _packed(max_grad_norm, optax.scale_by_radam(eps=epsilon))
+
+
+def rmsprop(max_grad_norm: Any = None, epsilon: Any = 1e-5, decay: Any = 0.99) -> Optimizer:
+    """As `adam`, with RMSProp's direction g / sqrt(v + epsilon) (Tieleman & Hinton 2012; no momentum, not centred).
+
+    As TensorFlow has it, with which A3C's successors were tuned: epsilon within the root, and v starts at 1, so that
+    the first hundred steps or so are small.
+    """
+    return _packed(max_grad_norm, optax.scale_by_rms(decay, epsilon, initial_scale=1.0))
+
+
+def _clip(max_grad_norm: Any) -> list[optax.GradientTransformation]:
+    return [] if max_grad_norm is None else [optax.clip_by_global_norm(max_grad_norm)]
+
+
+def _packed(max_grad_norm: Any, direction: optax.GradientTransformation) -> Optimizer:
+    """Steps of rate times `direction` (the way up), with all small leaves in one vector and each large one its own."""
+    tx = optax.chain(*_clip(max_grad_norm), direction)
+
+    def step(rate: Any, params: Any, grads: Any, state: Any) -> tuple[Any, Any]:
+        way, state = tx.update(pack(grads), state)
+        return jax.tree.map(lambda p, d: p - (rate * d).astype(p.dtype), params, unpack(way, grads)), state
+
+    return Optimizer(lambda params, rate=None: tx.init(pack(params)), step)
+
+
+def stock(make: Callable[[Any], Any], max_grad_norm: Any = None, view: View | None = None) -> Optimizer:
+    """Clip by global norm, then an optimizer of optax's kind.
+
+    Args:
+      make: The optimizer as a function of the learning rate (`optax.adamw`), whose updates are added to the parameters.
+      view: How it sees parameters and gradients; None: as they are.
+    """
+    view = view or View(lambda x: x, lambda seen, like: seen)
+
+    def chain(rate: Any) -> optax.GradientTransformation:
+        tx = make(rate)
+        return optax.chain(*_clip(max_grad_norm), optax.GradientTransformation(tx.init, tx.update))
+
+    def init(params: Any, rate: Any) -> Any:
+        return _own(chain(rate).init(view.to(params)))
+
+    def step(rate: Any, params: Any, grads: Any, state: Any) -> tuple[Any, Any]:
+        updates, state = chain(rate).update(view.to(grads), state, view.to(params))
+        updates = view.back(updates, params)
+        return jax.tree.map(lambda p, u: p + u.astype(p.dtype), params, updates), tree.strong(state)
+
+    return Optimizer(init, step)
+
+
+def _own(state: Any) -> Any:
+    """`state` in buffers of its own: some states begin with the parameters, which are donated beside them."""
+    return tree.strong(tree.copy(state))
+
+
+def split(stack: Any, count: int) -> list[Any]:
+    """Leaves [count, ...] as `count` trees."""
+    return [tree.take(stack, i) for i in range(count)]
+
+
+def join(trees: list[Any]) -> Any:
+    """The inverse of `split`."""
+    return jax.tree.map(lambda *x: jnp.stack(x), *trees)
+
+
+SMALL = 4096  # elements; concatenating a larger leaf costs more than a kernel of its own
+
+
+def pack(params: Any) -> list[jax.Array]:
+    """The large leaves as vectors, then one vector of all others."""
+    flat = [x.reshape(-1) for x in jax.tree.leaves(params)]
+    small = [x for x in flat if x.size <= SMALL]
+    small = jax.lax.optimization_barrier(small)  # or XLA computes each element of the concatenation by itself
+    return [x for x in flat if x.size > SMALL] + ([jnp.concatenate(small)] if small else [])
+
+
+def unpack(packed: list[jax.Array], like: Any) -> Any:
+    """The inverse of `pack`, with the shapes of `like`."""
+    leaves, structure = jax.tree.flatten(like)
+    large, at, parts = iter(packed), 0, []
+    for x in leaves:
+        if x.size > SMALL:
+            parts.append(next(large).reshape(x.shape))
+        else:
+            parts.append(packed[-1][at : at + x.size].reshape(x.shape))
+            at += x.size
+    return structure.unflatten(parts)
+
+
+PACKED = View(pack, unpack)  # for optimizers that treat every number by itself
+
+
+def check_optimizer(name: str, optimizer: Any) -> Optimizer:
+    """Raises ConfigError for anything but an `Optimizer`: the updates of optax's own have another sign."""
+    if not isinstance(optimizer, Optimizer):
+        what = f"the optimizer {type(optimizer).__name__}"
+        raise ConfigError(name, what, "of jaxrl_fast.ops.optim: adam(), radam(), rmsprop(), or stock(optax.adamw) for optax's")
+    return optimizer
+
+
+def apply(optimizer: Optimizer, learning_rate: Any, params: Any, grads: Any, opt_state: Any) -> tuple[Any, Any]:
+    """One descent step -> (params, opt_state)."""
+    return check_optimizer("optimizer", optimizer).step(learning_rate, params, grads, opt_state)
+
+
+def polyak(target: Any, params: Any, tau: Any) -> Any:
+    """(1 - tau) target + tau params; tau = 1 copies, bit for bit."""
+    return jax.tree.map(lambda t, p: (1 - tau) * t + tau * p, target, params)
+
+
+def global_norm(tree: Any) -> jax.Array:
+    return jnp.sqrt(sum(jnp.sum(jnp.square(x)) for x in jax.tree.leaves(tree)))

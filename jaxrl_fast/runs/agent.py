@@ -1,0 +1,215 @@
+"""A trained agent by itself: it acts in the environment's own spaces, plays whole episodes, and leaves Python.
+
+`act` is for one process that plays: it takes and returns what the environment's `step` does, and remembers frames and
+recurrent state from call to call. `step` is the same as a pure function of a carry, for `jit`, `scan` and `jax.export`.
+Inside a trace `act` itself is pure: every call begins a new episode.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast import random, tree
+from jaxrl_fast.actors import play as host_play
+from jaxrl_fast.ops import stacking
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.envs import registry
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.host.api import HostEnv
+from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_int, check_seed, expected
+from jaxrl_fast.engine.evaluate import Evaluation, evaluate
+from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.own_spaces import own_of
+from jaxrl_fast.summary import summary
+from jaxrl_fast.types import Clock, EnvSpec
+
+MODES = ("greedy", "sample")
+
+
+class Carry(NamedTuple):
+    """What an agent remembers of the episodes that it plays [B]."""
+
+    policy: Any  # the algorithm's
+    frames: Any = ()  # what it saw last, of an environment with frame stacks
+    begun: Any = ()  # bool [B]: whether there is such a frame
+
+    __repr__ = summary
+
+
+class Agent:
+    """A trained agent: parameters, what they were trained with, and functions that compile once.
+
+    algo: bound to the environment.  env: as it was trained in.  state: the algorithm's agent, of one member.
+    iteration: log rows that it has learned from.  environment: the name of `env`.  score: its mean return in the
+    evaluation that chose it, or the last one; None where there was none.
+
+    Agents can be pickled: an environment of `jf.make` goes as its name and settings, and is made when it is needed.
+    """
+
+    def __init__(
+        self, algo: Algorithm, env: Env, config: RunConfig, state: Any, iteration: int = 0, score: float | None = None
+    ):
+        self.algo, self.config, self.state, self.iteration = tree.as_float32(algo), config, state, iteration
+        self.env, self.score = env, score
+        self._carry: Carry | None = None
+
+    @property
+    def env(self) -> Env:
+        if self._env is None:
+            self._env = registry.make(self._origin[0], **self._origin[1])
+        return self._env
+
+    @env.setter
+    def env(self, env: Env) -> None:
+        self._env, self._origin, self.environment = env, registry.describe(env), registry.name_of(env)
+
+    @property
+    def spec(self) -> EnvSpec:
+        return self.algo.spec
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | ({"_env": None} if self._origin else {})
+
+    def __repr__(self) -> str:
+        size = sum(x.size for x in jax.tree.leaves(getattr(self.state, "params", self.state)))
+        score = "not evaluated" if self.score is None else f"mean return {self.score:,.4g}"
+        seen, done = self.spec.own_observation, self.spec.own_action
+        return (
+            f"<Agent: {self.algo.name} on {self.environment}, {score}, {size:,} parameters, log row {self.iteration}>\n"
+            f"  act({_short(seen or self.spec.observation)}) -> {_short(done or self.spec.action)}"
+        )
+
+    # Acting ----------------------------------------------------------------------------------------------------------
+
+    def act(self, obs: Any, mode: str = "greedy", key: jax.Array | None = None) -> Any:
+        """The action for one observation, or one each for a batch [B, ...], as the environment's own spaces have them.
+
+        mode "sample" needs a `key`. NumPy in, NumPy out; traced in, traced out (every call begins a new episode there).
+        With frame stacks a single frame is put behind those of the calls before, and a stack [..., k C] is taken as it is.
+        Raises ConfigError for an observation of another shape.
+        """
+        seen, single, stacked = self._read(obs, mode, key)
+        traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((seen, key)))
+        if traced and self.spec.stack > 1 and not stacked:
+            wanted = f"a stack of {self.spec.stack} frames where it is traced"
+            raise expected("observation", wanted, "a single frame; Agent.step remembers frames there")
+        batch = _batch(seen)
+        if not isinstance(batch, int):  # the symbol of an exported function: no noise of that shape can be drawn
+            if mode == "sample":
+                raise ConfigError("mode", mode, "'greedy' for a batch of any size, or export one size")
+            return jax.vmap(lambda one: self.act(one, mode))(obs)
+        carry = self._carry
+        if traced or carry is None or carry.begun.shape[0] != batch:
+            carry = self.init_carry(batch)
+        carry, action = self._step(carry, seen, stacked, mode, key)
+        if not traced:
+            action = jax.tree.map(np.asarray, action)
+            self._check_finite(seen, action)
+            self._carry = carry
+        return self._write(action, single)
+
+    def _check_finite(self, seen: Any, action: np.ndarray) -> None:
+        """Outputs that are NaN are no action, whichever argmax would take."""
+        if host_play.playable(self.spec.action, action)[1] is not None:
+            for x in jax.tree.leaves(seen):
+                if jnp.issubdtype(x.dtype, jnp.floating) and not np.isfinite(x).all():
+                    raise expected("observation", "finite", f"{np.asarray(x)[~np.isfinite(x)][0]} in it")
+            raise NonFiniteError("the policy's outputs are not finite: its parameters are too large for this observation")
+
+    def step(
+        self, carry: Carry, obs: Any, mode: str = "greedy", key: jax.Array | None = None
+    ) -> tuple[Carry, Any]:
+        """`act` as a pure function: (carry, observation) -> (carry, action). `init_carry` makes the first carry."""
+        seen, single, stacked = self._read(obs, mode, key)
+        if not isinstance(carry, Carry) or carry.begun.shape != (_batch(seen),):
+            raise ConfigError("carry", type(carry).__name__, f"Agent.init_carry({_batch(seen)})")
+        carry, action = self._step(carry, seen, stacked, mode, key)
+        return carry, self._write(action, single)
+
+    def init_carry(self, num_envs: int = 1) -> Carry:
+        """The carry of `num_envs` new episodes; of one for a single observation."""
+        return _start(self.algo, num_envs)
+
+    def reset(self, ended: Any = None) -> None:
+        """Forget frames and recurrent state where an episode begins. ended: bool [B], where; None: everywhere."""
+        if ended is None or self._carry is None:
+            self._carry = None
+            return
+        self._carry = self.restart(self._carry, ended)
+
+    def restart(self, carry: Carry, ended: Any) -> Carry:
+        """`carry` with new episodes where `ended` (bool [B]); pure."""
+        ended = jnp.asarray(ended)
+        if ended.shape != carry.begun.shape or ended.dtype != bool:
+            raise expected("ended", f"bool of shape {carry.begun.shape}", f"{ended.dtype} of shape {ended.shape}")
+        return tree.where(ended, self.init_carry(ended.shape[0]), carry)
+
+    def _read(self, obs: Any, mode: str, key: Any) -> tuple[Any, bool, bool]:
+        check_choice("mode", mode, MODES)
+        if mode == "sample":
+            random.check_key("key", key, "a jax.random.key where mode is 'sample'")
+        own = self.spec.own_observation or own_of(self.spec.observation)
+        return own.read(obs, self.spec.stack)
+
+    def _write(self, action: Any, single: bool) -> Any:
+        own = self.spec.own_action or own_of(self.spec.action)
+        action = own.decode(action)
+        if not single:
+            return action
+        return action[0] if isinstance(action, jax.Array) else np.asarray(action[0])
+
+    def _step(self, carry: Carry, seen: Any, stacked: bool, mode: str, key: Any) -> tuple[Carry, Any]:
+        key = jax.random.key(0) if key is None else random.typed_key(key)
+        return _step(self.algo, self.state, carry, seen, key, stacked=stacked, mode=mode)
+
+    # Playing ---------------------------------------------------------------------------------------------------------
+
+    def evaluate(self, episodes: int = 128, seed: int = 0, mode: str | None = None) -> Evaluation:
+        """Play `episodes` episodes in the training environment."""
+        check_int("episodes", episodes, 1, 1_000_000)
+        check_seed("seed", seed)
+        check_choice("mode", mode or "greedy", MODES)
+        mode, key = mode or self.config.eval_mode, jax.random.key(seed)
+        if isinstance(self.env, HostEnv):
+            args = self.env, self.algo, self.state, key, episodes, mode
+            return Evaluation(*host_play.evaluate(*args, patience=self.config.host_timeout))
+        play = jax.jit(evaluate, static_argnames=("episodes", "mode"))
+        found = play(tree.as_float32(self.env), self.algo, self.state, key, episodes=episodes, mode=mode)
+        return jax.tree.map(np.asarray, found)
+
+
+def _batch(obs: Any) -> int:
+    return jax.tree.leaves(obs)[0].shape[0]
+
+
+@functools.partial(jax.jit, static_argnames="num_envs")
+def _start(algo: Algorithm, num_envs: int) -> Carry:
+    spec = algo.spec
+    frames = stacking.example(spec, (num_envs,)) if spec.stack > 1 else ()
+    return Carry(algo.evaluation_carry(num_envs), frames, jnp.zeros(num_envs, bool))
+
+
+@functools.partial(jax.jit, static_argnames=("stacked", "mode"))
+def _step(algo: Algorithm, state: Any, carry: Carry, seen: Any, key: jax.Array, stacked: bool, mode: str):
+    """One look and one action of every environment; seen: single frames or stacks [B, ...]."""
+    k = algo.spec.stack
+    if k > 1 and not stacked:
+        seen = tree.where(carry.begun, stacking.push(carry.frames, seen, k), stacking.start(seen, k))
+    noise = tree.take(algo.draw(key, 1, _batch(seen)), 0)
+    clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
+    policy, action, _ = algo.act(algo.acting(state), carry.policy, seen, noise, clock, mode)
+    return Carry(policy, seen if k > 1 else (), jnp.ones_like(carry.begun)), action
+
+
+def _short(own: Any) -> str:
+    """A space or its form in a few words: `float32 (4,)`, `dict of 3`."""
+    own = own if hasattr(own, "read") else own_of(own)
+    if not hasattr(own, "shape"):
+        return f"{'tuple' if own.is_tuple else 'dict'} of {len(own.items)}"
+    kind = type(own.space).__name__
+    return f"{kind} {own.dtype} {own.shape}" if own.shape else f"{kind} {own.dtype}"

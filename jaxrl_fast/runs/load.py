@@ -1,0 +1,174 @@
+"""Back from a run directory: the trained agent, or the run itself to go on with."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast import distributed
+from jaxrl_fast.files import folders
+from jaxrl_fast.runs.agent import Agent
+from jaxrl_fast.runs.checkpoint import Checkpoints
+from jaxrl_fast.errors import ConfigError, check_choice, check_int
+from jaxrl_fast.engine.grid import plan_grid
+from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, sinks_of_each
+from jaxrl_fast.engine.members import in_turn, one_at_a_time, spread_members
+from jaxrl_fast.memory import Filled
+from jaxrl_fast.engine.offline import replay_after
+from jaxrl_fast.engine.population import elsewhere
+from jaxrl_fast.runs.reading import read_member
+from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
+from jaxrl_fast.runs.seed_folders import ended_seeds
+from jaxrl_fast.runs.session import Session
+from jaxrl_fast.runs.signals import run_so_far
+from jaxrl_fast.logs.sinks import Sink, check_hooks
+from jaxrl_fast.types import RunState
+
+HOST = ("actors", "actors_on", "host_timeout", "restarts")  # settings of a run that another part of it may have otherwise
+
+
+def load(path: str | Path, which: str = "auto", member: int | None = None, modules: Sequence[str] = ()) -> Agent:
+    """The agent of a run: `which` is "best" (by evaluation), "last", or "auto" (best where there is one).
+
+    member: which seed of a population; None takes the one that scored best when the checkpoint "best" was taken, and for
+    "last" the one that scored best at the end (the first, without a result).
+    """
+    check_choice("which", which, ("auto", "best", "last"))
+    order = ("best", "last") if which == "auto" else (which,)
+    run, env, config, agent, row, _, score = read_member(path, order, member, modules)
+    whole = isinstance(agent, RunState)
+    return Agent(run.algo, env, config, agent.agent if whole else agent, row, score)
+
+
+def experience(run: Any, member: int = 0, modules: Sequence[str] = ()) -> Filled:
+    """What the replay of a run holds, of one member; for `save_memory`, and from there for `train(experience=...)`.
+
+    run: the Session that `train` returns, or a run directory, whose last checkpoint is read.
+    """
+    if isinstance(run, (str, Path)):
+        run, _, config, state, rows, iterations, _ = read_member(run, ("last",), member, modules)
+        if iterations is None:  # a checkpoint of before they were kept
+            grid = plan_grid(run.algo, config)
+            iterations = grid.warmup + rows * grid.row
+        return replay_after(run, state.memory, iterations)
+    check_int("member", member, 0, run.config.members - 1)
+    if isinstance(run, SeedsInTurn):
+        if not run.out:
+            raise ConfigError("run", "in memory", "one with `out`: seeds that train one after another keep no replay in memory")
+        return experience(run.out.path, member, modules)
+    if member not in run.lanes:
+        raise ConfigError("member", member, f"one that is still there: {', '.join(map(str, run.lanes))}")
+    first = dataclasses.replace(run.members.first, algo=run.setup(member)[0])
+    store = run.population.member(run.state.memory, list(run.lanes).index(member))
+    return replay_after(first, store, run.iterations)
+
+
+def resume(
+    path: str | Path, total_steps: int | None = None, horizon: int | None = None, modules: Sequence[str] = (),
+    hooks: Sequence[Any] = (), sinks: Sequence[Any] = (), tensorboard: bool = True, progress: bool = False,
+    devices: int | str | None = None, mesh: Mapping[str, int] | None = None, **host: Any,
+):  # fmt: skip
+    """Go on with a run from its last checkpoint, bit for bit as if it had never stopped; returns the Session.
+
+    total_steps: a new end; a target return that every member has reached does not stop the run again. Schedules stay
+    fractions of the horizon fixed at the start and clamp past it (a warning says so) unless `horizon` sets a new one.
+    devices ("all": whatever there is), mesh: where to go on; as before, unless one of them is given. On another number of
+    devices the numbers are the same to rounding.
+    host: other values of `HOST`, how environments on the host are stepped: they begin anew in any case.
+    Ctrl-C is answered as in `train`.
+    """
+    args = total_steps, horizon, modules, hooks, sinks, tensorboard, progress, devices, mesh
+    return run_so_far(lambda: resume_run(path, *args, **host))
+
+
+def resume_run(
+    path: str | Path, total_steps: int | None = None, horizon: int | None = None, modules: Sequence[str] = (), hooks=(), sinks=(),
+    tensorboard: bool = True, progress: bool = False, devices: int | str | None = None, mesh: Mapping[str, int] | None = None,
+    argument: str = "path", **host: Any,
+):  # fmt: skip
+    """`resume` for callers that stop when the run does: Ctrl-C raises `Interrupted` everywhere. argument: `path` in errors."""
+    if isinstance(path, (str, Path)):  # before the first host finds it missing where the others do not
+        distributed.check_shared(Path(path) / "config.json")
+    path = run_path(argument, path)
+    configs.read_config(path)  # before anything is made in a folder that is none
+    with folders.held(argument, path):
+        return _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, progress, devices, mesh, argument, host)
+
+
+def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, progress, devices, mesh, argument, host):
+    """`resume` of a folder that is locked."""
+    from jaxrl_fast.runs.train import run_session
+
+    check_hooks(hooks)
+    algo, env, config, content = configs.load(path, tuple(modules))
+    config = elsewhere(config, devices, mesh)
+    spread_members(env, config)
+    for name in host:
+        check_choice("resume", name, HOST)
+    new = dataclasses.replace(config, **host)
+    if total_steps is not None:
+        new = dataclasses.replace(new, total_steps=total_steps)
+    if horizon is not None:
+        new = dataclasses.replace(new, horizon=horizon)
+    bound = algo.bind(env.spec)
+    grid = plan_grid(bound, config)
+    # the rows stay where they were, whatever the new horizon
+    new = dataclasses.replace(
+        new, log_every=grid.row * grid.steps,
+        eval_every=grid.eval_rows * grid.row * grid.steps,
+    )  # fmt: skip
+    if in_turn(env, config):
+        more = {"devices": devices, "mesh": mesh, "tensorboard": tensorboard} | host
+        return _resume_in_turn(path, algo, env, new, content, modules, hooks, sinks, progress, more)
+    sinks = sinks(new) if callable(sinks) else sinks
+    with Checkpoints(RunDir(path).checkpoints, read_only=True) as checkpoints:
+        distributed.on_first(checkpoints.check_own)
+        find = lambda: checkpoints.read(("last",), lambda *one: checkpoints.meta(*one, config.members) and one[1])
+        number = distributed.tell(distributed.on_first(find))
+        if number is None:
+            raise ConfigError(argument, str(path), "a run that has saved a checkpoint; start it again instead")
+        meta = checkpoints.meta("last", number) | {"number": number}
+    if total_steps is not None and all(meta["reached"]):
+        new = dataclasses.replace(new, target_return=None)
+    done = plan_grid(bound, new).env_steps(meta["rows"])
+    if total_steps is not None and total_steps < done:
+        raise ConfigError("total_steps", total_steps, f"at least the {done:,} steps that are done")
+    if new.total_steps > (new.horizon or 0):
+        warnings.warn(
+            f"total_steps {new.total_steps:,} is beyond the horizon {new.horizon:,} fixed at the start: schedules such "
+            "as the learning rate stay at their end values; --horizon (from Python: horizon=) sets a new one",
+            stacklevel=2,
+        )
+    return run_session(algo, env, new, lambda: RunDir(path), hooks, sinks, tensorboard, progress, meta)
+
+
+def _resume_in_turn(path, algo, env, config, content, modules, hooks, sinks, progress, more) -> SeedsInTurn:
+    """`resume` of seeds that train one after another: those that have ended stay, one that was cut off goes on.
+
+    config: with the new end and horizon.  more: of `resume_run`, where a seed goes on and how its environments are stepped.
+    """
+    from jaxrl_fast.runs.train import check_members, start
+
+    make_sinks, rundir = sinks_of_each(sinks), RunDir(path)
+    trained = ended_seeds(path, algo, env, config, modules)
+    check_members(algo, env, config)
+    about = {name: content[name] for name in ("preset", "imports") if name in content}
+
+    def begin(member: int, sinks: Sequence[Sink]) -> Session:
+        part = one_at_a_time(env, config, member)
+        folder = seed_folder(path, part.seed)
+        if not RunDir(folder).resumable:
+            folders.discard(folder)
+            run = dataclasses.asdict(part) | {"tensorboard": more["tensorboard"]}
+            return start(algo, env, out=folder, hooks=hooks, sinks=sinks, progress=progress, about=about, **run)
+        old = configs.read_config(folder)["run"]
+        new = [getattr(part, name) if getattr(part, name) != old.get(name) else None for name in ("total_steps", "horizon")]
+        return resume_run(folder, *new, modules, hooks, sinks, progress=progress, **more)
+
+    run = SeedsInTurn(algo.bind(env.spec), env, config, rundir, begin, make_sinks, progress, trained)
+    rundir.update(config)
+    return run.train()

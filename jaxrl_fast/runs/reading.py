@@ -1,0 +1,127 @@
+"""One member of a run, out of its run directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast import tree
+from jaxrl_fast.engine import iteration
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.runs.checkpoint import Checkpoints, abstract
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.errors import ConfigError, check_int, expected
+from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.iteration import Run
+from jaxrl_fast.engine.members import build_run, configure, in_turn
+from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
+
+
+def read_member(path: str | Path, order: Sequence[str], member: int | None, modules: Sequence[str]) -> tuple:
+    """Return (run, environment, config, state, rows, iterations, score) of one member.
+
+    A best checkpoint holds the agent alone: its state is the agent, and iterations is None.
+
+    Numbers of `run.algo` are Python's.
+    """
+    path = run_path("run", path)
+    algo, env, config, _ = configs.load(path, tuple(modules))
+    if member is not None:
+        check_int("member", member, 0, config.members - 1)
+    if in_turn(env, config):
+        seed = config.seed + _seed_of(path, order, config, member)
+        check_seed(seed_folder(path, seed), algo, env, seed, modules)
+        return read_member(seed_folder(path, seed), order, 0, modules)
+    with Checkpoints(RunDir(path).checkpoints, read_only=True) as checkpoints:
+        found = checkpoints.read(order, lambda *one: _read_one(RunDir(path), checkpoints, one, algo, env, config, member))
+    if found is None:
+        raise ConfigError("run", str(path), f"a run with a checkpoint ({' or '.join(order)}); this has none")
+    return found
+
+
+def check_seed(folder: Path, algo: Algorithm, env: Env, seed: int, modules: Sequence[str] = ()) -> None:
+    """Raises ConfigError where the run in `folder` is not that of `seed` in a run of `algo` on `env`."""
+    its_algo, its_env, config, _ = configs.load(folder, tuple(modules))
+    pairs = {
+        "algorithm": (configs.encode_algorithm(its_algo), configs.encode_algorithm(algo)),
+        "environment": (configs.encode_environment(its_env), configs.encode_environment(env)),
+    }
+    remedy = f"move {folder.name} elsewhere, or make the two agree"
+    for name, (own, wanted) in pairs.items():
+        if own != wanted:
+            at, found, valid = _difference(name, own, wanted)
+            raise expected(f"{at} of {folder}", f"{valid!r}, as in the run it is a part of", f"{found!r}; {remedy}")
+    if (config.seed, config.seeds) != (seed, 1):
+        raise expected(f"seed of {folder}", str(seed), f"{config.seed} with seeds = {config.seeds}; {remedy}")
+
+
+def _difference(name: str, one: Any, other: Any) -> tuple[str, Any, Any]:
+    """Return (name, value, other value) of the first entry in which two values of JSON differ."""
+    if not (isinstance(one, dict) and isinstance(other, dict)):
+        return name, one, other
+    differs = next(key for key in {**other, **one} if key not in one or key not in other or one[key] != other[key])
+    return _difference(f"{name}.{differs}", one.get(differs), other.get(differs))
+
+
+def _seed_of(path: Path, order: Sequence[str], config: RunConfig, member: int | None) -> int:
+    """Return which of the seeds that train one after another is read; None: the one that evaluated best."""
+    folders = [seed_folder(path, seed) for seed in config.member_seeds()]
+    here = [i for i, folder in enumerate(folders) if any((folder / "checkpoints" / kind).is_dir() for kind in order)]
+    if not here:
+        raise ConfigError("run", str(path), f"a run with a checkpoint ({' or '.join(order)}); no seed of this one has any")
+    if member is not None and member not in here:
+        raise ConfigError("member", member, f"one that has a checkpoint: {', '.join(map(str, here))}")
+
+    def score(i: int) -> float:
+        result = _result(RunDir(folders[i]))
+        found = result.get("best_eval_return") if order[0] == "best" else next(iter(result.get("eval_return", ())), None)
+        return found if isinstance(found, (int, float)) else -math.inf
+
+    return max(here, key=score) if member is None else member
+
+
+def _read_one(rundir: RunDir, checkpoints: Checkpoints, one: tuple[str, int], algo, env, config, member) -> tuple:
+    """What `read_member` returns, out of one checkpoint (kind, number)."""
+    best, meta = one[0] == "best", checkpoints.meta(*one, config.members)
+    if member is None:
+        member = rundir.best_member(config.members, meta.get("best_scores"))
+    if member not in meta["lanes"]:
+        raise ConfigError("member", member, f"one that this checkpoint holds: {', '.join(map(str, meta['lanes']))}")
+    chosen = {name: values[member] for name, values in meta["settings"].items()}
+    algo, env = configure(algo, env, config.settings_of(member) | chosen)
+    lanes, bound = len(meta["lanes"]), algo.bind(env.spec)
+    if best:  # the agent alone: the experience that it has learned from may be gone
+        run, like = Run(env, bound, 1.0), jax.eval_shape(lambda: bound.init(jax.random.key(0)))
+    else:
+        run = build_run(algo, env, config)
+        like = jax.eval_shape(lambda: iteration.init(run, jax.random.key(0)))
+    if lanes > 1:
+        like = jax.tree.map(lambda x: jax.ShapeDtypeStruct((lanes, *x.shape), x.dtype), like)
+    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    state = checkpoints.restore(*one, abstract(like, here))
+    state = tree.take(state, meta["lanes"].index(member)) if lanes > 1 else state
+    rows = meta["best_rows"] if best else meta["rows"]
+    scores = meta.get("best_scores") if best else _scores(rundir)
+    score = scores[member] if scores and member < len(scores) else None
+    return dataclasses.replace(run, algo=bound), env, config, state, rows, meta.get("iterations"), score
+
+
+def _scores(rundir: RunDir) -> list[float | None]:
+    """How the members evaluated; nothing without a result."""
+    return _result(rundir).get("eval_return", [])
+
+
+def _result(rundir: RunDir) -> dict[str, Any]:
+    """result.json, empty without one; a damaged one is a warning, for the agents can be read without it."""
+    try:
+        return rundir.result() if (rundir.path / "result.json").is_file() else {}
+    except ConfigError as error:
+        warnings.warn(str(error), stacklevel=2)
+        return {}

@@ -1,0 +1,77 @@
+"""The folders of seeds that train one after another, looked at before a resume writes anything in one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.runs.checkpoint import Checkpoints
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.errors import expected
+from jaxrl_fast.files.folders import check_folder
+from jaxrl_fast.engine.grid import IN_MEMORY, Grid, RunConfig, plan_grid
+from jaxrl_fast.engine.members import one_at_a_time
+from jaxrl_fast.runs.reading import check_seed
+from jaxrl_fast.runs.rundir import RunDir, seed_folder
+from jaxrl_fast.runs.seed_results import Trained, of_folder
+
+
+def ended_seeds(path: Path, algo: Algorithm, env: Env, config: RunConfig, modules: Sequence[str] = ()) -> dict[int, Trained]:
+    """Return {member: its results} of the seeds that are not to be trained further; the others can go on or begin anew.
+
+    Args:
+        path: the run directory of all seeds.
+        algo, env, config: what the run is from now on, with its new end.
+
+    Raises:
+        ConfigError: a seed's folder is a link, holds another run, has more steps than the new end, or has neither a
+            whole checkpoint nor a way to begin anew.
+    """
+    ended, grid = {}, plan_grid(algo.bind(env.spec), config)
+    for member in range(config.seeds):
+        folder = seed_folder(path, one_at_a_time(env, config, member).seed)
+        check_folder(folder)
+        if not folder.exists():
+            _check_anew(folder, config)
+            continue
+        if (folder / "config.json").is_file():
+            check_seed(folder, algo, env, config.seed + member, modules)
+        result = of_folder(folder, modules) if (folder / "result.json").is_file() else None
+        if result and (result.lost or _end(folder) == (config.total_steps, config.horizon)):
+            ended[member] = result
+        elif RunDir(folder).resumable:
+            _check_done(folder, config, grid)
+        elif result:
+            remedy = f"move {folder.name} elsewhere and resume the run, which trains this seed anew"
+            raise expected(str(folder), "a run with its checkpoints", f"one that has ended and lost them; {remedy}")
+        else:
+            _check_anew(folder, config)
+    return ended
+
+
+def _check_done(folder: Path, config: RunConfig, grid: Grid) -> None:
+    """Raises ConfigError where no checkpoint is whole, or the newest one is beyond the end of the run."""
+    with Checkpoints(RunDir(folder).checkpoints, read_only=True) as checkpoints:
+        checkpoints.check_own()
+        meta = checkpoints.read(("last",), checkpoints.meta)
+    done = grid.env_steps(meta["rows"])
+    if done > grid.env_steps(grid.rows):
+        go_on = "give that many, or more, as total_steps (--total-steps)"
+        raise expected("total_steps", f"at least the {done:,} steps that {folder.name} has", f"{config.total_steps:,}: {go_on}")
+
+
+def _check_anew(folder: Path, config: RunConfig) -> None:
+    """Raises ConfigError where a seed without checkpoints cannot be trained from its start."""
+    if config.start_from == IN_MEMORY:
+        gone = f"parameters in memory, which are gone with their process, and {folder.name} has no checkpoint"
+        remedy = "`resume()` of the run in that process goes on with it; jf.load reads the seeds that have ended"
+        raise expected("start_from", "a run directory", f"{gone}; {remedy}")
+
+
+def _end(folder: Path) -> tuple[Any, Any]:
+    """total_steps and horizon of a run directory."""
+    run = configs.read_config(folder)["run"]
+    return run["total_steps"], run.get("horizon")

@@ -1,0 +1,277 @@
+"""Seeds of environments on the host: each a run of its own, trained one after another, and together one run.
+
+    DIR/config.json, metrics.jsonl, result.json, curve.png    of all seeds, as those of a population are
+    DIR/seed-0/ ...                                           run directories, one a seed
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.files import folders
+from jaxrl_fast.logs import plots
+from jaxrl_fast.runs.agent import Agent
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.envs import registry
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.errors import ConfigError, NonFiniteError, RunError, WriteError, check_int, writing
+from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.logs.jsonl import read_jsonl
+from jaxrl_fast.engine.members import one_at_a_time
+from jaxrl_fast.runs.rundir import RunDir, seed_folder
+from jaxrl_fast.runs.seed_results import Trained, of_session, overall_rate, side_by_side
+from jaxrl_fast.runs.session import Session, curve_of, frame_of
+from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped, run_so_far
+from jaxrl_fast.logs.sinks import Row, Sink, line_of
+
+Sinks = Callable[[RunConfig], Sequence[Sink]]  # (settings of a seed) -> its sinks
+
+
+@dataclasses.dataclass(repr=False)
+class SeedsInTurn:
+    """Seeds that train one after another, and what `train` returns of them: as a `Session`, with a member a seed.
+
+    A hook gets the `Session` of the seed that trains; `stop` of it ends that seed.
+    """
+
+    algo: Algorithm  # bound to the environment
+    env: Env
+    config: RunConfig
+    out: RunDir | None
+    begin: Callable[[int, Sequence[Sink]], Session]  # train a member to its end, from where it is
+    make_sinks: Sinks | None = None
+    progress: bool = False
+    trained: dict[int, Trained] = dataclasses.field(default_factory=dict)
+    session: Session | None = None  # that of the member that was interrupted
+    sinks: Sequence[Sink] = ()  # none of its own
+
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(type(self), name):  # a property of ours that failed
+            return object.__getattribute__(self, name)
+        hint = ": a hook gets the Session of each seed, which has it" if hasattr(Session, name) or name in _OF_SESSION else ""
+        raise AttributeError(f"seeds that trained one after another have no {name!r}{hint}")
+
+    def __repr__(self) -> str:
+        seeds, scores = self.config.member_seeds(), self.eval_return
+        name, place = registry.name_of(self.env), f"in {self.out.path}" if self.out else "in memory"
+        lost = f", {len(self.lost)} of them lost" if self.lost else ""
+        known = scores is not None and np.isfinite(scores).any()
+        final = f"mean return {np.nanmean(scores):,.4g} at the end" if known else "none evaluated at the end"
+        best = f", best {self.best_score:,.4g}" if np.isfinite(self.best_score) else ""
+        return (
+            f"<Run: {self.algo.name} on {name}, {len(seeds)} members, seeds {seeds[0]} to {seeds[-1]}{lost}>\n"
+            f"  {len(self.trained)} of {len(seeds)} seeds trained, one after another; {final}{best}\n"
+            f"  {self.steps_per_second:,.0f} steps/s, {self.wall_seconds:.1f} s; {place}"
+        )
+
+    # Training --------------------------------------------------------------------------------------------------------
+
+    def train(self) -> SeedsInTurn:
+        """Train every seed that has not ended, in their order, then write the results of all."""
+        with Signals() as signals:  # between two seeds; a session has its own
+            for member, seed in enumerate(self.config.member_seeds()):
+                if member in self.trained:
+                    continue
+                if self.progress:
+                    print(f"seed {seed}, {member + 1} of {self.config.seeds}", file=sys.stderr, flush=True)
+                self.trained[member], self.session = of_session(self._ended(member, signals)), None
+                if not self.over:
+                    self.write_log()
+                    if signals.caught:
+                        raise self._interrupted(signals.caught, member + 1)
+            self.write_results()
+        if signals.caught:
+            raise self._interrupted(signals.caught, self.config.seeds - 1)
+        if not np.isfinite(self.eval_return).any():
+            raise NonFiniteError(f"no seed has a score: all were lost, {'; '.join(x['reason'] for x in self.lost.values())}")
+        return self
+
+    def _ended(self, member: int, signals: Signals) -> Session:
+        """The session of a member, at its end."""
+        going = self.session
+        sinks = self.make_sinks(self.part(member)) if self.make_sinks else ()
+        try:
+            with signals.at_once("before it was compiled"):  # from then on the session heeds them
+                return going.go_on(sinks) if going else self.begin(member, sinks)
+        except Stopped as stop:
+            run = getattr(stop, "run", None)
+            if run is not None and run.go_on is None:  # while the last of it was being closed
+                self.trained[member], self.session = of_session(run), None
+            else:
+                self.session = run or going
+            if not self.trained and self.session is None:
+                raise
+            self.write_log()
+            raise self._interrupted(stop.signum, member) from None
+        except RunError as error:
+            if isinstance(error, NonFiniteError) and error.run is not None and self.config.on_nan == "mark":
+                warnings.warn(f"seed {self.part(member).seed} is lost: {error}", stacklevel=2)
+                return error.run
+            raise
+
+    def _interrupted(self, signum: int, member: int) -> Interrupted:
+        steps = self.session.iterations * self.session.grid.steps if self.session else 0
+        if member in self.trained:
+            steps = self.trained[member].env_steps
+        return Interrupted(signum, self.out and self.out.path, steps, run=self, seed=self.part(member).seed)
+
+    def resume(self, sinks: Sinks | None = None) -> SeedsInTurn:
+        """Go on with a run that was interrupted; returns this run when it has ended.
+
+        sinks: a function as in `train`; by default the one that the run had.
+        Raises ConfigError for a run that has ended.
+        """
+        if self.over:
+            raise ConfigError("run", "over", "one that was interrupted; `jf.resume` gives a run directory a new end")
+        self.make_sinks = sinks_of_each(sinks) or self.make_sinks
+        return run_so_far(self._resume)
+
+    def _resume(self) -> SeedsInTurn:
+        if not self.out:
+            return self.train()
+        with folders.held("resume", self.out.path):
+            return self.train()
+
+    def write_log(self) -> None:
+        """metrics.jsonl and its picture, of the seeds that have begun."""
+        if not self.out:
+            return
+        histories = [RunDir(seed_folder(self.out.path, seed)).history(2**63) for seed in self.config.member_seeds()]
+        try:
+            with writing(self.out.metrics):
+                configs.write_text(self.out.metrics, b"".join(map(line_of, side_by_side(histories))).decode())
+        except WriteError as error:
+            command = f"jaxrl-fast train --resume {shlex.quote(str(self.out.path))}"
+            raise RunError(f"{error}; seeds that have ended are whole: once it can be written, go on with {command}") from error
+        rows = read_jsonl(self.out.metrics)
+        try:
+            if rows:
+                name = f"{self.algo.name} {registry.name_of(self.env)}"
+                plots.learning_curve({name: rows}, self.out.path / "curve.png")
+        except Exception as error:
+            warnings.warn(f"the pictures of {self.out.path} could not be drawn: {error!r}", stacklevel=2)
+
+    def write_results(self) -> None:
+        """result.json, with the log on the disk before it."""
+        if self.out:
+            self.write_log()
+            self.out.write_result(self)
+
+    # Results --------------------------------------------------------------------------------------------------------
+
+    def part(self, member: int) -> RunConfig:
+        """The settings of one member's run."""
+        return one_at_a_time(self.env, self.config, member)
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left to train."""
+        return len(self.trained) == self.config.seeds
+
+    @property
+    def history(self) -> list[Row]:
+        """Log rows, the members side by side: NaN where one has no row of so many steps."""
+        found = [self.trained[m].history if m in self.trained else [] for m in range(self.config.seeds)]
+        if self.session:
+            found[self.session.config.seed - self.config.seed] = self.session.history
+        return side_by_side(found)
+
+    @property
+    def eval_return(self) -> np.ndarray | None:
+        """float32 [members] of the last evaluations; NaN of a seed without one, None before the first."""
+        return self._of_each("eval_return", np.float32) if self.trained else None
+
+    def _of_each(self, name: str, dtype: Any) -> np.ndarray:
+        found = [getattr(self.trained[m], name) if m in self.trained else np.nan for m in range(self.config.seeds)]
+        return np.array(found, dtype)
+
+    @property
+    def best_score(self) -> float:
+        """The mean over the seeds of each one's best evaluation."""
+        scores = np.array([x.best_score for x in self.trained.values()])
+        scores = scores[np.isfinite(scores)]
+        return float(scores.mean()) if scores.size else -np.inf
+
+    @property
+    def lost(self) -> dict[int, dict[str, Any]]:
+        """{member: env_steps and reason} of the members that became NaN or infinite."""
+        return {m: x.lost for m, x in sorted(self.trained.items()) if x.lost}
+
+    @property
+    def live(self) -> list[int]:
+        """Members that were not lost."""
+        return [m for m in range(self.config.seeds) if m not in self.lost]
+
+    def who(self) -> dict[str, Any]:
+        return {"lost": [{"member": member, **where} for member, where in self.lost.items()]}
+
+    @property
+    def reached(self) -> list[Any]:
+        return [self.trained[m].reached if m in self.trained else None for m in range(self.config.seeds)]
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps of the member that has most."""
+        return max([x.env_steps for x in self.trained.values()] + ([self.session.env_steps] if self.session else []), default=0)
+
+    @property
+    def eval_episodes(self) -> int:
+        """Episodes of the last evaluation of each seed, the fewest."""
+        return min((x.eval_episodes for x in self.trained.values()), default=self.config.most_episodes)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """The wall-clock time by what it went to, of all seeds together."""
+        every = [x.seconds for x in self.trained.values()] + ([self.session.seconds] if self.session else [])
+        return {name: sum(x.get(name, 0.0) for x in every) for name in ("compile", "train", "evaluate", "write")}
+
+    @property
+    def wall_seconds(self) -> float:
+        return sum(self.seconds.values())
+
+    @property
+    def steps_per_second(self) -> float:
+        """Environment steps in a second of training."""
+        return overall_rate([(x.env_steps, x.steps_per_second) for x in self.trained.values()])
+
+    def agent(self, member: int | None = None) -> Agent:
+        """The agent of one seed as it is now. member: None takes the one that evaluated best at the end."""
+        here = sorted(self.trained)
+        if self.session:
+            here.append(self.session.config.seed - self.config.seed)
+        if member is None and here:
+            scores = np.full(self.config.seeds, -np.inf) if self.eval_return is None else self.eval_return
+            member = max(here, key=lambda m: np.nan_to_num(scores[m], nan=-np.inf))
+        if member is not None:
+            check_int("member", member, 0, self.config.seeds - 1)
+        if member not in here:
+            raise ConfigError("member", member, f"one that has begun: {', '.join(map(str, here)) or 'none has'}")
+        return self.trained[member].make_agent() if member in self.trained else self.session.agent(0)
+
+    def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
+        """As `Session.curve`: (env_steps [rows], values [rows, members])."""
+        return curve_of(self.history, self.config, metric)
+
+    def frame(self) -> Any:
+        """As `Session.frame`: a pandas DataFrame, a row a log row and member."""
+        return frame_of(self.history, self.config)
+
+
+_OF_SESSION = {field.name for field in dataclasses.fields(Session)}
+
+
+def sinks_of_each(sinks: Any) -> Sinks | None:
+    """ConfigError for sinks of one run where every seed needs its own."""
+    if not callable(sinks) and sinks:
+        named = ", ".join(type(sink).__name__ for sink in sinks)
+        reason = "seeds of environments on the host train one after another"
+        raise ConfigError("sinks", named, f"a function of a seed's RunConfig that returns its sinks: {reason}")
+    return sinks or None

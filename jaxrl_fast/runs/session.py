@@ -1,0 +1,408 @@
+"""A run in progress: what the host knows of it, and its rows, evaluations and checkpoints."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl_fast import distributed, tree
+from jaxrl_fast.runs.agent import Agent
+from jaxrl_fast.ops.aggregate import frame
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.engine.rollout import ACTION, OBSERVATION
+from jaxrl_fast.envs import registry
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.engine.grid import Grid, RunConfig
+from jaxrl_fast.engine.iteration import FAULTS
+from jaxrl_fast.engine.members import configure, leaf_names
+from jaxrl_fast.engine.population import Members, Population, population_of
+from jaxrl_fast.engine.programs import Programs
+from jaxrl_fast.runs.rundir import RunDir
+from jaxrl_fast.runs.sanity import Sanity
+from jaxrl_fast.runs.signals import run_so_far
+from jaxrl_fast.logs.sinks import Row, Sink
+from jaxrl_fast.types import Mean
+from jaxrl_fast.logs.walltime import TRAIN
+
+
+@dataclasses.dataclass(repr=False)
+class Session:
+    """A run in progress, and what `train` returns when it has ended.
+
+    `state` is the RunState on the device, leaves [lanes, ...] (no such axis for one). It is donated to the next
+    chunk: a hook that wants to keep any of it must copy. `rows` counts log rows that are done, `history` holds them.
+    `lanes` names the member that each lane of the program trains: all of them, unless some were dropped.
+    """
+
+    algo: Algorithm  # bound to the environment
+    env: Env
+    config: RunConfig
+    grid: Grid
+    members: Members
+    population: Population
+    lanes: np.ndarray  # int [population.size]
+    programs: Programs
+    out: RunDir | None
+    sinks: Sequence[Sink]
+    hooks: Sequence[Callable[[Session, list[Row]], None]]
+    state: Any = None
+    rows: int = 0
+    wall_seconds: float = 0.0
+    earlier: dict[str, float] = dataclasses.field(default_factory=dict)  # seconds by activity before this process
+    row_seconds: float = 0.0  # of training so far, of a row that was ended early
+    train_seconds: float = 0.0  # of the rows; the start of environments on the host left out
+    train_steps: int = 0  # environment steps of all members in `train_seconds`
+    best_score: float = -math.inf  # the mean over the members
+    best_scores: np.ndarray | None = None  # of each of them
+    best_rows: int = -1
+    best_agent: Any = None  # until it is saved
+    best_lanes: dict[str, Any] = dataclasses.field(default_factory=dict)
+    reached: list[Any] = dataclasses.field(default_factory=list)
+    selection: Any = None
+    settings: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)  # float32 [members], which selection changes
+    lost: dict[int, dict[str, Any]] = dataclasses.field(default_factory=dict)  # members that went NaN, and where
+    history: list[Row] = dataclasses.field(default_factory=list)
+    eval_return: np.ndarray | None = None
+    episodes: int | None = None  # of the last evaluation, where its number was not the settings'
+    stop_requested: bool = False
+    given: Any = None  # parameters to begin with, until the run has begun
+    said: bool = False  # that evaluations play fewer episodes
+    saved: int | None = None  # iterations of the newest checkpoint
+    checkpoint: int | None = None  # number of the one that a resumed run begins with
+    go_on: Callable[..., Session] | None = dataclasses.field(default=None, repr=False)  # after an interruption
+    sanity: Sanity = dataclasses.field(init=False, repr=False)
+
+    def __post_init__(self):
+        self.sanity = Sanity(self.config.members)
+
+    def __repr__(self) -> str:
+        members, seeds = self.config.members, self.config.member_seeds()
+        which = f"seed {seeds[0]}" if members == 1 else f"{members} members, seeds {seeds[0]} to {seeds[-1]}"
+        lost = f", {len(self.lost)} of them lost" if self.lost else ""
+        known = self.eval_return is not None and np.isfinite(self.eval_return).any()
+        final = f"mean return {np.nanmean(self.eval_return):,.4g} at the end" if known else "not evaluated at the end"
+        best = f", best {self.best_score:,.4g}" if math.isfinite(self.best_score) else ""
+        place = f"in {self.out.path}" if self.out else "in memory"
+        return (
+            f"<Run: {self.algo.name} on {registry.name_of(self.env)}, {which}{lost}>\n"
+            f"  {self.env_steps:,} of {self.grid.env_steps(self.grid.rows):,} steps; {final}{best}\n"
+            f"  {self.steps_per_second:,.0f} steps/s, {self.wall_seconds:.1f} s; {place}"
+        )
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps of one member so far, in whole rows."""
+        return self.grid.env_steps(self.rows)
+
+    @property
+    def iterations(self) -> int:
+        """Those that are done, warm-up included, and a part of a row."""
+        part = self.programs.part
+        return part.iterations if part else self.grid.warmup + self.rows * self.grid.row
+
+    @property
+    def steps_per_second(self) -> float:
+        """Environment steps of all members in a second of training: the rows' steps over the rows' seconds."""
+        return self.train_steps / self.train_seconds if self.train_seconds else 0.0
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """The wall-clock time by what it went to: compile (and start), train, evaluate, write."""
+        found = {name: self.earlier.get(name, 0.0) for name in ("compile", "train", "evaluate", "write")}
+        for name, spent in self.programs.clock.seconds().items():
+            found["train" if name in TRAIN else name] += spent
+        return found
+
+    @property
+    def eval_episodes(self) -> int:
+        """Episodes of the last evaluation; on the host there may be fewer than the settings allow."""
+        return self.episodes or self.config.most_episodes
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left to train."""
+        at_target = self.config.target_return is not None and all(self.reached[i] for i in self.live)
+        return self.rows >= self.grid.rows or self.stop_requested or at_target
+
+    @property
+    def live(self) -> list[int]:
+        """Members that are still trained, and finite."""
+        return [int(i) for i in self.lanes if int(i) not in self.lost]
+
+    def who(self) -> dict[str, Any]:
+        """For a checkpoint: the member of each of its lanes, and those that were lost."""
+        return {"lanes": self.lanes, "lost": [{"member": member, **where} for member, where in self.lost.items()],
+                "settings": self.settings}  # fmt: skip
+
+    def by_member(self, values: Any, fill: float = 0) -> Any:
+        """NumPy arrays [lanes] as [members]; `fill` where a member has no lane."""
+        if len(self.lanes) == self.config.members:
+            return values
+
+        def spread(x):
+            whole = np.full((self.config.members, *x.shape[1:]), fill, x.dtype)
+            whole[self.lanes] = x
+            return whole
+
+        return jax.tree.map(spread, values)
+
+    def setup(self, member: int = 0) -> tuple[Algorithm, Env]:
+        """The settings of one member: its algorithm, bound, and its environment."""
+        chosen = {name: float(values[member]) for name, values in self.settings.items()}
+        algo, env = configure(self.algo, self.env, self.config.settings_of(member) | chosen)
+        return algo.bind(env.spec), env
+
+    def exploit(self, parent: np.ndarray, settings: dict[str, np.ndarray]) -> None:
+        """Every member goes on with the agent of `parent` [members] and with these settings [members].
+
+        One that was lost takes the environments and the replay of its parent too: its own hold what broke it.
+        """
+        lost = np.isin(self.lanes, list(self.lost)) & (parent != self.lanes)
+        self.state = self.programs.move(self.state, parent, lost)
+        self.lost = {member: where for member, where in self.lost.items() if not lost[member]}
+        self.settings = settings
+        for name, values in settings.items():
+            self.programs.change(leaf_names(self.members.first).index(name), values)
+
+    def shrink(self, members: Sequence[int]) -> None:
+        """Train only these members from here on, in a program of their number."""
+        at = [int(np.flatnonzero(self.lanes == i)[0]) for i in members]
+        state = jax.jit(tree.take)(self.state, at[0] if len(at) == 1 else np.asarray(at))
+        clock = self.programs.clock
+        self.lanes = np.asarray(members, np.int64)
+        self.population = population_of(self.config, len(at))
+        self.programs = Programs(self.members.take(self.lanes), self.grid, self.population, self.config)
+        self.programs.clock = clock
+        with clock.during("compile"):
+            self.programs.compile(self.root_keys())
+        self.state = self.programs.padded(state)
+
+    def root_keys(self) -> jax.Array:
+        """The key of every lane: that of a single run with its member's seed."""
+        return root_keys(self.config, self.population, self.lanes)
+
+    def resume(self, sinks: Sequence[Sink] = ()) -> Session:
+        """Go on with a run that was interrupted, bit for bit as if it had never stopped; returns this session when it has ended.
+
+        sinks: of your own; those that the run had were closed when it was interrupted.
+        Raises ConfigError for a run that has ended, or failed.
+        """
+        if self.go_on is None:
+            raise ConfigError("run", "over", "one that was interrupted; `jf.resume` gives a run directory a new end")
+        return run_so_far(lambda: self.go_on(sinks))
+
+    def stop(self) -> None:
+        """For hooks: end the run after this chunk."""
+        self.stop_requested = True
+
+    def agent(self, member: int | None = None) -> Agent:
+        """The agent of one member as it is now, which later training leaves alone; on several hosts all of them call it.
+
+        member: None takes the one that evaluated best at the end, the first before that.
+        """
+        if member is None:
+            known = self.eval_return is not None
+            member = int(np.argmax(np.nan_to_num(self.eval_return, nan=-np.inf))) if known else int(self.lanes[0])
+        state = jax.device_put(jax.jit(tree.copy)(self.agent_state(member)), jax.local_devices()[0])
+        score = None if self.eval_return is None else float(self.eval_return[member])
+        return Agent(*self.setup(member), self.config, state, self.rows, score)
+
+    def agent_state(self, member: int = 0) -> Any:
+        """The parameters and statistics of one member, on the device; donated to the next chunk."""
+        lane = np.flatnonzero(self.lanes == member)
+        if not lane.size:
+            raise ConfigError("member", member, f"one that is still trained: {', '.join(map(str, self.lanes))}")
+        if not distributed.several():
+            return self.population.member(self.state.agent, int(lane[0]))
+        taken = tree.take if self.population.size > 1 else lambda agent, _: agent
+        return distributed.fetch(jax.jit(taken)(self.state.agent, lane[0]), self.population.replicated)
+
+    def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
+        """(env_steps [rows], values [rows, members]) of a logged metric: the rows in which any member has a value."""
+        return curve_of(self.history, self.config, metric)
+
+    def frame(self) -> Any:
+        """A pandas DataFrame, a row a log row and member: what differs among members, and every metric, NaN where there
+        is none. pandas must be installed."""
+        return frame_of(self.history, self.config)
+
+
+def curve_of(history: Sequence[Row], config: RunConfig, metric: str) -> tuple[np.ndarray, np.ndarray]:
+    """What `Session.curve` returns, of these rows."""
+    rows = [r for r in history if np.isfinite(r.metrics.get(metric, np.nan)).any()]
+    values = np.array([r.metrics[metric] for r in rows]).reshape(len(rows), config.members)
+    return np.array([r.env_steps for r in rows], np.int64), values
+
+
+def frame_of(history: Sequence[Row], config: RunConfig) -> Any:
+    """What `Session.frame` returns, of these rows."""
+    seeds, own = config.member_seeds(), config.member_settings()
+    return frame([
+        {"env_steps": row.env_steps, "seed": seed, **{name: values[i] for name, values in own.items()},
+         "wall_seconds": row.wall_seconds, "steps_per_second": row.steps_per_second,
+         **{name: values[i] for name, values in row.metrics.items()}}
+        for row in history
+        for i, seed in enumerate(seeds)
+    ])  # fmt: skip
+
+
+def root_keys(config: RunConfig, population: Population, lanes: np.ndarray) -> jax.Array:
+    seeds = config.member_seeds()
+    return population.keys([seeds[i] for i in lanes])
+
+
+def make_row(s: Session, index: int, metrics: Any, wall_seconds: float, rate: float) -> Row:
+    """Sums and counts -> means [seeds]; 0/0, a member without a finished episode, is NaN (null in the files)."""
+    values, metrics = {}, dict(s.by_member(s.population.members(jax.device_get(metrics))))
+    faults = metrics.pop(FAULTS, Mean(0, 0))
+    if np.any(faults.total):  # the cause first, and what may come of other causes last
+        values["observations/bad"] = faults.total > 0
+    for name, mean in metrics.items():
+        with np.errstate(invalid="ignore", divide="ignore"):
+            values[name] = np.where(mean.count > 0, mean.total / mean.count, np.nan)
+        if np.any(mean.count > 0) and not np.all(np.isfinite(values[name][mean.count > 0])):
+            values[name + "/bad"] = (mean.count > 0) & ~np.isfinite(values[name])
+    if np.any(faults.count):
+        values["actions/bad"] = faults.count > 0
+    values |= {name: chosen.copy() for name, chosen in s.settings.items()}
+    return Row(s.grid.env_steps(index + 1), wall_seconds, rate, values)
+
+
+def not_finite(s: Session, rows: list[Row], finite: Any) -> str | None:
+    """Name the first metric, step and member that is not finite; the marks are taken out of the rows.
+
+    finite: whether each lane's agent is, None where nothing has been learned. With `on_nan = "mark"` such a member is
+    noted in `s.lost` and has no values from there on, and only the last one to be lost is a message.
+    """
+    message, stop = None, s.config.on_nan == "stop"
+
+    def note(member: int, row: Row, what: str) -> None:
+        nonlocal message
+        found = lose(s, member, row.env_steps, what)
+        message = message or found
+
+    for row in rows:
+        for name in [k for k in row.metrics if k.endswith("/bad")]:
+            metric = name.removesuffix("/bad")
+            for member in np.flatnonzero(row.metrics.pop(name)):
+                value = row.metrics.get(metric)
+                note(int(member), row, f"{metric} are not finite" if value is None else f"{metric} is {value[member]}")
+        if not stop:
+            hide_lost(s, row)
+    for member in np.flatnonzero(~s.by_member(s.population.members(finite), True)) if finite is not None else ():
+        note(int(member), rows[-1], "agent parameters or priorities are not finite")
+    return message if stop or not s.live else None
+
+
+def lose(s: Session, member: int, env_steps: int, what: str) -> str:
+    """Mark a member that is no longer finite as lost, where the run goes on without it -> what is said of it."""
+    if s.config.on_nan == "mark" and member not in s.lost:
+        s.lost[member] = {"env_steps": env_steps, "reason": what}
+    return f"{what} {place(s, member, env_steps)}"
+
+
+def place(s: Session, member: int, env_steps: int) -> str:
+    return f"at {env_steps:,} environment steps in member {member} ({s.config.label(member)})"
+
+
+def warn_of(s: Session, senseless: dict[int, str], env_steps: int) -> None:
+    """Say which members have diverged, though all their numbers are finite; the run goes on."""
+    if senseless and distributed.is_first():
+        (member, what), *others = senseless.items()
+        more = f" (and members {', '.join(str(m) for m, _ in others)})" if others else ""
+        warnings.warn(
+            f"{what} {place(s, member, env_steps)}{more}: training has diverged, though no number is NaN; "
+            "a lower learning_rate may help",
+            stacklevel=2,
+        )
+
+
+def leave_out(s: Session, seconds: float) -> None:
+    """Tell the sinks that forecast the end of the run of seconds that do not come again, such as a compilation."""
+    for sink in s.sinks:
+        if seconds and hasattr(sink, "leave_out"):
+            sink.leave_out(seconds)
+
+
+def hide_lost(s: Session, row: Row) -> None:
+    for member in s.lost:
+        for values in row.metrics.values():
+            values[member] = np.nan
+
+
+def emit(s: Session, rows: list[Row]) -> None:
+    for row in rows:
+        warn_of(s, s.sanity.look(row.metrics), row.env_steps)
+    s.history.extend(rows)
+    for sink in s.sinks:
+        for row in rows:
+            sink.write(row)
+
+
+IN_EVALUATION = {OBSERVATION: "observations in an evaluation are not finite", ACTION: "actions in an evaluation are not finite"}
+
+
+def told(s: Session, played: int, episodes: int) -> None:
+    """Show how far an evaluation is; say once that it plays fewer episodes than it might."""
+    fewer = s.config.eval_episodes is None and episodes < s.config.most_episodes and not s.said
+    s.said = s.said or fewer
+    for sink in s.sinks:
+        if fewer and hasattr(sink, "message"):
+            sink.message(
+                f"evaluations play as many episodes as fit an eighth of the steps, {episodes} in this one "
+                f"(eval_episodes = {s.config.most_episodes} plays {s.config.most_episodes} each time)"
+            )
+        if hasattr(sink, "evaluating"):
+            sink.evaluating(played, episodes)
+
+
+def mean_length(s: Session) -> float | None:
+    """Mean steps of an episode in the last rows that know of one, in training or evaluations, the longer one of the two."""
+    found = []
+    for name in ("episode_length", "eval_length"):
+        known = (row.metrics.get(name, np.full(1, np.nan)) for row in reversed(s.history))
+        found.append(next((float(np.nanmean(x)) for x in known if np.isfinite(x).any()), 0.0))
+    return max(found) or None
+
+
+def evaluate(s: Session) -> tuple[dict[str, np.ndarray], str | None]:
+    """(metrics, eval_return of every member among them; what is not finite or None).
+
+    Keeps the best agent and who reached the target.
+
+    As `not_finite`: with `on_nan = "mark"` a member whose return is not finite is lost, and only the last one is a message.
+    """
+    with s.programs.paused(), s.programs.clock.during("evaluate"):
+        s.programs.told, s.programs.length = functools.partial(told, s), mean_length(s)
+        found = s.by_member(s.programs.evaluate(s.state, s.rows), np.nan)
+    told(s, s.config.most_episodes, s.config.most_episodes)
+    scores, message = np.array(found.ret), None
+    metrics = {"eval_return": scores}
+    if found.episodes is not None:
+        metrics |= {"eval_length": np.array(found.length, float), "eval_episodes": np.array(found.episodes, float)}
+        s.episodes = int(found.episodes[0])
+    scores[list(s.lost)] = np.nan
+    for member in [i for i in s.live if not np.isfinite(scores[i])]:
+        what = IN_EVALUATION.get(int(found.fault[member]), f"eval_return is {scores[member]}")
+        what = lose(s, member, s.env_steps, what)
+        message = message or what
+    warn_of(s, s.sanity.look_at_parameters(found.largest), s.env_steps)
+    if message and (s.config.on_nan == "stop" or not s.live):
+        return metrics, message
+    scores[list(s.lost)] = np.nan
+    for i, value in enumerate(scores):
+        if s.config.target_return is not None and s.reached[i] is None and value >= s.config.target_return:
+            s.reached[i] = {"env_steps": s.env_steps, "eval_return": float(value)}
+    mean = float(np.mean(scores[s.live])) if s.live else -math.inf
+    if mean > s.best_score:
+        s.best_score, s.best_scores, s.best_rows = mean, scores, s.rows
+        s.best_agent, s.best_lanes = s.programs.snapshot(s.state.agent), s.who()
+    return metrics, None

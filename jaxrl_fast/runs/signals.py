@@ -1,0 +1,119 @@
+"""Ctrl-C and SIGTERM: finish the chunk, save, say how to resume. A second one ends the process at once."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import os
+import shlex
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from jaxrl_fast import distributed
+from jaxrl_fast.errors import UserError
+
+
+class Stopped(UserError, KeyboardInterrupt):
+    """Ctrl-C or SIGTERM. Exit code 130 (SIGINT) or 143 (SIGTERM)."""
+
+    def __init__(self, signum: int, where: str = ""):
+        self.signum, self.exit_code = signum, 128 + signum
+        super().__init__(f"stopped by {signal.Signals(signum).name} {where}")
+
+
+class Interrupted(Stopped):
+    """The run was asked to stop; everything up to the last chunk is saved, and in `run`, the session, whose `resume` goes on."""
+
+    def __init__(self, signum: int, path: Any, env_steps: int, command: str = "train", run: Any = None, seed: int | None = None):
+        self.env_steps, self.path, self.run = env_steps, path, run
+        of = "" if seed is None else f" of seed {seed}"
+        go_on = f"jaxrl-fast {command} --resume {shlex.quote(str(path))}{' --distributed' * hosts.several()}"
+        how = f", saved; go on with: {go_on}" if path else "; nothing is saved without `out`"
+        super().__init__(signum, f"at {env_steps:,} environment steps{of}{how}")
+
+
+def run_so_far(call: Callable[[], Any]) -> Any:
+    """What `call` returns. At a Python prompt or in a notebook, where Ctrl-C is to stop a run and not the program: the run as
+    it is by then."""
+    try:
+        return call()
+    except Interrupted as stop:
+        if stop.signum != signal.SIGINT or stop.run is None or not is_interactive():
+            raise
+        saved = f", saved in {stop.path}" if stop.path else ""
+        print(f"stopped at {stop.env_steps:,} environment steps{saved}; `resume()` of the run goes on", file=sys.stderr)
+        return stop.run
+
+
+def is_interactive() -> bool:
+    """Whether Python runs what is typed, line by line or cell by cell."""
+    return hasattr(sys, "ps1") or hasattr(builtins, "__IPYTHON__")
+
+
+AGAIN = 1.0  # seconds from which on another signal is one
+
+
+class Signals:
+    """A context in which the first SIGINT or SIGTERM is only noted, in `caught`; in `at_once` it raises Stopped there.
+
+    Those that come within a second of it are the same one: `timeout` signals a process, then its group with it in it.
+    On several hosts SIGTERM is JAX's own: all stop after the same chunk, which `poll` tells. Ctrl-C becomes a SIGTERM.
+    A context within another one takes over: the outer one's `at_once` ends, and a signal that it noted counts here too.
+    """
+
+    def __init__(self):
+        self.caught: int | None = None
+        self._when = 0.0
+        self._where: str | None = None  # within `at_once`: what the error says
+        self._old: dict[int, Any] = {}
+
+    def poll(self) -> None:
+        """On several hosts: find out whether one of them was told to stop. Called once a chunk by all."""
+        if distributed.preempted():
+            self.caught = signal.SIGTERM
+
+    @contextlib.contextmanager
+    def at_once(self, where: str) -> Iterator[None]:
+        """A block that has nothing to save, such as a compilation: a signal ends it. where: "while compiling"."""
+        if self.caught is not None:
+            raise Stopped(self.caught, where)
+        self._where = where
+        try:
+            yield
+        finally:
+            self._where = None
+
+    def _note(self, signum: int, frame: Any) -> None:
+        if distributed.several():
+            self._restore()
+            os.kill(os.getpid(), signal.SIGTERM)
+        elif self.caught is None:
+            self.caught, self._when = signum, time.monotonic()
+            if self._where is not None:
+                raise Stopped(signum, self._where)
+        elif time.monotonic() - self._when > AGAIN:
+            self._restore()
+            signal.raise_signal(signum)
+
+    def _restore(self) -> None:
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+        self._old = {}
+
+    def __enter__(self) -> Signals:
+        if threading.current_thread() is threading.main_thread():
+            outer = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
+            if isinstance(outer, Signals):
+                outer._where = None  # before the handlers change, so that no signal finds neither of the two
+            for number in (signal.SIGINT,) if distributed.several() else (signal.SIGINT, signal.SIGTERM):
+                self._old[number] = signal.signal(number, self._note)
+            if isinstance(outer, Signals) and self.caught is None:
+                self.caught, self._when = outer.caught, outer._when
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._restore()

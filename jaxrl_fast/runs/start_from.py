@@ -1,0 +1,97 @@
+"""Training that begins with given parameters: where they come from, and whether they fit the agent that begins with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast import distributed, values
+from jaxrl_fast.runs.agent import Agent
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.errors import ConfigError, expected
+from jaxrl_fast.engine.grid import IN_MEMORY, RunConfig
+from jaxrl_fast.runs.reading import read_member
+from jaxrl_fast.types import RunState
+
+ORDER = ("best", "last")  # of a run directory's checkpoints
+
+
+class Given(NamedTuple):
+    """What an agent begins with; NumPy leaves."""
+
+    params: Any
+    moments: Any  # statistics of observations; None where there are parameters alone
+
+
+def given_by(config: RunConfig, source: Any, algo: Algorithm) -> Given | None:
+    """What the agents of a new run begin with, None where it is nothing.
+
+    source: the object that `train` was given; None: `config.start_from` says all. algo: bound.
+    Raises ConfigError where it does not fit, with the leaf and both shapes.
+    """
+    if config.start_from is None:
+        return None
+    if distributed.several():
+        raise ConfigError("start_from", config.start_from, "None with several hosts")
+    if config.start_from == IN_MEMORY and source is None:
+        raise ConfigError("start_from", IN_MEMORY, "a run directory, or parameters in a call of train: this config.json has none")
+    if config.start_from != IN_MEMORY:
+        source = Path(values.path("start_from", config.start_from))
+    return fitted(found_in(source), algo)
+
+
+def found_in(source: Any) -> Given:
+    """Parameters, and statistics where there are any, of a run directory, a run, an agent, an agent's state or by themselves."""
+    if isinstance(source, Path):
+        if not source.is_dir():
+            raise ConfigError("start_from", str(source), "an existing run directory")
+        state = read_member(source, ORDER, None, ())[3]
+        source = state.agent if isinstance(state, RunState) else state
+    elif callable(getattr(source, "agent", None)):  # a run, of one program or of seeds one after another
+        source = source.agent().state
+    elif isinstance(source, Agent):
+        source = source.state
+    if hasattr(source, "params"):
+        return Given(source.params, getattr(source, "moments", ()))
+    return Given(source, None)
+
+
+def fitted(given: Given, algo: Algorithm) -> Given:
+    """The same in the form that the agents of `algo` have."""
+    like = jax.eval_shape(lambda: algo.init(jax.random.key(0)))
+    if not hasattr(like, "params"):
+        raise ConfigError("start_from", algo.name, "None: the agents of this algorithm have no `params`")
+    jax.eval_shape(algo.begin, like.params, getattr(like, "moments", ()))  # refuses where it cannot
+    params, moments, own = _fit("start_from.params", given.params, like.params), given.moments, getattr(like, "moments", ())
+    if moments is None:
+        return Given(params, None)
+    normalized, normalizes = bool(jax.tree.leaves(moments)), bool(jax.tree.leaves(own))
+    if normalized != normalizes:
+        which = "normalised observations" if normalized else "observations as they are"
+        why = f"{normalizes}: the parameters of start_from are for {which}"
+        raise expected("normalize_observations", str(normalized), why)
+    return Given(params, _fit("start_from.moments", moments, own))
+
+
+def _fit(name: str, tree: Any, like: Any) -> Any:
+    """The leaves of `tree`, which are found by their paths, as a tree like `like`."""
+    by_path = lambda tree: {jax.tree_util.keystr(path): x for path, x in jax.tree.leaves_with_path(tree)}
+    wanted, found = by_path(like), {path: np.asarray(x) for path, x in by_path(tree).items()}
+    shown = lambda x: "nothing" if x is None else f"{x.dtype} {tuple(x.shape)}"
+    both = [path for path in wanted if path in found]
+    for path in both:
+        want, got = wanted[path], found[path]
+        floats = jnp.issubdtype(want.dtype, jnp.floating) and jnp.issubdtype(got.dtype, jnp.floating)
+        if want.shape != got.shape or not (floats or want.dtype == got.dtype):
+            raise expected(f"{name}{path}", shown(want), shown(got))
+        if floats and not np.isfinite(got).all():
+            raise expected(f"{name}{path}", "finite", f"{got[~np.isfinite(got)][0]} in it")
+    for path in [*wanted, *found]:
+        if path not in both:
+            raise expected(f"{name}{path}", shown(wanted.get(path)), shown(found.get(path)))
+    leaves = [found[path].astype(want.dtype) for path, want in wanted.items()]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)

@@ -1,0 +1,269 @@
+"""`jf.train`, and what stands around a session: what is opened for it, and closed again."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl_fast import distributed, runtime
+from jaxrl_fast.files import folders
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.runs.checkpoint import Checkpoints
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.host.api import HostEnv
+from jaxrl_fast.errors import RunError, WriteError
+from jaxrl_fast.engine.grid import Grid, RunConfig, plan_grid, run_config
+from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, Sinks, sinks_of_each
+from jaxrl_fast.runs.loop import COMPILING, loop
+from jaxrl_fast.engine.members import gather, in_turn, leaf_names, one_at_a_time, spread_members
+from jaxrl_fast.memory import forget_experience, identity
+from jaxrl_fast.engine.memory_plan import memory_plan
+from jaxrl_fast.engine.population import Members, Population, population_of
+from jaxrl_fast.engine.programs import Programs
+from jaxrl_fast.runs.rundir import RunDir, check_free, describe, seed_folder
+from jaxrl_fast.runs.saves import standing
+from jaxrl_fast.engine.selection import decode_selection, encode_selection
+from jaxrl_fast.runs.session import Session, root_keys
+from jaxrl_fast.runs.signals import Interrupted, Signals, run_so_far
+from jaxrl_fast.logs.sinks import Row, Sink, check_hooks, check_sinks
+from jaxrl_fast.runs.start_from import given_by
+from jaxrl_fast.logs.terminal import is_watched
+from jaxrl_fast.logs.walltime import WallTime
+
+
+def train(
+    algo: Algorithm,
+    env: Env,
+    total_steps: int = 500_000,
+    *,
+    out: str | Path | None = None,
+    hooks: Sequence[Callable[[Session, list[Row]], None]] = (),
+    sinks: Sequence[Sink] | Sinks = (),
+    tensorboard: bool = True,
+    progress: bool | None = None,
+    about: dict[str, Any] | None = None,
+    **settings: Any,
+) -> Session | SeedsInTurn:
+    """Train a population in one program; the fields of `RunConfig` are the keyword settings (`seeds`, `population`, ...).
+
+    Seeds of environments on the host train one after another, each as a run of its own in `out`/seed-N; what is returned
+    of them reads as a `Session` does.
+
+    out: a run directory to write (config, metrics, checkpoints, result, pictures); None keeps everything in memory.
+    progress: a live bar, or plain lines; None: where somebody looks, on a terminal or in a notebook.
+    about: more keys for config.json, such as the modules to import first ("imports").
+    start_from: what every member begins with: a run directory or a run (its trained agent), an `Agent`, or parameters.
+    hooks: `hook(session, rows)` after every chunk.  sinks: see `jaxrl_fast.logs.sinks`; closed at the end. A function of the
+    `RunConfig` makes them for each run, which seeds that train one after another need.
+    Raises ConfigError for bad settings, NonFiniteError when a metric or a parameter is no longer finite, and `Interrupted`, a
+    KeyboardInterrupt whose `run` is the session, after Ctrl-C. In a notebook and at a Python prompt Ctrl-C returns that session
+    instead. Its `resume` goes on as if it had never stopped, with `out` and without.
+    """
+    return run_so_far(lambda: start(algo, env, total_steps, out, hooks, sinks, tensorboard, progress, about, **settings))
+
+
+def start(
+    algo: Algorithm, env: Env, total_steps: int = 500_000, out: str | Path | None = None, hooks=(), sinks=(),
+    tensorboard: bool = True, progress: bool | None = None, about: dict[str, Any] | None = None, **settings: Any,
+) -> Session:  # fmt: skip
+    """`train` for callers that stop when the run does: Ctrl-C raises `Interrupted` everywhere."""
+    check_hooks(hooks)
+    progress = is_watched(sys.stderr) if progress is None else progress
+    settings = settings | {"selection": encode_selection(settings.get("selection"))}
+    config = at_start(run_config(total_steps, settings))
+    spread_members(env, config)
+    check_members(algo, env, config)  # refuse before anything is written
+    create = None
+    if out is not None:
+        out = folders.folder_path("out", out)
+        check_out(out, algo, env, config)
+        create = lambda: distributed.on_first(lambda: RunDir.create(out, algo, env, config, **about or {})) or RunDir(out)
+    source = None if isinstance(settings.get("start_from"), (str, Path)) else settings.get("start_from")
+    if in_turn(env, config):
+        return _start_in_turn(algo, env, config, create, hooks, sinks_of_each(sinks), tensorboard, progress, about, source)
+    sinks = sinks(config) if callable(sinks) else sinks
+    return run_session(algo, env, config, create, hooks, sinks, tensorboard, progress, source=source)
+
+
+def _start_in_turn(algo, env, config, create, hooks, make_sinks, tensorboard, progress, about, source) -> SeedsInTurn:
+    """`start` of seeds that train one after another."""
+    rundir = None
+
+    def begin(member: int, sinks: Sequence[Sink]) -> Session:
+        part = one_at_a_time(env, config, member)
+        run = dataclasses.asdict(part) | {"start_from": part.start_from if source is None else source}
+        folder = rundir and seed_folder(rundir.path, part.seed)
+        return start(algo, env, run.pop("total_steps"), folder, hooks, sinks, tensorboard, progress, about, **run)
+
+    try:
+        with contextlib.ExitStack() as stack:
+            if create:
+                rundir = create()
+                stack.callback(rundir.release)
+            return SeedsInTurn(algo.bind(env.spec), env, config, rundir, begin, make_sinks, progress).train()
+    except BaseException:
+        if rundir:
+            rundir.discard()
+        raise
+
+
+def at_start(config: RunConfig) -> RunConfig:
+    """With what is fixed from the start on: the horizon, and which experience it is."""
+    if config.experience and not config.experience_id:
+        config = dataclasses.replace(config, experience_id=identity(config.experience))
+    return config if config.horizon else dataclasses.replace(config, horizon=config.total_steps)
+
+
+def check_out(out: Path, algo: Algorithm, env: Env, config: RunConfig) -> None:
+    """ConfigError where the run cannot be written there, or config.json cannot hold it; before anything is compiled."""
+    describe(algo, env, at_start(config))
+    distributed.on_first(lambda: check_free(out))
+
+
+def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=True, progress=False, resume=None, source=None):
+    """Build the session, restore it if asked, run it to its end, and close what was opened.
+
+    `open_rundir()` is called once it is clear that the run fits the device, so a refused run leaves nothing behind;
+    nor does one that fails before its first row.  resume: what the checkpoint to go on from says of itself.
+    source: the object of `start_from`, where it is no run directory.
+    """
+    runtime.enable_compile_cache()
+    began, rundir = time.perf_counter(), None
+    if distributed.several():
+        content = describe(algo, env, config)
+        distributed.check_same("config", {k: content[k] for k in ("algorithm", "environment", "run", "versions")})
+        sinks, progress = (sinks, progress) if distributed.is_first() else ((), False)
+    selection = decode_selection(config.selection)
+    lanes = np.asarray(resume["lanes"] if resume else range(config.members), np.int64)
+    members = check_members(algo, env, config, len(lanes))
+    given = None if resume else given_by(config, source, members.first.algo)
+    settings = {}
+    if selection:
+        names, leaves = leaf_names(members.first), jax.tree.leaves(members.run)
+        settings = {name: np.asarray(leaves[names.index(name)]) for name in selection.traced}
+    algo = algo.bind(env.spec)
+    grid = plan_grid(members.first.algo, config)
+    population = population_of(config, len(lanes))
+    begin = "saved" if resume else "new"
+    with Signals() as signals:  # a second signal does not keep `discard` from its work
+        try:
+            with _closing(sinks) as stack:
+                bar = _progress_bar(stack, grid, "compiling") if progress else []
+                with signals.at_once(COMPILING[begin]):
+                    programs = programs_of(env, members.take(lanes), grid, population, config)
+                    programs.clock = WallTime("compile", began)
+                    stack.callback(programs.give_up)
+                    programs.compile(root_keys(config, population, lanes))
+                rundir = open_rundir() if open_rundir else None
+                if rundir:
+                    stack.callback(rundir.release)
+                    distributed.check_shared(rundir.path / "config.json")
+                session = Session(
+                    algo, env, config, grid, members, population, lanes, programs, rundir, bar, hooks,
+                    reached=[None] * config.members, selection=selection, settings=settings,
+                    checkpoint=resume["number"] if resume else None, given=given,
+                )  # fmt: skip
+                _play(session, signals, stack, begin, sinks, tensorboard)
+        except BaseException as error:
+            if rundir and resume is None and distributed.is_first():
+                rundir.discard()
+            if rundir and isinstance(error, WriteError):
+                raise RunError(f"{error}{standing(rundir.path)}") from error
+            raise
+    return _heeded(session, signals)
+
+
+def _play(s: Session, signals: Signals, stack: contextlib.ExitStack, start: str, sinks, tensorboard) -> None:
+    """A session to its end, with its log, its checkpoints and `sinks` opened for it; s.sinks: its progress bar, or none."""
+    bar, written = list(s.sinks), s.out.sinks(tensorboard) if s.out and distributed.is_first() else []
+    for sink in written:
+        stack.callback(_close, sink)
+    s.sinks = [*bar, *written, *sinks]
+    checkpoints = stack.enter_context(Checkpoints(s.out.checkpoints, keep=s.config.keep_checkpoints)) if s.out else None
+    s.go_on = functools.partial(_go_on, s, tensorboard, bool(bar))
+    try:
+        loop(s, checkpoints, signals, start)
+    finally:
+        s.programs.clock.stop()
+    s.go_on = None  # nothing is left to train
+
+
+def _go_on(s: Session, tensorboard: bool, progress: bool, sinks: Sequence[Sink]) -> Session:
+    """Go on with a session that was interrupted, from memory."""
+    s.programs.clock.switch("compile")
+    lock = folders.held("resume", s.out.path) if s.out else contextlib.nullcontext()
+    with lock, Signals() as signals, _closing(sinks) as stack:
+        s.sinks, s.stop_requested = _progress_bar(stack, s.grid) if progress else [], False
+        stack.callback(s.programs.give_up)
+        try:
+            _play(s, signals, stack, "memory", sinks, tensorboard)
+        except WriteError as error:
+            raise RunError(f"{error}{standing(s.out.path)}") from error
+    return _heeded(s, signals)
+
+
+def _heeded(s: Session, signals: Signals) -> Session:
+    """The session, unless a signal came while what it wrote was being closed."""
+    if signals.caught is not None:
+        raise Interrupted(signals.caught, s.out and s.out.path, s.iterations * s.grid.steps, run=s)
+    return s
+
+
+@contextlib.contextmanager
+def _closing(sinks: Sequence[Sink]) -> Iterator[contextlib.ExitStack]:
+    """A stack of what is closed at the end of a run, the user's sinks among it."""
+    with contextlib.ExitStack() as stack:
+        stack.callback(forget_experience)
+        for sink in check_sinks(sinks):
+            stack.callback(_close, sink)
+        yield stack
+
+
+def _progress_bar(stack: contextlib.ExitStack, grid: Grid, status: str = "") -> list[Sink]:
+    from jaxrl_fast.logs.sinks import ProgressSink
+
+    bar = ProgressSink(grid.env_steps(grid.rows))
+    stack.callback(_close, bar)
+    if status:
+        bar.status(status)
+    return [bar]
+
+
+def programs_of(env: Env, members: Members, grid: Grid, population: Population, config: RunConfig) -> Programs:
+    if not isinstance(env, HostEnv):
+        return Programs(members, grid, population, config)
+    from jaxrl_fast.actors.programs import HostPrograms
+
+    return HostPrograms(members, grid, population, config, env)
+
+
+def check_members(algo: Algorithm, env: Env, config: RunConfig, size: int | None = None) -> Members:
+    """The members of a run as its programs take them; ConfigError where there cannot be such a population.
+
+    Experience is read once a plan says that `size` of them (default: all) fit with it.
+    """
+    config = one_at_a_time(env, config)
+    selection = decode_selection(config.selection)
+    if selection:
+        selection.check(config)
+    if config.experience is not None:
+        memory_plan(gather(algo, env, config, outline=True).first, population_of(config, size), config).check()
+    return gather(algo, env, config, selection.traced if selection else ())
+
+
+def _close(sink: Sink) -> None:
+    """A sink that cannot be closed (a full disk) must not hide what ended the run."""
+    try:
+        sink.close()
+    except Exception as error:
+        warnings.warn(f"{type(sink).__name__} could not be closed: {error}", stacklevel=1)

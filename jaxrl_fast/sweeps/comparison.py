@@ -1,0 +1,110 @@
+"""Finished runs compared by their final evaluations, environment by environment."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.ops.aggregate import bootstrap, iqm, probability_of_improvement
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.runs.rundir import RunDir
+from jaxrl_fast.logs.terminal import aligned
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Entry:
+    """A run: its members' final scores, NaN where all were lost."""
+
+    label: str
+    path: Path
+    environment: str
+    env_steps: int
+    scores: np.ndarray
+
+    def __repr__(self) -> str:
+        return f"Entry({self.label}: IQM {self.iqm:,.4g} of {self.scores.size} seeds, {self.env_steps:,} steps, {self.path})"
+
+    @property
+    def iqm(self) -> float:
+        return iqm(self.scores) if np.isfinite(self.scores).any() else math.nan
+
+
+def compare_runs(paths: Sequence[str | Path]) -> list[Entry]:
+    """Entries of finished runs: by environment in the order given, in it the best first."""
+    found = [_entry(Path(p)) for p in dict.fromkeys(map(str, paths))]
+    labels = [e.label for e in found]
+    found = [dataclasses.replace(e, label=f"{e.label} ({e.path})") if labels.count(e.label) > 1 else e for e in found]
+    order = list(dict.fromkeys(e.environment for e in found))
+    for i, entry in enumerate(found):  # a seed that was lost counts as the worst of all on that environment
+        others = np.concatenate([e.scores for e in found if e.environment == entry.environment])
+        worst = others[np.isfinite(others)].min(initial=np.inf)
+        if np.isfinite(entry.scores).any():
+            found[i] = dataclasses.replace(entry, scores=np.where(np.isfinite(entry.scores), entry.scores, worst))
+    return sorted(found, key=lambda e: (order.index(e.environment), -np.nan_to_num(e.iqm, nan=-np.inf)))
+
+
+def _entry(path: Path) -> Entry:
+    if not path.is_dir():
+        raise ConfigError("run", str(path), "an existing run directory")
+    content = configs.read_config(path)
+    if not (path / "result.json").is_file():
+        raise ConfigError("run", str(path), "a run that has ended (a result.json)")
+    result = RunDir(path).result()
+    if content["run"].get("population"):
+        raise ConfigError("run", str(path), "a run whose members differ only in their seeds; this is a part of a sweep")
+    scores = np.array([math.nan if x is None else x for x in result["eval_return"]], float)
+    label = f"{result['algorithm']} {result['environment']}"
+    return Entry(label, path, result["environment"], result["env_steps"], scores)
+
+
+def comparison_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """A row a run: IQM with its 95% bootstrap interval, and how probable it is that one of its seeds beats one of the next
+    run's on the same environment, with an interval; None where there is no such number."""
+    rows = []
+    for entry, after in zip(entries, [*entries[1:], None], strict=True):
+        low, high = bootstrap(entry.scores)
+        better = (math.nan,) * 3
+        rivals = after is not None and after.environment == entry.environment
+        if rivals and math.isfinite(entry.iqm) and math.isfinite(after.iqm):
+            better = probability_of_improvement(entry.scores, after.scores)
+        names = ("iqm", "low", "high", "better", "better_low", "better_high")
+        numbers = {n: float(x) if math.isfinite(x) else None for n, x in zip(names, (entry.iqm, low, high, *better), strict=True)}
+        rows.append({"environment": entry.environment, "run": entry.label, **numbers, "seeds": entry.scores.size,
+                     "env_steps": entry.env_steps, "path": str(entry.path)})  # fmt: skip
+    return rows
+
+
+def write_comparison(rows: Sequence[dict[str, Any]], path: str | Path) -> Path:
+    """`comparison_rows` as CSV."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    configs.write_text(Path(path), out.getvalue())
+    return Path(path)
+
+
+def format_comparison(rows: Sequence[dict[str, Any]]) -> str:
+    """`comparison_rows` as a table an environment."""
+    text = []
+    span = lambda low, high: "-" if low is None else f"{low:.2f} to {high:.2f}"
+    for environment in dict.fromkeys(row["environment"] for row in rows):
+        own = [row for row in rows if row["environment"] == environment]
+        lines = [["", "IQM", "95% interval", "seeds", "steps", "P(better than next)"]]
+        for row in own:
+            better = "-" if row["better"] is None else f"{row['better']:.2f}"
+            better += "" if row["better_low"] is None else f" ({span(row['better_low'], row['better_high'])})"
+            iqm = "nan" if row["iqm"] is None else f"{row['iqm']:.2f}"
+            lines.append([row["run"], iqm, span(row["low"], row["high"]), str(row["seeds"]), f"{row['env_steps']:,}", better])
+        text += [environment, *(f"  {line}" for line in aligned(lines, left=1))]
+        if len({row["env_steps"] for row in own}) > 1:
+            text.append("  the runs differ in their environment steps")
+    return "\n".join(text)

@@ -1,0 +1,80 @@
+"""The configurations of a sweep: every point of a grid with every draw from the priors, and what is refused among them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.errors import ConfigError, check_int, nearest
+from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.members import build_run, configure, program_of, setting_names
+from jaxrl_fast.ops.optimizer_settings import as_text
+from jaxrl_fast.engine.priors import parse_prior
+
+Settings = dict[str, Any]
+
+
+def plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def grid_of(grid: Mapping[str, Sequence[Any]]) -> list[Settings]:
+    """Every combination of the values, the last setting changing fastest."""
+    for name, values in grid.items():
+        if isinstance(values, (str, bytes)) or not isinstance(values, Sequence | np.ndarray) or not len(values):
+            raise ConfigError(f"grid {name}", values, "a list of at least one value")
+        if len({repr(plain(v)) for v in values}) < len(values):
+            raise ConfigError(f"grid {name}", list(values), "values that differ")
+    values = [v.tolist() if isinstance(v, np.ndarray) else [plain(x) for x in v] for v in grid.values()]
+    values = [[as_text(f"grid {name}", x) for x in column] for name, column in zip(grid, values, strict=True)]
+    return [dict(zip(grid, combination, strict=True)) for combination in itertools.product(*values)]
+
+
+def samples_of(sample: Mapping[str, str], members: int, seed: int) -> list[Settings]:
+    """`members` draws from the priors; a setting's draws do not depend on which other settings there are."""
+    check_int("members", members, 1, 1_000_000)
+    columns = {}
+    for name, text in sample.items():
+        rng = np.random.default_rng([seed, *name.encode()])
+        columns[name] = parse_prior(name, text).draw(rng, members)
+    return [{name: column[i] for name, column in columns.items()} for i in range(members)]
+
+
+def configurations_of(
+    grid: Mapping[str, Sequence[Any]] | None, sample: Mapping[str, str] | None, members: int | None, seed: int
+) -> list[Settings]:
+    """The settings of every configuration: each point of the grid with each draw."""
+    both = sorted(set(grid or ()) & set(sample or ()))
+    if both:
+        raise ConfigError("sample", both[0], "a setting that is not in the grid too")
+    if sample and members is None:
+        raise ConfigError("members", None, "how many settings to draw, where settings are sampled")
+    if members is not None and not sample:
+        raise ConfigError("members", members, "None without settings to sample: a grid has as many as it has points")
+    drawn = samples_of(sample, members, seed) if sample else [{}]
+    return [point | draw for point in grid_of(grid or {}) for draw in drawn]
+
+
+def check_names(algo: Algorithm, env: Env, grid: Mapping[str, Any], sample: Mapping[str, str], config: RunConfig) -> None:
+    """Refuse settings that do not exist, and priors over what is static (a size, a switch) that are continuous."""
+    known = setting_names(algo, env)
+    for name in (*grid, *sample):
+        if name not in known:
+            raise ConfigError("setting", name, f"one of {algo.name} and {env.spec.name}{nearest(name, known)}")
+    fields = {f"algo.{field}": value for field, value in configs.algorithm_settings(algo).items()}
+    static = "integer:LOW,HIGH or choice:A,B,...: each value of this setting is a program of its own"
+    for name, text in sample.items():
+        prior = parse_prior(name, text)
+        if not prior.continuous:
+            continue
+        if name in fields and not (isinstance(fields[name], float) or callable(fields[name])):
+            raise ConfigError(name, text, static)
+        here, there = (program_of(build_run(*configure(algo, env, {name: prior.at(u)}), config, True)) for u in (0.0, 1.0))
+        if here != there:
+            raise ConfigError(name, text, static)

@@ -1,0 +1,329 @@
+"""What came of a sweep: arrays with named axes, a ranked table, the best configuration; and runs compared with runs."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import io
+import itertools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast import imports
+from jaxrl_fast.files import forms
+from jaxrl_fast.ops.aggregate import bootstrap, frame, iqm, probability_of_improvement, win_rate
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.logs.jsonl import read_jsonl
+from jaxrl_fast.runs.rundir import RunDir
+from jaxrl_fast.logs.terminal import aligned
+
+FORMAT = 1
+_NUMBERS = ("iqm", "low", "high", "better_than_next", "mean")  # of a row of the table
+Settings = dict[str, Any]
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """sweep.json, checked for being one of ours."""
+    remedy = "Each part below parts/ is a run directory that can be read by itself"
+    content = forms.read_json(file, "sweep", "a sweep.json of jaxrl_fast", forms.SWEEP, remedy)
+    if content["format"] != FORMAT:
+        raise ConfigError("sweep", str(file), f"a sweep.json of format {FORMAT}")
+    run = content["base"]["run"]
+    if not (0 <= run["seed"] < 2**32 and 1 <= run["seeds"] <= 1_000_000):
+        raise ConfigError("sweep", str(file), "one whose seed and seeds are those of a run, from 0 and from 1 on")
+    count = len(content["configurations"])
+    if len({tuple(sorted(c)) for c in content["configurations"]}) > 1:
+        raise ConfigError("sweep", str(file), "one whose configurations have the same settings")
+    for index, part in enumerate(content["parts"]):
+        if not part["configurations"] or not all(0 <= c < count for c in part["configurations"]):
+            raise ConfigError("sweep", str(file), f"one whose part {index} has some of its {count} configurations")
+        own = range(run["seed"], run["seed"] + run["seeds"])
+        if part["seed"] not in own or part["seeds"] < 1 or part["seed"] + part["seeds"] > own.stop:
+            raise ConfigError("sweep", str(file), f"one whose part {index} has seeds of the sweep: {own.start} to {own.stop - 1}")
+    return content
+
+
+def read_folder(path: str | Path, argument: str = "--resume") -> dict[str, Any]:
+    """sweep.json of a sweep's folder, to go on with. argument: what an error calls the folder."""
+    file = Path(path) / "sweep.json"
+    if not file.is_file():
+        raise ConfigError(argument, str(path), "the folder of a sweep, with its sweep.json")
+    return read_json(file)
+
+
+def decode_base(
+    content: dict[str, Any], modules: Sequence[str] = (), folder: Path | None = None
+) -> tuple[Algorithm, Env, RunConfig, dict[str, Any]]:  # fmt: skip
+    """What every configuration begins with: algorithm, environment, run, and what else config.json says of them.
+
+    Imports `modules` first. folder: the sweep's, where it is read from one.
+    """
+    base = content["base"]
+    for module in modules:
+        imports.import_user_module(module)
+    with configs.within(folder / "sweep.json") if folder else contextlib.nullcontext():
+        found = configs.decode(base, (), folder)
+    return *found, {k: base[k] for k in ("preset", "imports") if k in base}
+
+
+def part_folder(out: Path, index: int) -> Path:
+    return out / "parts" / f"{index:02d}"
+
+
+@dataclasses.dataclass(repr=False)
+class SweepResult:
+    """Scores of every configuration and seed. Axes: configuration, seed, and of a curve row (env_steps)."""
+
+    path: Path
+    content: dict[str, Any]  # sweep.json
+    configurations: list[Settings]
+    seeds: list[int]
+    final: np.ndarray  # float64 [configuration, seed]: evaluation at the end; NaN where there is none (lost, dropped)
+    lost: dict[tuple[int, int], str]  # (configuration, seed's index) -> why there is none
+    rows: list[list[list[dict[str, Any]]]]  # [configuration][seed]: log rows, each metric a list of one
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.configurations[0])
+
+    @property
+    def scores(self) -> np.ndarray:
+        """`final`, where a lost seed counts as the worst score of the whole sweep; NaN where a configuration has no score."""
+        has = np.isfinite(self.final)
+        worst = self.final[has].min() if has.any() else np.nan
+        return np.where(has, self.final, np.where(has.any(axis=1, keepdims=True), worst, np.nan))
+
+    def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
+        """(env_steps [row], values [configuration, seed, row]), rows in which any of them has a value; NaN elsewhere."""
+        has = lambda row: row.get(metric, [None])[0] is not None
+        steps = sorted({row["env_steps"] for seeds in self.rows for rows in seeds for row in rows if has(row)})
+        place = {s: i for i, s in enumerate(steps)}
+        values = np.full((*self.final.shape, len(steps)), np.nan)
+        for c, seeds in enumerate(self.rows):
+            for s, rows in enumerate(seeds):
+                for row in rows:
+                    if has(row):
+                        values[c, s, place[row["env_steps"]]] = row[metric][0]
+        return np.array(steps), values
+
+    def array(self, metric: str | None = None) -> tuple[np.ndarray, dict[str, list[Any]]]:
+        """(values, axes): `final`, or a metric's log rows, with a name and the coordinates of each axis in order.
+
+        Where the configurations are a whole grid, each of its settings is an axis, such as {"algo.learning_rate": [1e-4,
+        1e-3], "algo.num_envs": [8, 64], "seed": [0, 1]}; else there is one, "configuration". A metric's last axis is "env_steps".
+        `xarray.DataArray(values, list(axes.items()))` takes it as it is.
+        """
+        values, axes = self.final, {"seed": list(self.seeds)}
+        if metric is not None:
+            steps, values = self.curve(metric)
+            axes["env_steps"] = steps.tolist()
+        settings = {name: distinct([c[name] for c in self.configurations]) for name in self.names}
+        order = {name: {repr(v): i for i, v in enumerate(values)} for name, values in settings.items()}
+        place = [tuple(order[n][repr(c[n])] for n in self.names) for c in self.configurations]
+        shape = tuple(map(len, settings.values()))
+        if len(set(place)) != len(place) or math.prod(shape) != len(place):
+            return values, {"configuration": list(range(len(place)))} | axes
+        grid = np.empty(shape + values.shape[1:])
+        for at, own in zip(place, values, strict=True):
+            grid[at] = own
+        return grid, settings | axes
+
+    def ranking(self) -> list[int]:
+        """Configurations, best first, by the interquartile mean over their seeds; those without any score last,
+        the longest trained first."""
+        middle = [iqm(x) if np.isfinite(self.final[c]).any() else -math.inf for c, x in enumerate(self.scores)]
+        return sorted(range(len(middle)), key=lambda c: (-middle[c], *(-x for x in self._last(c)), c))
+
+    def _last(self, configuration: int) -> tuple[float, float]:
+        """(env_steps, return) of the last row in which any of its members has ended an episode."""
+        found = {}
+        for rows in self.rows[configuration]:
+            for row in rows:
+                if row.get("episode_return", [None])[0] is not None:
+                    found.setdefault(row["env_steps"], []).append(row["episode_return"][0])
+        return (max(found), float(np.mean(found[max(found)]))) if found else (-1.0, 0.0)
+
+    def lineage(self) -> list[dict[str, Any]]:
+        """Every takeover of PBT in order: env_steps, member, parent (configuration * seeds + seed), and the settings that
+        the member goes on with: those of the row after, None where the log ends."""
+        members = [rows for seeds in self.rows for rows in seeds]
+        settings = lambda row: {name: row[name][0] if row else None for name in self.names}
+        found = [
+            {"env_steps": row["env_steps"], "member": m, "parent": row["parent"][0], **settings(after)}
+            for m, rows in enumerate(members)
+            for row, after in itertools.zip_longest(rows, rows[1:])
+            if row.get("parent", [m])[0] != m
+        ]
+        return sorted(found, key=lambda row: (row["env_steps"], row["member"]))
+
+    def table(self) -> list[dict[str, Any]]:
+        """A row a configuration, best first: rank, its settings, IQM with its 95% interval, the probability that it is better
+        than the next one, mean, scores, lost."""
+        rows, order, scores = [], self.ranking(), self.scores
+        for rank, (c, after) in enumerate(itertools.zip_longest(order, order[1:]), 1):
+            has = np.isfinite(self.final[c])
+            middle = iqm(scores[c]) if has.any() else math.nan
+            low, high = bootstrap(scores[c]) if has.any() else (math.nan, math.nan)
+            why = sorted({self.lost[c, s] for s in range(len(self.seeds)) if (c, s) in self.lost})
+            better = win_rate(scores[c], scores[after]) if after is not None and np.isfinite(scores[after]).all() else math.nan
+            rows.append({"rank": rank, "configuration": c, **self.configurations[c], "iqm": middle, "low": low, "high": high,
+                         "better_than_next": better,
+                         "mean": float(self.final[c][has].mean()) if has.any() else math.nan,
+                         "scores": self.final[c].tolist(), "lost": "; ".join(why)})  # fmt: skip
+        return rows
+
+    def frame(self) -> Any:
+        """A pandas DataFrame, a row a configuration and seed. pandas must be installed."""
+        return frame([
+            {"configuration": c, "seed": seed, **self.configurations[c], "eval_return": self.final[c, s]}
+            for c in range(len(self.configurations))
+            for s, seed in enumerate(self.seeds)
+        ])  # fmt: skip
+
+    def best(self) -> int:
+        """The configuration that ranks first."""
+        return self.ranking()[0]
+
+    def improvement(self, a: int, b: int) -> tuple[float, float, float]:
+        """(P, low, high): how probable it is that a run of configuration a scores higher than one of b; NaN where one of
+        them has no score."""
+        scores = self.scores[[a, b]]
+        return probability_of_improvement(*scores) if np.isfinite(scores).all() else (math.nan,) * 3
+
+    def __str__(self) -> str:
+        return format_table(self)
+
+    def __repr__(self) -> str:
+        base, seeds = self.content["base"], f"{len(self.seeds)} seed{'s' * (len(self.seeds) > 1)}"
+        lines = [
+            f"<Sweep: {base['algorithm']['name']} on {base['environment']['name']}, {len(self.configurations)} configurations "
+            f"with {seeds} each, {base['run']['total_steps']:,} steps>"
+        ]
+        for rank, c in enumerate(self.ranking()[:3], 1):
+            settings = ", ".join(f"{name} = {short(value)}" for name, value in self.configurations[c].items())
+            score = f"{iqm(self.scores[c]):,.4g}" if np.isfinite(self.final[c]).any() else "none"
+            lines.append(f"  {rank}. {settings[:200]}: IQM {score}")
+        return "\n".join([*lines, f"  in {self.path}; print() shows the whole table"])
+
+
+def format_table(result: SweepResult, most: int = 20) -> str:
+    """The table for a terminal, its best `most` rows."""
+    names = result.names
+    lines = [["", *names, "IQM", "95% interval", "seeds", "P(better than next)"]]
+    table = result.table()
+    for row in table[:most]:
+        interval = f"{row['low']:.2f} to {row['high']:.2f}" if math.isfinite(row["low"]) else "-"
+        scores = " ".join("lost" if not math.isfinite(x) else f"{x:.1f}" for x in row["scores"][:5])
+        scores += " ..." if len(row["scores"]) > 5 else ""
+        better = f"{row['better_than_next']:.2f}" if math.isfinite(row["better_than_next"]) else "-"
+        middle = f"{row['iqm']:.2f}" if math.isfinite(row["iqm"]) else row["lost"].split(" at ")[0] or "-"
+        lines.append([str(row["rank"]), *(short(row[n]) for n in names), middle, interval, scores, better])
+    text = aligned(lines)
+    if len(table) > most:
+        text.append(f"... {len(table) - most} more in table.csv")
+    return "\n".join(text)
+
+
+def distinct(values: Sequence[Any]) -> list[Any]:
+    """Each value once, numbers in order, others (some are lists) as they come."""
+    found = list({repr(v): v for v in values}.values())
+    return sorted(found) if all(isinstance(v, (int, float)) for v in found) else found
+
+
+def short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def read_sweep(path: str | Path) -> SweepResult:
+    """The results of a sweep's folder, of the parts that have ended."""
+    content = read_json(Path(path) / "sweep.json")
+    with configs.reading("sweep", str(path)):
+        return _results(Path(path), content)
+
+
+def _results(path: Path, content: dict[str, Any]) -> SweepResult:
+    run = content["base"]["run"]
+    configurations = [{k: v for k, v in c.items() if k != "trial"} for c in content["configurations"]]
+    seeds = [run["seed"] + i for i in range(run["seeds"])]
+    final = np.full((len(configurations), len(seeds)), np.nan)
+    rows: list[list[list[dict[str, Any]]]] = [[[] for _ in seeds] for _ in configurations]
+    lost: dict[tuple[int, int], str] = {}
+    for index, part in enumerate(content["parts"]):
+        folder = part_folder(path, index)
+        logged = read_jsonl(folder / "metrics.jsonl") if (folder / "metrics.jsonl").is_file() else []
+        ended = (folder / "result.json").is_file()
+        result = RunDir(folder).result() if ended else {}
+        size = len(part["configurations"]) * part["seeds"]
+        scores = result.get("eval_return") or [None] * size
+        if len(scores) != size or not all(0 <= c < len(configurations) for c in part["configurations"]):
+            fits = f"one whose part {index} has the members of {folder}/result.json"
+            raise ConfigError("sweep", str(path / "sweep.json"), fits)
+        reasons = {x["member"]: f"{x['reason']} at {x['env_steps']:,} steps" for x in result.get("lost") or ()}
+        for member, score in enumerate(scores):
+            c, s = part["configurations"][member // part["seeds"]], part["seed"] - run["seed"] + member % part["seeds"]
+            final[c, s] = math.nan if score is None else score
+            rows[c][s] = [_of_member(row, member) for row in logged]
+            if score is None:
+                lost[c, s] = reasons.get(member) or _dropped(logged, member) or ("no score" if ended else "not trained yet")
+    return SweepResult(path, content, configurations, seeds, final, lost, rows)
+
+
+def _of_member(row: dict[str, Any], member: int) -> dict[str, Any]:
+    return {k: [v[member]] if isinstance(v, list) else v for k, v in row.items()}
+
+
+def _dropped(rows: Sequence[dict[str, Any]], member: int) -> str:
+    """Where successive halving let a member go."""
+    at = next((row["env_steps"] for row in rows if "kept" in row and not row["kept"][member]), None)
+    return "" if at is None else f"dropped at {at:,} steps"
+
+
+def write_results(result: SweepResult) -> None:
+    """table.csv and best.json."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    names = result.names
+    writer.writerow(["rank", "configuration", *names, *_NUMBERS, *(f"seed_{s}" for s in result.seeds), "lost"])
+    for row in result.table():
+        cells = [row[k] for k in ("rank", "configuration", *names, *_NUMBERS)]
+        writer.writerow([*map(_cell, cells), *map(_cell, row["scores"]), row["lost"]])
+    configs.write_text(result.path / "table.csv", out.getvalue())
+    if np.isfinite(result.final).any():
+        configs.write_json(result.path / "best.json", best_config(result))
+
+
+def last_settings(result: SweepResult, configuration: int) -> Settings:
+    """The settings that a configuration ended with: PBT changes those of each member, and its best seed's count."""
+    scores = np.nan_to_num(result.final[configuration], nan=-np.inf)
+    rows = result.rows[configuration][int(np.argmax(scores))]
+    begun = result.configurations[configuration]
+    return begun | {name: rows[-1][name][0] for name in begun if rows and rows[-1].get(name, [None])[0] is not None}
+
+
+def best_config(result: SweepResult) -> dict[str, Any]:
+    """A config.json that trains the best configuration with all seeds of the sweep: for `train --config`."""
+    from jaxrl_fast.engine.members import configure
+    from jaxrl_fast.runs.rundir import describe
+
+    algo, env, run, about = decode_base(result.content, (), result.path)
+    about.pop("preset", None)  # its settings are no longer the preset's
+    algo, env = configure(algo, env, last_settings(result, result.best()))
+    # on whatever devices there are, in the groups that it was sampled in
+    place = {"devices": None, "mesh": None, "groups": run.sampling_groups if run.sampling_groups > 1 else None}
+    return describe(algo, env, dataclasses.replace(run, selection=None, on_nan="stop", **place), **about)
+
+
+def _cell(value: Any) -> Any:
+    """Numbers that read back to the same, and nothing where there is none."""
+    if isinstance(value, float):
+        return "" if not math.isfinite(value) else f"{value:.9g}"
+    return value

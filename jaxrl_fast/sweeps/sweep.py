@@ -1,0 +1,304 @@
+"""Sweeps: many settings times many seeds as few programs, and what came of them in one folder.
+
+Configurations that one program can hold (their static settings are the same) are a group, and a group is one
+population. A group that does not fit the device's memory is trained in waves. Each wave of a group is a `Part`: an
+ordinary run directory, so that it is logged, checkpointed and resumed like any other run.
+
+    DIR/sweep.json      what was asked for: base settings, configurations, parts
+    DIR/parts/00/ ...   run directories
+    DIR/table.csv ...   the results (sweeps/results.py, sweeps/plots.py)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast import distributed
+from jaxrl_fast.files import folders
+from jaxrl_fast.sweeps import plots as sweep_plots
+from jaxrl_fast.algorithms.build import import_named
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.sweeps.configurations import Settings, check_names, configurations_of
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.host.api import HostEnv
+from jaxrl_fast.errors import ConfigError, NonFiniteError, check_int
+from jaxrl_fast.engine.grid import RunConfig, run_config
+from jaxrl_fast.runs.load import resume_run
+from jaxrl_fast.engine.members import build_run, configure, program_of, spread_members
+from jaxrl_fast.engine.memory_plan import memory_plan
+from jaxrl_fast.engine.population import elsewhere, population_of
+from jaxrl_fast.runs.rundir import RunDir, check_empty, check_free, describe
+from jaxrl_fast.engine.selection import decode_selection, encode_selection
+from jaxrl_fast.runs.signals import Interrupted, Stopped
+from jaxrl_fast.runs.start_from import given_by
+from jaxrl_fast.sweeps.results import (
+    FORMAT,
+    SweepResult,
+    decode_base,
+    part_folder,
+    read_folder,
+    read_json,
+    read_sweep,
+    write_results,
+)
+from jaxrl_fast.runs.train import start as train
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """What is trained at once: some configurations (indices into the sweep's), each with some of the seeds."""
+
+    configurations: tuple[int, ...]
+    seed: int
+    seeds: int
+
+
+def split(
+    algo: Algorithm, env: Env, configurations: Sequence[Settings], config: RunConfig, wave: int | None = None
+) -> list[Part]:
+    """Groups by program, and each in as few equal waves as the device's memory needs, of `wave` members at most.
+
+    Raises ConfigError for a setting that is refused, and where not even one member fits.
+    """
+    if wave is not None:
+        check_int("wave", wave, 1, 1_000_000)
+    groups: dict[Any, list[int]] = {}
+    firsts: dict[Any, Any] = {}
+    for i, settings in enumerate(configurations):
+        run = build_run(*configure(algo, env, settings), config, outline=True)
+        program = program_of(run)
+        groups.setdefault(program, []).append(i)
+        firsts.setdefault(program, run)
+    parts = []
+    for program, members in groups.items():
+        size = len(members) * config.seeds
+        plan = memory_plan(firsts[program], population_of(config, size), dataclasses.replace(config, seeds=size))
+        most = min(plan.most_members, 1 if isinstance(env, HostEnv) else wave or size)  # on the host one after another
+        if not most:
+            plan.of_size(1).check()
+        if most >= config.seeds:
+            waves = -(-len(members) // (most // config.seeds))
+            parts += [Part(tuple(map(int, w)), config.seed, config.seeds) for w in np.array_split(members, waves)]
+        else:
+            edges = np.array_split(np.arange(config.seeds), -(-config.seeds // most))
+            parts += [Part((m,), config.seed + int(e[0]), len(e)) for m in members for e in edges]
+    for i in [i for members in groups.values() for i in members if config.experience is not None]:
+        build_run(*configure(algo, env, configurations[i]), config)  # there is room for it: what it holds is checked
+    for run in firsts.values():
+        given_by(config, None, run.algo)  # whether it fits
+    return parts
+
+
+def sweep(
+    algo: Algorithm,
+    env: Env,
+    total_steps: int = 500_000,
+    *,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    sample: Mapping[str, str] | None = None,
+    members: int | None = None,
+    selection: Any = None,
+    wave: int | None = None,
+    out: str | Path,
+    progress: bool = False,
+    about: dict[str, Any] | None = None,
+    **settings: Any,
+) -> SweepResult:
+    """Train every configuration with every seed, and compare them.
+
+    grid: {"algo.learning_rate": [1e-4, 1e-3], "env.gravity": [9.8]}, all combinations.  sample: {"algo.discount":
+    "uniform:0.95,0.999"} with `members` draws; both together cross.  selection: `jf.PBT` (draws its own settings: `members`
+    says how many) or `jf.Halving`.  wave: members that are trained at once, at most: all that the memory plan has
+    room for, unless it says otherwise (what XLA adds is known only once it has compiled).
+    settings: the fields of `RunConfig`; `on_nan` is "mark" here.
+    Given the folder of the same sweep, it goes on where that was stopped. Raises ConfigError for anything that is wrong
+    with any configuration before the first is trained.
+    """
+    out, about = folders.folder_path("out", out), about or {}
+    settings = {"on_nan": "mark", "seeds": 1} | settings
+    config = run_config(total_steps, settings | {"selection": encode_selection(selection)})
+    seed, pbt = config.seed, getattr(selection, "kind", "") == "pbt"
+    if pbt:
+        if members is None or grid or sample:
+            raise ConfigError("selection", "pbt", "members = N and neither grid nor sample: PBT draws from its own priors")
+        check_names(algo, env, {}, selection.priors, config)
+        check_int("members", members, 2, 1_000_000)
+        configurations = [{} for _ in range(members)]
+        for name, values in selection.draw(seed, members).items():
+            configurations = [c | {name: v} for c, v in zip(configurations, values, strict=True)]
+    else:
+        check_names(algo, env, grid or {}, sample or {}, config)
+        configurations = configurations_of(grid, sample, members, seed)
+        import_named(type(algo), [(k.removeprefix("algo."), v) for c in configurations for k, v in c.items()])
+        if configurations == [{}]:
+            raise ConfigError("grid", grid, "settings to compare: grid, or sample with members")
+    if config.population is not None:
+        raise ConfigError("population", config.population, "None: grid and sample say what differs")
+    spread_members(env, config, len(configurations) * config.seeds)
+    base = describe(algo, env, config, **about)
+    asked = {"base": base, "configurations": json.loads(json.dumps(configurations)), "wave": wave}
+    distributed.check_same("sweep", asked)  # before they plan
+    parts = split(algo, env, configurations, config, wave)
+    if selection and len(parts) > 1:
+        raise ConfigError("selection", selection.kind, f"one program for all members, not {len(parts)}: leave out static "
+                          "settings, or take fewer members")  # fmt: skip
+    if selection:
+        selection.check(dataclasses.replace(config, population=_columns(configurations)))
+    content = {
+        "format": FORMAT,
+        "base": base,
+        "configurations": configurations,
+        "parts": [dataclasses.asdict(part) for part in parts],
+    }
+    with at_work(out):
+        # the parts of the folder: another machine would cut other waves
+        parts = distributed.tell(distributed.on_first(lambda: _open_parts(out, content, wave)))
+        return _run(out, algo, env, config, configurations, parts, progress, about)
+
+
+@contextlib.contextmanager
+def at_work(out: Path) -> Iterator[None]:
+    """The folder of a sweep for this process alone."""
+    check_folder(out)
+    with folders.held("out", out, create=True):
+        yield
+
+
+def check_folder(out: Path) -> None:
+    """ConfigError where a sweep can neither begin nor go on: it needs a new folder, or its own."""
+    distributed.on_first(lambda: None if (out / "sweep.json").is_file() else check_free(out))
+
+
+def _open_parts(out: Path, content: dict[str, Any], wave: int | None) -> list[dict[str, Any]]:
+    """The parts of the folder; cut anew where `wave` says so and none has begun."""
+    there = open_folder(out, content, ("configurations",))
+    if wave is None or there["parts"] == json.loads(json.dumps(content["parts"])):
+        return there["parts"]
+    folders = [part_folder(out, i) for i in range(len(there["parts"]))]
+    if any((folder / "result.json").exists() or RunDir(folder).resumable for folder in folders):
+        raise ConfigError("wave", wave, "left out: parts of this sweep are trained as they were cut")
+    there = there | {"parts": content["parts"]}
+    configs.write_json(out / "sweep.json", json.loads(json.dumps(there)))
+    return there["parts"]
+
+
+def _columns(configurations: Sequence[Settings]) -> dict[str, list[Any]]:
+    return {name: [c[name] for c in configurations] for name in configurations[0]}
+
+
+def open_folder(out: Path, content: dict[str, Any], same: Sequence[str]) -> dict[str, Any]:
+    """sweep.json as it stands in a folder `at_work`: `content` in a new one, or what is there already.
+
+    Refused is a folder with anything else in it, and a sweep that differs in its base or in what `same` names.
+    """
+    content = json.loads(json.dumps(content, allow_nan=False))
+    file = out / "sweep.json"
+    if file.is_file():
+        there = read_json(file)
+        identity = lambda c: [c["base"][k] for k in ("algorithm", "environment", "run")] + [c.get(k) for k in same]
+        if identity(there) != identity(content):
+            raise ConfigError("out", str(out), "the folder of this very sweep, or a new one; this holds another sweep")
+        return there
+    check_empty(out)
+    try:
+        configs.write_json(file, content)
+    except OSError as error:
+        raise folders.not_writable("out", out, error) from error
+    return content
+
+
+def resume_sweep(
+    out: str | Path, modules: Sequence[str] = (), progress: bool = False, devices: int | str | None = None,
+    mesh: Mapping[str, int] | None = None, argument: str = "out",
+) -> SweepResult:  # fmt: skip
+    """Go on with a sweep that was stopped: parts that ended stay, the one that was cut off resumes.
+
+    modules: of the user, imported first.  devices, mesh: as in `jf.resume`. Waves stay as they were cut.
+    argument: what errors call the folder.
+    """
+    out = Path(out)
+    content = read_folder(out, argument)
+    if "optuna" in content:
+        raise ConfigError("out", str(out), "a sweep; this is a search by Optuna (`tuning.resume_search`)")
+    algo, env, config, about = decode_base(content, modules, out)
+    place = {"devices": devices, "mesh": mesh}
+    config = elsewhere(config, **place)
+    spread_members(env, config, len(content["configurations"]) * config.seeds)
+    with folders.held(argument, out):
+        return _run(out, algo, env, config, content["configurations"], content["parts"], progress, about, place)
+
+
+def _run(out, algo, env, config, configurations, parts, progress, about, place=None) -> SweepResult:
+    """Every part that has not ended; then the results."""
+    run_parts(out, algo, env, config, configurations, parts, progress, about, place)
+    distributed.tell(True)  # the first process has written the last result
+    result = read_sweep(out)
+    if distributed.is_first():
+        finish(result)
+    return result
+
+
+def run_parts(out, algo, env, config, configurations, parts, progress, about, place=None) -> None:
+    """Train the parts (as sweep.json holds them) that have not ended; one that was cut off goes on from its checkpoint.
+
+    place: devices and mesh on which it does, where they are others than it had.
+    """
+    for i, part in enumerate(Part(**p) for p in parts):
+        folder = part_folder(out, i)
+        if folder.is_symlink() or folder.parent.is_symlink():  # what is not whole there is trained anew
+            raise ConfigError("parts", str(folder), "a folder in the sweep's, not a link, to go on with it")
+        ended, cut_off = distributed.tell([(folder / "result.json").exists(), RunDir(folder).resumable])
+        if ended:
+            continue
+        if progress and distributed.is_first():
+            population = population_of(config, len(part.configurations) * part.seeds)
+            where = f"; {population}" if len(population.devices) > 1 else ""
+            print(f"part {i + 1} of {len(parts)}: {_summary(part, configurations)}{where}", flush=True)
+        try:
+            if cut_off:
+                resume_run(folder, progress=progress, **place or {})
+            else:
+                _train_part(folder, algo, env, config, [configurations[c] for c in part.configurations], part, progress, about)
+        except Stopped as stopped:  # in the middle of the part, or before it was compiled
+            raise Interrupted(stopped.signum, out, getattr(stopped, "env_steps", 0), "sweep") from None
+        except NonFiniteError as error:  # all of its members; the others go on
+            if config.on_nan != "mark":
+                raise
+            warnings.warn(f"part {i + 1} of {len(parts)} is lost: {error}", stacklevel=2)
+
+
+def _train_part(folder, algo, env, config, chosen, part, progress, about) -> None:
+    if distributed.is_first():
+        folders.discard(folder)
+    algo, env = configure(algo, env, chosen[0])
+    run = dataclasses.asdict(config) | {
+        "seed": part.seed, "seeds": part.seeds, "population": _columns(chosen),
+        "selection": decode_selection(config.selection),
+    }  # fmt: skip
+    train(algo, env, out=folder, progress=progress, about=about, **run)
+
+
+def finish(result: SweepResult) -> None:
+    """table.csv, best.json and the pictures."""
+    write_results(result)
+    if np.isfinite(result.final).any():
+        try:
+            sweep_plots.draw(result)
+        except Exception as error:  # the results are there; a picture does not fail them
+            warnings.warn(f"the pictures of {result.path} could not be drawn: {error!r}", stacklevel=2)
+
+
+def _summary(part: Part, configurations: Sequence[Settings]) -> str:
+    members = len(part.configurations) * part.seeds
+    first = configurations[part.configurations[0]]
+    fixed = [f"{k} = {v}" for k, v in first.items() if len({repr(configurations[c][k]) for c in part.configurations}) == 1]
+    return ", ".join([f"{members} member{'s' * (members > 1)}", *fixed])

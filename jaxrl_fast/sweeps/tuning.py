@@ -1,0 +1,219 @@
+"""Optuna asks, a population answers: rounds of trials, each trained as one sweep's parts, told back by their scores.
+
+Samplers and storage are Optuna's (its journal file in the sweep's folder, for its dashboard too). Everything else is a
+sweep's: the folder, the table, the pictures. A sampler that was stopped begins anew with the trials that are told.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast import distributed
+from jaxrl_fast.files import folders
+from jaxrl_fast.ops.aggregate import iqm
+from jaxrl_fast.algorithms.build import import_named
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.sweeps.configurations import check_names
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.errors import ConfigError, MissingExtraError, check_int
+from jaxrl_fast.engine.grid import RunConfig, run_config
+from jaxrl_fast.engine.members import configure, spread_members
+from jaxrl_fast.engine.population import elsewhere
+from jaxrl_fast.engine.priors import parse_prior
+from jaxrl_fast.runs.rundir import describe
+from jaxrl_fast.sweeps.sweep import at_work, finish, open_folder, run_parts, split
+from jaxrl_fast.sweeps.results import FORMAT, SweepResult, decode_base, read_folder, read_sweep
+from jaxrl_fast.runs.train import check_members
+
+JOURNAL = "optuna.log"
+
+
+def tune(
+    algo: Algorithm,
+    env: Env,
+    total_steps: int = 500_000,
+    *,
+    sample: Mapping[str, str],
+    trials: int,
+    members: int,
+    out: str | Path,
+    sampler: Any = None,
+    progress: bool = False,
+    about: dict[str, Any] | None = None,
+    **settings: Any,
+) -> SweepResult:
+    """`trials` configurations that Optuna suggests, `members` of them at a time, each with every seed; maximised is the IQM.
+
+    sample: {setting: prior} as in `sweep`; whole numbers and choices of static settings make groups.  sampler: an
+    `optuna.samplers` one; TPE with a constant liar unless it says otherwise.
+    Given the folder of the same search it goes on: parts that were cut off are resumed, and trials that were asked for
+    and never trained are queued again.
+    """
+    optuna = import_optuna()
+    check_int("trials", trials, 1, 1_000_000)
+    check_int("members", members, 1, 1_000_000)
+    if not sample:
+        raise ConfigError("sample", sample, 'settings to search, such as {"algo.learning_rate": "loguniform:1e-5,1e-2"}')
+    config = run_config(total_steps, {"on_nan": "mark"} | settings)
+    check_names(algo, env, {}, sample, config)
+    if config.population is not None or config.selection is not None:
+        raise ConfigError("population", config.population, "None: Optuna says what differs")
+    spread_members(env, config, members * config.seeds)
+    choices = [(name.removeprefix("algo."), v) for name, x in sample.items() for v in parse_prior(name, x).choices]
+    import_named(type(algo), choices)
+    _check_values(algo, env, sample, config)
+    out, about = folders.folder_path("out", out), about or {}
+    search = {"trials": trials, "members": members}
+    asked = {"format": FORMAT, "base": describe(algo, env, config, **about), "sample": dict(sample), "optuna": search,
+             "configurations": [], "parts": []}  # fmt: skip
+    with at_work(out):
+        content = open_folder(out, asked, ("sample",))
+        _check_journal(content, out)
+        content["optuna"] = search  # more trials may be asked for
+        configs.write_json(out / "sweep.json", content)
+        study = _study(optuna, out, config.seed, sampler)
+        return _rounds(optuna, study, out, algo, env, config, content, progress, about)
+
+
+def import_optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise MissingExtraError("a search by Optuna", "optuna") from error
+    if distributed.several():
+        raise ConfigError("distributed", True, "False for a search by Optuna, which asks and answers in one process")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def _check_values(algo: Algorithm, env: Env, sample: Mapping[str, str], config: RunConfig) -> None:
+    """Refuse, before anything is written, both ends of every range together, and every choice with the lower ones."""
+    priors = {name: parse_prior(name, text) for name, text in sample.items()}
+
+    def values(name: str) -> list[Any]:
+        prior = priors[name]
+        if prior.kind == "choice":
+            return list(prior.choices)
+        return [prior.at(0.0), prior.at(1.0 - 1e-9)] if prior.continuous else [int(prior.low), int(prior.high)]
+
+    low, high = ({name: values(name)[end] for name in priors} for end in (0, -1))
+    choices = [low | {name: v} for name, prior in priors.items() if prior.kind == "choice" for v in prior.choices]
+    for settings in [low, high, *choices]:
+        check_members(*configure(algo, env, settings), dataclasses.replace(config, seeds=1))
+
+
+def _study(optuna: Any, out: Path, seed: int, sampler: Any = None) -> Any:
+    """The folder's study, a new one where there is none."""
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what Optuna calls experimental
+        storage = JournalStorage(JournalFileBackend(str(out / JOURNAL)))
+        study = optuna.create_study(storage=storage, study_name="jaxrl_fast", direction="maximize", load_if_exists=True)
+        if sampler is None:  # one that begins again must not suggest again what it did
+            number = int(np.random.SeedSequence([seed, len(study.trials)]).generate_state(1)[0])
+            sampler = optuna.samplers.TPESampler(seed=number, constant_liar=True)
+    study.sampler = sampler
+    return study
+
+
+def resume_search(
+    out: str | Path, modules: Sequence[str] = (), progress: bool = False, devices: int | str | None = None,
+    mesh: Mapping[str, int] | None = None, argument: str = "out",
+) -> SweepResult:  # fmt: skip
+    """Go on with a search that was stopped. The sampler is TPE, whatever it was before.
+
+    modules: of the user, imported first.  devices, mesh: as in `jf.resume`.  argument: what errors call the folder.
+    """
+    optuna, out = import_optuna(), Path(out)
+    content = read_folder(out, argument)
+    if "optuna" not in content:
+        raise ConfigError("out", str(out), "a search by Optuna; this is another sweep (`sweep.resume_sweep`)")
+    algo, env, config, about = decode_base(content, modules, out)
+    _check_journal(content, out)
+    place = {"devices": devices, "mesh": mesh}
+    config = elsewhere(config, **place)
+    spread_members(env, config, content["optuna"]["members"] * config.seeds)
+    with folders.held(argument, out):
+        study = _study(optuna, out, config.seed)
+        return _rounds(optuna, study, out, algo, env, config, content, progress, about, place)
+
+
+def _check_journal(content: dict[str, Any], out: Path) -> None:
+    if content["configurations"] and not (out / JOURNAL).is_file():
+        raise ConfigError("out", str(out), f"a search with its {JOURNAL}, where Optuna keeps its trials")
+
+
+def _rounds(
+    optuna: Any, study: Any, out: Path, algo: Algorithm, env: Env, config: RunConfig, content: dict[str, Any],
+    progress: bool, about: dict[str, Any], place: dict[str, Any] | None = None,
+) -> SweepResult:  # fmt: skip
+    search = content["optuna"]
+    numbers = [c["trial"] for c in content["configurations"]]
+    _queue_again(optuna, study, set(numbers))
+    while True:
+        result = _train(out, algo, env, config, content, progress, about, place) if numbers else None
+        if numbers:
+            _tell(optuna, study, result)
+        left = search["trials"] - len(numbers)
+        if left <= 0:
+            finish(result)
+            return result
+        asked = [study.ask() for _ in range(min(left, search["members"]))]
+        chosen = [{name: _suggest(trial, name, text) for name, text in content["sample"].items()} for trial in asked]
+        first = len(content["configurations"])
+        parts = [dataclasses.asdict(p) for p in split(algo, env, chosen, config)]
+        for part in parts:
+            part["configurations"] = [first + c for c in part["configurations"]]
+        numbers += [trial.number for trial in asked]
+        content["configurations"] += [c | {"trial": t.number} for c, t in zip(chosen, asked, strict=True)]
+        content["parts"] += parts
+        configs.write_json(out / "sweep.json", json.loads(json.dumps(content, allow_nan=False)))
+        if progress:
+            print(f"Optuna: trials {numbers[-len(asked)]} to {numbers[-1]} of {search['trials']}", flush=True)
+
+
+def _train(out, algo, env, config, content, progress, about, place) -> SweepResult:
+    settings = [{k: v for k, v in c.items() if k != "trial"} for c in content["configurations"]]
+    run_parts(out, algo, env, config, settings, content["parts"], progress, about, place)
+    return read_sweep(out)
+
+
+def _suggest(trial: Any, name: str, text: str) -> Any:
+    prior = parse_prior(name, text)
+    if prior.kind == "choice":
+        return trial.suggest_categorical(name, list(prior.choices))
+    if prior.kind == "integer":
+        return trial.suggest_int(name, int(prior.low), int(prior.high))
+    return trial.suggest_float(name, prior.low, prior.high, log=prior.kind == "loguniform")
+
+
+def _queue_again(optuna: Any, study: Any, known: set[int]) -> None:
+    """Trials that were asked for but are in no part: the process ended between the two."""
+    for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+        if trial.number not in known:
+            study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+            if trial.params:
+                study.enqueue_trial(trial.params)
+
+
+def _tell(optuna: Any, study: Any, result: SweepResult) -> None:
+    """The scores of trials that Optuna does not have yet; one whose members were all lost has failed."""
+    state = optuna.trial.TrialState
+    waiting = {t.number for t in study.get_trials(deepcopy=False, states=(state.RUNNING,))}
+    for c, settings in enumerate(result.content["configurations"]):
+        if settings["trial"] in waiting:
+            score = iqm(result.scores[c]) if np.isfinite(result.final[c]).any() else math.nan
+            known = math.isfinite(score)
+            study.tell(settings["trial"], score if known else None, state=state.COMPLETE if known else state.FAIL)
+

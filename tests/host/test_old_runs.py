@@ -1,0 +1,61 @@
+"""Runs that were written when all modules lay side by side at the package's root: read, played, gone on with.
+
+`tests/data/before_the_move.tar.xz` holds, without pictures: `ppo` (an environment object with a wrapper, an optimizer of
+optax), `dqn` (two seeds), `experience` (the replay of its second seed), `sweep` (four members with PBT).
+"""
+
+from __future__ import annotations
+
+import importlib
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast import imports
+from jaxrl_fast.sweeps.results import read_sweep
+
+DATA = Path(__file__).parents[1] / "data" / "before_the_move.tar.xz"
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("old")
+    with tarfile.open(DATA) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.mark.parametrize("name", sorted(imports.MOVED))
+def test_what_moved_is_where_the_table_says(name):
+    assert importlib.util.find_spec(imports.today(f"jaxrl_fast.{name}")) is not None
+    assert imports.today("optax.losses") == "optax.losses" and imports.today("jaxrl_fast") == "jaxrl_fast"
+
+
+def test_a_run_of_objects_is_loaded_played_and_gone_on_with(old):
+    assert '"jaxrl_fast.envs.cartpole:CartPole"' in (old / "ppo" / "config.json").read_text()
+    agent = jf.load(old / "ppo", "last")
+    assert agent.act(np.zeros(4, np.float32)) in (0, 1) and agent.env.spec.max_episode_steps == 50
+    assert agent.evaluate(2).ret.shape == (2,)
+    run = jf.resume(old / "ppo", 96, tensorboard=False)
+    assert run.env_steps == 96 and np.isfinite(run.eval_return).all() and len(run.history) == 6
+    assert '"jaxrl_fast.envs.native.cartpole:CartPole"' not in (old / "ppo" / "config.json").read_text()  # as it was written
+
+
+def test_a_population_is_gone_on_with_and_its_experience_learned_from(old, tmp_path):
+    run = jf.resume(old / "dqn", 112, tensorboard=False)
+    assert run.env_steps == 112 and np.isfinite(run.eval_return).all()
+    agent = jf.load(old / "dqn", member=1)
+    assert agent.act(np.zeros(4, np.float32)) in (0, 1)
+    more = dict(experience=old / "experience", experience_fraction=1.0, eval_episodes=2, progress=False)
+    assert jf.train(agent.algo, jf.make("CartPole-v1"), 16, **more).rows
+
+
+def test_a_sweep_is_read_plotted_and_resumed(old, run_cli):
+    result = read_sweep(old / "sweep")
+    assert len(result.configurations) == 4 and np.isfinite(result.final).any() and result.names == ["algo.learning_rate"]
+    assert run_cli("plot", str(old / "sweep"))[0] == 0
+    assert run_cli("sweep", "--resume", str(old / "sweep"))[0] == 0
+    assert run_cli("eval", str(old / "sweep" / "parts" / "00"), "--episodes", "2")[0] == 0
