@@ -57,8 +57,8 @@ _NAMES = {
     "sweep": "sweeps.sweep",
     "tune": "sweeps.tuning",
     "to_gymnasium": "envs.export.to_gymnasium",
-    "PBT": "engine.selection",
-    "Halving": "engine.selection",
+    "PBT": "sweeps.selection",
+    "Halving": "sweeps.selection",
     "plan": "engine.memory_plan",
     "resume": "runs.load",
     "load": "runs.load",
@@ -107,7 +107,6 @@ if TYPE_CHECKING:
     from jaxrl_fast.engine.iteration import make_train
     from jaxrl_fast.engine.memory_plan import plan
     from jaxrl_fast.engine.offline import make_offline_train, offline_memory
-    from jaxrl_fast.engine.selection import PBT, Halving
     from jaxrl_fast.envs.api import Env
     from jaxrl_fast.envs.export.to_gymnasium import to_gymnasium
     from jaxrl_fast.envs.registry import list_environments, make, register
@@ -119,6 +118,7 @@ if TYPE_CHECKING:
     from jaxrl_fast.runs.load import experience, load, resume
     from jaxrl_fast.runs.train import train
     from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete
+    from jaxrl_fast.sweeps.selection import PBT, Halving
     from jaxrl_fast.sweeps.sweep import sweep
     from jaxrl_fast.sweeps.tuning import tune
     from jaxrl_fast.tree import settings

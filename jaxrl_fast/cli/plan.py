@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from jaxrl_fast.cli.args import Option
@@ -21,7 +20,7 @@ def print_plan(plan: Plan, given: dict[str, Any]) -> None:
     algo, env, config = resolve(plan, given)
     if given.get("compile") and isinstance(env, HostEnv):
         raise UserError("--compile shows the one program of a run; with environments on the host there is none")
-    settings = dataclasses.asdict(config)
+    settings = config.settings()
     forecast = forecast_of(algo, env, **settings)
     if not given.get("compile"):
         print(forecast, flush=True)

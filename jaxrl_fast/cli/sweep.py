@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Any
 from jaxrl_fast import distributed
 from jaxrl_fast.cli.args import SEVERAL, Option
 from jaxrl_fast.cli.train import Plan, resolve
-from jaxrl_fast.engine.priors import parse_prior
 from jaxrl_fast.errors import ConfigError, NonFiniteError, UserError, check_choice, check_int, nearest
 from jaxrl_fast.files import folders
 from jaxrl_fast.sweeps.configurations import grid_of
+from jaxrl_fast.sweeps.priors import parse_prior
 from jaxrl_fast.sweeps.results import read_folder
 from jaxrl_fast.values import convert, pieces
 
@@ -68,7 +67,7 @@ def grid_values(flag: str, option: Option, text: str) -> list[Any]:
 
 def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
     """Train and compare what the flags say."""
-    from jaxrl_fast.engine.selection import PBT, Halving
+    from jaxrl_fast.sweeps.selection import PBT, Halving
     from jaxrl_fast.sweeps.sweep import check_folder, sweep
 
     algo, env, config = resolve(plan, given)
@@ -106,7 +105,7 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
         about["imports"] = list(dict.fromkeys(imports))
     name = plan.environment or env.spec.name
     out = folders.folder_path("--out", given["out"] if "out" in given else distributed.tell(str(_free(algo.name, name))))
-    run = {k: v for k, v in dataclasses.asdict(config).items() if k not in ("population", "selection")}
+    run = {k: v for k, v in config.settings().items() if k not in ("population", "selection")}
     if "on_nan" not in given:
         run["on_nan"] = "mark"
     check_folder(out)

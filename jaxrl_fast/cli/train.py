@@ -11,7 +11,7 @@ from typing import Any
 from jaxrl_fast import distributed
 from jaxrl_fast.algorithms import algorithm_class, list_algorithms, presets
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.algorithms.build import build_algorithm, import_named
+from jaxrl_fast.algorithms.build import algorithm_settings, build_algorithm, import_named
 from jaxrl_fast.cli.args import Option, kind_of_field, kind_of_value, show
 from jaxrl_fast.engine.grid import RunConfig
 from jaxrl_fast.engine.members import build_run, one_at_a_time
@@ -105,9 +105,9 @@ def describe_train(names: list[str], flags: list[str], file: str | None, command
         algo, env, run, content = configs.load(file)
         origin = registry.describe(env)
         plan = Plan(f"{prog} --config {file}", f"Repeat {algo.name} on {env.spec.name}.", [], type(algo), source=file)
-        plan.algo = configs.algorithm_settings(algo)
+        plan.algo = algorithm_settings(algo)
         plan.environment, plan.env = origin or (None, {})
-        plan.env_object, plan.run = env, dataclasses.asdict(run)
+        plan.env_object, plan.run = env, run.settings()
         if run.horizon == run.total_steps:
             plan.run["horizon"] = None
         plan.about = {k: content[k] for k in ("preset", "imports") if k in content}
@@ -243,15 +243,15 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
     chosen = given["out"] if "out" in given else distributed.tell(str(_free_directory(algo.name, name, config.seed)))
     out = folders.folder_path("--out", chosen)
     check_out(out, algo, env, config)
-    run = dataclasses.asdict(config)
-    settings = {"algorithm": algo.name, "environment": name, "run": run} | about
+    settings = {"algorithm": algo.name, "environment": name, "run": configs.encode_run(config)} | about
     sinks = sinks_of(given.get("wandb"), out, settings, config.seeds)
     print(f"{algo.name} on {name}: {plan.source}")
     print(f"run directory: {out}", flush=True)
     if len((population := population_of(one_at_a_time(env, config))).devices) > 1:
         print(population, flush=True)
     session = start(
-        algo, env, out=out, sinks=sinks, tensorboard=given.get("tensorboard", True), progress=True, about=about, **run
+        algo, env, out=out, sinks=sinks, tensorboard=given.get("tensorboard", True), progress=True, about=about,
+        **config.settings(),
     )
     print_end(session)
 
@@ -281,7 +281,7 @@ def sinks_of(project: str | None, run: Path, config: dict[str, Any], seeds: int,
     def make(part: RunConfig) -> list[Any]:
         if part.seeds == seeds:
             return wandb_sink(project, run, config, group)
-        own = config | {"run": dataclasses.asdict(part)}
+        own = config | {"run": configs.encode_run(part)}
         return wandb_sink(project, seed_folder(run, part.seed), own, group=run.name)
 
     return make if project else ()

@@ -16,6 +16,7 @@ EVAL_SHARE, FEWEST_EPISODES = 1 / 8, 5  # steps of an evaluation, of those train
 ROWS = 64  # log rows that fit a chunk; how many it really runs is an argument, so one program serves every chunk
 IN_MEMORY = "<parameters in memory>"  # what config.json holds of a `start_from` that is no run directory
 AHEAD = 16  # rows that an environment may be ahead of the slowest before it waits, where they are acted for as they come
+SELECTS = ("kind", "traced", "check", "boundaries", "select")  # what a selection among members has
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +51,7 @@ class RunConfig:
     experience_id: str | None = None  # which it was at the start; `train` fills it in
     experience_fraction: float = 0.5  # of a batch, drawn from it; 0: the replay starts with it; 1: nothing else is learned from
     start_from: str | None = None  # a run whose trained agent all members begin with; kept as an absolute path
-    selection: Mapping[str, Any] | None = None  # jf.PBT or jf.Halving, as config.json holds it
+    selection: Any = None  # jf.PBT or jf.Halving
 
     def __post_init__(self):
         check_int("total_steps", self.total_steps, 1, 2**53)
@@ -104,6 +105,12 @@ class RunConfig:
         check_float("checkpoint_minutes", self.checkpoint_minutes, 0, open_low=True)
         check_float("chunk_seconds", self.chunk_seconds, 0, open_low=True)
         check_int("keep_checkpoints", self.keep_checkpoints, 1, 1000)
+        if self.selection is not None and not all(hasattr(self.selection, name) for name in SELECTS):
+            raise ConfigError("selection", self.selection, "a jf.PBT or jf.Halving, or None")
+
+    def settings(self) -> dict[str, Any]:
+        """Return {name: value} of every setting, objects as they are: what `train` takes."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     @property
     def most_episodes(self) -> int:

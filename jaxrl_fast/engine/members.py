@@ -122,7 +122,7 @@ def check_host(env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
     if config.env_devices > 1 or config.sampling_groups > 1:
         raise ConfigError("mesh", config.mesh, "none: the environments of this run are on the host")
     if config.selection:
-        raise ConfigError("selection", config.selection["kind"], "None: the environments are on the host, one member a run")
+        raise ConfigError("selection", config.selection.kind, "None: the environments are on the host, one member a run")
     if distributed.several():
         raise ConfigError("distributed", True, "one process: the environments of this run are on the host")
     if algo.improves or algo.fresh_start:
@@ -149,7 +149,7 @@ def one_at_a_time(env: Env, config: RunConfig, member: int = 0) -> RunConfig:
         return config
     if config.selection:
         reason = "None: the environments are on the host, so members train one after another"
-        raise ConfigError("selection", config.selection["kind"], reason)
+        raise ConfigError("selection", config.selection.kind, reason)
     return dataclasses.replace(config, seed=config.seed + member, seeds=1)
 
 

@@ -16,14 +16,14 @@ import numpy as np
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.actors import play as host_play
-from jaxrl_fast.ops import stacking
 from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.engine.evaluate import Evaluation, evaluate
+from jaxrl_fast.engine.grid import RunConfig
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.host.api import HostEnv
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_int, check_seed, expected
-from jaxrl_fast.engine.evaluate import Evaluation, evaluate
-from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.ops import stacking
 from jaxrl_fast.own_spaces import own_of
 from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Clock, EnvSpec

@@ -14,10 +14,10 @@ import jax
 import numpy as np
 
 from jaxrl_fast import distributed
-from jaxrl_fast.files import forms
-from jaxrl_fast.runs import older_states
-from jaxrl_fast.files.checksums import verify_checksums, write_checksums
 from jaxrl_fast.errors import ConfigError, UserError, WriteError, reason_of
+from jaxrl_fast.files import forms
+from jaxrl_fast.files.checksums import verify_checksums, write_checksums
+from jaxrl_fast.runs import older_states
 
 T = TypeVar("T")
 FORMAT = 2

@@ -7,24 +7,20 @@ import dataclasses
 import functools
 import json
 import math
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from jaxrl_fast import imports
-from jaxrl_fast.files import folders, forms
 from jaxrl_fast.algorithms import algorithm_class, list_algorithms
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import NAMED, build_algorithm, function_of
+from jaxrl_fast.engine.grid import RunConfig
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
-from jaxrl_fast.errors import ConfigError, UserError, brief, nearest
-from jaxrl_fast.fields import type_name
-from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.errors import ConfigError, UserError, brief, check_choice, nearest
+from jaxrl_fast.files import folders, forms
 from jaxrl_fast.networks import Foreign, as_network
 from jaxrl_fast.networks.foreign import Held
 from jaxrl_fast.ops.optimizer_settings import Schedule
@@ -233,6 +229,29 @@ def read_config(path: str | Path) -> dict[str, Any]:
     return content
 
 
+SELECTIONS = {name: f"{imports.PACKAGE}.sweeps.selection:{cls}" for name, cls in {"pbt": "PBT", "halving": "Halving"}.items()}
+
+
+def encode_run(config: RunConfig) -> dict[str, Any]:
+    """Return the settings of a run as config.json holds them."""
+    content = dataclasses.asdict(config)
+    if config.selection is not None:
+        check_choice("selection.kind", config.selection.kind, SELECTIONS)
+        content["selection"] = {"kind": config.selection.kind, **content["selection"]}
+    return content
+
+
+def _decode_selection(content: dict[str, Any]) -> Any:
+    """The PBT or Halving that `encode_run` wrote. Raises ConfigError for another kind, and for a setting that it has not."""
+    check_choice("selection.kind", content.get("kind"), SELECTIONS)
+    cls, _ = imports.look_up(SELECTIONS[content["kind"]], "selection")
+    known, settings = [f.name for f in dataclasses.fields(cls)], {k: v for k, v in content.items() if k != "kind"}
+    for name, value in settings.items():
+        if name not in known:
+            raise ConfigError(f"selection.{name}", value, f"one of {', '.join(known)}")
+    return cls(**settings)
+
+
 def decode_run(entry: dict[str, Any]) -> RunConfig:
     names = [f.name for f in dataclasses.fields(RunConfig)]
     for key, value in entry.items():
@@ -241,7 +260,8 @@ def decode_run(entry: dict[str, Any]) -> RunConfig:
     if not isinstance(entry.get("selection"), (dict, type(None))):
         raise ConfigError("run.selection", entry["selection"], "the settings of PBT or of Halving, or None")
     with reading("run", entry):
-        return RunConfig(**entry)
+        chosen = {"selection": _decode_selection(entry["selection"])} if entry.get("selection") else {}
+        return RunConfig(**entry | chosen)
 
 
 def load(path: str | Path, modules: tuple[str, ...] = ()) -> tuple[Algorithm, Env, RunConfig, dict[str, Any]]:

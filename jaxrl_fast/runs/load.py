@@ -8,24 +8,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast import distributed
-from jaxrl_fast.files import folders
-from jaxrl_fast.runs.agent import Agent
-from jaxrl_fast.runs.checkpoint import Checkpoints
-from jaxrl_fast.errors import ConfigError, check_choice, check_int
 from jaxrl_fast.engine.grid import plan_grid
-from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, sinks_of_each
 from jaxrl_fast.engine.members import in_turn, one_at_a_time, spread_members
-from jaxrl_fast.memory import Filled
 from jaxrl_fast.engine.offline import replay_after
 from jaxrl_fast.engine.population import elsewhere
+from jaxrl_fast.errors import ConfigError, check_choice, check_int
+from jaxrl_fast.files import folders
+from jaxrl_fast.logs.sinks import Sink, check_hooks
+from jaxrl_fast.memory import Filled
+from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.agent import Agent
+from jaxrl_fast.runs.checkpoint import Checkpoints
 from jaxrl_fast.runs.reading import read_member
 from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
 from jaxrl_fast.runs.seed_folders import ended_seeds
+from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, sinks_of_each
 from jaxrl_fast.runs.session import Session
 from jaxrl_fast.runs.signals import run_so_far
-from jaxrl_fast.logs.sinks import Sink, check_hooks
 from jaxrl_fast.types import RunState
 
 HOST = ("actors", "actors_on", "host_timeout", "restarts")  # settings of a run that another part of it may have otherwise
@@ -163,7 +163,7 @@ def _resume_in_turn(path, algo, env, config, content, modules, hooks, sinks, pro
         folder = seed_folder(path, part.seed)
         if not RunDir(folder).resumable:
             folders.discard(folder)
-            run = dataclasses.asdict(part) | {"tensorboard": more["tensorboard"]}
+            run = part.settings() | {"tensorboard": more["tensorboard"]}
             return start(algo, env, out=folder, hooks=hooks, sinks=sinks, progress=progress, about=about, **run)
         old = configs.read_config(folder)["run"]
         new = [getattr(part, name) if getattr(part, name) != old.get(name) else None for name in ("total_steps", "horizon")]

@@ -14,15 +14,15 @@ import jax
 import numpy as np
 
 from jaxrl_fast import distributed
-from jaxrl_fast.runs.checkpoint import Checkpoints
+from jaxrl_fast.engine.programs import ROWS, Part
 from jaxrl_fast.envs.host.api import HostError
 from jaxrl_fast.errors import NonFiniteError
-from jaxrl_fast.engine.programs import ROWS, Part
+from jaxrl_fast.logs.sinks import Row
+from jaxrl_fast.logs.walltime import TRAIN
+from jaxrl_fast.runs.checkpoint import Checkpoints
 from jaxrl_fast.runs.saves import rescue, restore, save
 from jaxrl_fast.runs.session import Session, emit, evaluate, leave_out, make_row, not_finite
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
-from jaxrl_fast.logs.sinks import Row
-from jaxrl_fast.logs.walltime import TRAIN
 
 AS_IT_WAS = "while compiling; the run is as it was"
 COMPILING = {"new": "while compiling; nothing is written", "saved": AS_IT_WAS, "memory": AS_IT_WAS}  # what ended by a signal

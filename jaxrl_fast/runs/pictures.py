@@ -12,15 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast.engine import rollout
 from jaxrl_fast import random, tree
 from jaxrl_fast.actors import play
-from jaxrl_fast.files import folders
-from jaxrl_fast.ops import stacking
 from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.engine import rollout
 from jaxrl_fast.envs.api import Env, played
 from jaxrl_fast.envs.host.api import HostEnv
 from jaxrl_fast.errors import ConfigError, check_float, check_int
+from jaxrl_fast.files import folders
+from jaxrl_fast.ops import stacking
 from jaxrl_fast.types import Clock, stepwise
 
 MAX_FRAMES = 600

@@ -11,16 +11,16 @@ from typing import Any
 
 import jax
 
-from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast import tree
-from jaxrl_fast.engine import iteration
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.runs.checkpoint import Checkpoints, abstract
-from jaxrl_fast.envs.api import Env
-from jaxrl_fast.errors import ConfigError, check_int, expected
+from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.grid import RunConfig
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.members import build_run, configure, in_turn
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.errors import ConfigError, check_int, expected
+from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.checkpoint import Checkpoints, abstract
 from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
 
 

@@ -13,15 +13,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast import distributed, runtime
-from jaxrl_fast.files import folders, forms
-from jaxrl_fast.logs.boards import TensorBoardSink
-from jaxrl_fast.runs.checkpoint import is_number, to_json
+from jaxrl_fast.engine.grid import plan_grid
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError, expected, writing
-from jaxrl_fast.engine.grid import plan_grid
+from jaxrl_fast.files import folders, forms
+from jaxrl_fast.logs.boards import TensorBoardSink
 from jaxrl_fast.logs.sinks import JsonlSink, Row, read_jsonl
+from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.checkpoint import is_number, to_json
 
 SEED = "seed-"
 
@@ -142,12 +142,12 @@ class RunDir:
 
     def update(self, config: Any) -> None:
         """Note in config.json what a resumed run changes: its end, its horizon. The result of another end goes."""
-        content = configs.read_config(self.path)
-        if content["run"] != dataclasses.asdict(config):
+        content, run = configs.read_config(self.path), configs.encode_run(config)
+        if content["run"] != run:
             with writing(self.path / "result.json"):
                 (self.path / "result.json").unlink(missing_ok=True)
             with writing(self.path / "config.json"):
-                configs.write_json(self.path / "config.json", content | {"run": dataclasses.asdict(config)})
+                configs.write_json(self.path / "config.json", content | {"run": run})
 
     def best_member(self, members: int, scores: list[float | None] | None = None) -> int:
         """The member with the best of these scores, else the one that evaluated best at the end; 0 without a result."""
@@ -236,7 +236,7 @@ def describe(algo: Any, env: Any, config: Any, **more: Any) -> dict[str, Any]:
         "format": configs.FORMAT,
         "algorithm": configs.encode_algorithm(algo),
         "environment": configs.encode_environment(env),
-        "run": dataclasses.asdict(config),
+        "run": configs.encode_run(config),
         "resolved": resolved(algo, env, config),
         **more,
         "device": device_name(),

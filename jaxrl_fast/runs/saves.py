@@ -11,10 +11,10 @@ import jax
 import numpy as np
 
 from jaxrl_fast import distributed
-from jaxrl_fast.runs.checkpoint import Checkpoints, DamagedError, abstract, to_json
-from jaxrl_fast.errors import WriteError
 from jaxrl_fast.engine.members import leaf_names
 from jaxrl_fast.engine.programs import NEVER, Part
+from jaxrl_fast.errors import WriteError
+from jaxrl_fast.runs.checkpoint import Checkpoints, DamagedError, abstract, to_json
 from jaxrl_fast.runs.rundir import whole_run
 from jaxrl_fast.runs.session import Session
 from jaxrl_fast.types import Mean

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.runs.checkpoint import Checkpoints
+from jaxrl_fast.engine.grid import IN_MEMORY, Grid, RunConfig, plan_grid
+from jaxrl_fast.engine.members import one_at_a_time
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import expected
 from jaxrl_fast.files.folders import check_folder
-from jaxrl_fast.engine.grid import IN_MEMORY, Grid, RunConfig, plan_grid
-from jaxrl_fast.engine.members import one_at_a_time
+from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.checkpoint import Checkpoints
 from jaxrl_fast.runs.reading import check_seed
 from jaxrl_fast.runs.rundir import RunDir, seed_folder
 from jaxrl_fast.runs.seed_results import Trained, of_folder

@@ -11,13 +11,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.logs.sinks import Row
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.agent import Agent
-from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.runs.reading import read_member
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.runs.session import Session
-from jaxrl_fast.logs.sinks import Row
 from jaxrl_fast.types import RunState
 
 

@@ -15,22 +15,22 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.runs import config_json as configs
-from jaxrl_fast.files import folders
-from jaxrl_fast.logs import plots
-from jaxrl_fast.runs.agent import Agent
 from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.members import one_at_a_time
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, NonFiniteError, RunError, WriteError, check_int, writing
-from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.files import folders
+from jaxrl_fast.logs import plots
 from jaxrl_fast.logs.jsonl import read_jsonl
-from jaxrl_fast.engine.members import one_at_a_time
+from jaxrl_fast.logs.sinks import Row, Sink, line_of
+from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.agent import Agent
 from jaxrl_fast.runs.rundir import RunDir, seed_folder
 from jaxrl_fast.runs.seed_results import Trained, of_session, overall_rate, side_by_side
 from jaxrl_fast.runs.session import Session, curve_of, frame_of
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped, run_so_far
-from jaxrl_fast.logs.sinks import Row, Sink, line_of
 
 Sinks = Callable[[RunConfig], Sequence[Sink]]  # (settings of a seed) -> its sinks
 

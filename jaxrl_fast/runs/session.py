@@ -13,24 +13,24 @@ import jax
 import numpy as np
 
 from jaxrl_fast import distributed, tree
-from jaxrl_fast.runs.agent import Agent
-from jaxrl_fast.ops.aggregate import frame
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.engine.rollout import ACTION, OBSERVATION
-from jaxrl_fast.envs import registry
-from jaxrl_fast.envs.api import Env
-from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.engine.grid import Grid, RunConfig
 from jaxrl_fast.engine.iteration import FAULTS
 from jaxrl_fast.engine.members import configure, leaf_names
 from jaxrl_fast.engine.population import Members, Population, population_of
 from jaxrl_fast.engine.programs import Programs
+from jaxrl_fast.engine.rollout import ACTION, OBSERVATION
+from jaxrl_fast.envs import registry
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.logs.sinks import Row, Sink
+from jaxrl_fast.logs.walltime import TRAIN
+from jaxrl_fast.ops.aggregate import frame
+from jaxrl_fast.runs.agent import Agent
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.runs.sanity import Sanity
 from jaxrl_fast.runs.signals import run_so_far
-from jaxrl_fast.logs.sinks import Row, Sink
 from jaxrl_fast.types import Mean
-from jaxrl_fast.logs.walltime import TRAIN
 
 
 @dataclasses.dataclass(repr=False)

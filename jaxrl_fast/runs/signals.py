@@ -31,7 +31,7 @@ class Interrupted(Stopped):
     def __init__(self, signum: int, path: Any, env_steps: int, command: str = "train", run: Any = None, seed: int | None = None):
         self.env_steps, self.path, self.run = env_steps, path, run
         of = "" if seed is None else f" of seed {seed}"
-        go_on = f"jaxrl-fast {command} --resume {shlex.quote(str(path))}{' --distributed' * hosts.several()}"
+        go_on = f"jaxrl-fast {command} --resume {shlex.quote(str(path))}{' --distributed' * distributed.several()}"
         how = f", saved; go on with: {go_on}" if path else "; nothing is saved without `out`"
         super().__init__(signum, f"at {env_steps:,} environment steps{of}{how}")
 

@@ -16,29 +16,28 @@ import jax
 import numpy as np
 
 from jaxrl_fast import distributed, runtime
-from jaxrl_fast.files import folders
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.runs.checkpoint import Checkpoints
-from jaxrl_fast.envs.api import Env
-from jaxrl_fast.envs.host.api import HostEnv
-from jaxrl_fast.errors import RunError, WriteError
 from jaxrl_fast.engine.grid import Grid, RunConfig, plan_grid, run_config
-from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, Sinks, sinks_of_each
-from jaxrl_fast.runs.loop import COMPILING, loop
 from jaxrl_fast.engine.members import gather, in_turn, leaf_names, one_at_a_time, spread_members
-from jaxrl_fast.memory import forget_experience, identity
 from jaxrl_fast.engine.memory_plan import memory_plan
 from jaxrl_fast.engine.population import Members, Population, population_of
 from jaxrl_fast.engine.programs import Programs
-from jaxrl_fast.runs.rundir import RunDir, check_free, describe, seed_folder
-from jaxrl_fast.runs.saves import standing
-from jaxrl_fast.engine.selection import decode_selection, encode_selection
-from jaxrl_fast.runs.session import Session, root_keys
-from jaxrl_fast.runs.signals import Interrupted, Signals, run_so_far
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.host.api import HostEnv
+from jaxrl_fast.errors import RunError, WriteError
+from jaxrl_fast.files import folders
 from jaxrl_fast.logs.sinks import Row, Sink, check_hooks, check_sinks
-from jaxrl_fast.runs.start_from import given_by
 from jaxrl_fast.logs.terminal import is_watched
 from jaxrl_fast.logs.walltime import WallTime
+from jaxrl_fast.memory import forget_experience, identity
+from jaxrl_fast.runs.checkpoint import Checkpoints
+from jaxrl_fast.runs.loop import COMPILING, loop
+from jaxrl_fast.runs.rundir import RunDir, check_free, describe, seed_folder
+from jaxrl_fast.runs.saves import standing
+from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, Sinks, sinks_of_each
+from jaxrl_fast.runs.session import Session, root_keys
+from jaxrl_fast.runs.signals import Interrupted, Signals, run_so_far
+from jaxrl_fast.runs.start_from import given_by
 
 
 def train(
@@ -79,7 +78,6 @@ def start(
     """`train` for callers that stop when the run does: Ctrl-C raises `Interrupted` everywhere."""
     check_hooks(hooks)
     progress = is_watched(sys.stderr) if progress is None else progress
-    settings = settings | {"selection": encode_selection(settings.get("selection"))}
     config = at_start(run_config(total_steps, settings))
     spread_members(env, config)
     check_members(algo, env, config)  # refuse before anything is written
@@ -101,7 +99,7 @@ def _start_in_turn(algo, env, config, create, hooks, make_sinks, tensorboard, pr
 
     def begin(member: int, sinks: Sequence[Sink]) -> Session:
         part = one_at_a_time(env, config, member)
-        run = dataclasses.asdict(part) | {"start_from": part.start_from if source is None else source}
+        run = part.settings() | {"start_from": part.start_from if source is None else source}
         folder = rundir and seed_folder(rundir.path, part.seed)
         return start(algo, env, run.pop("total_steps"), folder, hooks, sinks, tensorboard, progress, about, **run)
 
@@ -143,7 +141,7 @@ def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=
         content = describe(algo, env, config)
         distributed.check_same("config", {k: content[k] for k in ("algorithm", "environment", "run", "versions")})
         sinks, progress = (sinks, progress) if distributed.is_first() else ((), False)
-    selection = decode_selection(config.selection)
+    selection = config.selection
     lanes = np.asarray(resume["lanes"] if resume else range(config.members), np.int64)
     members = check_members(algo, env, config, len(lanes))
     given = None if resume else given_by(config, source, members.first.algo)
@@ -253,7 +251,7 @@ def check_members(algo: Algorithm, env: Env, config: RunConfig, size: int | None
     Experience is read once a plan says that `size` of them (default: all) fit with it.
     """
     config = one_at_a_time(env, config)
-    selection = decode_selection(config.selection)
+    selection = config.selection
     if selection:
         selection.check(config)
     if config.experience is not None:

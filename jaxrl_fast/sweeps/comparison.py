@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.runs import config_json as configs
-from jaxrl_fast.ops.aggregate import bootstrap, iqm, probability_of_improvement
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.logs.terminal import aligned
+from jaxrl_fast.ops.aggregate import bootstrap, iqm, probability_of_improvement
+from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.rundir import RunDir
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.envs.api import Env
-from jaxrl_fast.errors import ConfigError, check_int, nearest
+from jaxrl_fast.algorithms.build import algorithm_settings
 from jaxrl_fast.engine.grid import RunConfig
 from jaxrl_fast.engine.members import build_run, configure, program_of, setting_names
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.errors import ConfigError, check_int, nearest
 from jaxrl_fast.ops.optimizer_settings import as_text
-from jaxrl_fast.engine.priors import parse_prior
+from jaxrl_fast.sweeps.priors import parse_prior
 
 Settings = dict[str, Any]
 
@@ -67,7 +67,7 @@ def check_names(algo: Algorithm, env: Env, grid: Mapping[str, Any], sample: Mapp
     for name in (*grid, *sample):
         if name not in known:
             raise ConfigError("setting", name, f"one of {algo.name} and {env.spec.name}{nearest(name, known)}")
-    fields = {f"algo.{field}": value for field, value in configs.algorithm_settings(algo).items()}
+    fields = {f"algo.{field}": value for field, value in algorithm_settings(algo).items()}
     static = "integer:LOW,HIGH or choice:A,B,...: each value of this setting is a program of its own"
     for name, text in sample.items():
         prior = parse_prior(name, text)

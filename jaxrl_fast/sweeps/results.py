@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast import imports
-from jaxrl_fast.files import forms
-from jaxrl_fast.ops.aggregate import bootstrap, frame, iqm, probability_of_improvement, win_rate
 from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.engine.grid import RunConfig
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.files import forms
 from jaxrl_fast.logs.jsonl import read_jsonl
-from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.logs.terminal import aligned
+from jaxrl_fast.ops.aggregate import bootstrap, frame, iqm, probability_of_improvement, win_rate
+from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.rundir import RunDir
 
 FORMAT = 1
 _NUMBERS = ("iqm", "low", "high", "better_than_next", "mean")  # of a row of the table

@@ -21,25 +21,25 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast import distributed
-from jaxrl_fast.files import folders
-from jaxrl_fast.sweeps import plots as sweep_plots
-from jaxrl_fast.algorithms.build import import_named
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.sweeps.configurations import Settings, check_names, configurations_of
-from jaxrl_fast.envs.api import Env
-from jaxrl_fast.envs.host.api import HostEnv
-from jaxrl_fast.errors import ConfigError, NonFiniteError, check_int
+from jaxrl_fast.algorithms.build import import_named
 from jaxrl_fast.engine.grid import RunConfig, run_config
-from jaxrl_fast.runs.load import resume_run
 from jaxrl_fast.engine.members import build_run, configure, program_of, spread_members
 from jaxrl_fast.engine.memory_plan import memory_plan
 from jaxrl_fast.engine.population import elsewhere, population_of
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.host.api import HostEnv
+from jaxrl_fast.errors import ConfigError, NonFiniteError, check_int
+from jaxrl_fast.files import folders
+from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.load import resume_run
 from jaxrl_fast.runs.rundir import RunDir, check_empty, check_free, describe
-from jaxrl_fast.engine.selection import decode_selection, encode_selection
 from jaxrl_fast.runs.signals import Interrupted, Stopped
 from jaxrl_fast.runs.start_from import given_by
+from jaxrl_fast.runs.train import start as train
+from jaxrl_fast.sweeps import plots as sweep_plots
+from jaxrl_fast.sweeps.configurations import Settings, check_names, configurations_of
 from jaxrl_fast.sweeps.results import (
     FORMAT,
     SweepResult,
@@ -50,7 +50,6 @@ from jaxrl_fast.sweeps.results import (
     read_sweep,
     write_results,
 )
-from jaxrl_fast.runs.train import start as train
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +124,7 @@ def sweep(
     """
     out, about = folders.folder_path("out", out), about or {}
     settings = {"on_nan": "mark", "seeds": 1} | settings
-    config = run_config(total_steps, settings | {"selection": encode_selection(selection)})
+    config = run_config(total_steps, settings | {"selection": selection})
     seed, pbt = config.seed, getattr(selection, "kind", "") == "pbt"
     if pbt:
         if members is None or grid or sample:
@@ -280,10 +279,7 @@ def _train_part(folder, algo, env, config, chosen, part, progress, about) -> Non
     if distributed.is_first():
         folders.discard(folder)
     algo, env = configure(algo, env, chosen[0])
-    run = dataclasses.asdict(config) | {
-        "seed": part.seed, "seeds": part.seeds, "population": _columns(chosen),
-        "selection": decode_selection(config.selection),
-    }  # fmt: skip
+    run = config.settings() | {"seed": part.seed, "seeds": part.seeds, "population": _columns(chosen)}
     train(algo, env, out=folder, progress=progress, about=about, **run)
 
 

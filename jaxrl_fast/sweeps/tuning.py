@@ -16,23 +16,23 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast import distributed
-from jaxrl_fast.files import folders
-from jaxrl_fast.ops.aggregate import iqm
-from jaxrl_fast.algorithms.build import import_named
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.sweeps.configurations import check_names
-from jaxrl_fast.envs.api import Env
-from jaxrl_fast.errors import ConfigError, MissingExtraError, check_int
+from jaxrl_fast.algorithms.build import import_named
 from jaxrl_fast.engine.grid import RunConfig, run_config
 from jaxrl_fast.engine.members import configure, spread_members
 from jaxrl_fast.engine.population import elsewhere
-from jaxrl_fast.engine.priors import parse_prior
+from jaxrl_fast.envs.api import Env
+from jaxrl_fast.errors import ConfigError, MissingExtraError, check_int
+from jaxrl_fast.files import folders
+from jaxrl_fast.ops.aggregate import iqm
+from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.rundir import describe
-from jaxrl_fast.sweeps.sweep import at_work, finish, open_folder, run_parts, split
-from jaxrl_fast.sweeps.results import FORMAT, SweepResult, decode_base, read_folder, read_sweep
 from jaxrl_fast.runs.train import check_members
+from jaxrl_fast.sweeps.configurations import check_names
+from jaxrl_fast.sweeps.priors import parse_prior
+from jaxrl_fast.sweeps.results import FORMAT, SweepResult, decode_base, read_folder, read_sweep
+from jaxrl_fast.sweeps.sweep import at_work, finish, open_folder, run_parts, split
 
 JOURNAL = "optuna.log"
 

@@ -164,7 +164,7 @@ def test_bad_input(name, settings, message):
 
 
 def test_missing_gymnax_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(registry.gymnax_import, "installed", lambda: False)
+    monkeypatch.setattr(registry.loading, "installed", lambda: False)
     with pytest.raises(ConfigError, match="pip install 'gymnax"):
         registry.make("Catch-bsuite", max_steps_in_episode=77)
     rows = registry.list_environments()

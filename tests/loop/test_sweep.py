@@ -258,8 +258,8 @@ def test_a_member_that_breaks_late_is_no_parent_and_is_not_kept():
     """Its rows from before are good; it counts as lost all the same."""
     from types import SimpleNamespace
 
-    from jaxrl_fast.engine import selection
     from jaxrl_fast.logs.sinks import Row
+    from jaxrl_fast.sweeps import selection
 
     rows = [Row(256, 0.0, 0.0, {"episode_return": np.array([9.0, 1.0, 2.0, 3.0])})]
     grid = SimpleNamespace(rows=8, planned_rows=8, row=1, steps=64, env_steps=lambda rows: 64 * rows)

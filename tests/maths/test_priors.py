@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jaxrl_fast.engine.priors import parse_prior
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.sweeps.priors import parse_prior
 
 
 def draws(text, size=4000):

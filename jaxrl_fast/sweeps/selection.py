@@ -16,8 +16,8 @@ import numpy as np
 
 from jaxrl_fast import distributed
 from jaxrl_fast.engine.grid import Grid
-from jaxrl_fast.engine.priors import parse_prior
-from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int
+from jaxrl_fast.errors import ConfigError, check_float, check_int
+from jaxrl_fast.sweeps.priors import parse_prior
 
 
 def fitness_since_last(selection: Any, s: Any, rows: Sequence[Any]) -> np.ndarray:
@@ -202,28 +202,3 @@ class Halving:
         rows[-1].metrics["kept"] = np.isin(np.arange(s.config.members), kept).astype(np.int64)
         if kept and len(kept) < len(s.lanes) and not (len(kept) == 1 and distributed.several()):
             s.shrink(kept)
-
-
-KINDS = {cls.kind: cls for cls in (PBT, Halving)}
-
-
-def encode_selection(selection: Any) -> dict[str, Any] | None:
-    """As it stands in a RunConfig and in config.json."""
-    if selection is None or isinstance(selection, Mapping):
-        return None if selection is None else dict(selection)
-    return {"kind": selection.kind, **dataclasses.asdict(selection)}
-
-
-def decode_selection(content: Mapping[str, Any] | None) -> Any:
-    """The PBT or Halving of a RunConfig, None where there is none."""
-    if content is None:
-        return None
-    if not isinstance(content, Mapping) or "kind" not in content:
-        raise ConfigError("selection", content, "a jf.PBT or jf.Halving")
-    check_choice("selection.kind", content["kind"], KINDS)
-    cls = KINDS[content["kind"]]
-    known = [f.name for f in dataclasses.fields(cls)]
-    for name, value in content.items():
-        if name not in (*known, "kind"):
-            raise ConfigError(f"selection.{name}", value, f"one of {', '.join(known)}")
-    return cls(**{k: v for k, v in content.items() if k != "kind"})
