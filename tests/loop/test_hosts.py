@@ -14,7 +14,7 @@ import pytest
 
 from jaxrl_fast import distributed
 
-CLI = "import sys; from jaxrl_fast.cli.command import main; sys.exit(main(sys.argv[1:]))"
+CLI = "import sys; from jaxrl_fast.cli import main; sys.exit(main(sys.argv[1:]))"
 ONE_DEVICE, TWO_DEVICES = (f"--xla_force_host_platform_device_count={n}" for n in (1, 2))
 RUNS = """
 import sys
@@ -25,7 +25,7 @@ from jaxrl_fast import distributed
 
 out, cases, *where = sys.argv[1:]
 if where:
-    hosts.start(where[0], 2, int(where[1]))
+    distributed.start(where[0], 2, int(where[1]))
 assert len(jax.devices()) == 2
 RATES = {"algo.learning_rate": [1e-3, 3e-3, 1e-2, 3e-2]}
 
@@ -52,7 +52,7 @@ def swept():
 
 for case in cases.split():
     globals()[case]()
-if hosts.is_first():
+if distributed.is_first():
     print("first")
 """
 

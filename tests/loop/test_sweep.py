@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import functools
-import importlib
 import itertools
 import json
 import sys
@@ -20,14 +19,14 @@ import jaxrl_fast as jf
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.engine import grid as jf_grid
 from jaxrl_fast.engine import members
+from jaxrl_fast.engine import memory_plan as plan
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.runs import session
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.sweeps import configurations
+from jaxrl_fast.sweeps import sweep as sweeps
 from jaxrl_fast.sweeps.results import SweepResult, read_sweep
 
-# functions of the same names hide these modules
-sweeps, plan = (importlib.import_module(f"jaxrl_fast.{name}") for name in ("sweep", "plan"))
 SETTINGS = dict(total_steps=tools.HALF, tensorboard=False) | tools.RUN
 RATES = (1e-3, 1e-2, 1e38)  # the last one does not survive its first update
 
