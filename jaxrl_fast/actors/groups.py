@@ -14,6 +14,7 @@ from jaxrl_fast.actors.play import Seen
 from jaxrl_fast.actors.watch import Watch, close
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.iteration import Run
+from jaxrl_fast.engine.streams import iteration_keys
 from jaxrl_fast.envs.host.api import HostEnv
 from jaxrl_fast.logs.reports import Tally
 from jaxrl_fast.logs.walltime import WallTime
@@ -126,6 +127,6 @@ class SyncGroup(Group):
 @functools.partial(jax.jit, static_argnames=("group", "num_envs"))
 def _prelude(run: Run, root: jax.Array, t: jax.Array, group: int, num_envs: int):
     """Draw the noise of a group's rollout, and the clock. The first group's is what a device environment would get."""
-    key = random.keys_at(root, t, 4)[1]
+    key = iteration_keys(root, t).policy
     key = random.fold_in(key, group) if group else key
     return run.algo.draw(key, run.algo.num_steps, num_envs), iteration.clock_at(run, t)

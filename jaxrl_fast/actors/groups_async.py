@@ -24,6 +24,7 @@ from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.grid import AHEAD, ring_rows
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.rollout import Actor
+from jaxrl_fast.engine.streams import iteration_keys
 from jaxrl_fast.logs.walltime import WallTime
 from jaxrl_fast.ops import stacking
 from jaxrl_fast.types import Clock, Timestep, Trajectory
@@ -184,4 +185,4 @@ class AsyncGroup(Group):
 
 @functools.partial(jax.jit, static_argnames="group")
 def _prelude(run: Run, root: jax.Array, t: jax.Array, group: int) -> tuple[jax.Array, Clock]:
-    return random.fold_in(random.keys_at(root, t, 4)[1], group), iteration.clock_at(run, t)
+    return random.fold_in(iteration_keys(root, t).policy, group), iteration.clock_at(run, t)

@@ -28,6 +28,7 @@ from jaxrl_fast.engine.memory_plan import memory_plan
 from jaxrl_fast.engine.population import Members, Population
 from jaxrl_fast.engine.programs import NEVER, Part, Programs, Scores, largest_parameter
 from jaxrl_fast.engine.rollout import ACTION
+from jaxrl_fast.engine.streams import evaluation_key
 from jaxrl_fast.envs.host.api import HostEnv, HostError
 from jaxrl_fast.logs.reports import host_metrics, log_names, merged
 from jaxrl_fast.types import Mean, RunState, Trajectory
@@ -207,7 +208,7 @@ class HostPrograms(Programs):
         return state._replace(agent=agent, memory=mem), metrics
 
     def evaluate(self, state: RunState, rows: int) -> Scores:
-        key = random.fold_in(random.fold_in(state.key, 2**32 - 2), rows)
+        key = evaluation_key(state.key, rows)
         c = self.config
         episodes = host_episodes(c, self.grid, rows, self.length)
         for failures in range(c.restarts + 1):

@@ -24,13 +24,13 @@ from typing import Any
 
 import jax
 
-from jaxrl_fast import random
 from jaxrl_fast.actors import play as host_play
 from jaxrl_fast.actors.groups import Group, Rollout, Stopped, SyncGroup, go_on
 from jaxrl_fast.actors.groups_async import AsyncGroup
 from jaxrl_fast.actors.watch import CLOSING, Watch
 from jaxrl_fast.engine.grid import sizes_of
 from jaxrl_fast.engine.iteration import Run
+from jaxrl_fast.engine.streams import host_seed_key
 from jaxrl_fast.envs.host.api import HostEnv, HostError
 from jaxrl_fast.logs.reports import merged
 from jaxrl_fast.logs.walltime import WallTime
@@ -86,7 +86,7 @@ def play(
 
 def seed_of_group(root: jax.Array, t: int, i: int) -> int:
     """Seeds differ between groups, and again after a resume or a fault at iteration t."""
-    return host_play.seed_of(random.fold_in(random.fold_in(root, 2**32 - 3), t), i)
+    return host_play.seed_of(host_seed_key(root, t), i)
 
 
 class Actors:

@@ -19,6 +19,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine import rollout
 from jaxrl_fast.engine.evaluate import evaluate
 from jaxrl_fast.engine.grid import RunConfig, plan_grid
+from jaxrl_fast.engine.streams import evaluation_key, init_key, iteration_keys
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs import reports
@@ -83,7 +84,7 @@ class Draws(NamedTuple):
 def init(run: Run, key: jax.Array) -> RunState:
     """The state before the first iteration. `key` becomes the run's root: folded with t, never split."""
     env, algo = run.env, run.algo
-    env_key, agent_key = random.split(random.fold_in(key, 2**32 - 1))
+    env_key, agent_key = random.split(init_key(key))
     actor = rollout.init(env, algo, env_key, algo.num_envs, jnp.int32(0))
     agent = algo.init(agent_key)
     rows = jax.eval_shape(lambda: _collect(run, agent, actor, jax.random.key(0), "sample")[1])
@@ -105,12 +106,12 @@ def _collect(run: Run, agent: Any, actor: rollout.Actor, key: jax.Array, mode: s
 def draw(run: Run, root: jax.Array, t: jax.Array) -> Draws:
     """Depends on (root, t) alone: not on the chunk, the log interval or the number of members."""
     env, algo = run.env, run.algo
-    keys = random.keys_at(root, t, 5 if algo.fresh_start else 4)
+    keys = iteration_keys(root, t, algo.fresh_start)
     return Draws(
-        () if run.offline else rollout.draw(env, algo, keys[:2], algo.num_steps, algo.num_envs, t),
-        keys[4] if algo.fresh_start else (),
-        run.memory().plan(keys[2], algo.updates, t + 1, clock_at(run, t)),
-        random.split(keys[3], algo.updates),
+        () if run.offline else rollout.draw(env, algo, (keys.env, keys.policy), algo.num_steps, algo.num_envs, t),
+        keys.start if algo.fresh_start else (),
+        run.memory().plan(keys.plan, algo.updates, t + 1, clock_at(run, t)),
+        random.split(keys.updates, algo.updates),
     )
 
 
@@ -271,7 +272,7 @@ def make_train(algo: Algorithm, env: Env, total_steps: int = 500_000, log_every:
             shown = [jnp.isfinite(values[name]) | (m.count == 0) for name, m in metrics.items()]
             sound = jnp.all(jnp.stack(shown)) & (faults.total + faults.count == 0) & tree.all_finite(state.agent)
             if grid.eval_rows:
-                eval_key = random.fold_in(random.fold_in(key, 2**32 - 2), r + 1)
+                eval_key = evaluation_key(key, r + 1)
                 evaluates = (r + 1) % grid.eval_rows == 0
                 values["eval_return"] = jax.lax.cond(
                     evaluates,

@@ -12,6 +12,7 @@ import numpy as np
 from jaxrl_fast import random, runtime, spaces, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.iteration import DRAW_AHEAD_ITERATIONS, Run, scan_sum
+from jaxrl_fast.engine.streams import init_key
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.memory.experience.filled import Filled, check_batch, check_windows, hold
@@ -85,7 +86,7 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
 
     def train(key: jax.Array, store: Any) -> tuple[Any, dict[str, jax.Array]]:
         random.check_key("key", key)
-        agent = tree.strong(algo.init(random.fold_in(key, 2**32 - 1)))
+        agent = tree.strong(algo.init(init_key(key)))
         if isinstance(memory, PrioritizedMemory):
             store = converted(data.memory, memory, store)
 

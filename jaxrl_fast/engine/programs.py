@@ -13,13 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast import distributed, random, runtime, tree
+from jaxrl_fast import distributed, runtime, tree
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.evaluate import judge
 from jaxrl_fast.engine.grid import ROWS, Grid, RunConfig
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.memory_plan import memory_plan
 from jaxrl_fast.engine.population import Members, Population
+from jaxrl_fast.engine.streams import evaluation_key
 from jaxrl_fast.logs.walltime import WallTime
 from jaxrl_fast.types import Mean, RunState
 
@@ -107,7 +108,7 @@ class Programs:
 
         def score(run, member, rows):
             agent, root = member  # every member's own key: it scores as a single run with its seed does
-            key = random.fold_in(random.fold_in(root, 2**32 - 2), rows)
+            key = evaluation_key(root, rows)
             score, fault = judge(run.env, run.algo, agent, key, episodes, mode)
             return Scores(jnp.mean(score.ret), jnp.max(fault), largest_parameter(agent))
 

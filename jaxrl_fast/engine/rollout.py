@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -56,8 +57,8 @@ def draw_again(env: Env, algo: Algorithm, keys: jax.Array, num_steps: int, start
     return Noise(drawn, algo.draw(keys[1], num_steps, num_envs))
 
 
-def draw(env: Env, algo: Algorithm, keys: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> Noise:
-    """`keys` [2]: the environments' and the policy's."""
+def draw(env: Env, algo: Algorithm, keys: Sequence[jax.Array], num_steps: int, num_envs: int, t: jax.Array) -> Noise:
+    """Draw the noise of a rollout in iteration t. keys: the environments' and the policy's."""
     return Noise(env.draw(keys[0], num_steps, num_envs, t), algo.draw(keys[1], num_steps, num_envs))
 
 

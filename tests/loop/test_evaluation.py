@@ -13,6 +13,7 @@ import pytest
 import jaxrl_fast as jf
 from jaxrl_fast import random
 from jaxrl_fast.engine import rollout
+from jaxrl_fast.engine.streams import evaluation_key
 from jaxrl_fast.types import Clock
 
 evaluate = jax.jit(jf.evaluate, static_argnames=("episodes", "mode", "max_steps"))
@@ -90,7 +91,7 @@ def test_the_logged_score_is_that_of_the_agent_then(name):
     assert len(scores) >= 3
     for steps, score in scores.items():
         rows = session.grid.rows - (session.env_steps - steps) // 64
-        key = random.fold_in(random.fold_in(jax.random.key(4), 2**32 - 2), rows)
+        key = evaluation_key(jax.random.key(4), rows)
         found = evaluate(session.env, session.algo, agents[rows], key, episodes=4)
         np.testing.assert_allclose(score, found.ret.mean(), rtol=1e-6)
 

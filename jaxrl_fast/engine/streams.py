@@ -1,0 +1,55 @@
+"""Which stream of a run's root key feeds what. Everything random of a run is drawn from a key that this file makes.
+
+The root key is folded with a number that names a stream, and never split; keys of a stream are split and never kept. So a
+result depends neither on the size of chunks nor on where a run was interrupted.
+
+| stream | number | feeds |
+|---|---|---|
+| iteration t | t, from 0 to 2^31 - 1 | one iteration: see `IterationKeys` |
+| init | 2^32 - 1 | the first episodes and the agent |
+| evaluation | 2^32 - 2, then the log row | episodes of an evaluation |
+| host seeds | 2^32 - 3, then t | seeds that environments on the host are opened with |
+
+`random.keys_at` numbers iterations apart from what `random.fold_in` takes, so that none of them meets another stream.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+
+from jaxrl_fast import random
+
+INIT, EVALUATION, HOST_SEEDS = 2**32 - 1, 2**32 - 2, 2**32 - 3
+
+
+class IterationKeys(NamedTuple):
+    """The keys of one iteration."""
+
+    env: jax.Array  # transitions and resets
+    policy: jax.Array  # exploration; of environments on the host, the first group's
+    plan: jax.Array  # which rows are learned from
+    updates: jax.Array  # what each update draws
+    start: jax.Array | None  # new episodes in every environment, for algorithms that begin each iteration with them
+
+
+def iteration_keys(root: jax.Array, t: jax.Array, start: bool = False) -> IterationKeys:
+    """Return the keys of iteration t, int32. start: with one for new episodes."""
+    keys = random.keys_at(root, t, 5 if start else 4)
+    return IterationKeys(keys[0], keys[1], keys[2], keys[3], keys[4] if start else None)
+
+
+def init_key(root: jax.Array) -> jax.Array:
+    """Return the key that a run begins with."""
+    return random.fold_in(root, INIT)
+
+
+def evaluation_key(root: jax.Array, rows: jax.Array | int) -> jax.Array:
+    """Return the key of the evaluation after `rows` log rows."""
+    return random.fold_in(random.fold_in(root, EVALUATION), rows)
+
+
+def host_seed_key(root: jax.Array, t: int) -> jax.Array:
+    """Return the key of the seeds for environments on the host that are opened before iteration t."""
+    return random.fold_in(random.fold_in(root, HOST_SEEDS), t)

@@ -1,0 +1,38 @@
+"""Streams of a run's root key: named in one place, and none meets another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import numpy as np
+
+import jaxrl_fast
+from jaxrl_fast.engine import streams
+
+PACKAGE = Path(jaxrl_fast.__file__).parent
+
+
+def test_no_two_streams_share_a_key(key):
+    """Of the first iterations and rows, and of those whose numbers lie nearest to the ends of their ranges."""
+    times = [0, 1, 2, 2**30, 2**31 - 3, 2**31 - 2, 2**31 - 1]
+    found = [streams.init_key(key)]
+    for t in times:
+        found += [*streams.iteration_keys(key, np.int32(t), start=True)]
+        found += [streams.evaluation_key(key, t), streams.host_seed_key(key, t)]
+    words = {tuple(np.asarray(jax.random.key_data(one)).tolist()) for one in found}
+    assert len(words) == len(found)
+
+
+def test_an_iteration_without_new_episodes_draws_the_same(key):
+    with_start, without = (streams.iteration_keys(key, np.int32(5), start) for start in (True, False))
+    assert without.start is None
+    for one, other in zip(with_start[:4], without[:4], strict=True):
+        assert np.array_equal(jax.random.key_data(one), jax.random.key_data(other))
+
+
+def test_streams_are_numbered_in_one_file():
+    """A number from the top of the uint32 range elsewhere would be a stream that nobody sees."""
+    for file in PACKAGE.rglob("*.py"):
+        if file.name != "streams.py":
+            assert "2**32 - 2" not in file.read_text() and "2**32 - 3" not in file.read_text(), file
