@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast import random, runtime, tree
+from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine import rollout
 from jaxrl_fast.engine.evaluate import evaluate
@@ -250,8 +250,8 @@ def make_train(algo: Algorithm, env: Env, total_steps: int = 500_000, log_every:
     `env_steps` is among them, `eval_return` where `eval_every` is given (NaN in rows without an evaluation), and `finite`,
     bool: whether metrics, parameters, and all that the policy saw and did were.
     Float settings of `algo` and `env` are traced: put `make_train` inside a function of them and `vmap` that to sweep.
+    No setting of JAX is changed: with `jax_compilation_cache_dir` set, JAX keeps what it compiles of this function.
     """
-    runtime.enable_compile_cache()  # for whoever compiles the function; a folder that was chosen stays, and so does "off"
     check_types(algo, env)
     algo = algo.bind(env.spec)
     algo.check_env(env)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast import random, runtime, spaces, tree
+from jaxrl_fast import random, spaces, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.iteration import DRAW_AHEAD_ITERATIONS, Run, scan_sum
 from jaxrl_fast.engine.streams import init_key
@@ -46,7 +46,6 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
     negative or not finite; the last row is rounded up to a whole one, as everywhere. Batch size and the exponents of
     priorities are the algorithm's.
     """
-    runtime.enable_compile_cache()  # as `make_train` does
     spec = getattr(env, "spec", env)
     algo = algo.bind(spec)
     own = replay_of(algo)

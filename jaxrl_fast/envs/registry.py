@@ -202,7 +202,7 @@ def _build(name: str, settings: dict[str, Any]) -> Env:
     if dataclasses.is_dataclass(env):
         check_settings(env, "env.")
     env = wrap(env, **common)
-    _ORIGIN[id(env)] = (env, name, dict(settings))
+    env.__dict__[_ORIGIN] = name, dict(settings)  # for config.json; no field, so that it takes no part in traces and comparisons
     return env
 
 
@@ -222,14 +222,12 @@ def wrap(env: Env, **common: Any) -> Env:
     return env
 
 
-# id of an environment -> (itself, so that the id stays taken; name; settings), for config.json.
-_ORIGIN: dict[int, tuple[Env, str, dict[str, Any]]] = {}
+_ORIGIN = "_made_from"  # attribute of an environment that `make` has built
 
 
 def describe(env: Env) -> tuple[str, dict[str, Any]] | None:
-    """The (name, settings) that `make` built this very object from; None for one that was built by hand."""
-    entry = _ORIGIN.get(id(env))
-    return None if entry is None else entry[1:]
+    """Return the (name, settings) that `make` built this very object from; None for one that was built by hand."""
+    return env.__dict__.get(_ORIGIN)
 
 
 def name_of(env: Env) -> str:

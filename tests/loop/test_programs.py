@@ -235,17 +235,32 @@ def test_a_population_keeps_branches_and_slices():
 
 
 CACHE = """
-import sys, jax, loop_tools as tools, jaxrl_fast as jf
+import sys, jax
+from jaxrl_fast import runtime
 if len(sys.argv) > 1:
     jax.config.update("jax_compilation_cache_dir", sys.argv[1])
-train = jf.make_train(tools.algorithm("ppo"), tools.environment(), 64)
-print(jax.config.jax_compilation_cache_dir)
+print(runtime.enable_compile_cache())
 """
 
 
-def test_make_train_keeps_what_it_compiles(tmp_path):
-    """Unless the user chose a folder of his own, or none."""
+def test_compiled_programs_are_kept_where_the_user_says(tmp_path):
+    """In a folder that they chose for JAX, else in ours; nowhere where it is off."""
     folder = lambda *args, **more: tools.python(CACHE, *args, timeout=60, **more).stdout.strip()
     assert folder(JAXRL_FAST_CACHE=str(tmp_path / "ours")) == str(tmp_path / "ours")
     assert folder(JAXRL_FAST_CACHE="off") == "None"
     assert folder(tmp_path / "theirs", JAXRL_FAST_CACHE=str(tmp_path / "ours")) == str(tmp_path / "theirs")
+
+
+SETTINGS = """
+import loop_tools as tools, jaxrl_fast as jf, jax
+env, algo = tools.environment(), tools.algorithm("ppo")
+before = dict(jax.config.values)
+jax.jit(jf.make_train(algo, env, 64)).lower(jax.random.key(0))
+changed = {name for name, value in jax.config.values.items() if before.get(name) != value}
+assert not changed, changed
+"""
+
+
+def test_make_train_changes_no_setting_of_jax():
+    done = tools.python(SETTINGS, timeout=60)
+    assert done.returncode == 0, done.stderr
