@@ -87,7 +87,10 @@ def writing(path: Any) -> Iterator[None]:
 
 
 class NonFiniteError(RunError):
-    """A metric or a parameter became NaN or infinite. `run` is the session of a run that it ended."""
+    """A metric or a parameter became NaN or infinite.
+
+    `run` is the session of the run that it ended.
+    """
 
     exit_code = 3
     run: Any = None

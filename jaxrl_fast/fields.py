@@ -25,7 +25,9 @@ def setting(
     convert: Callable[[str, Any], Any] | None = None,
     kw_only: bool = False,
 ) -> Any:
-    """A field with its range: `low <= value <= high` (`<` with `open_low`, `open_high`), or one of `choices`.
+    """Declare a field with its default, its help and its range.
+
+    `low <= value <= high` (`<` with `open_low`, `open_high`), or one of `choices`.
 
     convert: `convert(name, value)` returns the value that is kept, before any other check; what is callable then is no
     number to be checked. It must take what it returns.

@@ -58,7 +58,9 @@ class MultiDiscrete:
 
 @dataclasses.dataclass(frozen=True)
 class Box:
-    """Arrays of `shape` with bounds that are one float each, or tuples of `prod(shape)` floats.
+    """Arrays of `shape` within bounds.
+
+    A bound is one float, or a tuple of `prod(shape)` floats.
 
     Networks see floating point as it is, and each integer entry by its own bounds (`networks.layers.scale`).
     """
@@ -152,7 +154,10 @@ class Box:
 
 @dataclasses.dataclass(frozen=True)
 class Dict:
-    """Named spaces; a value is a dict with the same names. `Dict.of(position=Box(...), ...)` builds one."""
+    """Named spaces; a value is a dict with the same names.
+
+    `Dict.of(position=Box(...), ...)` builds one.
+    """
 
     items: tuple[tuple[str, Any], ...]
 

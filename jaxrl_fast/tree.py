@@ -22,7 +22,9 @@ _DYNAMIC = {"float", "Array", "Any"}
 
 @dataclass_transform(frozen_default=True)
 def settings(cls: type[T]) -> type[T]:
-    """A frozen dataclass whose `float` fields are pytree leaves and whose other fields are static.
+    """Make a class a frozen dataclass and a pytree, whose `float` fields are leaves.
+
+    All other fields are static. Use as a decorator.
 
     A leaf is traced: it can be changed without recompiling, and `jax.vmap` over a batch of them is a sweep. A
     static field (sizes, switches, names, flax modules) is part of the program's identity and must be hashable.

@@ -19,7 +19,7 @@ PyTree = Any
 
 @dataclasses.dataclass(frozen=True)
 class EnvSpec:
-    """What an environment is, for those who build networks and memories for it. Static and hashable.
+    """What an environment is: spaces, limits, name. Static and hashable.
 
     observation, action   spaces; an observation that is a `Dict` with the entry `action_mask` (bool, one flag an
                           action, True where legal) restricts a Discrete action to legal choices.
@@ -101,7 +101,10 @@ def stepwise(noise: PyTree) -> tuple[list[jax.Array], Callable[[list[jax.Array]]
 
 
 class Outcome(NamedTuple):
-    """What one transition brought, before any reset. `next_obs` is the true successor, terminal ones included."""
+    """What one transition brought, before any reset.
+
+    `next_obs` is the true successor, also at an end.
+    """
 
     next_obs: PyTree  # [B, ...]
     reward: jax.Array  # float32 [B]
@@ -113,7 +116,7 @@ class Outcome(NamedTuple):
 
 
 class Timestep(NamedTuple):
-    """One row of experience. `next_obs` is the successor BEFORE any reset."""
+    """One row of experience; `next_obs` is the successor BEFORE any reset."""
 
     obs: PyTree
     action: PyTree

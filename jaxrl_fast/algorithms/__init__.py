@@ -28,7 +28,10 @@ _REGISTRY: dict[str, str | type] = {
 
 
 def register_algorithm(cls: type) -> type:
-    """Make an `Algorithm` subclass known by its `name`, for presets and the command line; usable as a decorator."""
+    """Make a subclass of `Algorithm` known by its `name`; usable as a decorator.
+
+    For presets and the command line. Raises ConfigError for a name that is taken.
+    """
     from jaxrl_fast.algorithms.base import Algorithm
 
     if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
@@ -42,6 +45,7 @@ def register_algorithm(cls: type) -> type:
 
 
 def list_algorithms() -> list[str]:
+    """Return the names of all algorithms."""
     return list(_REGISTRY)
 
 

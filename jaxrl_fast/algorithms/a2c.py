@@ -14,7 +14,10 @@ from jaxrl_fast.ops.optimizer_settings import schedule_setting
 
 @tree.settings
 class A2C(PolicyGradient):
-    """One gradient step over each short rollout, by n-step returns or GAE."""
+    """Advantage actor-critic (Mnih et al. 2016, algorithm S3): one step a short rollout.
+
+    Advantages are n-step returns or GAE.
+    """
 
     name: ClassVar[str] = "a2c"
     takes_older_rollouts: ClassVar[bool] = False

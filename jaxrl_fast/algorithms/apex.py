@@ -47,7 +47,10 @@ class FirstError:
 
 @tree.settings
 class ApeX(DQN):
-    """Double, dueling, three-step, prioritized DQN; actor i of N explores with epsilon^(1 + exponent i / (N - 1))."""
+    """Ape-X (Horgan et al. 2018): double, dueling, three-step DQN with many explorers.
+
+    Replay is prioritized. Actor i of N explores with epsilon^(1 + exponent i / (N - 1)).
+    """
 
     name: ClassVar[str] = "apex"
 

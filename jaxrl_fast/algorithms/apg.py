@@ -31,7 +31,10 @@ class Agent(NamedTuple):
 
 @tree.settings
 class APG(Descent, PolicySearch):
-    """The gradient of the mean reward of a short rollout, by backpropagation through time; environments that have one."""
+    """Analytic policy gradient (Freeman et al. 2021): backpropagation through the physics.
+
+    Follows the gradient of the mean reward of a short rollout. The environment must have one.
+    """
 
     name: ClassVar[str] = "apg"
     action_spaces: ClassVar[tuple[type, ...]] = (Box,)

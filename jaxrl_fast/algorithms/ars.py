@@ -18,7 +18,10 @@ from jaxrl_fast.ops.optimizer_settings import schedule_setting
 
 @tree.settings
 class ARS(Evolution):
-    """V2-t of the paper; V1: no normalisation of observations, not -t: all directions count."""
+    """Augmented random search (Mania, Guy & Recht 2018): random directions, linear policy.
+
+    The default is V2-t of the paper. V1 has no normalisation of observations, and without -t all directions count.
+    """
 
     name: ClassVar[str] = "ars"
 

@@ -47,7 +47,10 @@ from jaxrl_fast.types import Clock, EnvSpec, Mean, PyTree, Trajectory
 
 @tree.settings
 class Algorithm:
-    """Base of every algorithm; see the module's text."""
+    """Base class of algorithms: frozen settings, and pure functions of an agent.
+
+    See the text of the module.
+    """
 
     name: ClassVar[str] = "algorithm"
     action_spaces: ClassVar[tuple[type, ...]] = ()  # what `bind` accepts

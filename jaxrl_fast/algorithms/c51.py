@@ -17,7 +17,10 @@ from jaxrl_fast.ops import losses
 
 @tree.settings
 class C51(DQN):
-    """The return's distribution over `num_atoms` fixed values; an output is the logit of an atom."""
+    """Categorical DQN (Bellemare et al. 2017): a distribution over `num_atoms` fixed returns.
+
+    The network gives the logit of each atom.
+    """
 
     name: ClassVar[str] = "c51"
     has_huber: ClassVar[bool] = False

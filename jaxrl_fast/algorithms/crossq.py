@@ -18,7 +18,10 @@ from jaxrl_fast.ops.optimizer_settings import schedule_setting
 
 @tree.settings
 class CrossQ(SAC):
-    """Wide critics with batch renormalisation; one update a step is enough."""
+    """CrossQ (Bhatt et al. 2024): SAC with batch normalisation and no target networks.
+
+    The critics are wide and batch-renormalised; one update a step is enough.
+    """
 
     name: ClassVar[str] = "crossq"
 

@@ -30,7 +30,7 @@ class Agent(NamedTuple):
 
 @tree.settings
 class DQN(Replay, ValueBased):
-    """Q-learning from replay with a target network."""
+    """Deep Q-learning (Mnih et al. 2015): replay and a target network."""
 
     name: ClassVar[str] = "dqn"
     has_huber: ClassVar[bool] = True  # whether its loss asks for `huber`

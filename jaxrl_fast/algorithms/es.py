@@ -17,7 +17,10 @@ from jaxrl_fast.ops.optimizer_settings import schedule_setting
 
 @tree.settings
 class OpenES(Descent, Evolution):
-    """The gradient of the return smoothed by Gaussian noise, estimated from the ranks of the candidates' returns."""
+    """OpenAI evolution strategy (Salimans et al. 2017): Gaussian noise, ranks of returns.
+
+    Follows the gradient of the return smoothed by Gaussian noise.
+    """
 
     name: ClassVar[str] = "es"
 

@@ -31,7 +31,10 @@ class Rows(NamedTuple):
 
 @tree.settings
 class IMPALA(A2C):
-    """A minibatch is whole environments over the rollout's time; targets are made anew in each update."""
+    """IMPALA (Espeholt et al. 2018): an actor-critic with V-trace for older rollouts.
+
+    A minibatch is whole environments over the time of the rollout; each update makes its targets anew.
+    """
 
     name: ClassVar[str] = "impala"
     takes_older_rollouts: ClassVar[bool] = True

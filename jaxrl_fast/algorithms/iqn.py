@@ -18,7 +18,10 @@ from jaxrl_fast.ops import losses
 
 @tree.settings
 class IQN(DQN):
-    """Z(s, a, tau) = head(features(s) * phi(tau)); updates draw fractions at random, actions use even ones."""
+    """Implicit quantile networks (Dabney et al. 2018b): the quantile at any fraction tau.
+
+    Z(s, a, tau) = head(features(s) * phi(tau)). Updates draw fractions at random, actions use even ones.
+    """
 
     name: ClassVar[str] = "iqn"
     has_huber: ClassVar[bool] = False

@@ -16,7 +16,10 @@ from jaxrl_fast.ops import distributions, losses, optim, returns
 
 @tree.settings
 class PPO(PolicyGradient):
-    """Clipped policy gradient over short rollouts of many environments; discrete, multi-discrete and box actions."""
+    """Proximal policy optimization (Schulman et al. 2017): a clipped policy gradient.
+
+    For discrete, multi-discrete and box actions.
+    """
 
     name: ClassVar[str] = "ppo"
 

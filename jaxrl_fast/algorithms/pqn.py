@@ -36,7 +36,10 @@ class Rows(NamedTuple):
 
 @tree.settings
 class PQN(RewardNormalizing, ValueBased):
-    """Layer norm takes the place of the target network, many environments that of the replay."""
+    """Parallelised Q-network (Gallici et al. 2024): Q(lambda) without replay.
+
+    Layer norm takes the place of the target network, many environments that of the replay.
+    """
 
     name: ClassVar[str] = "pqn"
 

@@ -284,7 +284,9 @@ def find_preset(algorithm: str, environment: str) -> Preset | None:
 
 
 def preset(algorithm: str, environment: str, **settings: Any) -> Algorithm:
-    """A tuned algorithm, e.g. `jf.preset("ppo", "CartPole-v1")`; `settings` override; defaults where nothing is tuned.
+    """Return an algorithm with tuned settings, such as `jf.preset("ppo", "CartPole-v1")`.
+
+    `settings` override. Where nothing is tuned the defaults are used.
 
     The steps of the run and settings of the environment (an action repeat) that were tuned with it are in
     `jaxrl_fast.algorithms.presets.find_preset(algorithm, environment)`, as `.run` and `.env`; the command line takes these too.

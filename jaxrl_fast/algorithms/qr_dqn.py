@@ -20,7 +20,10 @@ def midpoints(count: int) -> jax.Array:
 
 @tree.settings
 class QRDQN(DQN):
-    """An output is the return's quantile at (i + 1/2) / num_quantiles; their mean is the value."""
+    """Quantile regression DQN (Dabney et al. 2018a): quantiles of the return.
+
+    Output i is the quantile at (i + 1/2) / num_quantiles; their mean is the value.
+    """
 
     name: ClassVar[str] = "qr_dqn"
     has_huber: ClassVar[bool] = False

@@ -11,7 +11,7 @@ from jaxrl_fast.fields import setting
 
 @tree.settings
 class Rainbow(C51):
-    """Each switch can be turned off again, for an ablation."""
+    """Rainbow (Hessel et al. 2018): C51 with five improvements, each with a switch."""
 
     name: ClassVar[str] = "rainbow"
 

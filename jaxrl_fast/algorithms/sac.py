@@ -28,7 +28,10 @@ class Agent(NamedTuple):
 
 @tree.settings
 class SAC(ActorCritics):
-    """Off-policy control with a tanh Gaussian policy."""
+    """Soft actor-critic (Haarnoja et al. 2018): off-policy control with maximum entropy.
+
+    The policy is a tanh Gaussian; the temperature is learned.
+    """
 
     name: ClassVar[str] = "sac"
 

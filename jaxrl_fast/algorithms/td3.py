@@ -26,7 +26,10 @@ class Agent(NamedTuple):
 
 @tree.settings
 class TD3(ActorCritics):
-    """A deterministic policy. DDPG: num_critics=1, policy_period=1, target_noise=0."""
+    """Twin delayed DDPG (Fujimoto et al. 2018): off-policy control, deterministic policy.
+
+    DDPG (Lillicrap et al. 2016): num_critics=1, policy_period=1, target_noise=0.
+    """
 
     name: ClassVar[str] = "td3"
 

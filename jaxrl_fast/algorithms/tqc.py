@@ -17,7 +17,10 @@ from jaxrl_fast.ops import losses
 
 @tree.settings
 class TQC(SAC):
-    """A critic puts out the return's quantiles; a target pools those of all critics, less the highest."""
+    """Truncated quantile critics (Kuznetsov et al. 2020): SAC with distributional critics.
+
+    A critic gives quantiles of the return; a target pools those of all critics and drops the highest.
+    """
 
     name: ClassVar[str] = "tqc"
 

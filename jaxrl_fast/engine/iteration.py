@@ -243,7 +243,9 @@ def warmup(run: Run, state: RunState) -> tuple[RunState, Metrics]:
 
 def make_train(algo: Algorithm, env: Env, total_steps: int = 500_000, log_every: int | None = None,
                eval_every: int | None = None, eval_episodes: int = 128):  # fmt: skip
-    """A whole run as one pure function: `train(key) -> (RunState, metrics)`; `jit` it, `vmap` it over keys.
+    """Return a whole run as one pure function, `train(key) -> (RunState, metrics)`.
+
+    `jit` it; `vmap` it over keys.
 
     total_steps, log_every, eval_every: environment steps, rounded up to whole log rows (default: a hundredth of the
     run a row; no evaluation). metrics: {name: float32 [rows]}, one entry a log row, NaN where no episode ended;

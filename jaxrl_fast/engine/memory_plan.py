@@ -299,7 +299,9 @@ def _actors(run: Run, config: RunConfig, rollout: int, agent: int) -> int:
 
 
 def plan(algo: Algorithm, env: Env, total_steps: int = 500_000, **settings: Any) -> MemoryPlan:
-    """What `jf.train` with the same arguments would take; print it, or ask it for `need`, `have` and `remedies()`.
+    """Forecast what `jf.train` with the same arguments takes of the memory.
+
+    Print it, or read `need`, `have` and `remedies()`.
 
     Seeds of environments on the host train one after another: the plan is that of one.
     """

@@ -26,7 +26,7 @@ from jaxrl_fast.types import Clock, EnvSpec
 
 
 def offline_memory(algo: Algorithm, env: Env | EnvSpec, rows: Row | Transition) -> Filled:
-    """`rows` in a memory such as `algo` uses in this environment, of the size that they need."""
+    """Return `rows` in a memory such as `algo` uses here, as large as they need."""
     return hold(replay_of(algo.bind(getattr(env, "spec", env))), rows)
 
 
@@ -38,7 +38,9 @@ def replay_of(algo: Algorithm) -> Ring:
 
 
 def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, updates: int, log_every: int | None = None):
-    """`train(key, store) -> (agent, metrics)`, pure: `updates` updates from `data`, whose store is `data.store`.
+    """Return offline training as one pure function, `train(key, store) -> (agent, metrics)`.
+
+    It makes `updates` updates from `data`, whose store is `data.store`.
 
     The store is an argument so that it is no constant of the program; `jax.vmap(train, (0, None))` is many seeds of
     one dataset. Schedules are fractions of `updates`. metrics: {name: float32 [rows]}, a row every `log_every` updates

@@ -57,7 +57,10 @@ class Rare(NamedTuple):
 
 
 class Env:
-    """Base class of every environment on the device; see the module's text."""
+    """Base class of environments on the device: batched, pure, reset inside `step`.
+
+    See the text of the module.
+    """
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)

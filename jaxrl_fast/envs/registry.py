@@ -82,7 +82,9 @@ class Listing(dict[str, Listed]):
 
 
 def register(name: str, factory: Factory | str) -> None:
-    """Make `factory(**settings) -> Env` (or "module:attribute") known as `name`, for `make` and the command line.
+    """Make `factory(**settings) -> Env`, or a path "module:attribute", known as `name`.
+
+    For `make` and the command line.
 
     Its settings are the fields of the dataclass, or the parameters of the function, that have defaults. It may make an
     environment of gymnax's or Gymnasium's instead, and be an instance of one. One definition
@@ -118,7 +120,7 @@ def _check_names(name: str, factory: Factory) -> None:
 
 
 def list_environments() -> dict[str, Listed]:
-    """Every environment that `make` knows by name. Imports none of them."""
+    """Return every environment that `make` knows by name; import none of them."""
     gymnax = loading.installed()
     rows = {name: Listed("native", True) for name in _NATIVE}
     rows |= {name: Listed("gymnax", gymnax, loading.INSTALL) for name in _GYMNAX}
@@ -155,7 +157,9 @@ def modules_of(name: str) -> tuple[str, ...]:
 
 
 def make(name: Any, **settings: Any) -> Env:
-    """The environment `name`: a native one, a probe, one of gymnax's or brax's, or what a user registered.
+    """Return the environment called `name`, or an environment object in our form.
+
+    `name`: native, a probe, one of gymnax, brax, Gymnasium, EnvPool or ALE, or one that a user registered.
 
     Instead of a name: an environment of gymnax's or Gymnasium's, its class, or a function that makes an environment.
     `gymnax:NAME` forces gymnax's original where a native environment has the same name. Every environment also takes

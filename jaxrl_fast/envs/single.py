@@ -14,7 +14,9 @@ from jaxrl_fast.types import EnvSpec, Outcome, PyTree, keep_lasting
 
 
 class SingleEnv(Env):
-    """An environment from two functions of one episode. Decorate the subclass with `@settings`.
+    """Base class of environments written as two functions of one episode, without a batch.
+
+    Decorate the subclass with `@jf.settings`.
 
         reset_one(key)                -> (state, obs)
         step_one(key, state, action)  -> (state, obs, reward, terminated, truncated)       the ends are bool

@@ -41,7 +41,7 @@ SHOWN = ("episode_return", "eval_return")  # of a row's metrics, in its short fo
 
 
 class Row(NamedTuple):
-    """One log interval of a population of K members."""
+    """One log row of a run with K members."""
 
     env_steps: int  # environment steps of one member since its start
     wall_seconds: float  # since the run's start
@@ -54,7 +54,7 @@ class Row(NamedTuple):
 
 
 class Sink:
-    """Base of all sinks: takes everything and does nothing."""
+    """Base class of sinks, which take the rows of a run: does nothing with them."""
 
     def open(self) -> None:
         pass

@@ -42,7 +42,9 @@ class Carry(NamedTuple):
 
 
 class Agent:
-    """A trained agent: parameters, what they were trained with, and functions that compile once.
+    """A trained agent: it acts in the spaces of its environment, plays, and is saved.
+
+    Holds parameters and what they were trained with; its functions compile once.
 
     algo: bound to the environment.  env: as it was trained in.  state: the algorithm's agent, of one member.
     iteration: log rows that it has learned from.  environment: the name of `env`.  score: its mean return in the

@@ -32,7 +32,9 @@ HOST = ("actors", "actors_on", "host_timeout", "restarts")  # settings of a run 
 
 
 def load(path: str | Path, which: str = "auto", member: int | None = None, modules: Sequence[str] = ()) -> Agent:
-    """The agent of a run: `which` is "best" (by evaluation), "last", or "auto" (best where there is one).
+    """Return the agent of a run directory.
+
+    which: "best" by evaluation, "last", or "auto", the best where there is one.
 
     member: which seed of a population; None takes the one that scored best when the checkpoint "best" was taken, and for
     "last" the one that scored best at the end (the first, without a result).
@@ -45,7 +47,9 @@ def load(path: str | Path, which: str = "auto", member: int | None = None, modul
 
 
 def experience(run: Any, member: int = 0, modules: Sequence[str] = ()) -> Filled:
-    """What the replay of a run holds, of one member; for `save_memory`, and from there for `train(experience=...)`.
+    """Return the replay of a run, of one member.
+
+    For `save_memory`, and from there for `train(experience=...)`.
 
     run: the Session that `train` returns, or a run directory, whose last checkpoint is read.
     """
@@ -72,7 +76,7 @@ def resume(
     hooks: Sequence[Any] = (), sinks: Sequence[Any] = (), tensorboard: bool = True, progress: bool = False,
     devices: int | str | None = None, mesh: Mapping[str, int] | None = None, **host: Any,
 ):  # fmt: skip
-    """Go on with a run from its last checkpoint, bit for bit as if it had never stopped; returns the Session.
+    """Go on with a run from its last checkpoint, bit for bit, and return its Session.
 
     total_steps: a new end; a target return that every member has reached does not stop the run again. Schedules stay
     fractions of the horizon fixed at the start and clamp past it (a warning says so) unless `horizon` sets a new one.

@@ -53,7 +53,9 @@ def train(
     about: dict[str, Any] | None = None,
     **settings: Any,
 ) -> Session | SeedsInTurn:
-    """Train a population in one program; the fields of `RunConfig` are the keyword settings (`seeds`, `population`, ...).
+    """Train one seed or a population in one program, and return the run.
+
+    The fields of `RunConfig` are the keyword settings (`seeds`, `population`, ...).
 
     Seeds of environments on the host train one after another, each as a run of its own in `out`/seed-N; what is returned
     of them reads as a `Session` does.

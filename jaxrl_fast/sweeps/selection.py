@@ -71,7 +71,9 @@ def fitness(history: Sequence[Any], metric: str, members: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class PBT:
-    """Population based training (Jaderberg et al. 2017, arXiv 1711.09846), truncation selection.
+    """Population based training (Jaderberg et al. 2017) by truncation selection.
+
+    arXiv 1711.09846.
 
     Every `every` environment steps the worst `fraction` of the members take over the agents (parameters, optimizer,
     statistics) and settings of members drawn from the best `fraction`, and each of their settings is changed: drawn
@@ -157,7 +159,9 @@ class PBT:
 
 @dataclasses.dataclass(frozen=True)
 class Halving:
-    """Successive halving (Jamieson and Talwalkar 2016, arXiv 1502.07943): the axis shrinks.
+    """Successive halving (Jamieson and Talwalkar 2016): the population shrinks.
+
+    arXiv 1502.07943.
 
     `rungs` times, at total / eta^rungs, ..., total / eta environment steps, only the best 1 / eta of the configurations are
     kept, by the mean over their seeds of `metric` over the rows since the rung before; the others have no values from

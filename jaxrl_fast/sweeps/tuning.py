@@ -51,7 +51,9 @@ def tune(
     about: dict[str, Any] | None = None,
     **settings: Any,
 ) -> SweepResult:
-    """`trials` configurations that Optuna suggests, `members` of them at a time, each with every seed; maximised is the IQM.
+    """Search settings with Optuna, a population of `members` trials at a time.
+
+    `trials` configurations, each trained with every seed; their IQM is maximised.
 
     sample: {setting: prior} as in `sweep`; whole numbers and choices of static settings make groups.  sampler: an
     `optuna.samplers` one; TPE with a constant liar unless it says otherwise.

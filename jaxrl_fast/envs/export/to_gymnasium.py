@@ -36,7 +36,9 @@ def to_gymnasium(
     env: Env, num_envs: int | None = None, *, autoreset_mode: str | AutoresetMode = "same_step",
     render_mode: str | None = None, copy: bool = True,
 ) -> gymnasium.Env | VectorEnv:  # fmt: skip
-    """`env` as a `gymnasium.vector.VectorEnv` of `num_envs` environments, or as one `gymnasium.Env` without a number.
+    """Return `env` as a Gymnasium environment, or as a vector of `num_envs` of them.
+
+    Without a number it is one `gymnasium.Env`, else a `gymnasium.vector.VectorEnv`.
 
     autoreset_mode   when an environment whose episode ended begins the next one (Gymnasium's `AutoresetMode`).
                      "same_step": in the step that ends it, which returns the first observation of the next episode
