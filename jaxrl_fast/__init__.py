@@ -13,13 +13,17 @@ Names are imported when they are first used, so that `import jaxrl_fast` costs n
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from jaxrl_fast import _moved
 from jaxrl_fast import runtime as _runtime
 
 __version__ = "0.1.0"
 
 _runtime.prepare_xla()
+_moved.install()
 
 _NAMES = {
     "make": "envs.registry",
@@ -123,6 +127,17 @@ if TYPE_CHECKING:
     from jaxrl_fast.sweeps.tuning import tune
     from jaxrl_fast.tree import settings
     from jaxrl_fast.types import EnvSpec, Outcome, Timestep, Trajectory
+
+
+class _Package(ModuleType):
+    """`train`, `load` and others are functions here; a module imported by an old name of that kind must not replace them."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _NAMES or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

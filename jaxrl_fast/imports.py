@@ -22,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from jaxrl_fast._moved import today
 from jaxrl_fast.errors import ConfigError, UserError, brief, nearest
 
 PACKAGE = __name__.partition(".")[0]
@@ -33,44 +34,6 @@ FUNCTIONS = (
 )  # fmt: skip
 LOADED = (*LIBRARIES[1:], "envpool", "mujoco", "orbax", "ray")  # what a run that is read may import
 FILES = ("load", "save", "savez", "fromfile")  # functions of jax.numpy that open what they are given
-
-MOVED = {  # modules that runs of older versions name, and where their contents are
-    "returns": "ops.returns",
-    "losses": "ops.losses",
-    "distributions": "ops.distributions",
-    "stacking": "ops.stacking",
-    "optim": "ops.optim",
-    "optimizer_settings": "ops.optimizer_settings",
-    "memory.adapted": "memory.experience.adapted",
-    "memory.dataset": "memory.experience.dataset",
-    "memory.files": "memory.experience.files",
-    "memory.filled": "memory.experience.filled",
-    "memory.mixed": "memory.experience.mixed",
-    "envs.acrobot": "envs.native.acrobot",
-    "envs.breakout": "envs.native.breakout",
-    "envs.cartpole": "envs.native.cartpole",
-    "envs.mountain_car": "envs.native.mountain_car",
-    "envs.pendulum": "envs.native.pendulum",
-    "envs.draw": "envs.native.draw",
-    "envs.gymnax_adapter": "envs.gymnax.adapter",
-    "envs.gymnax_import": "envs.gymnax.loading",
-    "envs.gymnax_objects": "envs.gymnax.objects",
-    "envs.physics": "envs.physics.api",
-    "envs.brax_adapter": "envs.physics.brax_adapter",
-    "envs.playground_adapter": "envs.physics.playground_adapter",
-    "envs.mujoco_tools": "envs.physics.mujoco_tools",
-    "envs.randomize": "envs.physics.randomize",
-    "envs.host": "envs.host.api",
-    "envs.aside": "envs.host.aside",
-    "envs.ale_adapter": "envs.host.ale_adapter",
-    "envs.envpool_adapter": "envs.host.envpool_adapter",
-    "envs.gymnasium_adapter": "envs.host.gymnasium_adapter",
-    "envs.gymnasium_objects": "envs.host.gymnasium_objects",
-    "envs.gymnasium_spaces": "envs.host.gymnasium_spaces",
-    "envs.gymnasium_worker": "envs.host.gymnasium_worker",
-    "envs.probes": "envs.probes.control",
-    "envs.probes_spaces": "envs.probes.spaces",
-}
 
 named: list[str] = []  # modules that the user named, for processes that are to know what this one knows
 
@@ -215,12 +178,6 @@ def look_up(path: Any, argument: str) -> tuple[Any, str]:
     home = home or name
     check_known([home], argument, path)
     return found, home
-
-
-def today(module: str) -> str:
-    """Return where the contents of a module are that an older version has named."""
-    root, _, rest = module.partition(".")
-    return f"{root}.{MOVED.get(rest, rest)}" if root == PACKAGE and rest else module
 
 
 def _absent(path: str, argument: str, scope: dict[str, Any]) -> ConfigError:

@@ -1,5 +1,5 @@
 """Environments that step on the host: Gymnasium, EnvPool, the Arcade Learning Environment, and a user's own."""
 
-from jaxrl_fast.envs.host.api import HostEnv, HostError, HostStep, Vector
+from jaxrl_fast import _moved
 
-__all__ = ["HostEnv", "HostError", "HostStep", "Vector"]
+__getattr__ = _moved.contents_of("envs.host.api")

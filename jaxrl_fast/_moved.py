@@ -1,0 +1,139 @@
+"""Modules under the names that they had in older versions: for programs, pickles and config.json files of then."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import warnings
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+PACKAGE = __name__.partition(".")[0]
+_FOLDERS = {  # {folder: {old name: name in the folder}}
+    "": {
+        "hosts": "distributed",
+    },
+    "files": {
+        "folders": "folders", "forms": "forms", "checksums": "checksums",
+    },
+    "ops": {
+        "returns": "returns", "losses": "losses", "distributions": "distributions", "statistics": "statistics",
+        "sums": "sums", "stacking": "stacking", "optim": "optim", "optimizer_settings": "optimizer_settings",
+        "aggregate": "aggregate",
+    },
+    "logs": {
+        "sinks": "sinks", "jsonl": "jsonl", "boards": "boards", "terminal": "terminal", "plots": "plots",
+        "time_plot": "time_plot", "walltime": "walltime", "reports": "reports",
+    },
+    "memory.experience": {
+        "memory.adapted": "adapted", "memory.dataset": "dataset", "memory.files": "files", "memory.filled": "filled",
+        "memory.mixed": "mixed",
+    },
+    "envs.native": {
+        "envs.acrobot": "acrobot", "envs.breakout": "breakout", "envs.cartpole": "cartpole",
+        "envs.mountain_car": "mountain_car", "envs.pendulum": "pendulum", "envs.draw": "draw",
+    },
+    "envs.gymnax": {
+        "envs.gymnax_adapter": "adapter", "envs.gymnax_import": "loading", "envs.gymnax_objects": "objects",
+    },
+    "envs.physics": {
+        "envs.physics": "api", "envs.brax_adapter": "brax_adapter", "envs.playground_adapter": "playground_adapter",
+        "envs.mujoco_tools": "mujoco_tools", "envs.randomize": "randomize",
+    },
+    "envs.host": {
+        "envs.host": "api", "envs.aside": "aside", "envs.ale_adapter": "ale_adapter",
+        "envs.envpool_adapter": "envpool_adapter", "envs.gymnasium_adapter": "gymnasium_adapter",
+        "envs.gymnasium_objects": "gymnasium_objects", "envs.gymnasium_spaces": "gymnasium_spaces",
+        "envs.gymnasium_worker": "gymnasium_worker",
+    },
+    "envs.probes": {
+        "envs.probes": "control", "envs.probes_spaces": "spaces",
+    },
+    "envs.export": {
+        "to_gymnasium": "to_gymnasium", "to_gymnasium_spaces": "spaces", "stepper": "stepper",
+    },
+    "algorithms.common": {
+        "algorithms.action_spaces": "action_spaces", "algorithms.actor_critic": "actor_critic",
+        "algorithms.control": "control", "algorithms.control_networks": "control_networks",
+        "algorithms.descent": "descent", "algorithms.evolution": "evolution", "algorithms.normalize": "normalize",
+        "algorithms.policy_gradient": "policy_gradient", "algorithms.policy_search": "policy_search",
+        "algorithms.replay": "replay", "algorithms.value_based": "value_based",
+    },
+    "algorithms": {
+        "presets": "presets",
+    },
+    "engine": {
+        "grid": "grid", "members": "members", "population": "population", "iterate": "iteration",
+        "collect": "rollout", "evaluate": "evaluate", "offline": "offline", "plan": "memory_plan",
+        "plan_table": "plan_table", "programs": "programs",
+    },
+    "actors": {
+        "watch": "watch", "host_play": "play", "groups": "groups", "groups_async": "groups_async",
+        "ray_actors": "ray", "host_programs": "programs",
+    },
+    "runs": {
+        "agent": "agent", "train": "train", "loop": "loop", "session": "session", "saves": "saves",
+        "checkpoint": "checkpoint", "rundir": "rundir", "config": "config_json", "load": "load", "reading": "reading",
+        "record": "pictures", "signals": "signals", "sanity": "sanity", "older_states": "older_states",
+        "start_from": "start_from", "in_turn": "seeds_in_turn", "seed_results": "seed_results",
+        "seed_folders": "seed_folders",
+    },
+    "sweeps": {
+        "selection": "selection", "priors": "priors",
+        "sweep": "sweep", "configurations": "configurations", "sweep_results": "results", "comparison": "comparison",
+        "sweep_plots": "plots", "tuning": "tuning",
+    },
+    "cli": {
+        "cli_args": "args", "cli_experience": "experience", "cli_list": "list", "cli_plan": "plan",
+        "cli_runs": "runs", "cli_sweep": "sweep", "cli_train": "train",
+    },
+    "cli.ladder": {
+        "cli_ladder": "command", "ladder": "rungs", "ladder_torch": "torch_dqn",
+    },
+}  # fmt: skip
+MOVED = {old: f"{folder}.{name}".lstrip(".") for folder, names in _FOLDERS.items() for old, name in names.items()}
+
+
+def today(module: str) -> str:
+    """Return the name that a module of this package has now; any other name as it is."""
+    root, _, rest = module.partition(".")
+    return f"{root}.{MOVED.get(rest, rest)}" if root == PACKAGE and rest else module
+
+
+def contents_of(module: str) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a folder that has the old name of `module`: what that defines is found here too."""
+
+    def __getattr__(name: str) -> Any:
+        home = f"{PACKAGE}.{module}"
+        found = None if name.startswith("__") else getattr(importlib.import_module(home), name, None)
+        if getattr(found, "__module__", None) != home:  # not what the module itself only imports
+            raise AttributeError(f"module {home.rpartition('.')[0]!r} has no attribute {name!r}")
+        return found
+
+    return __getattr__
+
+
+class OldNames(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds a module by its old name, where nothing else has that name; a DeprecationWarning says what it is called now."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        return importlib.util.spec_from_loader(fullname, self) if today(fullname) != fullname else None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        warnings.warn(f"{spec.name} is {today(spec.name)} now", DeprecationWarning, stacklevel=2)
+        module = importlib.import_module(today(spec.name))
+        spec.loader_state = module.__spec__  # Python is about to write `spec` over it
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = module.__spec__.loader_state
+
+
+def install() -> None:
+    """Let imports find old names, once."""
+    if not any(isinstance(finder, OldNames) for finder in sys.meta_path):
+        sys.meta_path.append(OldNames())
