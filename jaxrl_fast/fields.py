@@ -24,18 +24,24 @@ def setting(
     static: bool | None = None,
     convert: Callable[[str, Any], Any] | None = None,
     kw_only: bool = False,
+    none: str = "",
+    flag: str | None = "",
+    metavar: str = "",
 ) -> Any:
-    """Declare a field with its default, its help and its range.
+    """Declare a field of a settings dataclass: its default, its help text, its range and its flag.
 
-    `low <= value <= high` (`<` with `open_low`, `open_high`), or one of `choices`.
+    Valid is `low <= value <= high` (`<` with `open_low`, `open_high`), or one of `choices`, and None in a field of
+    `X | None`. An int whose default is positive, without `low`, is a size: at least 1. A plain field has no bound.
 
-    convert: `convert(name, value)` returns the value that is kept, before any other check; what is callable then is no
-    number to be checked. It must take what it returns.
-
-    An int whose default is positive, without `low`, is a size: at least 1. A plain dataclass field has no bound.
+    Args:
+        convert: `convert(name, value)` returns the value that is kept, before any other check, and accepts its own
+            results. A callable result is not checked as a number; a valid None is not converted.
+        none: What None stands for, such as "a tenth of the run"; the flag does not read "none" then.
+        flag: A kind of `values.KINDS` by which a flag is read; "": by the annotation; None: there is no flag.
+        metavar: What `--help` shows for the value; by default the choices or the kind.
     """
-    metadata: dict[str, Any] = {"help": help, "low": low, "high": high, "choices": choices}
-    metadata |= {"open_low": open_low, "open_high": open_high, "convert": convert}
+    metadata: dict[str, Any] = {"help": help, "low": low, "high": high, "choices": choices, "none": none}
+    metadata |= {"open_low": open_low, "open_high": open_high, "convert": convert, "flag": flag, "metavar": metavar}
     if static is not None:
         metadata["static"] = static
     return dataclasses.field(default=default, metadata=metadata, kw_only=kw_only)
@@ -47,6 +53,13 @@ def type_name(field: dataclasses.Field) -> str:
     text = kind if isinstance(kind, str) else kind.__name__ if isinstance(kind, type) else str(kind)
     text = text.removeprefix("typing.").replace("Tuple[", "tuple[")
     return text if set(text) & set("[|") else text.rpartition(".")[2]  # "jax.Array" is "Array"
+
+
+def value_type(field: dataclasses.Field) -> tuple[str, bool]:
+    """Return the annotation without None, and whether None is valid: ("int", True) for `int | None`."""
+    name = type_name(field)
+    inner = name.removesuffix(" | None")
+    return inner, inner != name
 
 
 def _is_size(field: dataclasses.Field) -> bool:
@@ -61,33 +74,43 @@ def check_settings(obj: Any, prefix: str = "") -> None:
     A float field also takes a tracer or a batch of values, for a sweep. Ints given for float fields become floats.
     """
     for f in dataclasses.fields(obj):
-        value, meta = getattr(obj, f.name), f.metadata
-        kind, name = type_name(f), prefix + f.name
-        low, high = meta.get("low"), meta.get("high")
-        if meta.get("convert") is not None:
-            value = meta["convert"](name, value)
-            object.__setattr__(obj, f.name, value)
-            if callable(value):
-                continue
-        if meta.get("choices") is not None:
-            check_choice(name, value, meta["choices"])
-        elif kind == "float":
-            bounds = -math.inf if low is None else low, math.inf if high is None else high
-            check_float(name, value, *bounds, meta.get("open_low", False), meta.get("open_high", False))
-            if is_number(value):
-                object.__setattr__(obj, f.name, float(value))
-        elif kind == "int":
-            if low is None:
-                low = 1 if _is_size(f) else -(2**31)
-            check_int(name, value, int(low), int(2**31 - 1 if high is None else high))
-            object.__setattr__(obj, f.name, int(value))
-        elif kind == "bool":
-            if not isinstance(value, (bool, np.bool_)):
-                raise ConfigError(name, value, "True or False")
-            object.__setattr__(obj, f.name, bool(value))
-        elif kind.startswith("tuple[int"):
-            values = tuple(value) if isinstance(value, (tuple, list)) else None
-            size = _is_size(f)
-            if values is None or not all(type(v) is int and (v > 0 or not size) for v in values):
-                raise ConfigError(name, value, f"a tuple of {'positive ' if size else ''}integers")
-            object.__setattr__(obj, f.name, values)
+        given = getattr(obj, f.name)
+        kept = check_setting(f, given, prefix + f.name)
+        if kept is not given:
+            object.__setattr__(obj, f.name, kept)
+
+
+def check_setting(field: dataclasses.Field, value: Any, name: str) -> Any:
+    """Return a field's value as it is kept.  Raises ConfigError, with `name`, for one that its declaration excludes."""
+    meta, (kind, optional) = field.metadata, value_type(field)
+    low, high = meta.get("low"), meta.get("high")
+    if value is None and optional:
+        return None
+    if meta.get("convert") is not None:
+        value = meta["convert"](name, value)
+        if callable(value):
+            return value
+    if meta.get("choices") is not None:
+        check_choice(name, value, meta["choices"])
+    elif kind == "float":
+        bounds = -math.inf if low is None else low, math.inf if high is None else high
+        check_float(name, value, *bounds, meta.get("open_low", False), meta.get("open_high", False))
+        return float(value) if is_number(value) else value
+    elif kind == "int":
+        if low is None:
+            low = 1 if _is_size(field) else -(2**31)
+        check_int(name, value, int(low), int(2**31 - 1 if high is None else high))
+        return int(value)
+    elif kind == "bool":
+        if not isinstance(value, (bool, np.bool_)):
+            raise ConfigError(name, value, "True or False")
+        return bool(value)
+    elif kind.startswith("tuple[int"):
+        values = tuple(value) if isinstance(value, (tuple, list)) else None
+        size = _is_size(field)
+        if values is None or not all(type(v) is int and (v > 0 or not size) for v in values):
+            raise ConfigError(name, value, f"a tuple of {'positive ' if size else ''}integers")
+        return values
+    elif kind == "str" and meta and not isinstance(value, str):
+        raise ConfigError(name, value, "a text")
+    return value

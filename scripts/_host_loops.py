@@ -123,7 +123,7 @@ def played(
 
     import jaxrl_fast as jf
     from jaxrl_fast import tree
-    from jaxrl_fast.engine.grid import RunConfig
+    from jaxrl_fast.engine.config import RunConfig
     from jaxrl_fast.engine.members import build_run
 
     env = jf.make(name, **settings)

@@ -26,7 +26,8 @@ import jax.numpy as jnp
 
 import jaxrl_fast as jf
 from jaxrl_fast.engine import programs as made
-from jaxrl_fast.engine.grid import RunConfig, plan_grid
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.engine.grid import plan_grid
 from jaxrl_fast.engine.members import gather
 from jaxrl_fast.engine.population import Members, Population
 

@@ -22,7 +22,8 @@ from jaxrl_fast.actors import play
 from jaxrl_fast.actors.groups import Rollout
 from jaxrl_fast.actors.threads import Actors, whose
 from jaxrl_fast.engine import iteration
-from jaxrl_fast.engine.grid import Grid, RunConfig, ahead_of, host_episodes
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.engine.grid import Grid, ahead_of, host_episodes
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.memory_plan import memory_plan
 from jaxrl_fast.engine.population import Members, Population

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from jaxrl_fast.errors import ConfigError, UserError, nearest
-from jaxrl_fast.fields import type_name
+from jaxrl_fast.fields import type_name, value_type
 from jaxrl_fast.values import convert
 
 _METAVARS = {
@@ -35,6 +35,7 @@ class Option:
     hint: str = ""  # what the help says of the default; empty: its value
     group: str = ""
     metavar: str = ""
+    panel: str = ""  # the part of the help that it stands in; a group has its own
 
     @property
     def key(self) -> str:
@@ -118,10 +119,10 @@ def show_help(prog: str, description: str, options: Sequence[Option]) -> None:
     import tyro
 
     names = {o.key: f"option_{i}" for i, o in enumerate(options)}  # a flag's name need not be an identifier
-    fields = [_field(names[o.key], o) for o in options if not o.group]
-    for group in dict.fromkeys(o.group for o in options if o.group):
-        part = dataclasses.make_dataclass(group, [_field(names[o.key], o) for o in options if o.group == group])
-        fields.append((group, part, dataclasses.field(default_factory=part)))
+    fields = [_field(names[o.key], o) for o in options if not (o.group or o.panel)]
+    for panel in dict.fromkeys(o.group or o.panel for o in options if o.group or o.panel):
+        part = dataclasses.make_dataclass(panel, [_field(names[o.key], o) for o in options if panel == (o.group or o.panel)])
+        fields.append((panel, part, dataclasses.field(default_factory=part)))
     shape = dataclasses.make_dataclass("Options", fields)
     tyro.cli(shape, prog=prog, description=description, args=["--help"], config=())
 
@@ -136,6 +137,7 @@ def _field(name: str, option: Option) -> tuple[str, Any, Any]:
         kind, default = tyro.conf.UseAppendAction[tuple[str, ...]], ()
     arg = tyro.conf.arg(
         name=option.name.replace("_", "-"),
+        prefix_name=bool(option.group),
         help=option.help or None,
         metavar=None if option.kind == "bool" else option.shown_metavar,
         help_behavior_hint=f"({option.hint or f'default: {show(option.default)}'})",
@@ -193,9 +195,28 @@ def show(value: Any) -> str:
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
+def option_of_field(field: dataclasses.Field, default: Any, hint: str = "", group: str = "", panel: str = "") -> Option:
+    """Return the flag of a field made by `fields.setting`.  hint: what the help says of the default; "": what None means."""
+    meta = field.metadata
+    metavar = meta.get("metavar") or choices_text(meta.get("choices"))
+    if not metavar and "Module" in type_name(field):
+        metavar = "NAME|MODULE:CLASS"
+    elif not metavar and group and meta.get("convert") is not None:  # an optimizer, or a learning rate
+        metavar = ("FLOAT" if type_name(field) == "float" else "NAME") + "|CALL|MODULE:NAME"
+    if not hint and default is None and meta.get("none"):
+        hint = f"default: {meta['none']}"
+    return Option(field.name, kind_of_field(field), default, meta.get("help", ""), hint, group, metavar, panel)
+
+
+def choices_text(values: tuple | None) -> str:
+    return "{" + ",".join(map(str, values)) + "}" if values else ""
+
+
 def kind_of_field(field: dataclasses.Field) -> str:
-    """The kind of a settings field, by its annotation."""
-    name = type_name(field)
+    """The kind of a settings field, by its declaration and its annotation."""
+    if field.metadata.get("flag"):
+        return field.metadata["flag"]
+    name = value_type(field)[0] if field.metadata.get("none") else type_name(field)
     choices = field.metadata.get("choices")
     if choices is not None:
         return "str" if all(isinstance(c, str) for c in choices) else "any"
@@ -217,8 +238,3 @@ def kind_of_value(value: Any) -> str:
     if isinstance(value, tuple) and value and all(type(v) in (int, float) for v in value):
         return "numbers"
     return "any"
-
-
-def parse_place(given: dict[str, Any]) -> dict[str, Any]:
-    """Where a run goes on, as `--devices` and `--mesh` say; None: as before."""
-    return {name: given.get(name) for name in ("devices", "mesh")}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl_fast import imports, runtime
-from jaxrl_fast.cli.args import IMPORT, PROG, Option, has_flag, parse, parse_place, peek, positionals
+from jaxrl_fast.cli.args import IMPORT, PROG, Option, has_flag, parse, peek, positionals
 from jaxrl_fast.errors import ConfigError, UserError, brief, debugging, nearest, one_line
 from jaxrl_fast.values import convert, devices, integer, mesh, path
 
@@ -143,10 +143,7 @@ OUTPUT = (
     Option("wandb", "word", help="log to this Weights & Biases project", metavar="[PROJECT]", hint="default: off"),
 )
 
-ELSEWHERE = (
-    Option("devices", "devices", help="go on on so many, or all", metavar="N|all", hint="default: as before"),
-    Option("mesh", "mesh", help="laid out so; env must divide the groups of the run", metavar="AXES", hint="default: as before"),
-)
+PLACE = ("devices", "mesh")  # where a run goes on
 
 DISTRIBUTED = (
     Option("distributed", "bool", False, "this is one of several processes of a run, on a TPU pod, under Slurm or elsewhere"),
@@ -168,14 +165,16 @@ def _train(argv: list[str]) -> None:
 
 def _sweep(argv: list[str]) -> None:
     from jaxrl_fast.cli import sweep as cli_sweep
+    from jaxrl_fast.cli.train import again
 
     _join(argv)
     cores = runtime.cpu_count()  # a sweep has members enough for them
     if has_flag(argv, "--resume"):
-        options = [Option("resume", "path", help="folder of the sweep", metavar="DIR", hint="required"), *ELSEWHERE, IMPORT]
-        given = parse(f"{PROG} sweep --resume", "Go on with a sweep that was stopped.", [*options, *DISTRIBUTED], argv)
+        folder = Option("resume", "path", help="folder of the sweep", metavar="DIR", hint="required")
+        options = [folder, *again(*PLACE), IMPORT, *DISTRIBUTED]
+        given = parse(f"{PROG} sweep --resume", "Go on with a sweep that was stopped.", options, argv)
         _spread(argv, cli_sweep.read_folder(given["resume"]).get("base"), cores)
-        return cli_sweep.resume(given["resume"], given.get("import", ()), parse_place(given))
+        return cli_sweep.resume(given["resume"], given.get("import", ()), {name: given[name] for name in PLACE if name in given})
     switches, leave = ("--preset", "--distributed", *cli_sweep.SWITCHES), ("resume", "config", "horizon")
     cli_sweep.new_sweep(*_describe(argv, "sweep", switches, (*cli_sweep.OPTIONS, *DISTRIBUTED), leave, cores))
 
@@ -217,9 +216,7 @@ def _resume(argv: list[str]) -> None:
 
     options = [
         Option("resume", "path", help="run directory to go on with", metavar="RUN", hint="required"),
-        Option("total_steps", "int", help="new end, in environment steps of one member", hint="default: as before"),
-        Option("horizon", "int", help="environment steps that schedules are fractions of", hint="default: as before"),
-        *ELSEWHERE, *again(HOST), IMPORT, *OUTPUT, *DISTRIBUTED,
+        *again("total_steps", "horizon", *PLACE, *HOST), IMPORT, *OUTPUT, *DISTRIBUTED,
     ]  # fmt: skip
     prog, what = f"{PROG} train --resume", " ".join(["--resume", *peek(argv, "--resume")[-1:]])
     names, argv = positionals(argv, len(argv), ("--tensorboard", "--distributed"))
@@ -234,8 +231,8 @@ def _resume(argv: list[str]) -> None:
     sinks = sinks_of(given.get("wandb"), run, content, content["run"].get("seeds", 1), group=run.name)
     session = resume_run(
         run, given.get("total_steps"), given.get("horizon"), given.get("import", ()), sinks=sinks,
-        tensorboard=given.get("tensorboard", True), progress=True, argument="--resume", **parse_place(given),
-        **{name: given[name] for name in HOST if name in given},
+        tensorboard=given.get("tensorboard", True), progress=True, argument="--resume",
+        **{name: given[name] for name in (*PLACE, *HOST) if name in given},
     )  # fmt: skip
     print_end(session)
 

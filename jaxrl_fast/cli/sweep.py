@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from jaxrl_fast import distributed
-from jaxrl_fast.cli.args import SEVERAL, Option
-from jaxrl_fast.cli.train import Plan, resolve
+from jaxrl_fast.cli.args import SEVERAL, Option, option_of_field
+from jaxrl_fast.cli.train import Plan, about_of, out_of, resolve
 from jaxrl_fast.errors import ConfigError, NonFiniteError, UserError, check_choice, check_int, nearest
-from jaxrl_fast.files import folders
 from jaxrl_fast.sweeps.configurations import grid_of
 from jaxrl_fast.sweeps.priors import parse_prior
 from jaxrl_fast.sweeps.results import read_folder
+from jaxrl_fast.sweeps.selection import PBT, Halving
 from jaxrl_fast.values import convert, pieces
 
 __all__ = ["OPTIONS", "SWITCHES", "new_sweep", "read_folder", "resume"]
 
+
+def _declared(cls: type, field: str, name: str, hint: str = "") -> Option:
+    """Return the flag `name` for a setting of a selection."""
+    declared = cls.__dataclass_fields__[field]
+    return dataclasses.replace(option_of_field(declared, declared.default, hint), name=name)
+
+
+OF_PBT = ("pbt_every", "pbt_fraction")
 OPTIONS = (
     Option("grid", "append", help="a setting and its values: algo.learning-rate=1e-4,1e-3; several: all combinations",
            metavar="SETTING=A,B,...", hint="repeatable"),
@@ -26,12 +33,11 @@ OPTIONS = (
            metavar="SETTING=PRIOR", hint="repeatable"),
     Option("members", "int", None, "how many settings are drawn from the priors", hint="required with --sample"),
     Option("pbt", "bool", False, "population based training: --sample names the settings that change, and their ranges"),
-    Option("pbt_every", "int", None, "environment steps between two selections", hint="default: a twentieth of the run"),
-    Option("pbt_fraction", "float", 0.2, "share of the members that is replaced, and share that it copies"),
+    *(_declared(PBT, flag.removeprefix("pbt_"), flag) for flag in OF_PBT),
     Option("optuna", "int", None, "so many trials, suggested by Optuna; --members of them at a time", hint="default: no search"),
-    Option("halving", "int", None, "successive halving in so many rungs", hint="default: none is dropped"),
+    _declared(Halving, "rungs", "halving", "default: no configuration is dropped"),
     Option("wave", "int", None, "members that are trained at once, at most", hint="default: what the memory plan has room for"),
-    Option("eta", "float", 2.0, "at each rung the best 1 / eta of the configurations go on"),
+    _declared(Halving, "eta", "eta"),
 )  # fmt: skip
 SWITCHES = ("--pbt",)
 
@@ -67,7 +73,6 @@ def grid_values(flag: str, option: Option, text: str) -> list[Any]:
 
 def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
     """Train and compare what the flags say."""
-    from jaxrl_fast.sweeps.selection import PBT, Halving
     from jaxrl_fast.sweeps.sweep import check_folder, sweep
 
     algo, env, config = resolve(plan, given)
@@ -80,15 +85,15 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
     if given.get("pbt"):
         if not sample:
             raise UserError("--pbt needs the settings that it changes: --sample algo.learning-rate=loguniform:1e-5,1e-2")
-        selection = PBT(sample, given.get("pbt_every"), given.get("pbt_fraction", 0.2))
+        selection = PBT(sample, **{flag.removeprefix("pbt_"): given[flag] for flag in OF_PBT if flag in given})
         sample = {}
     elif "halving" in given:
-        selection = Halving(given["halving"], given.get("eta", 2.0))
+        selection = Halving(given["halving"], given.get("eta", Halving.eta))
     if "wave" in given and "optuna" in given:
         raise UserError("--wave does not go with --optuna, where --members says how many are trained at once")
     if "eta" in given and "halving" not in given:
         raise UserError("--eta goes with --halving")
-    for flag in ("pbt_every", "pbt_fraction"):
+    for flag in OF_PBT:
         if flag in given and not given.get("pbt"):
             raise UserError(f"--{flag.replace('_', '-')} goes with --pbt")
     if not (grid or sample or selection):
@@ -99,12 +104,8 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
     for flag in ("members", "optuna", "wave"):
         if flag in given:
             check_int(flag, given[flag], 1, 1_000_000)
-    about = dict(plan.about)
-    imports = (*about.get("imports", ()), *given.get("import", ()))
-    if imports:
-        about["imports"] = list(dict.fromkeys(imports))
-    name = plan.environment or env.spec.name
-    out = folders.folder_path("--out", given["out"] if "out" in given else distributed.tell(str(_free(algo.name, name))))
+    about, name = about_of(plan, given), plan.environment or env.spec.name
+    out = out_of(given, "sweeps", algo.name, name)
     run = {k: v for k, v in config.settings().items() if k not in ("population", "selection")}
     if "on_nan" not in given:
         run["on_nan"] = "mark"
@@ -139,12 +140,3 @@ def print_result(result: Any) -> None:
         print(f"the best configuration again:\n  jaxrl-fast train --config {result.path / 'best.json'}")
     elif not math.isfinite(max(result.final.flat, key=math.isfinite)):
         raise NonFiniteError(f"no member of {result.path} has a score: all were lost")
-
-
-def _free(algorithm: str, environment: str) -> Path:
-    """sweeps/ALGO-ENV-N with the first free N."""
-    stem = f"{algorithm}-{environment}".replace("/", "-").replace(":", "-").replace(" ", "-")
-    n = 1
-    while (Path("sweeps") / f"{stem}-{n}").exists():
-        n += 1
-    return Path("sweeps") / f"{stem}-{n}"

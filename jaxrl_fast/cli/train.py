@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,53 +12,16 @@ from jaxrl_fast import distributed
 from jaxrl_fast.algorithms import algorithm_class, list_algorithms, presets
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import algorithm_settings, build_algorithm, import_named
-from jaxrl_fast.cli.args import Option, kind_of_field, kind_of_value, show
-from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.cli.args import Option, choices_text, kind_of_value, option_of_field, show
+from jaxrl_fast.engine.config import RunConfig, by_group
 from jaxrl_fast.engine.members import build_run, one_at_a_time
 from jaxrl_fast.engine.population import population_of
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError, UserError
-from jaxrl_fast.fields import type_name
 from jaxrl_fast.files import folders
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.rundir import seed_folder
 
-_RUN_HELP = {
-    "total_steps": ("int", "environment steps of one member", ""),
-    "seed": ("int", "seed of the first member; the others have the ones after it", ""),
-    "seeds": ("int", "members trained side by side in one program; environments on the host: one after another", ""),
-    "log_every": ("int", "environment steps between log rows", "default: a hundredth of the run"),
-    "eval_every": ("int", "environment steps between evaluations; 0: only at the end", "default: a tenth of the run"),
-    "eval_episodes": ("int", "episodes of an evaluation", "default: 128; on the host what fits an eighth of the steps"),
-    "eval_mode": ("str", "how actions are chosen in evaluations", ""),
-    "target_return": ("float", "stop when every member's evaluation has reached it", "default: never"),
-    "checkpoint_minutes": ("float", "minutes between checkpoints", ""),
-    "keep_checkpoints": ("int", "checkpoints of a kind that stay on the disk, the newest", ""),
-    "chunk_seconds": ("float", "seconds the device works between two looks of the host", ""),
-    "horizon": ("int", "environment steps that schedules are fractions of", "default: total-steps"),
-    "devices": ("devices", "how many devices to use, or all", "default: all, at most one a member"),
-    "mesh": ("mesh", "devices along the population and along one member's environments, such as population=4,env=2",
-             "default: all along the population"),
-    "groups": ("int", "parts of the environments that are sampled by themselves", "default: devices along env"),
-    "batching": ("str", "how members share the device", ""),
-    "unroll": ("int", "steps of a rollout compiled in a row: seldom faster, and the compiler takes longer", ""),
-    "actors": ("int", "environments on the host: how many vectors take turns", ""),
-    "actors_on": ("str", "where those are: taking turns in this process, or each in one of Ray's", ""),
-    "ahead": ("int", "environments on the host: rollouts that actors may be ahead of the learner",
-              "default: 1 where old experience is learned from, else 0"),
-    "experience": ("path", "folder of old experience to learn from too; `jaxrl-fast experience` writes one", "default: none"),
-    "experience_fraction": ("float", "part of every batch that is from it; 0: the replay starts with it; 1: all, without a "
-                            "step of an environment, and steps are updates", ""),
-    "start_from": ("path", "run whose trained agent every member begins with", "default: none"),
-    "host_timeout": ("float", "seconds in which an environment on the host must answer", ""),
-    "restarts": ("int", "how often environments on the host that fail are begun anew", ""),
-    "on_nan": ("str", "a member that is no longer finite: stop the run, or mark it and go on", ""),
-}
-_METAVARS = {
-    "eval_mode": "{greedy,sample}", "batching": "{auto,vmap,map}", "on_nan": "{stop,mark}", "actors_on": "{threads,ray}",
-    "devices": "N|all", "experience": "FOLDER",
-    "start_from": "RUN",
-}  # fmt: skip
 _ENV_HELP = {
     "action_repeat": "steps that every action is played for",
     "sticky_actions": "probability that the last action is played again instead",
@@ -146,29 +109,25 @@ def _overview(cls: type | None, names: list[str], command: str) -> str:
     return text if command == "train" else text.replace("fast train", f"fast {command}").replace(" --out runs/breakout", "")
 
 
-def _hint(plan: Plan, found: dict[str, Any], name: str, default: Any, otherwise: str = "") -> str:
-    """What the help says of a default that comes from a preset or a config.json."""
-    if name in found and (found[name] != default or not otherwise) and plan.source.startswith("preset"):
-        return f"preset: {show(found[name])}"
-    return otherwise
+def _hint(plan: Plan, found: dict[str, Any], name: str) -> str:
+    """What the help says of a default that comes from a preset."""
+    return f"preset: {show(found[name])}" if name in found and plan.source.startswith("preset") else ""
 
 
 def _run_options(plan: Plan) -> list[Option]:
-    options = []
-    for field in dataclasses.fields(RunConfig):
-        if field.name not in _RUN_HELP:
-            continue  # what a sweep sets
-        kind, text, hint = _RUN_HELP[field.name]
-        default = plan.run.get(field.name, field.default)
-        hint = _hint(plan, plan.run, field.name, field.default, hint if default is None else "")
-        options.append(Option(field.name, kind, default, text, hint, metavar=_METAVARS.get(field.name, "")))
+    """The flags of every setting of a run, in the groups of `RunConfig`."""
+    options = [
+        option_of_field(f, plan.run.get(f.name, f.default), _hint(plan, plan.run, f.name), panel=group.__name__.lower())
+        for group, fields in by_group(RunConfig).items()
+        for f in fields
+        if f.metadata.get("flag", "") is not None
+    ]
     return [*options, *(o for o in _OTHER if o.name != "resume" or plan.environment is None)]
 
 
-def again(names: Sequence[str]) -> list[Option]:
-    """Settings of a run as flags of `train --resume`."""
-    option = lambda name, kind, text, _: Option(name, kind, None, text, "default: as before", "", _METAVARS.get(name, ""))
-    return [option(name, *_RUN_HELP[name]) for name in names]
+def again(*names: str) -> list[Option]:
+    """The flags of the settings of a run that a resume may change."""
+    return [option_of_field(RunConfig.__dataclass_fields__[name], None, "default: as before") for name in names]
 
 
 def _algorithm_options(plan: Plan) -> list[Option]:
@@ -180,15 +139,9 @@ def _algorithm_options(plan: Plan) -> list[Option]:
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
         missing = default is dataclasses.MISSING and field.name not in plan.algo
-        hint = "required" if missing else _hint(plan, plan.algo, field.name, default)
+        hint = "required" if missing else _hint(plan, plan.algo, field.name)
         default = plan.algo.get(field.name, None if missing else default)
-        metavar = _choices(field.metadata.get("choices"))
-        if "Module" in type_name(field):
-            metavar = "NAME|MODULE:CLASS"
-        elif field.metadata.get("convert") is not None:  # an optimizer, or a learning rate
-            metavar = ("FLOAT" if type_name(field) == "float" else "NAME") + "|CALL|MODULE:NAME"
-        text = field.metadata.get("help", "")
-        options.append(Option(field.name, kind_of_field(field), default, text, hint, "algo", metavar))
+        options.append(option_of_field(field, default, hint, "algo"))
     return options
 
 
@@ -197,14 +150,10 @@ def _environment_options(plan: Plan) -> list[Option]:
         return []
     options, settings, about = [], registry.settings_of(plan.environment), registry.about_settings(plan.environment)
     for name, default in settings.items():
-        hint, value = _hint(plan, plan.env, name, default), plan.env.get(name, default)
-        text, metavar = (about[name].help, _choices(about[name].choices)) if name in about else (_ENV_HELP.get(name, ""), "")
+        hint, value = _hint(plan, plan.env, name), plan.env.get(name, default)
+        text, metavar = (about[name].help, choices_text(about[name].choices)) if name in about else (_ENV_HELP.get(name, ""), "")
         options.append(Option(name, kind_of_value(default), value, text, hint, "env", metavar))
     return options
-
-
-def _choices(values: tuple | None) -> str:
-    return "{" + ",".join(map(str, values)) + "}" if values else ""
 
 
 def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfig]:
@@ -218,8 +167,7 @@ def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfi
     env = plan.env_object
     if env is None or picked["env"]:
         env = registry.make(plan.environment, **plan.env | picked["env"])
-    names = {f.name for f in dataclasses.fields(RunConfig)}
-    run = plan.run | {k: v for k, v in given.items() if k in names}
+    run = plan.run | {f.name: given[f.name] for f in dataclasses.fields(RunConfig) if f.name in given}
     if "experience" in given:
         run["experience_id"] = None  # that of a config.json was another's
     config = RunConfig(**run | ({"devices": None} if run.get("devices") == "all" else {}))
@@ -235,13 +183,8 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
 
     algo, env, config = resolve(plan, given)
     check_members(algo, env, config)
-    about = dict(plan.about)
-    imports = (*about.get("imports", ()), *given.get("import", ()))
-    if imports:
-        about["imports"] = list(dict.fromkeys(imports))
-    name = plan.environment or env.spec.name
-    chosen = given["out"] if "out" in given else distributed.tell(str(_free_directory(algo.name, name, config.seed)))
-    out = folders.folder_path("--out", chosen)
+    about, name = about_of(plan, given), plan.environment or env.spec.name
+    out = out_of(given, "runs", algo.name, name, f"s{config.seed}")
     check_out(out, algo, env, config)
     settings = {"algorithm": algo.name, "environment": name, "run": configs.encode_run(config)} | about
     sinks = sinks_of(given.get("wandb"), out, settings, config.seeds)
@@ -256,13 +199,17 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
     print_end(session)
 
 
-def _free_directory(algorithm: str, environment: str, seed: int) -> Path:
-    """runs/ALGO-ENV-sSEED-N with the first free N."""
-    stem = f"{algorithm}-{environment}-s{seed}".replace("/", "-").replace(":", "-").replace(" ", "-")
-    n = 1
-    while (Path("runs") / f"{stem}-{n}").exists():
-        n += 1
-    return Path("runs") / f"{stem}-{n}"
+def out_of(given: dict[str, Any], folder: str, *parts: str) -> Path:
+    """Return the directory of `--out`; by default FOLDER/PART-PART-N with the first free N."""
+    stem = "-".join(parts).replace("/", "-").replace(":", "-").replace(" ", "-")
+    free = next(path for n in itertools.count(1) if not (path := Path(folder) / f"{stem}-{n}").exists())
+    return folders.folder_path("--out", given["out"] if "out" in given else distributed.tell(str(free)))
+
+
+def about_of(plan: Plan, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the keys of config.json beside the settings: the preset, and the modules to import first."""
+    modules = [*plan.about.get("imports", ()), *given.get("import", ())]
+    return dict(plan.about) | ({"imports": list(dict.fromkeys(modules))} if modules else {})
 
 
 def wandb_sink(project: str | None, out: Path, config: dict[str, Any], group: str | None = None) -> list[Any]:

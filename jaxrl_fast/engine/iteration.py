@@ -17,8 +17,9 @@ import numpy as np
 from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine import rollout
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.evaluate import evaluate
-from jaxrl_fast.engine.grid import RunConfig, plan_grid
+from jaxrl_fast.engine.grid import plan_grid
 from jaxrl_fast.engine.streams import evaluation_key, init_key, iteration_keys
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError

@@ -18,7 +18,8 @@ import numpy as np
 from jaxrl_fast import distributed, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import algorithm_settings, build_algorithm
-from jaxrl_fast.engine.grid import RunConfig, plan_grid, sizes_of
+from jaxrl_fast.engine.config import Host, RunConfig
+from jaxrl_fast.engine.grid import plan_grid, sizes_of
 from jaxrl_fast.engine.iteration import Run, check_types
 from jaxrl_fast.engine.offline import check_data, check_spaces, replay_of
 from jaxrl_fast.engine.population import Members, spread
@@ -176,11 +177,10 @@ def check_at_once(env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
 
 def check_device(env: Env, config: RunConfig) -> None:
     """ConfigError for settings that only environments on the host have."""
-    for name in ("actors", "actors_on", "ahead", "host_timeout", "restarts"):
-        usual = RunConfig.__dataclass_fields__[name].default
-        value = getattr(config, name)
-        if value != usual and (name, value) != ("ahead", 0):  # as it is there anyway
-            raise ConfigError(name, value, f"{usual!r}: {env.spec.name} is on the device, not on the host")
+    for field in dataclasses.fields(Host):
+        value = getattr(config, field.name)
+        if value != field.default and (field.name, value) != ("ahead", 0):  # as it is there anyway
+            raise ConfigError(field.name, value, f"{field.default!r}: {env.spec.name} is on the device, not on the host")
 
 
 def program_of(run: Run) -> tuple:

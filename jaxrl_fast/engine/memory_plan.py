@@ -17,8 +17,9 @@ from jaxrl_fast import distributed, random, runtime, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine import rollout as collect
+from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.engine.evaluate import BLOCK
-from jaxrl_fast.engine.grid import ROWS, RunConfig, ahead_of, plan_grid, ring_rows, run_config
+from jaxrl_fast.engine.grid import ROWS, ahead_of, plan_grid, ring_rows
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.members import gather, load_data, one_at_a_time, spread_members
 from jaxrl_fast.engine.plan_table import show, table

@@ -21,7 +21,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxrl_fast import distributed, runtime
-from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.summary import summary
 from jaxrl_fast.types import RunState

@@ -15,8 +15,9 @@ import numpy as np
 
 from jaxrl_fast import distributed, runtime, tree
 from jaxrl_fast.engine import iteration
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.evaluate import judge
-from jaxrl_fast.engine.grid import ROWS, Grid, RunConfig
+from jaxrl_fast.engine.grid import ROWS, Grid
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.memory_plan import memory_plan
 from jaxrl_fast.engine.population import Members, Population

@@ -17,8 +17,8 @@ import numpy as np
 from jaxrl_fast import random, tree
 from jaxrl_fast.actors import play as host_play
 from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.evaluate import Evaluation, evaluate
-from jaxrl_fast.engine.grid import RunConfig
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.host.api import HostEnv

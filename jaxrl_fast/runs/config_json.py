@@ -16,10 +16,10 @@ from jaxrl_fast import imports
 from jaxrl_fast.algorithms import algorithm_class, list_algorithms
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import NAMED, build_algorithm, function_of
-from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.config import RunConfig, check_names
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
-from jaxrl_fast.errors import ConfigError, UserError, brief, check_choice, nearest
+from jaxrl_fast.errors import ConfigError, UserError, brief, check_choice
 from jaxrl_fast.files import folders, forms
 from jaxrl_fast.networks import Foreign, as_network
 from jaxrl_fast.networks.foreign import Held
@@ -245,18 +245,13 @@ def _decode_selection(content: dict[str, Any]) -> Any:
     """The PBT or Halving that `encode_run` wrote. Raises ConfigError for another kind, and for a setting that it has not."""
     check_choice("selection.kind", content.get("kind"), SELECTIONS)
     cls, _ = imports.look_up(SELECTIONS[content["kind"]], "selection")
-    known, settings = [f.name for f in dataclasses.fields(cls)], {k: v for k, v in content.items() if k != "kind"}
-    for name, value in settings.items():
-        if name not in known:
-            raise ConfigError(f"selection.{name}", value, f"one of {', '.join(known)}")
+    settings = {k: v for k, v in content.items() if k != "kind"}
+    check_names(cls.__dataclass_fields__, settings, "selection.")
     return cls(**settings)
 
 
 def decode_run(entry: dict[str, Any]) -> RunConfig:
-    names = [f.name for f in dataclasses.fields(RunConfig)]
-    for key, value in entry.items():
-        if key not in names:
-            raise ConfigError(f"run.{key}", value, f"one of {', '.join(names)}{nearest(key, names)}")
+    check_names(RunConfig.__dataclass_fields__, entry, "run.")
     if not isinstance(entry.get("selection"), (dict, type(None))):
         raise ConfigError("run.selection", entry["selection"], "the settings of PBT or of Halving, or None")
     with reading("run", entry):

@@ -113,18 +113,12 @@ def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, prog
     spread_members(env, config)
     for name in host:
         check_choice("resume", name, HOST)
-    new = dataclasses.replace(config, **host)
-    if total_steps is not None:
-        new = dataclasses.replace(new, total_steps=total_steps)
-    if horizon is not None:
-        new = dataclasses.replace(new, horizon=horizon)
     bound = algo.bind(env.spec)
     grid = plan_grid(bound, config)
     # the rows stay where they were, whatever the new horizon
-    new = dataclasses.replace(
-        new, log_every=grid.row * grid.steps,
-        eval_every=grid.eval_rows * grid.row * grid.steps,
-    )  # fmt: skip
+    rows = {"log_every": grid.row * grid.steps, "eval_every": grid.eval_rows * grid.row * grid.steps}
+    ends = {k: v for k, v in {"total_steps": total_steps, "horizon": horizon}.items() if v is not None}
+    new = dataclasses.replace(config, **host, **ends, **rows)
     if in_turn(env, config):
         more = {"devices": devices, "mesh": mesh, "tensorboard": tensorboard} | host
         return _resume_in_turn(path, algo, env, new, content, modules, hooks, sinks, progress, more)

@@ -14,7 +14,7 @@ import jax
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine import iteration
-from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.members import build_run, configure, in_turn
 from jaxrl_fast.envs.api import Env

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.engine.grid import IN_MEMORY, Grid, RunConfig, plan_grid
+from jaxrl_fast.engine.config import IN_MEMORY, RunConfig
+from jaxrl_fast.engine.grid import Grid, plan_grid
 from jaxrl_fast.engine.members import one_at_a_time
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import expected

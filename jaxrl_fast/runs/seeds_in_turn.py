@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.members import one_at_a_time
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env

@@ -14,7 +14,8 @@ import numpy as np
 
 from jaxrl_fast import distributed, tree
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.engine.grid import Grid, RunConfig
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.engine.grid import Grid
 from jaxrl_fast.engine.iteration import FAULTS
 from jaxrl_fast.engine.members import configure, leaf_names
 from jaxrl_fast.engine.population import Members, Population, population_of

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxrl_fast import distributed, values
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.engine.grid import IN_MEMORY, RunConfig
+from jaxrl_fast.engine.config import IN_MEMORY, RunConfig
 from jaxrl_fast.errors import ConfigError, expected
 from jaxrl_fast.runs.agent import Agent
 from jaxrl_fast.runs.reading import read_member

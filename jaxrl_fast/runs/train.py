@@ -17,7 +17,8 @@ import numpy as np
 
 from jaxrl_fast import distributed, runtime
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.engine.grid import Grid, RunConfig, plan_grid, run_config
+from jaxrl_fast.engine.config import RunConfig, run_config
+from jaxrl_fast.engine.grid import Grid, plan_grid
 from jaxrl_fast.engine.members import gather, in_turn, leaf_names, one_at_a_time, spread_members
 from jaxrl_fast.engine.memory_plan import memory_plan
 from jaxrl_fast.engine.population import Members, Population, population_of

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import algorithm_settings
-from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.members import build_run, configure, program_of, setting_names
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int, nearest

@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxrl_fast import imports
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.files import forms

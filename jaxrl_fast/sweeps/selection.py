@@ -16,8 +16,11 @@ import numpy as np
 
 from jaxrl_fast import distributed
 from jaxrl_fast.engine.grid import Grid
-from jaxrl_fast.errors import ConfigError, check_float, check_int
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.fields import check_settings, setting
 from jaxrl_fast.sweeps.priors import parse_prior
+
+METRIC = "what members are compared by: the mean of this metric over the log rows since the selection before"
 
 
 def fitness_since_last(selection: Any, s: Any, rows: Sequence[Any]) -> np.ndarray:
@@ -80,17 +83,20 @@ class PBT:
     anew from its prior with probability `resample`, else multiplied or divided by `factor` (within the prior's range).
 
     priors: {"algo.learning_rate": "loguniform:1e-5,1e-2"}, settings that are traced; members begin with draws from them.
-    every: None is a twentieth of the run.  metric: what is compared, its mean over the rows since the last time.
     """
 
     kind: ClassVar[str] = "pbt"
 
     priors: Mapping[str, str]
-    every: int | None = None
-    fraction: float = 0.2
-    factor: float = 1.25
-    resample: float = 0.25
-    metric: str = "episode_return"
+    every: int | None = setting(
+        None, "environment steps between two selections", low=1, high=2**53, none="a twentieth of the run"
+    )
+    fraction: float = setting(
+        0.2, "share of the members that is replaced, and share that it copies", low=0, high=0.5, open_low=True
+    )
+    factor: float = setting(1.25, "factor by which a copied setting grows or shrinks", low=1, open_low=True)
+    resample: float = setting(0.25, "probability that a copied setting is drawn anew from its prior", low=0, high=1)
+    metric: str = setting("episode_return", METRIC)
 
     def __post_init__(self):
         if not isinstance(self.priors, Mapping) or not self.priors:
@@ -100,11 +106,7 @@ class PBT:
                 raise ConfigError(name, text, "uniform:LOW,HIGH or loguniform:LOW,HIGH: PBT multiplies settings")
             if not name.startswith("algo."):
                 raise ConfigError("priors", name, "a setting of the algorithm: environments stay where they are")
-        if self.every is not None:
-            check_int("every", self.every, 1, 2**53)
-        check_float("fraction", self.fraction, 0, 0.5, open_low=True)
-        check_float("factor", self.factor, 1, open_low=True)
-        check_float("resample", self.resample, 0, 1)
+        check_settings(self)
 
     @property
     def traced(self) -> tuple[str, ...]:
@@ -171,13 +173,12 @@ class Halving:
     kind: ClassVar[str] = "halving"
     traced: ClassVar[tuple[str, ...]] = ()
 
-    rungs: int = 3
-    eta: float = 2.0
-    metric: str = "episode_return"
+    rungs: int = setting(3, "rungs of successive halving", high=30)
+    eta: float = setting(2.0, "at each rung the best 1 / eta of the configurations go on", low=1, open_low=True)
+    metric: str = setting("episode_return", METRIC)
 
     def __post_init__(self):
-        check_int("rungs", self.rungs, 1, 30)
-        check_float("eta", self.eta, 1, open_low=True)
+        check_settings(self)
 
     def check(self, config: Any) -> None:
         if config.configurations < 2:

@@ -24,7 +24,7 @@ import numpy as np
 from jaxrl_fast import distributed
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import import_named
-from jaxrl_fast.engine.grid import RunConfig, run_config
+from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.engine.members import build_run, configure, program_of, spread_members
 from jaxrl_fast.engine.memory_plan import memory_plan
 from jaxrl_fast.engine.population import elsewhere, population_of

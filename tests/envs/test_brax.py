@@ -20,7 +20,7 @@ from PIL import Image
 import jaxrl_fast as jf
 from jaxrl_fast import tree
 from jaxrl_fast.engine import iteration
-from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.physics import brax_adapter, mujoco_tools
 from jaxrl_fast.errors import ConfigError

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import jaxrl_fast as jf
 from jaxrl_fast import spaces
-from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.envs.host.api import HostEnv
 from jaxrl_fast.envs.host.gymnasium_spaces import own_form, spec_of
 from jaxrl_fast.ops import distributions

@@ -23,7 +23,7 @@ import jaxrl_fast as jf
 from jaxrl_fast import spaces, tree
 from jaxrl_fast.actors import play
 from jaxrl_fast.algorithms.presets import find_preset
-from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.envs.host import api as host
 from jaxrl_fast.envs.host import gymnasium_adapter
 from jaxrl_fast.envs.host.gymnasium_spaces import decoder, encoder, last_channels, own_form, space_of, spec_of

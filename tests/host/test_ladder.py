@@ -16,7 +16,7 @@ from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.cli.ladder import command as cli_ladder
 from jaxrl_fast.cli.ladder import rungs as ladder
-from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.members import check_host
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError, MissingExtraError, NonFiniteError

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jaxrl_fast.cli import train as cli_train
-from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError
 from jaxrl_fast.logs import terminal
 from jaxrl_fast.logs.boards import TensorBoardSink, WandbSink

@@ -26,7 +26,7 @@ from jaxrl_fast.actors.ray import RayActors, read_in_acting
 from jaxrl_fast.actors.threads import Actors
 from jaxrl_fast.actors.watch import Limits, Watch
 from jaxrl_fast.algorithms import algorithm_class
-from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.members import build_run
 from jaxrl_fast.envs.host.api import HostError, Wrapped
 from jaxrl_fast.envs.host.gymnasium_adapter import GymnasiumEnv, GymnasiumVector

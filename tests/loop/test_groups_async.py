@@ -19,7 +19,8 @@ from jaxrl_fast.actors import play
 from jaxrl_fast.actors.threads import Actors, open_group
 from jaxrl_fast.actors.threads import play as play_groups
 from jaxrl_fast.actors.watch import Watch
-from jaxrl_fast.engine.grid import AHEAD, RunConfig
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.engine.grid import AHEAD
 from jaxrl_fast.engine.members import build_run
 from jaxrl_fast.envs.host.api import HostEnv, HostError, HostStep, Vector
 from jaxrl_fast.errors import ConfigError

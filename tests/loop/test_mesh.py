@@ -10,7 +10,7 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import random
-from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.population import population_of
 from jaxrl_fast.memory import PrioritizedMemory, RolloutMemory, Row, SequenceMemory, UniformMemory, grouped
 from jaxrl_fast.types import Clock

@@ -17,7 +17,7 @@ import pytest
 import jaxrl_fast as jf
 from jaxrl_fast import runtime
 from jaxrl_fast.engine import population
-from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.envs.native.cartpole import CartPole
 
 BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])

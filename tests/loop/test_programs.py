@@ -16,7 +16,8 @@ from jax import export
 import jaxrl_fast as jf
 from jaxrl_fast import runtime
 from jaxrl_fast.engine import iteration, programs
-from jaxrl_fast.engine.grid import RunConfig, plan_grid
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.engine.grid import plan_grid
 from jaxrl_fast.engine.members import gather
 from jaxrl_fast.engine.population import plan_population
 

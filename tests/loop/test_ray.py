@@ -17,7 +17,7 @@ import pytest
 import jaxrl_fast as jf
 from jaxrl_fast import tree
 from jaxrl_fast.actors.threads import Actors
-from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.members import build_run
 from jaxrl_fast.envs.host.api import HostError
 

@@ -206,7 +206,7 @@ def test_draws():
 
 def test_waves(monkeypatch):
     """What does not fit is split: into waves of configurations, and where not one fits with all its seeds, by seeds."""
-    from jaxrl_fast.engine.grid import RunConfig
+    from jaxrl_fast.engine.config import RunConfig
 
     algo, env = tools.algorithm("dqn"), tools.environment()
     rates = [{"algo.learning_rate": 10.0 ** -i} for i in range(5)]

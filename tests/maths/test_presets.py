@@ -6,7 +6,7 @@ import pytest
 
 from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.algorithms.presets import PRESETS, find_preset
-from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.runs.config_json import build_algorithm
 
 
