@@ -142,7 +142,6 @@ OUTPUT = (
     Option("tensorboard", "bool", True, "write TensorBoard events"),
     Option("wandb", "word", help="log to this Weights & Biases project", metavar="[PROJECT]", hint="default: off"),
 )
-
 PLACE = ("devices", "mesh")  # where a run goes on
 
 DISTRIBUTED = (

@@ -20,8 +20,7 @@ def print_plan(plan: Plan, given: dict[str, Any]) -> None:
     algo, env, config = resolve(plan, given)
     if given.get("compile") and isinstance(env, HostEnv):
         raise UserError("--compile shows the one program of a run; with environments on the host there is none")
-    settings = config.settings()
-    forecast = forecast_of(algo, env, **settings)
+    forecast = forecast_of(algo, env, **config.settings())
     if not given.get("compile"):
         print(forecast, flush=True)
         if in_turn(env, config):

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from jaxrl_fast import runtime, values
-from jaxrl_fast.cli.args import IMPORT, PROG, Option, parse, positionals
+from jaxrl_fast.cli.args import IMPORT, PROG, Option, choices_text, parse, positionals
+from jaxrl_fast.engine.config import MODES
 from jaxrl_fast.errors import ConfigError, NonFiniteError, UserError, check_choice, check_seed
 from jaxrl_fast.logs import plots
 from jaxrl_fast.logs.jsonl import read_jsonl
@@ -28,16 +29,14 @@ def evaluate(argv: list[str]) -> None:
         Option("seed", "int", 0, "seed of these episodes"),
         Option("which", "str", "auto", "checkpoint; auto is the best where there is one", metavar="{auto,best,last}"),
         Option("member", "int", None, "member of a population", hint="default: the one that evaluated best"),
-        Option(
-            "mode", "str", None, "how actions are chosen", metavar="{greedy,sample}", hint="default: as in training"
-        ),
+        Option("mode", "str", None, "how actions are chosen", metavar=choices_text(MODES), hint="default: as in training"),
         IMPORT,
     ]
     given = parse(f"{PROG} eval RUN", "Play episodes with a trained agent.", options, flags)
     if not runs:
         raise UserError(f"eval needs a run directory: {PROG} eval RUN")
     check_seed("seed", given.get("seed", 0))
-    check_choice("mode", given.get("mode", "greedy"), ("greedy", "sample"))
+    check_choice("mode", given.get("mode", "greedy"), MODES)
     runtime.enable_compile_cache()
     from jaxrl_fast.runs.load import load
 

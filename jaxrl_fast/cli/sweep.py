@@ -16,8 +16,6 @@ from jaxrl_fast.sweeps.results import read_folder
 from jaxrl_fast.sweeps.selection import PBT, Halving
 from jaxrl_fast.values import convert, pieces
 
-__all__ = ["OPTIONS", "SWITCHES", "new_sweep", "read_folder", "resume"]
-
 
 def _declared(cls: type, field: str, name: str, hint: str = "") -> Option:
     """Return the flag `name` for a setting of a selection."""

@@ -17,19 +17,12 @@ from jaxrl_fast.engine.config import RunConfig, by_group
 from jaxrl_fast.engine.members import build_run, one_at_a_time
 from jaxrl_fast.engine.population import population_of
 from jaxrl_fast.envs import registry
+from jaxrl_fast.envs.wrappers import COMMON, Common
 from jaxrl_fast.errors import ConfigError, UserError
 from jaxrl_fast.files import folders
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.rundir import seed_folder
 
-_ENV_HELP = {
-    "action_repeat": "steps that every action is played for",
-    "sticky_actions": "probability that the last action is played again instead",
-    "stack": "frames that an observation holds",
-    "reward_scale": "what rewards are multiplied by",
-    "reward_clip": "largest size of a reward",
-    "time_limit": "actions after which an episode is truncated",
-}
 _OTHER = (
     Option("out", "path", help="run directory to write, new or empty", metavar="DIR",
            hint="default: runs/ALGO-ENV-sSEED-N"),
@@ -135,9 +128,8 @@ def _algorithm_options(plan: Plan) -> list[Option]:
     for field in dataclasses.fields(plan.cls) if plan.cls else ():
         if field.name == "spec" or not field.init:
             continue
-        default = field.default
-        if field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
+        made = field.default_factory
+        default = field.default if made is dataclasses.MISSING else made()
         missing = default is dataclasses.MISSING and field.name not in plan.algo
         hint = "required" if missing else _hint(plan, plan.algo, field.name)
         default = plan.algo.get(field.name, None if missing else default)
@@ -151,7 +143,10 @@ def _environment_options(plan: Plan) -> list[Option]:
     options, settings, about = [], registry.settings_of(plan.environment), registry.about_settings(plan.environment)
     for name, default in settings.items():
         hint, value = _hint(plan, plan.env, name), plan.env.get(name, default)
-        text, metavar = (about[name].help, choices_text(about[name].choices)) if name in about else (_ENV_HELP.get(name, ""), "")
+        if name in COMMON:
+            options.append(option_of_field(Common.__dataclass_fields__[name], value, hint, "env"))
+            continue
+        text, metavar = (about[name].help, choices_text(about[name].choices)) if name in about else ("", "")
         options.append(Option(name, kind_of_value(default), value, text, hint, "env", metavar))
     return options
 

@@ -19,6 +19,7 @@ from jaxrl_fast.fields import check_settings, setting
 EVAL_EPISODES = 128  # by default; environments on the host play as many of them as fit the share
 IN_MEMORY = "<parameters in memory>"  # what config.json holds of a `start_from` that is no run directory
 SELECTS = ("kind", "traced", "check", "boundaries", "select")  # what a selection among members has
+MODES = ("greedy", "sample")  # how a policy's actions are chosen
 MOST_STEPS, MOST_MEMBERS = 2**53, 1_000_000
 
 
@@ -131,7 +132,7 @@ class Evaluation:
                                      high=MOST_STEPS, none="a tenth of the run")
     eval_episodes: int | None = setting(None, "episodes of an evaluation", low=1, high=1_000_000,
                                         none=f"{EVAL_EPISODES}; on the host what fits an eighth of the steps")
-    eval_mode: str = setting("greedy", "how actions are chosen in evaluations", choices=("greedy", "sample"))
+    eval_mode: str = setting("greedy", "how actions are chosen in evaluations", choices=MODES)
     target_return: float | None = setting(None, "stop when every member's evaluation has reached it", none="never")
 
     @property

@@ -16,55 +16,50 @@ import jax.numpy as jnp
 
 from jaxrl_fast import tree
 from jaxrl_fast.envs.api import Env, played
-from jaxrl_fast.errors import ConfigError, check_float, check_int, check_not_zero
+from jaxrl_fast.errors import ConfigError, check_not_zero
+from jaxrl_fast.fields import check_settings, setting
 from jaxrl_fast.spaces import Box, zeros
 from jaxrl_fast.types import EnvSpec, keep_lasting, lasting, stepwise
 
-# The settings that `make` takes for every environment, with their defaults.
-COMMON: dict[str, Any] = {
-    "action_repeat": 1,
-    "sticky_actions": 0.0,
-    "stack": 1,
-    "reward_scale": 1.0,
-    "reward_clip": None,
-    "time_limit": None,
-}
+
+@dataclasses.dataclass(frozen=True)
+class Common:
+    """The settings that `make` takes for every environment."""
+
+    action_repeat: int = setting(1, "steps that every action is played for")
+    sticky_actions: float = setting(0.0, "probability that the last action is played again instead", low=0, high=1,
+                                    open_high=True)
+    stack: int = setting(1, "frames that an observation holds")
+    reward_scale: float = setting(1.0, "what rewards are multiplied by")
+    reward_clip: float | None = setting(None, "largest size of a reward", low=0, open_low=True)
+    time_limit: int | None = setting(None, "actions after which an episode is truncated", low=1)
+
+    def __post_init__(self):
+        check_settings(self, "env.")
+        check_not_zero("env.reward_scale", self.reward_scale)
 
 
-def wrap(
-    env: Env,
-    action_repeat: int = 1,
-    sticky_actions: float = 0.0,
-    stack: int = 1,
-    reward_scale: float = 1.0,
-    reward_clip: float | None = None,
-    time_limit: int | None = None,
-) -> Env:
-    """`env` inside the wrappers whose settings differ from their defaults; `env` itself where none does."""
-    check_int("env.action_repeat", action_repeat)
-    check_float("env.sticky_actions", sticky_actions, 0.0, 1.0, open_high=True)
-    check_int("env.stack", stack)
-    check_float("env.reward_scale", reward_scale)
-    check_not_zero("env.reward_scale", reward_scale)
-    if reward_clip is not None:
-        check_float("env.reward_clip", reward_clip, 0.0, open_low=True)
-    if time_limit is not None:
-        check_int("env.time_limit", time_limit)
-    if not _is_default(sticky_actions, 0.0):
-        env = StickyActions(env, sticky_actions)
-    if action_repeat != 1:
-        env = ActionRepeat(env, int(action_repeat))
-    if time_limit is not None:
+COMMON: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(Common)}
+
+
+def wrap(env: Env, **settings: Any) -> Env:
+    """Return `env` inside the wrappers whose settings, those of `Common`, differ from their defaults."""
+    common = Common(**settings)
+    if not _is_default(common.sticky_actions, 0.0):
+        env = StickyActions(env, common.sticky_actions)
+    if common.action_repeat != 1:
+        env = ActionRepeat(env, common.action_repeat)
+    if common.time_limit is not None:
         own = env.spec.max_episode_steps
-        if own is not None and time_limit > own:
+        if own is not None and common.time_limit > own:
             valid = f"at most {own}, after which {env.spec.name} itself ends an episode; a setting of its own may change that"
-            raise ConfigError("env.time_limit", time_limit, valid)
-        env = TimeLimit(env, int(time_limit))
-    if not _is_default(reward_scale, 1.0):
-        env = RewardScale(env, reward_scale)
-    if reward_clip is not None:
-        env = RewardClip(env, reward_clip)
-    return env if stack == 1 else FrameStack(env, int(stack))
+            raise ConfigError("env.time_limit", common.time_limit, valid)
+        env = TimeLimit(env, common.time_limit)
+    if not _is_default(common.reward_scale, 1.0):
+        env = RewardScale(env, common.reward_scale)
+    if common.reward_clip is not None:
+        env = RewardClip(env, common.reward_clip)
+    return env if common.stack == 1 else FrameStack(env, common.stack)
 
 
 def _is_default(value: Any, default: float) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 from jaxrl_fast import random, tree
 from jaxrl_fast.actors import play as host_play
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.engine.config import MODES, RunConfig
 from jaxrl_fast.engine.evaluate import Evaluation, evaluate
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
@@ -27,8 +27,6 @@ from jaxrl_fast.ops import stacking
 from jaxrl_fast.own_spaces import own_of
 from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Clock, EnvSpec
-
-MODES = ("greedy", "sample")
 
 
 class Carry(NamedTuple):

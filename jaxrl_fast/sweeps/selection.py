@@ -88,12 +88,10 @@ class PBT:
     kind: ClassVar[str] = "pbt"
 
     priors: Mapping[str, str]
-    every: int | None = setting(
-        None, "environment steps between two selections", low=1, high=2**53, none="a twentieth of the run"
-    )
-    fraction: float = setting(
-        0.2, "share of the members that is replaced, and share that it copies", low=0, high=0.5, open_low=True
-    )
+    every: int | None = setting(None, "environment steps between two selections", low=1, high=2**53,
+                                none="a twentieth of the run")
+    fraction: float = setting(0.2, "share of the members that is replaced, and share that it copies", low=0, high=0.5,
+                              open_low=True)
     factor: float = setting(1.25, "factor by which a copied setting grows or shrinks", low=1, open_low=True)
     resample: float = setting(0.25, "probability that a copied setting is drawn anew from its prior", low=0, high=1)
     metric: str = setting("episode_return", METRIC)

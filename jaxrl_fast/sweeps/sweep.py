@@ -123,8 +123,7 @@ def sweep(
     with any configuration before the first is trained.
     """
     out, about = folders.folder_path("out", out), about or {}
-    settings = {"on_nan": "mark", "seeds": 1} | settings
-    config = run_config(total_steps, settings | {"selection": selection})
+    config = run_config(total_steps, {"on_nan": "mark"} | settings | {"selection": selection})
     seed, pbt = config.seed, getattr(selection, "kind", "") == "pbt"
     if pbt:
         if members is None or grid or sample:

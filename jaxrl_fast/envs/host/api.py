@@ -32,7 +32,7 @@ from jaxrl_fast import tree
 from jaxrl_fast.envs import wrappers
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.host.aside import in_time
-from jaxrl_fast.errors import ConfigError, RunError, UserError, brief, check_float, check_int, check_not_zero
+from jaxrl_fast.errors import ConfigError, RunError, UserError, brief
 from jaxrl_fast.exact import Misfit
 from jaxrl_fast.spaces import Dict, zeros
 from jaxrl_fast.types import EnvSpec, Outcome
@@ -211,13 +211,8 @@ def wrap(env: HostEnv, **common: Any) -> HostEnv:
         if common[name] != wrappers.COMMON[name]:
             valid = f"{wrappers.COMMON[name]} on the host: use the environment's own settings (`jaxrl-fast train ... --help`)"
             raise ConfigError(f"env.{name}", common[name], valid)
-    check_int("env.stack", common["stack"])
-    check_float("env.reward_scale", common["reward_scale"])
-    check_not_zero("env.reward_scale", common["reward_scale"])
-    if common["reward_clip"] is not None:
-        check_float("env.reward_clip", common["reward_clip"], 0.0, open_low=True)
-    names = ("stack", "reward_scale", "reward_clip")
-    env = dataclasses.replace(env, **{name: common[name] for name in names})
+    checked = wrappers.Common(**common)
+    env = dataclasses.replace(env, **{name: getattr(checked, name) for name in ("stack", "reward_scale", "reward_clip")})
     if env.stack > 1 and isinstance(env.spec.observation, Dict):
         raise ConfigError("env.stack", env.stack, "1 for observations that are dicts")
     return env
