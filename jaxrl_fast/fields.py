@@ -56,9 +56,9 @@ def type_name(field: dataclasses.Field) -> str:
 
 
 def value_type(field: dataclasses.Field) -> tuple[str, bool]:
-    """Return the annotation without None, and whether None is valid: ("int", True) for `int | None`."""
-    name = type_name(field)
-    inner = name.removesuffix(" | None")
+    """Return the annotation without blanks and None, and whether None is valid: ("int", True) for `int | None`."""
+    name = type_name(field).replace(" ", "")
+    inner = name.removesuffix("|None")
     return inner, inner != name
 
 

@@ -216,7 +216,8 @@ def kind_of_field(field: dataclasses.Field) -> str:
     """The kind of a settings field, by its declaration and its annotation."""
     if field.metadata.get("flag"):
         return field.metadata["flag"]
-    name = value_type(field)[0] if field.metadata.get("none") else type_name(field)
+    inner, optional = value_type(field)
+    name = f"{inner}|None" if optional and not field.metadata.get("none") else inner
     choices = field.metadata.get("choices")
     if choices is not None:
         return "str" if all(isinstance(c, str) for c in choices) else "any"
@@ -226,8 +227,7 @@ def kind_of_field(field: dataclasses.Field) -> str:
         return "any" if name == "bool" and not isinstance(field.default, bool) else name
     if name.startswith("tuple[int"):
         return "ints"
-    parts = name.replace(" ", "").split("|")
-    return "str" if "str" in parts and "None" not in parts else "any"
+    return "str" if "str" in name.split("|") and "None" not in name.split("|") else "any"
 
 
 def kind_of_value(value: Any) -> str:

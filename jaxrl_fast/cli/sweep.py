@@ -89,11 +89,9 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
         selection = Halving(given["halving"], given.get("eta", Halving.eta))
     if "wave" in given and "optuna" in given:
         raise UserError("--wave does not go with --optuna, where --members says how many are trained at once")
-    if "eta" in given and "halving" not in given:
-        raise UserError("--eta goes with --halving")
-    for flag in OF_PBT:
-        if flag in given and not given.get("pbt"):
-            raise UserError(f"--{flag.replace('_', '-')} goes with --pbt")
+    for flag, owner in {"eta": "halving", **dict.fromkeys(OF_PBT, "pbt")}.items():
+        if flag in given and not given.get(owner):
+            raise UserError(f"--{flag.replace('_', '-')} goes with --{owner}")
     if not (grid or sample or selection):
         raise UserError("sweep needs what to compare: --grid algo.learning-rate=1e-4,3e-4,1e-3, or --sample with --members")
     grid_of(grid)

@@ -1,7 +1,6 @@
-"""The settings of a run beside its algorithm and environment: one line each, and everything else follows from it.
+"""The settings of a run beside its algorithm and environment. A new one is a field of a group of `RunConfig`.
 
-Keywords of `jf.train`, flags of `train`, `sweep` and `plan` with their help, the check of a value, `config.json` and
-docs/settings.md are read off the fields of `RunConfig`. A new setting is a field of one of its groups.
+Keywords of `jf.train`, checks, flags with their help, config.json and docs/settings.md follow from the fields.
 """
 
 from __future__ import annotations

@@ -123,3 +123,29 @@ def test_the_reference_page_is_the_declaration():
     assert (ROOT / "docs" / "settings.md").read_text() == text, "run: python scripts/settings_page.py"
     for field in dataclasses.fields(RunConfig):
         assert f"| `{field.name}` |" in text
+
+
+OPTIONAL = """
+from jaxrl_fast.fields import check_settings, setting
+import dataclasses
+
+@dataclasses.dataclass
+class Mine:
+    size: int|None = setting(None, low=2)
+    rate: float | None = 0.5
+    name: str = setting("a")
+
+    def __post_init__(self):
+        check_settings(self)
+"""
+
+
+@pytest.mark.parametrize("first", ["", "from __future__ import annotations"])
+def test_optional_fields_take_none_and_are_checked(first):
+    names: dict = {"__name__": __name__}
+    exec(compile(first + OPTIONAL, "mine.py", "exec", dont_inherit=True), names)
+    mine = names["Mine"]
+    assert (mine(size=3, rate=None).size, mine(rate=1).rate, mine().size) == (3, 1.0, None)
+    for name, value, valid in (("size", 1, "from 2"), ("size", 2.5, "an integer"), ("rate", "x", "a number"), ("name", 3, "a text")):
+        with pytest.raises(jf.ConfigError, match=f"{name} = .*{valid}"):
+            mine(**{name: value})
