@@ -146,6 +146,7 @@ def test_optional_fields_take_none_and_are_checked(first):
     exec(compile(first + OPTIONAL, "mine.py", "exec", dont_inherit=True), names)
     mine = names["Mine"]
     assert (mine(size=3, rate=None).size, mine(rate=1).rate, mine().size) == (3, 1.0, None)
-    for name, value, valid in (("size", 1, "from 2"), ("size", 2.5, "an integer"), ("rate", "x", "a number"), ("name", 3, "a text")):
+    bad = (("size", 1, "from 2"), ("size", 2.5, "an integer"), ("rate", "x", "a number"), ("name", 3, "a text"))
+    for name, value, valid in bad:
         with pytest.raises(jf.ConfigError, match=f"{name} = .*{valid}"):
             mine(**{name: value})
