@@ -1,0 +1,320 @@
+"""The programs of `scripts/single_file` compute what the library's algorithms compute, from the same draws."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib.util
+import runpy
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast import random, tree
+from jaxrl_fast.algorithms.presets import find_preset
+from jaxrl_fast.engine import iteration, rollout
+from jaxrl_fast.ops import optim
+from jaxrl_fast.types import Window
+
+FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "single_file"
+PROGRAMS = {"ppo": "CartPole-v1", "dqn": "CartPole-v1", "sac": "Pendulum-v1"}
+ROWS = 16
+
+
+def load(name):
+    """The class of `scripts/single_file/NAME.py`, and its module."""
+    spec = importlib.util.spec_from_file_location(f"single_file_{name}", FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, name.upper()), module
+
+
+def library(single):
+    """The library's algorithm with the settings of a single file's, not bound to its environment."""
+    settings = {f.name: getattr(single, f.name) for f in dataclasses.fields(single)}
+    del settings["env"], settings["total_steps"]
+    if type(single).__name__ == "SAC":
+        settings["critic_hidden"] = settings["hidden"]
+    else:
+        settings["anneal_learning_rate"] = True
+    return getattr(jf, type(single).__name__)(**settings)
+
+
+def layers(*modules):
+    """Variables of modules that follow each other as those of one: Dense_0, Dense_1, ..."""
+    dense = []
+    for variables in modules:
+        params = variables["params"]
+        dense += [params] if "kernel" in params else [params[f"Dense_{i}"] for i in range(len(params))]
+    return {"params": {f"Dense_{i}": layer for i, layer in enumerate(dense)}}
+
+
+def ppo_params(params):
+    actor, critic = (tree.take(params["torso"], i) for i in range(2))
+    return layers(actor, params["policy"], critic, params["value"])
+
+
+def dqn_params(params):
+    return layers(params["torso"], params["head"])
+
+
+def actor_params(params):
+    return layers(params["torso"], params["head"])
+
+
+def critic_params(params):
+    """Our critics see [action, observation], the single file's [observation, action]."""
+    params = layers(params["torso"], params["head"])
+    first = params["params"]["Dense_0"]
+    rolled = first | {"kernel": jnp.roll(first["kernel"], -1, axis=-2)}  # one dimension of action
+    return {"params": params["params"] | {"Dense_0": rolled}}
+
+
+def assert_same(ours, theirs, atol=2e-6):
+    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=atol)
+
+
+def assert_same_moments(ours, params, translate, theirs):
+    """Adam's running gradients, whose size the parameters do not show: Adam divides it out."""
+    mean = optim.unpack(optax.tree_utils.tree_get(ours, "mu"), params)
+    assert_same(translate(mean), optax.tree_utils.tree_get(theirs, "mu"))
+
+
+def moved(before, after):
+    return max(float(jnp.abs(a - b).max()) for a, b in zip(*map(jax.tree.leaves, (before, after)), strict=True))
+
+
+def shaken(rng, params):
+    return jax.tree.map(lambda p: p + 0.3 * rng.normal(size=p.shape).astype(np.float32), params)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_only_the_environment_comes_from_the_library(name):
+    parsed = ast.parse((FOLDER / f"{name}.py").read_text())
+    nodes = list(ast.walk(parsed))
+    imported = {a.name for n in nodes if isinstance(n, ast.Import) for a in n.names}
+    imported |= {n.module for n in nodes if isinstance(n, ast.ImportFrom)}
+    assert imported <= {"argparse", "dataclasses", "math", "typing", "flax.linen", "jax", "jax.numpy", "optax", "jaxrl_fast"}
+    taken = [n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == "jf"]
+    assert taken == ["make"]
+
+
+@pytest.mark.parametrize(("name", "environment"), PROGRAMS.items())
+def test_the_defaults_are_those_of_the_preset(name, environment):
+    single = load(name)[0](jf.make(environment))
+    assert library(single) == jf.preset(name, environment)
+    assert single.total_steps == find_preset(name, environment).run["total_steps"]
+
+
+@pytest.mark.parametrize(("name", "environment"), PROGRAMS.items())
+def test_the_parameters_begin_alike(name, environment, key, compiled):
+    """Weights are orthogonal with the same gains, biases are zero."""
+    single = load(name)[0](jf.make(environment))
+    ours = compiled(library(single).bind(single.env.spec).init, key).params
+    theirs = compiled(single.init, key)
+    if name == "sac":
+        pairs = [(actor_params(ours["actor"]), theirs.params["actor"])]
+        pairs += [(critic_params(ours["critics"]), theirs.params["critics"])]
+        assert ours["log_temperature"] == theirs.params["log_temperature"]
+        assert_same(theirs.params["critics"], theirs.target_critics, atol=0)
+    else:
+        pairs = [(ppo_params(ours), theirs[0]) if name == "ppo" else (dqn_params(ours), theirs.params)]
+    for a, b in pairs:
+        for x, y in zip(*map(jax.tree.leaves, (a, b)), strict=True):
+            assert x.shape == y.shape
+            np.testing.assert_allclose(norms(x), norms(y), rtol=1e-4, atol=1e-5)
+
+
+def norms(x):
+    """Singular values of kernels [..., m, n]; biases [n] and stacked biases [2, n] have the values 0."""
+    return np.linalg.svd(np.atleast_2d(x), compute_uv=False)
+
+
+@pytest.mark.parametrize("max_grad_norm", [0.1, 100.0])
+def test_ppo_learns_the_same_from_the_same_draws(max_grad_norm, key, compiled):
+    """Two iterations: rollout, advantages, all minibatches. Poles fall here, and episodes run out of time."""
+    env = jf.make("CartPole-v1", max_steps_in_episode=12)
+    single = load("ppo")[0](
+        env, total_steps=400, num_envs=4, num_steps=32, num_epochs=2, num_minibatches=2, learning_rate=0.02,
+        max_grad_norm=max_grad_norm, clip_ratio=0.1, value_coefficient=0.7, entropy_coefficient=0.03, hidden=(8,),
+    )  # fmt: skip
+    algo = library(single).bind(env.spec)
+    run = tree.as_float32(iteration.Run(env, algo, float(single.iterations)))
+
+    def both(key):
+        state = iteration.init(run, key)
+        params = ppo_params(state.agent.params)
+        learner, env_state, obs = (params, single.optimizer.init(params)), state.env, state.obs
+        seen = []
+        for t in map(jnp.int32, range(2)):
+            draws, actor = iteration.draw(run, key, t), rollout.Actor(state.env, state.obs, state.carry)
+            clock = iteration.clock_at(run, t)
+            trajectory = rollout.collect(env, algo, state.agent, actor, draws.rollout, clock, "sample")[1]
+            rows = algo.prepare(state.agent, trajectory)
+            state, metrics = iteration.iteration(run, state, draws, t, True)
+            env_state, obs, steps = single.rollout(learner[0], env_state, obs, tuple(draws.rollout))
+            advantage = single.advantages(learner[0], steps)
+            learner = single.learn(learner, steps, draws.plan)
+            seen.append((trajectory.steps, rows, metrics["clip_fraction"], steps, advantage))
+        return seen, params, state.agent, learner
+
+    seen, first, agent, (params, opt_state) = compiled(both, key)
+    for ours, rows, _, theirs, advantage in seen:
+        for name in ("action", "reward", "terminated", "truncated"):
+            np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), err_msg=name)
+        assert_same((ours.obs, ours.next_obs), (theirs.obs, theirs.next_obs))  # XLA fuses their physics differently
+        assert_same((rows.log_prob, rows.value, rows.advantage), (theirs.log_prob, theirs.value, advantage), atol=1e-5)
+    assert seen[0][3].terminated.any() and seen[0][3].truncated.any()
+    assert 0 < float(seen[1][2].total / seen[1][2].count) < 1
+    assert_same(ppo_params(agent.params), params, atol=1e-5)
+    assert_same_moments(agent.opt_state, agent.params, ppo_params, opt_state)
+    assert moved(first, params) > 0.01
+
+
+@pytest.mark.parametrize("max_grad_norm", [0.1, 100.0])
+def test_dqn_learns_the_same_from_the_same_batches(max_grad_norm, key, rng):
+    """Three updates, of which the first and the third move the target network."""
+    DQN, module = load("dqn")
+    single = DQN(
+        jf.make("CartPole-v1"), total_steps=96, learning_starts=16, max_grad_norm=max_grad_norm, target_period=2,
+        hidden=(8, 8), learning_rate=0.02, batch_size=ROWS,
+    )  # fmt: skip
+    algo = library(single).bind(single.env.spec)
+    agent = jax.jit(algo.init)(key)
+    agent = agent._replace(params=shaken(rng, agent.params), target=shaken(rng, agent.target))
+    params = dqn_params(agent.params)
+    learner = module.Learner(params, dqn_params(agent.target), single.optimizer.init(params), jnp.int32(0))
+    run = tree.as_float32(iteration.Run(single.env, algo, float(single.iterations)))
+    ours, theirs = jax.jit(algo.update), jax.jit(single.update)
+    for i in range(3):
+        batch = module.Transition(
+            rng.normal(size=(ROWS, 4)).astype(np.float32), rng.integers(0, 2, ROWS).astype(np.int32),
+            rng.normal(size=ROWS).astype(np.float32), rng.random(ROWS) < 0.3, rng.normal(size=(ROWS, 4)).astype(np.float32),
+        )  # fmt: skip
+        now = iteration.clock_at(run, jnp.int32(single.warmup + i // 2), i % 2)
+        agent = ours(agent, window(batch, batch.action), key, now)[0]
+        learner = theirs(learner, batch)
+        assert_same(dqn_params(agent.params), learner.params)
+        assert_same(dqn_params(agent.target), learner.target_params)
+        assert_same_moments(agent.opt_state, agent.params, dqn_params, learner.opt_state)
+        assert (moved(learner.params, learner.target_params) == 0) == (i != 1)
+    assert moved(params, learner.params) > 0.01
+
+
+def window(batch, action):
+    """A batch of transitions as our replay hands it out."""
+    count = len(batch.reward)
+    ones = np.ones(count, np.float32)
+    return Window(
+        batch.obs, action, batch.reward[None], np.ones((1, count), bool), np.ones(count, np.int32), batch.next_obs,
+        1.0 - batch.terminated.astype(np.float32), ones,
+    )  # fmt: skip
+
+
+def test_dqn_acts_the_same(key, clock, rng):
+    single = load("dqn")[0](jf.make("CartPole-v1"), hidden=(8,))
+    algo = library(single).bind(single.env.spec)
+    agent = jax.jit(algo.init)(key)
+    agent = agent._replace(params=shaken(rng, agent.params))
+    obs = rng.normal(size=(256, 4)).astype(np.float32)
+    noise = jax.tree.map(lambda x: x[0], algo.draw(key, 1, 256))
+    greedy = algo.act(agent, (), obs, noise, clock(), "greedy")[1]
+    params = dqn_params(agent.params)
+    np.testing.assert_array_equal(greedy, single.act(params, obs, key, 0.0))
+    assert 0 < greedy.mean() < 1
+    other = np.mean(np.asarray(single.act(params, obs, key, 0.5)) != greedy)
+    assert 0.15 < other < 0.35  # half of them are random, half of those the greedy one
+    for t in (125, 1000, 2500, 12_000):  # after the warm-up
+        ours = algo.epsilon((), clock(t, t, t / single.iterations))
+        assert float(single.epsilon(t)) == pytest.approx(float(ours), abs=1e-6)
+
+
+def test_sac_learns_the_same_from_the_same_batches_and_noise(key, clock, rng):
+    SAC, module = load("sac")
+    single = SAC(jf.make("Pendulum-v1"), hidden=(8, 8), learning_rate=0.02, batch_size=ROWS, target_tau=0.1)
+    algo = library(single).bind(single.env.spec)
+    agent = jax.jit(algo.init)(key)
+    agent = agent._replace(params=shaken(rng, agent.params), target=shaken(rng, agent.target))
+    parts = {"actor": actor_params, "critics": critic_params, "log_temperature": lambda x: x}
+    params = {name: translate(agent.params[name]) for name, translate in parts.items()}
+    opt_state = {name: optax.adam(single.learning_rate).init(part) for name, part in params.items()}
+    learner = module.Learner(params, critic_params(agent.target), opt_state)
+    ours, theirs = jax.jit(algo.update), jax.jit(single.update)
+    for i in range(3):
+        batch = module.Transition(
+            rng.normal(size=(ROWS, 3)).astype(np.float32), rng.uniform(-1, 1, (ROWS, 1)).astype(np.float32),
+            rng.normal(size=ROWS).astype(np.float32), rng.random(ROWS) < 0.3, rng.normal(size=(ROWS, 3)).astype(np.float32),
+        )  # fmt: skip
+        update_key = random.fold_in(key, i)
+        noise = jnp.stack([random.normal(k, (ROWS, 1)) for k in random.split(update_key)])
+        torque = single.env.spec.action.from_unit(batch.action)
+        agent = ours(agent, window(batch, torque), update_key, clock(i, i, 0.0))[0]
+        learner = theirs(learner, batch, noise)
+        assert_same(critic_params(agent.target), learner.target_critics)
+        for name, translate in parts.items():
+            assert_same(translate(agent.params[name]), learner.params[name])
+            assert_same_moments(agent.opt_state[name], agent.params[name], translate, learner.opt_state[name])
+    assert all(moved(params[name], learner.params[name]) > 0.01 for name in parts)
+
+
+def test_sac_acts_the_same(key, clock, rng):
+    single = load("sac")[0](jf.make("Pendulum-v1"), hidden=(8,))
+    algo = library(single).bind(single.env.spec)
+    agent = jax.jit(algo.init)(key)
+    agent = agent._replace(params=shaken(rng, agent.params))
+    obs, noise = (rng.normal(size=(64, n)).astype(np.float32) for n in (3, 1))
+    state = single.env.init(key, 64)[0]
+    for mode, scale in (("sample", 1.0), ("greedy", 0.0)):
+        torque = algo.act(agent, algo.init_carry(64), obs, noise, clock(), mode)[1]
+        action = single.policy(actor_params(agent.params["actor"]), obs, scale * noise)[0]
+        resets = jax.tree.map(lambda x: x[0], single.env.draw(key, 1, 64, 0))
+        assert_same(single.env.step(resets, state, torque), single.step(resets, state, action), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["dqn", "sac"])
+def test_the_replay_hands_out_the_newest_rows(name):
+    single = load(name)[0](jf.make(PROGRAMS[name]), num_envs=2, buffer_size=8, batch_size=200)
+    replay, store = single.init_replay(), jax.jit(single.store)
+    numbered = lambda i: jax.tree.map(lambda x: jnp.full((2, *x.shape[1:]), i).astype(x.dtype), replay.rows)
+    for i in range(3):
+        replay = store(replay, numbered(i))
+    sampled = single.sample(replay, jax.random.key(0))
+    assert set(np.asarray(sampled.reward)) == {0, 1, 2}
+    np.testing.assert_array_equal(sampled.reward, sampled.next_obs[:, 0])
+    for i in range(3, 6):
+        replay = store(replay, numbered(i))
+    assert set(np.asarray(single.sample(replay, jax.random.key(0)).reward)) == {2, 3, 4, 5}
+
+
+@pytest.mark.parametrize(("name", "steps"), [("ppo", 1024), ("dqn", 1200), ("sac", 600)])
+def test_the_program_runs(name, steps, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", "--total-steps", str(steps), "--seed", "1"])
+    runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
+    label, value = capsys.readouterr().out.split(":")
+    assert label == "evaluation return"
+    assert -2000 < float(value) <= 500
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("name", "score"), [("ppo", 475), ("dqn", 450), ("sac", -200)])
+def test_the_defaults_learn(name, score):
+    single = load(name)[0](jf.make(PROGRAMS[name]))
+
+    def run(seed):  # as the program's `main`
+        train_key, evaluation_key = jax.random.split(jax.random.key(seed))
+        learner = single.train(train_key)
+        player = {"ppo": lambda: learner[0], "dqn": lambda: learner.params, "sac": lambda: learner.params["actor"]}
+        return single.evaluate(player[name](), evaluation_key).mean()
+
+    returns = jax.jit(jax.vmap(run))(jnp.arange(3))
+    print(name, returns)
+    assert (returns >= score).all(), returns
