@@ -136,7 +136,10 @@ def test_scripts_run(script: str, arguments: list[str], place: Path, monkeypatch
     assert "steps/s" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("script", sorted(p.name for p in (ROOT / "scripts").glob("*.py") if "__main__" in p.read_text()))
+SCRIPTS = sorted(p for p in (ROOT / "scripts").rglob("*.py") if "__main__" in p.read_text())
+
+
+@pytest.mark.parametrize("script", [str(p.relative_to(ROOT / "scripts")) for p in SCRIPTS])
 def test_every_script_explains_itself(script: str):
     done = subprocess.run(
         [sys.executable, ROOT / "scripts" / script, "--help"], capture_output=True, text=True, timeout=60, check=False
