@@ -54,6 +54,8 @@ class Steps(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PPO:
+    """The settings, and the algorithm as pure functions under them."""
+
     env: Any
     total_steps: int = 500_000
     num_envs: int = 8  # B

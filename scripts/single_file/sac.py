@@ -58,6 +58,8 @@ class Learner(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SAC:
+    """The settings, and the algorithm as pure functions under them."""
+
     env: Any
     total_steps: int = 10_000
     num_envs: int = 4
