@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -31,3 +34,22 @@ def learn():
 @pytest.fixture(scope="session")
 def compiled():
     return quick
+
+
+@pytest.fixture(scope="session")
+def single_files():
+    """The folder of the programs that hold a whole algorithm each."""
+    return Path(__file__).resolve().parents[2] / "scripts" / "single_file"
+
+
+@pytest.fixture(scope="session")
+def load(single_files):
+    """name -> (the class of `scripts/single_file/NAME.py`, its module)."""
+
+    def load(name):
+        spec = importlib.util.spec_from_file_location(f"single_file_{name}", single_files / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return getattr(module, name.upper()), module
+
+    return load
