@@ -27,9 +27,10 @@ from jaxrl_fast.logs.jsonl import read_jsonl
 from jaxrl_fast.logs.sinks import Row, Sink, line_of
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.agent import Agent
+from jaxrl_fast.runs.rows import curve_of, frame_of
 from jaxrl_fast.runs.rundir import RunDir, seed_folder
 from jaxrl_fast.runs.seed_results import Trained, of_session, overall_rate, side_by_side
-from jaxrl_fast.runs.session import Session, curve_of, frame_of
+from jaxrl_fast.runs.session import Session
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped, run_so_far
 
 Sinks = Callable[[RunConfig], Sequence[Sink]]  # (settings of a seed) -> its sinks

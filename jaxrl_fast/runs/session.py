@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,22 +14,19 @@ from jaxrl_fast import distributed, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import Grid
-from jaxrl_fast.engine.iteration import FAULTS
 from jaxrl_fast.engine.members import configure, leaf_names
 from jaxrl_fast.engine.population import Members, Population, population_of
 from jaxrl_fast.engine.programs import Programs
-from jaxrl_fast.engine.rollout import ACTION, OBSERVATION
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs.sinks import Row, Sink
 from jaxrl_fast.logs.walltime import TRAIN
-from jaxrl_fast.ops.aggregate import frame
 from jaxrl_fast.runs.agent import Agent
+from jaxrl_fast.runs.rows import curve_of, frame_of
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.runs.sanity import Sanity
 from jaxrl_fast.runs.signals import run_so_far
-from jaxrl_fast.types import Mean
 
 
 @dataclasses.dataclass(repr=False)
@@ -236,174 +231,6 @@ class Session:
         return frame_of(self.history, self.config)
 
 
-def curve_of(history: Sequence[Row], config: RunConfig, metric: str) -> tuple[np.ndarray, np.ndarray]:
-    """What `Session.curve` returns, of these rows."""
-    rows = [r for r in history if np.isfinite(r.metrics.get(metric, np.nan)).any()]
-    values = np.array([r.metrics[metric] for r in rows]).reshape(len(rows), config.members)
-    return np.array([r.env_steps for r in rows], np.int64), values
-
-
-def frame_of(history: Sequence[Row], config: RunConfig) -> Any:
-    """What `Session.frame` returns, of these rows."""
-    seeds, own = config.member_seeds(), config.member_settings()
-    return frame([
-        {"env_steps": row.env_steps, "seed": seed, **{name: values[i] for name, values in own.items()},
-         "wall_seconds": row.wall_seconds, "steps_per_second": row.steps_per_second,
-         **{name: values[i] for name, values in row.metrics.items()}}
-        for row in history
-        for i, seed in enumerate(seeds)
-    ])  # fmt: skip
-
-
 def root_keys(config: RunConfig, population: Population, lanes: np.ndarray) -> jax.Array:
     seeds = config.member_seeds()
     return population.keys([seeds[i] for i in lanes])
-
-
-def make_row(s: Session, index: int, metrics: Any, wall_seconds: float, rate: float) -> Row:
-    """Sums and counts -> means [seeds]; 0/0, a member without a finished episode, is NaN (null in the files)."""
-    values, metrics = {}, dict(s.by_member(s.population.members(jax.device_get(metrics))))
-    faults = metrics.pop(FAULTS, Mean(0, 0))
-    if np.any(faults.total):  # the cause first, and what may come of other causes last
-        values["observations/bad"] = faults.total > 0
-    for name, mean in metrics.items():
-        with np.errstate(invalid="ignore", divide="ignore"):
-            values[name] = np.where(mean.count > 0, mean.total / mean.count, np.nan)
-        if np.any(mean.count > 0) and not np.all(np.isfinite(values[name][mean.count > 0])):
-            values[name + "/bad"] = (mean.count > 0) & ~np.isfinite(values[name])
-    if np.any(faults.count):
-        values["actions/bad"] = faults.count > 0
-    values |= {name: chosen.copy() for name, chosen in s.settings.items()}
-    return Row(s.grid.env_steps(index + 1), wall_seconds, rate, values)
-
-
-def not_finite(s: Session, rows: list[Row], finite: Any) -> str | None:
-    """Name the first metric, step and member that is not finite; the marks are taken out of the rows.
-
-    finite: whether each lane's agent is, None where nothing has been learned. With `on_nan = "mark"` such a member is
-    noted in `s.lost` and has no values from there on, and only the last one to be lost is a message.
-    """
-    message, stop = None, s.config.on_nan == "stop"
-
-    def note(member: int, row: Row, what: str) -> None:
-        nonlocal message
-        found = lose(s, member, row.env_steps, what)
-        message = message or found
-
-    for row in rows:
-        for name in [k for k in row.metrics if k.endswith("/bad")]:
-            metric = name.removesuffix("/bad")
-            for member in np.flatnonzero(row.metrics.pop(name)):
-                value = row.metrics.get(metric)
-                note(int(member), row, f"{metric} are not finite" if value is None else f"{metric} is {value[member]}")
-        if not stop:
-            hide_lost(s, row)
-    for member in np.flatnonzero(~s.by_member(s.population.members(finite), True)) if finite is not None else ():
-        note(int(member), rows[-1], "agent parameters or priorities are not finite")
-    return message if stop or not s.live else None
-
-
-def lose(s: Session, member: int, env_steps: int, what: str) -> str:
-    """Mark a member that is no longer finite as lost, where the run goes on without it -> what is said of it."""
-    if s.config.on_nan == "mark" and member not in s.lost:
-        s.lost[member] = {"env_steps": env_steps, "reason": what}
-    return f"{what} {place(s, member, env_steps)}"
-
-
-def place(s: Session, member: int, env_steps: int) -> str:
-    return f"at {env_steps:,} environment steps in member {member} ({s.config.label(member)})"
-
-
-def warn_of(s: Session, senseless: dict[int, str], env_steps: int) -> None:
-    """Say which members have diverged, though all their numbers are finite; the run goes on."""
-    if senseless and distributed.is_first():
-        (member, what), *others = senseless.items()
-        more = f" (and members {', '.join(str(m) for m, _ in others)})" if others else ""
-        warnings.warn(
-            f"{what} {place(s, member, env_steps)}{more}: training has diverged, though no number is NaN; "
-            "a lower learning_rate may help",
-            stacklevel=2,
-        )
-
-
-def leave_out(s: Session, seconds: float) -> None:
-    """Tell the sinks that forecast the end of the run of seconds that do not come again, such as a compilation."""
-    for sink in s.sinks:
-        if seconds and hasattr(sink, "leave_out"):
-            sink.leave_out(seconds)
-
-
-def hide_lost(s: Session, row: Row) -> None:
-    for member in s.lost:
-        for values in row.metrics.values():
-            values[member] = np.nan
-
-
-def emit(s: Session, rows: list[Row]) -> None:
-    for row in rows:
-        warn_of(s, s.sanity.look(row.metrics), row.env_steps)
-    s.history.extend(rows)
-    for sink in s.sinks:
-        for row in rows:
-            sink.write(row)
-
-
-IN_EVALUATION = {OBSERVATION: "observations in an evaluation are not finite", ACTION: "actions in an evaluation are not finite"}
-
-
-def told(s: Session, played: int, episodes: int) -> None:
-    """Show how far an evaluation is; say once that it plays fewer episodes than it might."""
-    fewer = s.config.eval_episodes is None and episodes < s.config.most_episodes and not s.said
-    s.said = s.said or fewer
-    for sink in s.sinks:
-        if fewer and hasattr(sink, "message"):
-            sink.message(
-                f"evaluations play as many episodes as fit an eighth of the steps, {episodes} in this one "
-                f"(eval_episodes = {s.config.most_episodes} plays {s.config.most_episodes} each time)"
-            )
-        if hasattr(sink, "evaluating"):
-            sink.evaluating(played, episodes)
-
-
-def mean_length(s: Session) -> float | None:
-    """Mean steps of an episode in the last rows that know of one, in training or evaluations, the longer one of the two."""
-    found = []
-    for name in ("episode_length", "eval_length"):
-        known = (row.metrics.get(name, np.full(1, np.nan)) for row in reversed(s.history))
-        found.append(next((float(np.nanmean(x)) for x in known if np.isfinite(x).any()), 0.0))
-    return max(found) or None
-
-
-def evaluate(s: Session) -> tuple[dict[str, np.ndarray], str | None]:
-    """(metrics, eval_return of every member among them; what is not finite or None).
-
-    Keeps the best agent and who reached the target.
-
-    As `not_finite`: with `on_nan = "mark"` a member whose return is not finite is lost, and only the last one is a message.
-    """
-    with s.programs.paused(), s.programs.clock.during("evaluate"):
-        s.programs.told, s.programs.length = functools.partial(told, s), mean_length(s)
-        found = s.by_member(s.programs.evaluate(s.state, s.rows), np.nan)
-    told(s, s.config.most_episodes, s.config.most_episodes)
-    scores, message = np.array(found.ret), None
-    metrics = {"eval_return": scores}
-    if found.episodes is not None:
-        metrics |= {"eval_length": np.array(found.length, float), "eval_episodes": np.array(found.episodes, float)}
-        s.episodes = int(found.episodes[0])
-    scores[list(s.lost)] = np.nan
-    for member in [i for i in s.live if not np.isfinite(scores[i])]:
-        what = IN_EVALUATION.get(int(found.fault[member]), f"eval_return is {scores[member]}")
-        what = lose(s, member, s.env_steps, what)
-        message = message or what
-    warn_of(s, s.sanity.look_at_parameters(found.largest), s.env_steps)
-    if message and (s.config.on_nan == "stop" or not s.live):
-        return metrics, message
-    scores[list(s.lost)] = np.nan
-    for i, value in enumerate(scores):
-        if s.config.target_return is not None and s.reached[i] is None and value >= s.config.target_return:
-            s.reached[i] = {"env_steps": s.env_steps, "eval_return": float(value)}
-    mean = float(np.mean(scores[s.live])) if s.live else -math.inf
-    if mean > s.best_score:
-        s.best_score, s.best_scores, s.best_rows = mean, scores, s.rows
-        s.best_agent, s.best_lanes = s.programs.snapshot(s.state.agent), s.who()
-    return metrics, None

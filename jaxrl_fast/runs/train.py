@@ -32,7 +32,7 @@ from jaxrl_fast.logs.terminal import is_watched
 from jaxrl_fast.logs.walltime import WallTime
 from jaxrl_fast.memory import forget_experience, identity
 from jaxrl_fast.runs.checkpoint import Checkpoints
-from jaxrl_fast.runs.loop import COMPILING, loop
+from jaxrl_fast.runs.loop import COMPILING, Trainer
 from jaxrl_fast.runs.rundir import RunDir, check_free, describe, seed_folder
 from jaxrl_fast.runs.saves import standing
 from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, Sinks, sinks_of_each
@@ -193,7 +193,7 @@ def _play(s: Session, signals: Signals, stack: contextlib.ExitStack, start: str,
     checkpoints = stack.enter_context(Checkpoints(s.out.checkpoints, keep=s.config.keep_checkpoints)) if s.out else None
     s.go_on = functools.partial(_go_on, s, tensorboard, bool(bar))
     try:
-        loop(s, checkpoints, signals, start)
+        Trainer(s, checkpoints, signals, start).run()
     finally:
         s.programs.clock.stop()
     s.go_on = None  # nothing is left to train

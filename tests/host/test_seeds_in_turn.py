@@ -20,10 +20,10 @@ from jaxrl_fast.files import folders
 from jaxrl_fast.logs.jsonl import read_jsonl
 from jaxrl_fast.logs.sinks import JsonlSink, Row
 from jaxrl_fast.runs import seeds_in_turn
+from jaxrl_fast.runs.lost import lose
 from jaxrl_fast.runs.rundir import RunDir, seed_folder
 from jaxrl_fast.runs.saves import standing
 from jaxrl_fast.runs.seed_results import overall_rate, side_by_side
-from jaxrl_fast.runs.session import lose
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
 from jaxrl_fast.sweeps.comparison import compare_runs
 
@@ -434,8 +434,8 @@ def test_a_new_end_is_that_of_every_seed(whole, tmp_path):
 def test_a_seed_that_is_lost_is_marked_and_the_others_go_on(whole, tmp_path, monkeypatch):
     honest = loop.not_finite
 
-    def broken(s, rows, finite):
-        return lose(s, 0, rows[-1].env_steps, "value_loss is nan") if s.config.seed in lost else honest(s, rows, finite)
+    def broken(s, made, finite):
+        return lose(s, 0, made[-1].row.env_steps, "value_loss is nan") if s.config.seed in lost else honest(s, made, finite)
 
     lost = {6}
     monkeypatch.setattr(loop, "not_finite", broken)
