@@ -28,7 +28,7 @@ def setting(
     flag: str | None = "",
     metavar: str = "",
 ) -> Any:
-    """Declare a field of a settings dataclass: its default, its help text, its range and its flag.
+    """Declare a field of a settings dataclass: its default, help, range and flag.
 
     Valid is `low <= value <= high` (`<` with `open_low`, `open_high`), or one of `choices`, and None in a field of
     `X | None`. An int whose default is positive, without `low`, is a size: at least 1. A plain field has no bound.
