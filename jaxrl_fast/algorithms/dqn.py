@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import random, tree
+from jaxrl_fast import lowering, random, tree
 from jaxrl_fast.algorithms.common.replay import Replay
 from jaxrl_fast.algorithms.common.value_based import ValueBased
 from jaxrl_fast.errors import ConfigError
@@ -74,7 +74,7 @@ class DQN(Replay, ValueBased):
         params, opt_state = self.gradient_step(clock, agent.params, grads, agent.opt_state)
         if self.reset_period:
             params, opt_state = self.reset(params, opt_state, reset_key, clock)
-        target_params = jax.lax.cond(
+        target_params = lowering.when(
             clock.update % self.target_period == 0,
             lambda: optim.polyak(agent.target, params, self.target_tau),
             lambda: agent.target,

@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import random, tree
+from jaxrl_fast import lowering, random, tree
 from jaxrl_fast.algorithms.common.action_spaces import check_bounded
 from jaxrl_fast.algorithms.common.control_networks import ControlNetworks
 from jaxrl_fast.algorithms.common.descent import Descent
@@ -113,7 +113,7 @@ class ActorCritics(Descent, ControlNetworks, Replay, Normalizing):
         if self.policy_period == 1:
             return improve()
         none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(improve)[1])
-        return jax.lax.cond(clock.update % self.policy_period == 0, improve, lambda: (agent, none))
+        return lowering.when(clock.update % self.policy_period == 0, improve, lambda: (agent, none))
 
     def critic_loss(self, z: jax.Array, target: jax.Array, batch: Any) -> tuple[jax.Array, tuple[dict, jax.Array]]:
         """All critics' outputs [num_critics, b, outputs] toward targets [b, ...] -> (loss, (metrics, priorities [b]))."""

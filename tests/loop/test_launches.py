@@ -1,0 +1,112 @@
+"""Programs as they are lowered for a GPU, on a machine without one: nothing that the host waits for."""
+
+from __future__ import annotations
+
+import collections
+
+import jax
+import jax.numpy as jnp
+import loop_tools as tools
+import numpy as np
+import pytest
+from jax.extend import core
+
+from jaxrl_fast import lowering
+from jaxrl_fast.engine import iteration
+from jaxrl_fast.engine.iteration import Run
+from jaxrl_fast.tree import as_float32
+
+
+def control(jaxpr, platform: str) -> collections.Counter:
+    """How often `while` and `cond` stand in a JAXPR as it is lowered for a platform. A `scan` knows its trip count."""
+    found = collections.Counter()
+    for eqn in jaxpr.eqns:
+        name, params = eqn.primitive.name, eqn.params
+        if name == "cond" and params.get("branches_platforms"):
+            here = next(i for i, names in enumerate(params["branches_platforms"]) if names is None or platform in names)
+            found += control(params["branches"][here].jaxpr, platform)
+            continue
+        found[name] += name in ("cond", "while")
+        for value in jax.tree.leaves(params, is_leaf=lambda x: isinstance(x, (core.Jaxpr, core.ClosedJaxpr))):
+            if isinstance(value, (core.Jaxpr, core.ClosedJaxpr)):
+                found += control(getattr(value, "jaxpr", value), platform)
+    return +found
+
+
+def log_row(name: str, members: int = 1, **settings):
+    """A log row of two iterations, traced: the body of a chunk and of `make_train`."""
+    env = tools.environment(name)
+    run = as_float32(Run(env, tools.algorithm(name, **settings).bind(env.spec), 100.0))
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), members))
+    states = jax.eval_shape(jax.vmap(lambda key: iteration.init(run, key)), keys)
+    row = lambda state: iteration.iterations(run, state, jnp.int32(30), 2, True)
+    return jax.make_jaxpr(jax.vmap(row))(states).jaxpr
+
+
+RING = {"while": 1}  # a loop that runs once keeps a ring's write apart from what reads it (`memory.ring`)
+ON_A_CPU = {
+    "dqn": RING | {"cond": 1}, "c51": RING | {"cond": 1}, "qr_dqn": RING | {"cond": 1}, "rainbow": RING | {"cond": 1},
+    "apex": RING | {"cond": 1}, "sac": RING | {"cond": 1}, "td3": RING | {"cond": 1}, "crossq": RING | {"cond": 1},
+    "tqc": RING,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize("name", ON_A_CPU)
+def test_a_training_program_for_a_gpu_waits_for_nothing(name, members):
+    """No branch, no loop of unknown trip count, under `vmap` over seeds neither. A CPU has both where they save operations."""
+    row = log_row(name, members)
+    assert control(row, "cuda") == control(row, "rocm") == {}
+    assert control(row, "cpu") == ON_A_CPU[name]
+
+
+def test_resets_of_a_network_stay_a_branch():
+    """A fresh network is a loop over the rows of each kernel: too much for every update."""
+    assert control(log_row("iqn", reset_period=20), "cuda") == {"cond": 1}
+    assert control(log_row("iqn", reset_period=0), "cuda") == {}
+
+
+def test_the_search_would_find_branches_and_loops():
+    def waits(x):
+        x = jax.lax.cond(x[0] > 0, jnp.sin, jnp.cos, x)
+        looped = jax.jit(lambda x: jax.lax.while_loop(lambda x: jnp.any(x > 0), lambda x: x - 1, x))
+        return jax.lax.scan(lambda x, _: (looped(x), ()), x, length=3)
+
+    assert control(jax.make_jaxpr(waits)(jnp.ones(2)).jaxpr, "cuda") == {"cond": 1, "while": 1}
+
+
+def both_forms(monkeypatch, function, *args):
+    """function(*args) with the control flow of a CPU and with that of a GPU, both run on a CPU."""
+    ours = jax.tree.map(np.asarray, jax.jit(function)(*args))
+    with monkeypatch.context() as patched:
+        patched.setattr(lowering, "GPUS", ("cpu",))
+        jax.clear_caches()
+        gpus = jax.tree.map(np.asarray, jax.jit(function)(*args))
+    jax.clear_caches()
+    return ours, gpus
+
+
+@pytest.mark.parametrize("due", [False, True])
+def test_a_selection_is_the_branch(due, monkeypatch):
+    x = {"a": jnp.arange(3.0), "b": jnp.int32(4)}
+    choose = lambda due, x: lowering.when(due, lambda: jax.tree.map(lambda x: 3 * x, x), lambda: x)
+    expected = jax.tree.map(lambda x: np.asarray(3 * x if due else x), x)
+    for found in both_forms(monkeypatch, choose, jnp.array(due), x):
+        tools.assert_same(found, expected)
+    jaxpr = jax.make_jaxpr(choose)(jnp.array(due), x).jaxpr
+    assert control(jaxpr, "cpu") == {"cond": 1} and control(jaxpr, "cuda") == {}
+
+
+@pytest.mark.parametrize("name", ["dqn", "td3", "crossq"])
+def test_a_log_row_has_the_same_numbers_in_both_forms(name, monkeypatch):
+    """Every leaf of the state and every metric, to rounding: XLA fuses operations otherwise where there is no branch."""
+    env = tools.environment(name)
+    run = as_float32(Run(env, tools.algorithm(name).bind(env.spec), 100.0))
+
+    def row(key):
+        state = iteration.warmup(run, iteration.init(run, key))[0] if run.algo.warmup_iterations else iteration.init(run, key)
+        state, metrics = iteration.iterations(run, state, jnp.int32(run.algo.warmup_iterations), 6, True)
+        return state._replace(key=()), metrics
+
+    ours, gpus = both_forms(monkeypatch, row, jax.random.key(3))
+    tools.assert_close(ours, gpus)
