@@ -58,3 +58,23 @@ def clock():
         return Clock(jnp.int32(iteration), jnp.int32(update), jnp.float32(progress))
 
     return make
+
+
+@pytest.fixture
+def both_forms(monkeypatch):
+    """both_forms(f, *args): f(*args) of the program for a CPU and of the program for a GPU, both run here, as NumPy arrays."""
+    import jax
+    import numpy as np
+
+    from jaxrl_fast import lowering
+
+    def run(function, *args):
+        ours = jax.tree.map(np.asarray, jax.jit(function)(*args))
+        with monkeypatch.context() as patched:
+            patched.setattr(lowering, "GPUS", ("cpu",))
+            jax.clear_caches()
+            gpus = jax.tree.map(np.asarray, jax.jit(function)(*args))
+        jax.clear_caches()
+        return ours, gpus
+
+    return run

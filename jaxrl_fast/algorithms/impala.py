@@ -74,7 +74,8 @@ class IMPALA(A2C):
     def update(self, agent, batch, key, clock):
         """batch: [T, b]."""
         view = lambda obs: self.view(agent.moments, obs)
-        successor_value = lambda t: self.value(agent.params, view(tree.take(batch.next_obs, t)))  # [b], no gradient
+        value_of = lambda obs: self.value(agent.params, view(obs))  # [b], no gradient
+        successors = lambda t: batch.next_obs if t is None else tree.take(batch.next_obs, t)
 
         def parts(params):
             # step by step: modules take one batch axis, and b may be divided over devices
@@ -82,7 +83,9 @@ class IMPALA(A2C):
             log_prob = dist.log_prob(batch.action)
             baseline, log_ratio = jax.lax.stop_gradient((value, log_prob - batch.log_prob))
             ratio = jnp.exp(log_ratio)
-            next_value = returns.bootstrap_values(baseline, successor_value(-1), batch.truncated, successor_value)
+            next_value = returns.bootstrap_values(
+                baseline, value_of(successors(-1)), batch.truncated, value_of, successors
+            )
             target, advantage = returns.vtrace(
                 batch.reward, batch.terminated, batch.terminated | batch.truncated, baseline, next_value, ratio,
                 self.discount, self.gae_lambda, self.rho_bar, self.c_bar,

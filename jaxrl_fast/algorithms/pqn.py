@@ -83,7 +83,7 @@ class PQN(RewardNormalizing, ValueBased):
         best = lambda obs: self.action_values(agent.params, obs).max(axis=-1)
         value = jax.vmap(best)(seen)  # not as one batch [T * B]: it would have to be gathered from several devices
         next_value = returns.bootstrap_values(
-            value[:-1], value[-1], steps.truncated, lambda t: best(stacking.successors(trajectory, stack, t))
+            value[:-1], value[-1], steps.truncated, best, lambda t: stacking.successors(trajectory, stack, t)
         )
         target = returns.lambda_returns(
             self.scaled(agent, steps.reward), steps.terminated, steps.done, next_value, self.discount, self.return_lambda

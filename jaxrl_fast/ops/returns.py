@@ -6,10 +6,14 @@ apart: a time limit is not a failure, so the bootstrap of a truncated step is V(
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import chex
 import jax
 import jax.numpy as jnp
 
+from jaxrl_fast import lowering
 from jaxrl_fast.types import Window
 
 
@@ -155,20 +159,41 @@ def window_return(window: Window, discount: jax.Array | float) -> tuple[jax.Arra
     return ret, discount**window.steps * window.boot
 
 
-def bootstrap_values(value: jax.Array, last_value: jax.Array, truncated: jax.Array, value_at) -> jax.Array:
-    """V of the true successor of every row, [T, B], evaluating the network only where it was not evaluated before.
+def bootstrap_values(
+    value: jax.Array,
+    last_value: jax.Array,
+    truncated: jax.Array,
+    value_of: Callable[[Any], jax.Array],
+    successors: Callable[[jax.Array | None], Any],
+) -> jax.Array:
+    """Return V of the true successor of every row, float [T, B].
 
-    value [T, B]: V(obs_t).  last_value [B]: V(last_obs).  truncated: bool [T, B].  value_at(t) -> [B]: V of the true
-    successors of the rows of time t (traced int32).  Where the episode went on, V(next_obs_t) is the next row's value;
-    times at which something was truncated are looked up one after the other, as many as there are. A `while_loop`, not
-    a `cond`: under `vmap` a cond would evaluate every time step for everyone.
+    Where the episode went on, V(next_obs_t) is the next row's value, `last_value` after the last row.
+
+    Args:
+        value: V(obs_t), float [T, B].
+        last_value: V of the observation after the last row, float [B].
+        truncated: bool [T, B].
+        value_of: the network, observations [B, ...] -> [B].
+        successors: the true successors [B, ...] of the rows of time t (traced int32), or of all rows [T, B, ...] where t is None.
+
+    On a CPU the times at which something was truncated are looked up one after the other, as many as there are. A
+    `while_loop`, not a `cond`: under `vmap` a `cond` would evaluate every time step for everyone. A GPU looks up all rows in
+    one batch: the host would wait for each turn of a loop whose trip count depends on data. An environment may be truncated
+    any number of times in a rollout, before its time limit too, so no smaller batch is sure to hold all successors.
     """
     shifted = jnp.concatenate([value[1:], last_value[None]])
 
     def body(state):
         todo, out = state
         t = jnp.argmax(todo).astype(jnp.int32)
-        row = jnp.where(truncated[t], value_at(t), out[t])
+        row = jnp.where(truncated[t], value_of(successors(t)), out[t])
         return todo.at[t].set(False), jax.lax.dynamic_update_slice_in_dim(out, row[None], t, 0)
 
-    return jax.lax.while_loop(lambda s: jnp.any(s[0]), body, (jnp.any(truncated, axis=1), shifted))[1]
+    def in_turns():
+        return jax.lax.while_loop(lambda s: jnp.any(s[0]), body, (jnp.any(truncated, axis=1), shifted))[1]
+
+    def at_once():
+        return jnp.where(truncated, jax.vmap(value_of)(successors(None)), shifted)
+
+    return lowering.on_gpu(at_once, in_turns)

@@ -57,9 +57,10 @@ def observations(trajectory: Trajectory, k: int) -> Any:
     return jax.tree.map(one, trajectory.first_obs, steps.obs)
 
 
-def successors(trajectory: Trajectory, k: int, t: jax.Array) -> Any:
-    """The true successor observations of time t (traced), [B, ..., k C], as the agent would see them."""
-    at = lambda xs: jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, t, 0, keepdims=False), xs)
+def successors(trajectory: Trajectory, k: int, t: jax.Array | None = None) -> Any:
+    """Return the true successor observations as the agent would see them, [T, B, ..., k C]; of time t (traced) [B, ..., k C]."""
+    index = lambda x: x if t is None else jax.lax.dynamic_index_in_dim(x, t, 0, keepdims=False)
+    at = lambda xs: jax.tree.map(index, xs)
     frame = at(trajectory.steps.next_obs)
     return frame if k == 1 else push(at(observations(trajectory, k)), frame, k)
 

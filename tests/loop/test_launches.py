@@ -47,7 +47,7 @@ RING = {"while": 1}  # a loop that runs once keeps a ring's write apart from wha
 ON_A_CPU = {
     "dqn": RING | {"cond": 1}, "c51": RING | {"cond": 1}, "qr_dqn": RING | {"cond": 1}, "rainbow": RING | {"cond": 1},
     "apex": RING | {"cond": 1}, "sac": RING | {"cond": 1}, "td3": RING | {"cond": 1}, "crossq": RING | {"cond": 1},
-    "tqc": RING,
+    "tqc": RING, "ppo": {"while": 1}, "pqn": {"while": 1}, "impala": {"while": 1}, "apg": {}, "es": {}, "ars": {},
 }  # fmt: skip
 
 
@@ -75,30 +75,19 @@ def test_the_search_would_find_branches_and_loops():
     assert control(jax.make_jaxpr(waits)(jnp.ones(2)).jaxpr, "cuda") == {"cond": 1, "while": 1}
 
 
-def both_forms(monkeypatch, function, *args):
-    """function(*args) with the control flow of a CPU and with that of a GPU, both run on a CPU."""
-    ours = jax.tree.map(np.asarray, jax.jit(function)(*args))
-    with monkeypatch.context() as patched:
-        patched.setattr(lowering, "GPUS", ("cpu",))
-        jax.clear_caches()
-        gpus = jax.tree.map(np.asarray, jax.jit(function)(*args))
-    jax.clear_caches()
-    return ours, gpus
-
-
 @pytest.mark.parametrize("due", [False, True])
-def test_a_selection_is_the_branch(due, monkeypatch):
+def test_a_selection_is_the_branch(due, both_forms):
     x = {"a": jnp.arange(3.0), "b": jnp.int32(4)}
     choose = lambda due, x: lowering.when(due, lambda: jax.tree.map(lambda x: 3 * x, x), lambda: x)
     expected = jax.tree.map(lambda x: np.asarray(3 * x if due else x), x)
-    for found in both_forms(monkeypatch, choose, jnp.array(due), x):
+    for found in both_forms(choose, jnp.array(due), x):
         tools.assert_same(found, expected)
     jaxpr = jax.make_jaxpr(choose)(jnp.array(due), x).jaxpr
     assert control(jaxpr, "cpu") == {"cond": 1} and control(jaxpr, "cuda") == {}
 
 
-@pytest.mark.parametrize("name", ["dqn", "td3", "crossq"])
-def test_a_log_row_has_the_same_numbers_in_both_forms(name, monkeypatch):
+@pytest.mark.parametrize("name", ["dqn", "td3", "crossq", "ppo", "pqn", "impala"])
+def test_a_log_row_has_the_same_numbers_in_both_forms(name, both_forms):
     """Every leaf of the state and every metric, to rounding: XLA fuses operations otherwise where there is no branch."""
     env = tools.environment(name)
     run = as_float32(Run(env, tools.algorithm(name).bind(env.spec), 100.0))
@@ -108,5 +97,5 @@ def test_a_log_row_has_the_same_numbers_in_both_forms(name, monkeypatch):
         state, metrics = iteration.iterations(run, state, jnp.int32(run.algo.warmup_iterations), 6, True)
         return state._replace(key=()), metrics
 
-    ours, gpus = both_forms(monkeypatch, row, jax.random.key(3))
+    ours, gpus = both_forms(row, jax.random.key(3))
     tools.assert_close(ours, gpus)

@@ -227,24 +227,26 @@ def expected_bootstrap(value, last, truncated, successor):
     return np.where(truncated, successor, shifted)
 
 
-def test_bootstrap_values_on_every_pattern(data):
-    """Truncations at every time: five passes."""
+def test_bootstrap_values_on_every_pattern(data, both_forms):
+    """Truncations at every time: five passes on a CPU, one batch on a GPU."""
     _, value, _ = data
     rng = np.random.default_rng(1)
     last, successor = rng.normal(size=B).astype(np.float32), rng.normal(size=(T, B)).astype(np.float32)
     asked = []
 
-    def value_at(t):
-        asked.append(jnp.shape(t))
-        return jnp.asarray(successor)[t]
+    def value_of(x):
+        asked.append(x.shape)
+        return x
 
-    out = jax.jit(lambda v, x: returns.bootstrap_values(v, x, jnp.asarray(TRUNCATED), value_at))(value, last)
-    np.testing.assert_array_equal(out, expected_bootstrap(value, last, TRUNCATED, successor))
-    assert set(asked) == {()}  # the network is traced for one time step
+    at = lambda t: jnp.asarray(successor)[slice(None) if t is None else t]
+    bootstrap = lambda v, x: returns.bootstrap_values(v, x, jnp.asarray(TRUNCATED), value_of, at)
+    for out in both_forms(bootstrap, value, last):
+        np.testing.assert_array_equal(out, expected_bootstrap(value, last, TRUNCATED, successor))
+    assert set(asked) == {(B,)}  # the network is traced for one time step
 
 
-def test_bootstrap_values_under_vmap_with_a_different_number_of_truncations_in_every_lane():
-    """From none to all times of 64. A time at which nothing was truncated must never be looked at: it holds NaN."""
+def test_bootstrap_values_under_vmap_with_a_different_number_of_truncations_in_every_lane(both_forms):
+    """From none to all times of 64. What is behind a time at which nothing was truncated must not be taken: it is NaN."""
     rng = np.random.default_rng(2)
     steps, envs = 64, 2
     share = np.array([0.0, 0.005, 0.1, 0.5, 0.9, 1.0])
@@ -254,19 +256,24 @@ def test_bootstrap_values_under_vmap_with_a_different_number_of_truncations_in_e
     successor = np.where(truncated, successor, np.nan)
 
     def one(value, last, truncated, successor):
-        return returns.bootstrap_values(value, last, truncated, lambda t: successor[t])
+        at = lambda t: successor if t is None else successor[t]
+        return returns.bootstrap_values(value, last, truncated, lambda x: x, at)
 
-    out, single = jax.jit(jax.vmap(one))(value, last, truncated, successor), jax.jit(one)
+    for out in both_forms(jax.vmap(one), value, last, truncated, successor):
+        for lane in range(6):
+            expected = expected_bootstrap(value[lane], last[lane], truncated[lane], successor[lane])
+            np.testing.assert_array_equal(out[lane], expected)
+    single = jax.jit(one)
     for lane in range(6):
         expected = expected_bootstrap(value[lane], last[lane], truncated[lane], successor[lane])
-        np.testing.assert_array_equal(out[lane], expected)
         np.testing.assert_array_equal(single(value[lane], last[lane], truncated[lane], successor[lane]), expected)
 
 
 def test_bootstrap_values_of_one_environment():
     out = returns.bootstrap_values(
-        jnp.array([[1.0], [2.0]]), jnp.array([3.0]), jnp.array([[True], [False]]), lambda t: 10.0 + t[None]
-    )
+        jnp.array([[1.0], [2.0]]), jnp.array([3.0]), jnp.array([[True], [False]]), lambda x: 10.0 + x,
+        lambda t: jnp.array([[0.0], [jnp.nan]]) if t is None else t[None],
+    )  # fmt: skip
     np.testing.assert_array_equal(out, [[10.0], [3.0]])
 
 

@@ -55,17 +55,18 @@ def test_acting_and_learning_see_what_a_deque_sees(k):
         steps = Timestep(newest, flags, next_obs, flags, done & even, done & ~even)
         trajectory = Trajectory(steps, (), first, last)
         successors = jax.lax.map(lambda t: stacking.successors(trajectory, k, t), jnp.arange(T)[::-1])
-        return seen, newest, last, stacking.observations(trajectory, k), successors
+        return seen, newest, last, stacking.observations(trajectory, k), successors, stacking.successors(trajectory, k)
 
     run = jax.jit(run)
     for seed, share in enumerate((0.0, 0.2, 0.6, 1.0)):
         frame, next_obs, done, obs, successor, last_obs = play(k, share, seed)
-        seen, newest, last, again, successors = run(frame, next_obs, done)
+        seen, newest, last, again, successors, at_once = run(frame, next_obs, done)
         np.testing.assert_array_equal(seen, obs)
         np.testing.assert_array_equal(newest, frame[:-1])
         np.testing.assert_array_equal(last, last_obs)
         np.testing.assert_array_equal(again, obs)
         np.testing.assert_array_equal(successors, successor[::-1])
+        np.testing.assert_array_equal(at_once, successor)
 
 
 def test_images_and_dicts_stack_along_the_last_axis():

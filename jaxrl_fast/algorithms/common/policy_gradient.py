@@ -122,7 +122,7 @@ class PolicyGradient(Descent, RewardNormalizing, ActorCritic):
         values = jax.vmap(value_of)(seen)
         value, last = values[:-1], values[-1]
         next_value = returns.bootstrap_values(
-            value, last, steps.truncated, lambda t: value_of(stacking.successors(trajectory, stack, t))
+            value, last, steps.truncated, value_of, lambda t: stacking.successors(trajectory, stack, t)
         )
         made_of = Steps(self.learned_reward(agent, steps.reward), steps.terminated, steps.done, next_value)
         advantage = self.gae(made_of, value)
