@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+from jax.extend import core
 
 from jaxrl_fast import tree
 
@@ -33,3 +34,38 @@ def when(due: jax.Array, then: Callable, otherwise: Callable) -> Any:
     """
     select = lambda: tree.where(due, then(), otherwise())
     return on_gpu(select, lambda: jax.lax.cond(due, then, otherwise))
+
+
+def scan(step: Callable, carry: Any, xs: Any, reverse: bool = False, most: int = 8) -> tuple[Any, Any]:
+    """Return `jax.lax.scan(step, carry, xs, reverse=reverse)`; in programs for a GPU with up to `most` steps in a row.
+
+    There each turn of a loop costs launches of its own: its counter, slices of `xs`, a write of each output, and what could be
+    fused with the next step. On a CPU they are instructions, and a longer body only takes longer to compile.
+    """
+    step = jax.jit(step, inline=True)  # traced once for both
+    first = jax.tree.map(lambda x: x[0], xs)
+    length = jax.tree.leaves(xs)[0].shape[0]
+    unroll = steps_in_a_row(length, operations(step.trace(carry, first).jaxpr), most)
+    loop = lambda carry, xs: jax.lax.scan(step, carry, xs, reverse=reverse)
+    if unroll == 1:
+        return loop(carry, xs)
+    return on_gpu(lambda carry, xs: jax.lax.scan(step, carry, xs, reverse=reverse, unroll=unroll), loop, carry, xs)
+
+
+LARGEST_BODY = 4096  # operations of a loop's body on a GPU: a second or two of compilation
+
+
+def steps_in_a_row(length: int, size: int, most: int) -> int:
+    """Return how many steps of `size` operations a GPU's loop of `length` steps has in its body: a divisor of `length`."""
+    fitting = max(1, min(most, LARGEST_BODY // max(size, 1)))
+    return max(n for n in range(1, fitting + 1) if length % n == 0)
+
+
+def operations(jaxpr: Any) -> int:
+    """Return how many operations a JAXPR writes down; those of a loop's body count once."""
+    inner = lambda eqn: [x for x in jax.tree.leaves(eqn.params, is_leaf=_is_jaxpr) if _is_jaxpr(x)]
+    return sum(sum(map(operations, found)) if (found := inner(eqn)) else 1 for eqn in getattr(jaxpr, "jaxpr", jaxpr).eqns)
+
+
+def _is_jaxpr(x: Any) -> bool:
+    return isinstance(x, (core.Jaxpr, core.ClosedJaxpr))

@@ -152,7 +152,7 @@ class Placement:
         none="all along the population", convert=_mesh, flag="mesh")
     groups: int | None = setting(None, "parts of the environments that are sampled by themselves", low=1,
                                  none="devices along env")
-    unroll: int = setting(1, "steps of a rollout compiled in a row: seldom faster, and the compiler takes longer", high=1024)
+    unroll: int | None = setting(None, "steps of a rollout compiled in a row", low=1, high=1024, none="1, on a GPU up to 8")
 
     @property
     def env_devices(self) -> int:

@@ -39,7 +39,7 @@ class Run:
     horizon: iterations of the whole run, warm-up included, float32; schedules are fractions of it. A leaf, so a run
     of another length uses the same compiled program.
     groups: parts of the environments whose rows are sampled by themselves (`memory.grouped`); divides `num_envs`.
-    unroll: steps of a rollout that are compiled in a row; the same numbers, another program.
+    unroll: steps of a rollout that are compiled in a row; the same numbers, another program. None: by the platform.
     experience, fraction: see `memory.with_experience`. At 1 nothing is collected.
     """
 
@@ -47,7 +47,7 @@ class Run:
     algo: Algorithm
     horizon: Any
     groups: int = 1
-    unroll: int = 1
+    unroll: int | None = None
     experience: Filled | None = None
     fraction: float = 0.5
 
@@ -243,7 +243,7 @@ def warmup(run: Run, state: RunState) -> tuple[RunState, Metrics]:
 
 
 def make_train(algo: Algorithm, env: Env, total_steps: int = 500_000, log_every: int | None = None,
-               eval_every: int | None = None, eval_episodes: int = 128):  # fmt: skip
+               eval_every: int | None = None, eval_episodes: int = 128, unroll: int | None = None):  # fmt: skip
     """Return a whole run as one pure function, `train(key) -> (RunState, metrics)`.
 
     `jit` it; `vmap` it over keys.
@@ -252,15 +252,17 @@ def make_train(algo: Algorithm, env: Env, total_steps: int = 500_000, log_every:
     run a row; no evaluation). metrics: {name: float32 [rows]}, one entry a log row, NaN where no episode ended;
     `env_steps` is among them, `eval_return` where `eval_every` is given (NaN in rows without an evaluation), and `finite`,
     bool: whether metrics, parameters, and all that the policy saw and did were.
+    unroll: steps of a rollout that are compiled in a row; None: 1, in programs for a GPU up to 8.
     Float settings of `algo` and `env` are traced: put `make_train` inside a function of them and `vmap` that to sweep.
     No setting of JAX is changed: with `jax_compilation_cache_dir` set, JAX keeps what it compiles of this function.
     """
     check_types(algo, env)
     algo = algo.bind(env.spec)
     algo.check_env(env)
-    config = RunConfig(total_steps=total_steps, log_every=log_every, eval_every=eval_every or 0, eval_episodes=eval_episodes)
+    config = RunConfig(total_steps=total_steps, log_every=log_every, eval_every=eval_every or 0, eval_episodes=eval_episodes,
+                       unroll=unroll)  # fmt: skip
     grid = plan_grid(algo, config)
-    run = tree.as_float32(Run(env, algo, float(grid.horizon)))
+    run = tree.as_float32(Run(env, algo, float(grid.horizon), unroll=config.unroll))
 
     def train(key: jax.Array) -> tuple[RunState, dict[str, jax.Array]]:
         random.check_key("key", key)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxrl_fast import lowering
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs.api import LAST, Env
 from jaxrl_fast.ops import stacking, sums
@@ -63,12 +64,13 @@ def draw(env: Env, algo: Algorithm, keys: Sequence[jax.Array], num_steps: int, n
 
 
 def collect(
-    env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, clock: Clock, mode: str, unroll: int = 1,
+    env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, clock: Clock, mode: str, unroll: int | None = None,
     watch: bool = False,
 ) -> tuple[Actor, Trajectory]:  # fmt: skip
     """Step the environments once for every row of `noise` -> (Actor, Trajectory [T, B]).
 
-    unroll: of the scan, static. watch: static, note faults step by step, for callers that do not keep the observations.
+    unroll: of the scan, static; None: by the platform (`lowering.scan`).
+    watch: static, note faults step by step, for callers that do not keep the observations.
     """
     return _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch)  # the cache of traces knows no defaults
 
@@ -94,8 +96,10 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch):
     if stepped[0].shape[0] == 1:  # a loop of one step is only overhead
         end, row = step(actor, [x[0] for x in stepped])
         steps, faults = jax.tree.map(lambda x: x[None], row)
+    elif unroll is None:
+        end, (steps, faults) = lowering.scan(step, actor, stepped)
     else:
-        end, (steps, faults) = jax.lax.scan(step, actor, stepped, unroll=unroll)
+        end, (steps, faults) = jax.lax.scan(step, actor, stepped, unroll=unroll or 1)
     return end, Trajectory(steps, actor.carry, actor.obs, end.obs, faults)
 
 

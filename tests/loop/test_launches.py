@@ -11,26 +11,41 @@ import numpy as np
 import pytest
 from jax.extend import core
 
+import jaxrl_fast as jf
 from jaxrl_fast import lowering
 from jaxrl_fast.engine import iteration
+from jaxrl_fast.engine.grid import RunConfig
 from jaxrl_fast.engine.iteration import Run
+from jaxrl_fast.engine.members import gather
 from jaxrl_fast.tree import as_float32
 
 
-def control(jaxpr, platform: str) -> collections.Counter:
-    """How often `while` and `cond` stand in a JAXPR as it is lowered for a platform. A `scan` knows its trip count."""
-    found = collections.Counter()
+def equations(jaxpr, platform: str):
+    """Every equation of a JAXPR as it is lowered for a platform; of a choice by platform the branch taken there."""
     for eqn in jaxpr.eqns:
-        name, params = eqn.primitive.name, eqn.params
-        if name == "cond" and params.get("branches_platforms"):
+        params = eqn.params
+        if eqn.primitive.name == "cond" and params.get("branches_platforms"):
             here = next(i for i, names in enumerate(params["branches_platforms"]) if names is None or platform in names)
-            found += control(params["branches"][here].jaxpr, platform)
+            yield from equations(params["branches"][here].jaxpr, platform)
             continue
-        found[name] += name in ("cond", "while")
+        yield eqn
         for value in jax.tree.leaves(params, is_leaf=lambda x: isinstance(x, (core.Jaxpr, core.ClosedJaxpr))):
             if isinstance(value, (core.Jaxpr, core.ClosedJaxpr)):
-                found += control(getattr(value, "jaxpr", value), platform)
-    return +found
+                yield from equations(getattr(value, "jaxpr", value), platform)
+
+
+def control(jaxpr, platform: str) -> collections.Counter:
+    """How often `while` and `cond` stand there. A `scan` knows its trip count."""
+    return collections.Counter(e.primitive.name for e in equations(jaxpr, platform) if e.primitive.name in ("cond", "while"))
+
+
+def unrolled(jaxpr, platform: str) -> dict[int, set[int]]:
+    """{length of a scan: how many steps its body has}."""
+    found = collections.defaultdict(set)
+    for eqn in equations(jaxpr, platform):
+        if eqn.primitive.name == "scan":
+            found[eqn.params["length"]].add(eqn.params["unroll"])
+    return dict(found)
 
 
 def log_row(name: str, members: int = 1, **settings):
@@ -86,7 +101,7 @@ def test_a_selection_is_the_branch(due, both_forms):
     assert control(jaxpr, "cpu") == {"cond": 1} and control(jaxpr, "cuda") == {}
 
 
-@pytest.mark.parametrize("name", ["dqn", "td3", "crossq", "ppo", "pqn", "impala"])
+@pytest.mark.parametrize("name", ["dqn", "td3", "crossq", "ppo", "pqn", "impala", "es", "apg"])
 def test_a_log_row_has_the_same_numbers_in_both_forms(name, both_forms):
     """Every leaf of the state and every metric, to rounding: XLA fuses operations otherwise where there is no branch."""
     env = tools.environment(name)
@@ -99,3 +114,52 @@ def test_a_log_row_has_the_same_numbers_in_both_forms(name, both_forms):
 
     ours, gpus = both_forms(row, jax.random.key(3))
     tools.assert_close(ours, gpus)
+
+
+@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize("name", ["ppo", "pqn", "impala", "es", "apg"])
+def test_a_rollout_is_unrolled_on_a_gpu(name, members):
+    row = log_row(name, members, num_steps=24)
+    assert 8 in unrolled(row, "cuda")[24] and unrolled(row, "cpu")[24] == unrolled(row, "tpu")[24] == {1}
+
+
+@pytest.mark.parametrize("unroll", [1, 3])
+def test_the_unrolling_that_the_user_chose_is_that_of_every_platform(unroll):
+    """By `make_train`, and of the `Run` that `train` compiles."""
+    algo, env = tools.algorithm("ppo", num_steps=24), tools.environment()
+    run = gather(algo, env, RunConfig(total_steps=960, unroll=unroll)).first
+    state = jax.eval_shape(lambda: iteration.init(run, jax.random.key(0)))
+    row = jax.make_jaxpr(lambda state: iteration.iterations(run, state, jnp.int32(0), 2, True))(state)
+    train = jax.make_jaxpr(jf.make_train(algo, env, 960, unroll=unroll))(jax.random.key(0))
+    for program in (row, train):
+        assert unroll in unrolled(program.jaxpr, "cuda")[24] and unroll in unrolled(program.jaxpr, "cpu")[24]
+    chosen = jax.make_jaxpr(jf.make_train(algo, env, 960))(jax.random.key(0)).jaxpr
+    assert 8 in unrolled(chosen, "cuda")[24] and unrolled(chosen, "cpu")[24] == {1}
+
+
+@pytest.mark.parametrize(
+    ("length", "size", "most", "expected"),
+    [(128, 100, 8, 8), (10, 100, 8, 5), (13, 100, 8, 1), (7, 100, 8, 7), (3, 1, 8, 3), (128, 10, 16, 16),
+     (128, 1014, 8, 4), (128, 4096, 8, 1), (128, 12_000, 8, 1), (24, 1000, 8, 4)],
+)  # fmt: skip
+def test_how_many_steps_a_loop_on_a_gpu_has_in_a_row(length, size, most, expected):
+    """A divisor of its length, and no more than the compiler takes in its stride."""
+    assert lowering.steps_in_a_row(length, size, most) == expected
+
+
+def test_operations_of_inner_functions_and_loops_count():
+    def step(x):
+        x = jax.jit(lambda x: jnp.sin(x) * 2)(x)
+        return jax.lax.scan(lambda x, _: (jnp.cos(x), ()), x, length=100)[0]
+
+    assert lowering.operations(jax.make_jaxpr(step)(1.0)) == 3
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_scan_has_the_same_results_in_both_forms(reverse, both_forms):
+    xs = {"a": jnp.arange(24, dtype=jnp.int32), "b": jnp.arange(48, dtype=jnp.int32).reshape(24, 2)}
+    step = lambda carry, x: (3 * carry + x["a"], carry - x["b"])
+    scan = lambda xs: lowering.scan(step, jnp.int32(1), xs, reverse)
+    expected = jax.lax.scan(step, jnp.int32(1), xs, reverse=reverse)
+    for found in both_forms(scan, xs):
+        tools.assert_same(found, expected)
