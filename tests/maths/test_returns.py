@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -300,3 +301,22 @@ def test_window_return_is_no_product_of_matrices():
     """Those are bfloat16 on a TPU by default; returns stay float32."""
     window = Window((), (), jnp.ones((3, 8)), jnp.ones((3, 8), bool), jnp.ones(8, jnp.int32), (), jnp.ones(8), jnp.ones(8))
     assert "dot_general" not in str(jax.make_jaxpr(returns.window_return)(window, 0.9))
+
+
+@pytest.mark.parametrize("steps", [13, 24, 64])
+@pytest.mark.parametrize("name", ["gae", "lambda_returns", "vtrace", "returns_so_far"])
+def test_recursions_in_both_forms(name, steps, both_forms, rng):
+    """Step by step, and several steps a turn of the loop: a GPU has up to 16."""
+    reward, value, next_value, ratio = rng.normal(size=(4, steps, 3)).astype(np.float32)
+    terminated, done = rng.random((steps, 3)) < 0.1, rng.random((steps, 3)) < 0.2
+    args = {
+        "gae": (reward, terminated, terminated | done, value, next_value, 0.99, 0.95),
+        "lambda_returns": (reward, terminated, terminated | done, next_value, 0.99, 0.95),
+        "vtrace": (reward, terminated, terminated | done, value, next_value, np.abs(ratio), 0.99, 0.95),
+        "returns_so_far": (value[0], reward, done, 0.99),
+    }[name]
+    function = getattr(returns, name)
+    ours, gpus = both_forms(function, *args)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-6), ours, gpus)
+    scans = re.findall(r"scan\[.*?unroll=(\d+)", str(jax.make_jaxpr(function)(*args)), re.S)
+    assert sorted(map(int, scans)) == [1, {13: 13, 24: 12, 64: 16}[steps]]
