@@ -18,12 +18,10 @@ REJAX_SAC = dict(  # configs/gymnax/pendulum.yaml of rejax
 )  # fmt: skip
 
 
-def sac_pendulum(args):
-    jf = bench.prepare()
+def pendulum(jf, rejax, steps, notes):
+    """Our SAC on Pendulum-v1 and rejax's (from the checkout `rejax`), at rejax's settings, over `steps`."""
     import jax
 
-    steps = max(500, int(REJAX_SAC["total_timesteps"] * args.scale))
-    notes = []
     algo = jf.SAC(
         num_envs=1, updates_per_iteration=1, buffer_size=10_000, learning_starts=256, batch_size=256,
         learning_rate=0.01, discount=0.99, target_tau=0.02, normalize_observations=True, hidden=(64, 64),
@@ -32,17 +30,22 @@ def sac_pendulum(args):
     build = lambda: jf.make_train(algo, jf.make("Pendulum-v1"), total_steps=steps)
     key = lambda turn: (jax.random.key(turn),)
     score = lambda out: ours.final_return(out[1])
-    contestants = [Contestant("jaxrl_fast", steps, build, key, score, ours.env_steps)]
 
     def peer():
-        package = _peers.rejax(args.rejax)
+        package = _peers.rejax(rejax)
         env, params = _peers.legacy_make("Pendulum-v1")
         settings = REJAX_SAC | {"total_timesteps": steps, "eval_freq": steps, "skip_initial_evaluation": True}
         made = package.get_algo("sac").create(env=env, env_params=params, agent_kwargs={"activation": "swish"}, **settings)
         made = made.replace(eval_callback=lambda algo, state, key: ())
         return Contestant("rejax", steps, lambda: lambda key: made.train(key), key)
 
-    contestants += theirs.present(notes, peer)
+    return [Contestant("jaxrl_fast", steps, build, key, score, ours.env_steps), *theirs.present(notes, peer)]
+
+
+def sac_pendulum(args):
+    jf = bench.prepare()
+    notes = []
+    contestants = pendulum(jf, args.rejax, max(500, int(REJAX_SAC["total_timesteps"] * args.scale)), notes)
     return {"machine": bench.machine(), "notes": notes} | bench.race(contestants, args.turns)
 
 
