@@ -11,7 +11,8 @@ import pytest
 from scipy import stats
 
 from jaxrl_fast.memory import RolloutMemory
-from jaxrl_fast.memory.rollout import permutations
+from jaxrl_fast.memory import rollout
+from jaxrl_fast.memory.rollout import permutations, swap_or_not
 
 T, B, MINIBATCHES, EPOCHS = 6, 4, 3, 5
 
@@ -100,3 +101,27 @@ def test_a_lane_of_a_vmapped_plan_equals_its_single_plan(clock):
     plans = jax.jit(jax.vmap(lambda k: memory.plan(k, 6, jnp.int32(1), clock())))(keys)
     for i in range(3):
         np.testing.assert_array_equal(plans[i], memory.plan(keys[i], 6, jnp.int32(1), clock()))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 64, 1000])
+def test_swap_or_not_makes_permutations(n, key):
+    order = np.asarray(swap_or_not(key, 3, n))
+    assert order.dtype == np.int32
+    np.testing.assert_array_equal(np.sort(order, axis=1), np.broadcast_to(np.arange(n), (3, n)))
+
+
+def test_swap_or_not_is_uniform(key):
+    """Every order of four items as often as any other, and each of fifty items at each place."""
+    orders = np.asarray(jax.jit(lambda key: swap_or_not(key, 24_000, 4))(key))
+    counts = np.unique(orders, axis=0, return_counts=True)[1]
+    assert len(counts) == 24 and stats.chisquare(counts).pvalue > 1e-3
+    orders = np.asarray(jax.jit(lambda key: swap_or_not(key, 20_000, 50))(key))
+    places = np.stack([np.bincount(orders[:, i], minlength=50) for i in range(50)])
+    assert stats.chi2.sf(((places - 400) ** 2 / 400).sum(), 49**2) > 1e-3
+
+
+def test_long_permutations_are_sorted_on_a_cpu_only(key):
+    lowered = lambda n, platform: jax.jit(lambda key: permutations(key, 2, n)).trace(key).lower(lowering_platforms=(platform,))
+    sorts = lambda n, platform: "stablehlo.sort" in lowered(n, platform).as_text()
+    assert sorts(rollout.SORTED + 1, "cpu") and not sorts(rollout.SORTED + 1, "cuda")
+    assert sorts(rollout.SORTED, "cpu") and sorts(rollout.SORTED, "cuda")
