@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxrl_fast.memory import RolloutMemory
-from jaxrl_fast.memory import rollout
+from jaxrl_fast.memory import RolloutMemory, rollout
 from jaxrl_fast.memory.rollout import permutations, swap_or_not
 
 T, B, MINIBATCHES, EPOCHS = 6, 4, 3, 5
