@@ -130,6 +130,7 @@ SPEED: dict[str, Row] = {
     "sac_pendulum": Row(sac),
     "rainbow_breakout": Row(preset("rainbow", "Breakout-MinAtar", 10_000)),
     "agents_2048_whole": seeds(2048, 976, peer=False, turns=1),
+    "dqn_breakout_128": Row(preset("dqn", "Breakout-MinAtar", 40_000)),
     "ant_4096": Row(preset("ppo", "brax/ant", 4096 * 8 * 20, {"backend": "spring"}, num_envs=4096, num_steps=8)),
     "humanoid_4096": Row(preset("ppo", "brax/humanoid", 4096 * 8 * 10, {"backend": "spring"}, num_envs=4096, num_steps=8)),
 }

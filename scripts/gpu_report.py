@@ -232,7 +232,7 @@ def show(path: Path) -> None:
 
 def parsed(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("gpu_report.jsonl"), help="JSON Lines file; an existing one is continued")
+    parser.add_argument("--out", type=Path, default=Path("gpu_report.jsonl"), help="JSON Lines file; continued if there")
     parser.add_argument("--rows", nargs="+", choices=names(), default=names(), metavar="ROW", help=f"of {', '.join(names())}")
     parser.add_argument("--minutes", type=float, default=9.0, help="no row begins later (default 9)")
     parser.add_argument("--threads", type=int, default=max(1, bench.cores()), help="compilers at a time (default: cores)")
