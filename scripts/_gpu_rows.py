@@ -35,7 +35,7 @@ class Score:
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     run: dict[str, Any] = dataclasses.field(default_factory=dict)
     make: dict[str, Any] = dataclasses.field(default_factory=dict)
-    limit: float = 120.0  # seconds after which the run is stopped
+    limit: float = 75.0  # seconds after which the run is stopped
 
 
 def library():
