@@ -24,7 +24,9 @@ from jaxrl_fast.errors import ConfigError, expected, writing
 LOCK = ".lock"
 DEEPEST = ("x" * 100, "x" * 100)  # as long as any path below a run directory
 
-_held: set[tuple[int, int]] = set()  # (device, inode) of this process's lock files: its own locks do not stop it
+Identity = tuple[int, int]  # (device, inode)
+
+_held: set[Identity] = set()  # of this process's lock files: its own locks do not stop it
 
 
 def folder_path(argument: str, path: str | Path) -> Path:
@@ -226,5 +228,13 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def _key(stat: os.stat_result) -> tuple[int, int]:
+def identity(path: Path) -> Identity | None:
+    """Return which file or folder `path` leads to, as the file system tells them apart; None for none."""
+    try:
+        return _key(os.stat(path))
+    except OSError:
+        return None
+
+
+def _key(stat: os.stat_result) -> Identity:
     return stat.st_dev, stat.st_ino

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,10 +13,11 @@ import jax
 import numpy as np
 
 from jaxrl_fast import distributed
-from jaxrl_fast.errors import ConfigError, UserError, WriteError, reason_of
-from jaxrl_fast.files import forms
+from jaxrl_fast.errors import ConfigError, WriteError
+from jaxrl_fast.files import folders, forms
 from jaxrl_fast.files.checksums import verify_checksums, write_checksums
-from jaxrl_fast.runs import older_states
+from jaxrl_fast.runs import checkpoint_errors, older_states
+from jaxrl_fast.runs.checkpoint_errors import DamagedError
 
 T = TypeVar("T")
 FORMAT = 2
@@ -32,18 +32,6 @@ META = {
 }  # fmt: skip
 
 
-class DamagedError(ConfigError):
-    """A checkpoint that cannot be read.
-
-    Attributes:
-        lasting: whether its files are not as they were written, so that no later read will succeed.
-    """
-
-    def __init__(self, path: Path, why: str, lasting: bool = False):
-        super().__init__("checkpoint", str(path), f"a whole checkpoint that this run wrote; reading it failed: {why}")
-        self.path, self.why, self.lasting = path, why, lasting
-
-
 class Checkpoints:
     """The checkpoints under `folder`, written asynchronously. Each write is atomic and carries checksums of its files.
 
@@ -54,12 +42,13 @@ class Checkpoints:
     def __init__(self, folder: Path, read_only: bool = False, keep: int = 2):
         self.folder, self.read_only, self.keep = Path(folder), read_only, keep
         self._managers: dict[str, Any] = {}
+        self._made: dict[str, folders.Identity | None] = {}  # which folder each manager opened
         self._damaged: set[tuple[str, int]] = set()
 
     def _manager(self, which: str):
         if which not in self._managers:
             logging.getLogger("absl").setLevel(logging.CRITICAL)  # what fails is raised, too
-            _silence_other_reads()
+            checkpoint_errors.silence_other_reads()
             import orbax.checkpoint as ocp
 
             # Folders are made here: orbax's threads wait for ever for those that another thread of it could not make.
@@ -74,9 +63,14 @@ class Checkpoints:
             self._managers[which] = ocp.CheckpointManager(
                 (self.folder / which).absolute(), options=options, item_handlers=handlers
             )
+            self._made[which] = folders.identity(self.folder / which)
             # orbax would ask JAX whether to stop with row numbers, where the loop asks with a count of its own
             self._managers[which].reached_preemption = lambda step: False
         return self._managers[which]
+
+    def _writing(self, which: str) -> contextlib.AbstractContextManager:
+        """WriteError for whatever fails while a checkpoint of this kind is written."""
+        return checkpoint_errors.writing(self.folder / which, self._made.get(which))
 
     def _seal(self, which: str) -> None:
         """Write the checksums of what is about to get its name; orbax calls this from its thread."""
@@ -91,7 +85,7 @@ class Checkpoints:
         """
         import orbax.checkpoint as ocp
 
-        with _writing(self.folder / which):
+        with self._writing(which):
             manager = self._manager(which)
             self.wait() if distributed.several() else manager.wait_until_finished()
             self._drop_damaged(which)
@@ -174,7 +168,7 @@ class Checkpoints:
     def verify(self, which: str, iteration: int) -> None:
         """Raises DamagedError where a file is not as it was written. Checkpoints of older versions have no checksums."""
         path = self.folder / which / str(iteration)
-        with _damage(path, checked=True):
+        with checkpoint_errors.reading(path, checked=True):
             verify_checksums(path)
 
     def meta(self, which: str, iteration: int, members: int | None = None) -> dict[str, Any]:
@@ -191,13 +185,13 @@ class Checkpoints:
 
     def reading(self, which: str, iteration: int) -> contextlib.AbstractContextManager:
         """DamagedError for whatever is raised of a checkpoint that is not as this run writes it."""
-        return _damage(self.folder / which / str(iteration))
+        return checkpoint_errors.reading(self.folder / which / str(iteration))
 
     def restore(self, which: str, iteration: int, like: Any) -> Any:
         """The state as `like`: shapes, dtypes and shardings. Another structure or shape is an error."""
         import orbax.checkpoint as ocp
 
-        with _damage(self.folder / which / str(iteration)):
+        with self.reading(which, iteration):
             manager = self._manager(which)
             form = older_states.as_written(like, manager.item_metadata(iteration)["state"].tree)
             args = ocp.args.Composite(state=ocp.args.StandardRestore(_without_empty(form)))
@@ -211,7 +205,7 @@ class Checkpoints:
     def wait(self) -> None:
         """Until everything is written. WriteError where that fails."""
         for which, manager in self._managers.items():
-            with _writing(self.folder / which):
+            with self._writing(which):
                 manager.wait_until_finished()
 
     def close(self) -> None:
@@ -219,7 +213,7 @@ class Checkpoints:
         managers, self._managers = self._managers, {}
         with contextlib.ExitStack() as stack:
             for which, manager in managers.items():
-                stack.enter_context(_writing(self.folder / which))
+                stack.enter_context(self._writing(which))
                 stack.callback(manager.close)
                 stack.callback(manager.wait_until_finished)
 
@@ -230,17 +224,6 @@ class Checkpoints:
         """`close`; what fails in it does not hide what ended the block."""
         with contextlib.suppress(WriteError) if kind else contextlib.nullcontext():
             self.close()
-
-
-@contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Whatever orbax says of a disk that is full, or a folder that is gone, becomes one clear error."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        raise WriteError(path, error) from error
 
 
 def is_number(name: str) -> bool:
@@ -256,40 +239,6 @@ def _misfit_of_lanes(meta: dict[str, Any], members: int | None) -> str | None:
     lists = {"reached": meta.get("reached"), "best_scores": meta.get("best_scores")} | meta["settings"]
     short = [name for name, values in lists.items() if values is not None and len(values) <= max(lanes)]
     return f"{short[0]} has {len(lists[short[0]])} values, not one for each member" if short else None
-
-
-@contextlib.contextmanager
-def _damage(path: Path, checked: bool = False) -> Iterator[None]:
-    """Make a DamagedError of any error about a file that is missing, cut short or of another form.
-
-    checked: the block compares checksums. A disk that fails for a while, and a form of another version, are not lasting.
-    """
-    try:
-        yield
-    except (DamagedError, MemoryError):
-        raise
-    except Exception as error:  # orbax raises plain ones too
-        cause = error.__cause__ or error
-        lasting = isinstance(cause, FileNotFoundError) or (checked and not isinstance(cause, OSError))
-        raise DamagedError(path, error.valid if isinstance(error, ConfigError) else reason_of(error), lasting) from error
-
-
-def _silence_other_reads() -> None:
-    """Orbax reads and writes arrays side by side. Those that failed beside the first are thrown away when Python ends, or call
-    back when nobody waits any more, each with a page of what one line has said."""
-    import orbax.checkpoint as ocp
-
-    shown, package = sys.unraisablehook, str(Path(ocp.__file__).parent)
-    if getattr(shown, "__module__", None) == __name__:
-        return  # it is there already
-
-    def silent(unraisable: Any) -> None:
-        code = getattr(unraisable.object, "cr_code", None)  # of a coroutine
-        late = isinstance(unraisable.exc_value, RuntimeError) and str(unraisable.exc_value) == "Event loop is closed"
-        if not late and (code is None or not code.co_filename.startswith(package)):
-            shown(unraisable)
-
-    sys.unraisablehook = silent
 
 
 def _without_empty(state: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import resource
 import shutil
@@ -17,8 +19,9 @@ import pytest
 import jaxrl_fast as jf
 from jaxrl_fast.engine import programs
 from jaxrl_fast.errors import RunError
-from jaxrl_fast.runs import checkpoint
+from jaxrl_fast.runs import checkpoint, checkpoint_errors
 from jaxrl_fast.runs.checkpoint import Checkpoints
+from jaxrl_fast.runs.checkpoint_errors import GONE
 
 BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
 
@@ -120,7 +123,7 @@ def test_what_orbax_has_half_read_is_not_shown(monkeypatch):
     shown = []
     monkeypatch.setattr(sys, "unraisablehook", shown.append)
     for _ in range(2):
-        checkpoint._silence_other_reads()
+        checkpoint_errors.silence_other_reads()
     for file, count in ((ocp.__file__, 0), (__file__, 1)):
         made = {}
         exec(compile("async def read(): pass", file, "exec"), made)
@@ -257,8 +260,12 @@ def gone(run):
 
 
 def in_the_way(run):
-    (run / "checkpoints").rename(run.with_name("aside"))
-    (run / "checkpoints").write_text("")
+    """A file where the checkpoints were. The saver's thread, in the middle of one, may make their folder again in between."""
+    for n in itertools.count():
+        (run / "checkpoints").rename(run.with_name(f"aside-{n}"))
+        with contextlib.suppress(IsADirectoryError):
+            (run / "checkpoints").write_text("")
+            return
 
 
 def limited(run):
@@ -267,7 +274,8 @@ def limited(run):
 
 @pytest.mark.parametrize(
     ("happens", "says"),
-    [(gone, "run is gone: start the run again"), (in_the_way, "cannot write .*checkpoints.*; there is no whole checkpoint"),
+    [(gone, f"checkpoints/last: {GONE}; .*run is gone: start the run again"),
+     (in_the_way, f"cannot write .*checkpoints/last: {GONE}; there is no whole checkpoint: start the run again"),
      (limited, r"cannot write .*run/.*File too large; .*last/\d+ is whole: .* train --resume ")],
 )  # fmt: skip
 def test_a_run_that_cannot_write_ends_with_what_is_whole(happens, says, unbroken, tmp_path):

@@ -1,0 +1,78 @@
+"""What fails while a checkpoint is written or read, in one line each."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from jaxrl_fast.errors import ConfigError, UserError, WriteError, reason_of
+from jaxrl_fast.files import folders
+
+GONE = "the folder was moved, deleted or replaced while the run wrote there"
+
+
+class DamagedError(ConfigError):
+    """A checkpoint that cannot be read.
+
+    Attributes:
+        lasting: whether its files are not as they were written, so that no later read will succeed.
+    """
+
+    def __init__(self, path: Path, why: str, lasting: bool = False):
+        super().__init__("checkpoint", str(path), f"a whole checkpoint that this run wrote; reading it failed: {why}")
+        self.path, self.why, self.lasting = path, why, lasting
+
+
+@contextlib.contextmanager
+def writing(path: Path, made: folders.Identity | None) -> Iterator[None]:
+    """Raise WriteError for whatever orbax says in the block of a disk that is full, or a folder that is gone.
+
+    Args:
+        path: the folder of a kind of checkpoints.
+        made: its identity when orbax opened it, None before. The saver's thread makes folders again that are gone,
+            and its own words are then about the files that it misses in them.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        gone = made is not None and folders.identity(path) != made
+        raise WriteError(path, GONE if gone else error) from error
+
+
+@contextlib.contextmanager
+def reading(path: Path, checked: bool = False) -> Iterator[None]:
+    """Make a DamagedError of any error about a file that is missing, cut short or of another form.
+
+    checked: the block compares checksums. A disk that fails for a while, and a form of another version, are not lasting.
+    """
+    try:
+        yield
+    except (DamagedError, MemoryError):
+        raise
+    except Exception as error:  # orbax raises plain ones too
+        cause = error.__cause__ or error
+        lasting = isinstance(cause, FileNotFoundError) or (checked and not isinstance(cause, OSError))
+        raise DamagedError(path, error.valid if isinstance(error, ConfigError) else reason_of(error), lasting) from error
+
+
+def silence_other_reads() -> None:
+    """Orbax reads and writes arrays side by side. Those that failed beside the first are thrown away when Python ends, or call
+    back when nobody waits any more, each with a page of what one line has said."""
+    import orbax.checkpoint as ocp
+
+    shown, package = sys.unraisablehook, str(Path(ocp.__file__).parent)
+    if getattr(shown, "__module__", None) == __name__:
+        return  # it is there already
+
+    def silent(unraisable: Any) -> None:
+        code = getattr(unraisable.object, "cr_code", None)  # of a coroutine
+        late = isinstance(unraisable.exc_value, RuntimeError) and str(unraisable.exc_value) == "Event loop is closed"
+        if not late and (code is None or not code.co_filename.startswith(package)):
+            shown(unraisable)
+
+    sys.unraisablehook = silent
