@@ -13,8 +13,8 @@ import numpy as np
 
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs.sinks import Row
-from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.agent import Agent
+from jaxrl_fast.runs.config_values import reading
 from jaxrl_fast.runs.reading import read_member
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.runs.session import Session
@@ -56,7 +56,7 @@ def of_session(s: Session) -> Trained:
 
 def of_folder(folder: Path, modules: Sequence[str] = ()) -> Trained:
     """Read back what is kept of a seed from its run directory. Raises ConfigError for a result of another form."""
-    with configs.reading("result", str(folder / "result.json")):
+    with reading("result", str(folder / "result.json")):
         return _of_folder(folder, modules)
 
 

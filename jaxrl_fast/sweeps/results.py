@@ -24,6 +24,7 @@ from jaxrl_fast.logs.jsonl import read_jsonl
 from jaxrl_fast.logs.terminal import aligned
 from jaxrl_fast.ops.aggregate import bootstrap, frame, iqm, probability_of_improvement, win_rate
 from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.config_values import reading
 from jaxrl_fast.runs.rundir import RunDir
 
 FORMAT = 1
@@ -246,7 +247,7 @@ def short(value: Any) -> str:
 def read_sweep(path: str | Path) -> SweepResult:
     """The results of a sweep's folder, of the parts that have ended."""
     content = read_json(Path(path) / "sweep.json")
-    with configs.reading("sweep", str(path)):
+    with reading("sweep", str(path)):
         return _results(Path(path), content)
 
 

@@ -11,12 +11,8 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import flax.linen as nn
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
@@ -29,7 +25,6 @@ from jaxrl_fast.cli.train import describe_train
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.physics import mujoco_tools
 from jaxrl_fast.errors import RunError
-from jaxrl_fast.runs import config_json
 
 TINY = ["--algo.num-envs", "4", "--algo.num-steps", "32", "--algo.hidden", "8", "--eval-episodes", "4"]
 pytestmark = pytest.mark.timeout(120)
@@ -306,58 +301,6 @@ def test_a_network_of_the_user_and_a_file_without_future_annotations(run_cli, tm
     assert code == 0 and "plain on CartPole-v1" in out, err
     assert run_cli("train", "--config", "run", "--help")[0] == 0
     assert run_cli("train", "--resume", "run", "--total-steps", "400", "--no-tensorboard")[0] == 0
-
-
-def act(x):
-    return x
-
-
-class Net(nn.Module):
-    activation: Callable = nn.relu
-    dtype: Any = jnp.float32
-
-
-@jf.settings
-class Ours(jf.PPO):
-    """Keeps PPO's name, and is not registered."""
-
-
-@jf.settings
-class Maze(jf.SingleEnv):
-    name: str = "small"
-    spec: jf.EnvSpec = jf.EnvSpec("maze", jf.Discrete(2), jf.Discrete(2), 3)
-
-
-def again(entry: dict) -> dict:
-    return json.loads(json.dumps(entry))
-
-
-@pytest.mark.parametrize("net", [Net(), Net(act), Net(nn.gelu, jnp.bfloat16), Net(jnp.sin), Net(nn.Dense)])
-def test_functions_and_dtypes_of_a_network_come_back(net):
-    algo = jf.PPO(network=net)
-    assert config_json.decode_algorithm(again(config_json.encode_algorithm(algo))) == algo
-
-
-def test_a_subclass_that_keeps_a_name_comes_back():
-    for algo in (Ours(), jf.PPO()):
-        assert type(config_json.decode_algorithm(again(config_json.encode_algorithm(algo)))) is type(algo)
-
-
-def test_an_environment_made_by_hand_keeps_every_field():
-    env = Maze("large", jf.EnvSpec("other", jf.Discrete(3), jf.Discrete(2), 4))
-    assert config_json.decode_environment(again(config_json.encode_environment(env))) == env
-
-
-def test_classes_of_a_script(monkeypatch):
-    """Found in the process of the script; and an algorithm also after it moved to a module that registers it."""
-    entry = config_json.encode_algorithm(jf.PPO(network=Net()))
-    entry["settings"]["network"]["class"] = "__main__:Net"
-    with pytest.raises(jf.ConfigError, match="write 'nets:Net' into config.json"):
-        config_json.decode_algorithm(entry)
-    monkeypatch.setattr(sys.modules["__main__"], "Net", Net, raising=False)
-    assert config_json.decode_algorithm(entry).network == Net()
-    monkeypatch.setitem(algorithms._REGISTRY, "ppo", Ours)
-    assert type(config_json.decode_algorithm(entry | {"class": "__main__:Ours"})) is Ours
 
 
 def test_list_says_how_to_install_gymnax(run_cli, monkeypatch):
