@@ -21,7 +21,7 @@ from jaxrl_fast.envs.wrappers import COMMON, Common
 from jaxrl_fast.errors import ConfigError, UserError
 from jaxrl_fast.files import folders
 from jaxrl_fast.runs import config_json as configs
-from jaxrl_fast.runs.rundir import seed_folder
+from jaxrl_fast.runs.rundir import check_outside, seed_folder
 
 _OTHER = (
     Option("out", "path", help="run directory to write, new or empty", metavar="DIR",
@@ -180,6 +180,7 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
     check_members(algo, env, config)
     about, name = about_of(plan, given), plan.environment or env.spec.name
     out = out_of(given, "runs", algo.name, name, f"s{config.seed}")
+    distributed.on_first(lambda: check_outside(out))
     check_out(out, algo, env, config)
     settings = {"algorithm": algo.name, "environment": name, "run": configs.encode_run(config)} | about
     sinks = sinks_of(given.get("wandb"), out, settings, config.seeds)

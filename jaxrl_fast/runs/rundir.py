@@ -230,6 +230,28 @@ def check_empty(path: Path) -> None:
     raise ConfigError("out", str(path), f"a new or empty directory; this one holds another run or files{resume}")
 
 
+def check_outside(path: Path) -> None:
+    """Raises ConfigError for a new folder inside that of a run or a sweep, which would take it for a part of its own."""
+    for folder in dict.fromkeys((*path.absolute().parents, *Path(os.path.realpath(path)).parents)):
+        what = _held_by(folder)
+        if what:
+            valid = f"a folder outside of other runs, such as {folder.parent / path.name}: {folder} is that of {what}"
+            raise ConfigError("out", str(path), valid)
+
+
+def _held_by(folder: Path) -> str | None:
+    """Say whether a folder is that of a run or a sweep; None for neither. A config.json alone may be a copy."""
+    there = lambda *names: any(os.path.exists(folder / name) for name in names)
+    if there("sweep.json") and there("parts"):
+        return "a sweep"
+    if there("config.json"):
+        with contextlib.suppress(ConfigError):
+            configs.read_config(folder)
+            begun = there("metrics.jsonl", "checkpoints", "result.json") or RunDir(folder).in_turn
+            return "a run" if begun or folders.holder(folder) else None
+    return None
+
+
 def describe(algo: Any, env: Any, config: Any, **more: Any) -> dict[str, Any]:
     """The content of config.json."""
     return {

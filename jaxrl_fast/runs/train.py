@@ -33,7 +33,7 @@ from jaxrl_fast.logs.walltime import WallTime
 from jaxrl_fast.memory import forget_experience, identity
 from jaxrl_fast.runs.checkpoint import Checkpoints
 from jaxrl_fast.runs.loop import COMPILING, Trainer
-from jaxrl_fast.runs.rundir import RunDir, check_free, describe, seed_folder
+from jaxrl_fast.runs.rundir import RunDir, check_free, check_outside, describe, seed_folder
 from jaxrl_fast.runs.saves import standing
 from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, Sinks, sinks_of_each
 from jaxrl_fast.runs.session import Session, root_keys
@@ -71,6 +71,9 @@ def train(
     KeyboardInterrupt whose `run` is the session, after Ctrl-C. In a notebook and at a Python prompt Ctrl-C returns that session
     instead. Its `resume` goes on as if it had never stopped, with `out` and without.
     """
+    if out is not None:
+        out = folders.folder_path("out", out)
+        distributed.on_first(lambda: check_outside(out))
     return run_so_far(lambda: start(algo, env, total_steps, out, hooks, sinks, tensorboard, progress, about, **settings))
 
 

@@ -34,7 +34,7 @@ from jaxrl_fast.errors import ConfigError, NonFiniteError, check_int
 from jaxrl_fast.files import folders
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.load import resume_run
-from jaxrl_fast.runs.rundir import RunDir, check_empty, check_free, describe
+from jaxrl_fast.runs.rundir import RunDir, check_empty, check_free, check_outside, describe
 from jaxrl_fast.runs.signals import Interrupted, Stopped
 from jaxrl_fast.runs.start_from import given_by
 from jaxrl_fast.runs.train import start as train
@@ -173,7 +173,13 @@ def at_work(out: Path) -> Iterator[None]:
 
 def check_folder(out: Path) -> None:
     """ConfigError where a sweep can neither begin nor go on: it needs a new folder, or its own."""
-    distributed.on_first(lambda: None if (out / "sweep.json").is_file() else check_free(out))
+
+    def check() -> None:
+        if not (out / "sweep.json").is_file():
+            check_outside(out)
+            check_free(out)
+
+    distributed.on_first(check)
 
 
 def _open_parts(out: Path, content: dict[str, Any], wave: int | None) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -13,7 +14,8 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast.files import folders
-from jaxrl_fast.runs.rundir import RunDir, check_free
+from jaxrl_fast.runs.rundir import RunDir, check_free, check_outside
+from jaxrl_fast.sweeps import tuning
 
 TRAIN = ["train", "ppo", "CartPole-v1", "--total-steps", "256", "--no-tensorboard"]
 SWEEP = ["sweep", "ppo", "CartPole-v1", "--total-steps", "256", "--grid", "algo.discount=0.9,0.99"]
@@ -81,6 +83,52 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_compiled(
     with pytest.raises(jf.ConfigError):
         jf.train(jf.PPO(), jf.make("CartPole-v1"), 256, out=out)
     assert contents(tmp_path) == before
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """A run, one whose seeds train in turn, a sweep, and a folder with a copy of a run's config.json."""
+    named = {"name": "?", "settings": {}}
+    config = json.dumps({"format": 2, "algorithm": named, "environment": named, "run": {"total_steps": 1}})
+    for folder, *others in (("single", "checkpoints/last/3"), ("turns", "seed-5"), ("sweep", "parts/00"), ("copy", "x")):
+        (tmp_path / folder / others[0]).mkdir(parents=True)
+        (tmp_path / folder / ("sweep.json" if folder == "sweep" else "config.json")).write_text(config)
+    (tmp_path / "link").symlink_to(tmp_path / "turns")
+    return tmp_path
+
+
+INSIDE = ["single/new", "single/checkpoints/new", "single/checkpoints/last/4", "turns/seed-9", "turns/seed-5/new", "link/seed-9",
+          "sweep/parts/01", "sweep/new", "copy/../sweep/a/b"]  # fmt: skip
+
+
+@pytest.mark.parametrize("out", INSIDE)
+@pytest.mark.parametrize("command", [TRAIN, SWEEP], ids=["train", "sweep"])
+def test_a_new_run_inside_another_one_is_refused_with_a_folder_beside_it(out, command, runs, run_cli):
+    before, inside = contents(runs), Path(os.path.normpath(out))
+    code, printed, err = run_cli(*command, "--out", out)
+    last = err.splitlines()[-1]
+    beside = inside.parts[0] if not out.startswith("link") else "link"
+    assert code == 2 and printed == "" and f"out = '{inside}' is not valid: a folder outside of other runs" in last, err
+    assert f"such as {runs / inside.name}: {runs / beside} is that of a {'sweep' if beside == 'sweep' else 'run'}" in last
+    for call in (jf.train, functools.partial(jf.sweep, grid={"algo.discount": [0.9, 0.99]})):
+        with pytest.raises(jf.ConfigError, match="out = .* a folder outside of other runs"):
+            call(jf.PPO(), jf.make("CartPole-v1"), 256, out=out)
+    assert contents(runs) == before
+
+
+def test_a_search_inside_a_run_is_refused(runs):
+    pytest.importorskip("optuna")
+    before, settings = contents(runs), dict(sample={"algo.discount": "uniform:0.9,0.99"}, trials=2, members=2)
+    with pytest.raises(jf.ConfigError, match="out = .* a folder outside of other runs"):
+        tuning.tune(jf.PPO(), jf.make("CartPole-v1"), 256, out="single/new", **settings)
+    assert contents(runs) == before
+
+
+def test_a_run_beside_a_copy_of_a_config_is_no_run_inside_another_one(runs):
+    for out in ("copy/new", "copy/x/new", "new", "single-2"):
+        check_outside(Path(out))
+    with folders.held("out", runs / "copy"), pytest.raises(jf.ConfigError, match="is that of a run"):  # it begins
+        check_outside(Path("copy/new"))
 
 
 def test_a_path_that_can_be_written_stays_as_it_was_typed(tmp_path):
