@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl_fast import distributed
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import plan_grid
 from jaxrl_fast.engine.members import in_turn, one_at_a_time, spread_members
 from jaxrl_fast.engine.offline import replay_after
@@ -85,6 +86,8 @@ def resume(
     host: other values of `HOST`, how environments on the host are stepped: they begin anew in any case.
     Ctrl-C is answered as in `train`.
     """
+    for name in host:
+        check_choice("resume", name, HOST)
     args = total_steps, horizon, modules, hooks, sinks, tensorboard, progress, devices, mesh
     return run_so_far(lambda: resume_run(path, *args, **host))
 
@@ -92,18 +95,22 @@ def resume(
 def resume_run(
     path: str | Path, total_steps: int | None = None, horizon: int | None = None, modules: Sequence[str] = (), hooks=(), sinks=(),
     tensorboard: bool = True, progress: bool = False, devices: int | str | None = None, mesh: Mapping[str, int] | None = None,
-    argument: str = "path", **host: Any,
+    argument: str = "path", part: bool = False, **host: Any,
 ):  # fmt: skip
-    """`resume` for callers that stop when the run does: Ctrl-C raises `Interrupted` everywhere. argument: `path` in errors."""
+    """`resume` for callers that stop when the run does: Ctrl-C raises `Interrupted` everywhere.
+
+    argument: `path` in errors.  part: of a run, which has warned of its horizon.
+    """
     if isinstance(path, (str, Path)):  # before the first host finds it missing where the others do not
         distributed.check_shared(Path(path) / "config.json")
     path = run_path(argument, path)
     configs.read_config(path)  # before anything is made in a folder that is none
     with folders.held(argument, path):
-        return _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, progress, devices, mesh, argument, host)
+        more = argument, part, host
+        return _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, progress, devices, mesh, *more)
 
 
-def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, progress, devices, mesh, argument, host):
+def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, progress, devices, mesh, argument, part, host):
     """`resume` of a folder that is locked."""
     from jaxrl_fast.runs.train import run_session
 
@@ -111,8 +118,6 @@ def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, prog
     algo, env, config, content = configs.load(path, tuple(modules))
     config = elsewhere(config, devices, mesh)
     spread_members(env, config)
-    for name in host:
-        check_choice("resume", name, HOST)
     bound = algo.bind(env.spec)
     grid = plan_grid(bound, config)
     # the rows stay where they were, whatever the new horizon
@@ -135,13 +140,19 @@ def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, prog
     done = plan_grid(bound, new).env_steps(meta["rows"])
     if total_steps is not None and total_steps < done:
         raise ConfigError("total_steps", total_steps, f"at least the {done:,} steps that are done")
-    if new.total_steps > (new.horizon or 0):
-        warnings.warn(
-            f"total_steps {new.total_steps:,} is beyond the horizon {new.horizon:,} fixed at the start: schedules such "
-            "as the learning rate stay at their end values; --horizon (from Python: horizon=) sets a new one",
-            stacklevel=2,
-        )
+    if not part:
+        _warn_of_horizon(new)
     return run_session(algo, env, new, lambda: RunDir(path), hooks, sinks, tensorboard, progress, meta)
+
+
+def _warn_of_horizon(config: RunConfig) -> None:
+    """Say that schedules are at their ends, where a run goes on beyond its horizon."""
+    if config.total_steps > (config.horizon or 0):
+        warnings.warn(
+            f"total_steps {config.total_steps:,} is beyond the horizon {config.horizon:,} fixed at the start: schedules such "
+            "as the learning rate stay at their end values; --horizon (from Python: horizon=) sets a new one",
+            stacklevel=3,
+        )
 
 
 def _resume_in_turn(path, algo, env, config, content, modules, hooks, sinks, progress, more) -> SeedsInTurn:
@@ -154,6 +165,8 @@ def _resume_in_turn(path, algo, env, config, content, modules, hooks, sinks, pro
     make_sinks, rundir = sinks_of_each(sinks), RunDir(path)
     trained = ended_seeds(path, algo, env, config, modules)
     check_members(algo, env, config)
+    if len(trained) < config.seeds:
+        _warn_of_horizon(config)
     about = {name: content[name] for name in ("preset", "imports") if name in content}
 
     def begin(member: int, sinks: Sequence[Sink]) -> Session:
@@ -165,7 +178,7 @@ def _resume_in_turn(path, algo, env, config, content, modules, hooks, sinks, pro
             return start(algo, env, out=folder, hooks=hooks, sinks=sinks, progress=progress, about=about, **run)
         old = configs.read_config(folder)["run"]
         new = [getattr(part, name) if getattr(part, name) != old.get(name) else None for name in ("total_steps", "horizon")]
-        return resume_run(folder, *new, modules, hooks, sinks, progress=progress, **more)
+        return resume_run(folder, *new, modules, hooks, sinks, progress=progress, part=True, **more)
 
     run = SeedsInTurn(algo.bind(env.spec), env, config, rundir, begin, make_sinks, progress, trained)
     rundir.update(config)

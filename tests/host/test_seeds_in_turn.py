@@ -286,6 +286,21 @@ def test_a_seed_that_was_killed_before_its_first_checkpoint_begins_anew(whole, t
     assert all(same(run.agent(m), whole.agent(m)) for m in range(3))
 
 
+@pytest.mark.parametrize(("ends", "said"), [((192,), 1), ((192, 192), 0), ((), 0)])
+def test_an_end_beyond_the_horizon_is_said_once_a_run(ends, said, whole, tmp_path, recwarn):
+    out = tmp_path / "run"
+    shutil.copytree(whole.out.path, out)
+    shutil.rmtree(seed_folder(out, 7))  # it begins anew
+    assert jf.resume(out, *ends, tensorboard=False).env_steps == (192 if ends else 128)
+    found = [str(w.message) for w in recwarn if "beyond the horizon" in str(w.message)]
+    assert len(found) == said and all("total_steps 192 is beyond the horizon 128" in text for text in found)
+
+
+def test_a_resume_takes_no_other_settings(whole):
+    with pytest.raises(ConfigError, match="resume = 'part'"):
+        jf.resume(whole.out.path, part=True)
+
+
 def everything_in(folder):
     return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
