@@ -40,8 +40,8 @@ def test_a_rung_is_climbed_until_it_is_solved():
 
 def test_a_rung_is_climbed_for_its_minutes(monkeypatch):
     monkeypatch.setattr(ladder, "SOLVED", 1e9)
-    found = ladder.climb(ladder.Climb(EASY), 6 / 60)
-    assert found.solved is None and 6 <= found.seconds < 30
+    found = ladder.climb(ladder.Climb(EASY), 10 / 60)  # a busy machine compiles for most of it
+    assert found.solved is None and 10 <= found.seconds < 60
     assert found.curve[-1][1] <= found.steps and np.isfinite(found.rate)
     content = found.as_dict()
     assert content["frames_per_second"] == pytest.approx(4 * content["steps_per_second"], rel=1e-2)
