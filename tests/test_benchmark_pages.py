@@ -142,3 +142,9 @@ def test_a_page_gets_its_table_its_grid_and_its_letters():
 def test_a_block_that_asks_for_what_is_not_measured_is_refused():
     with pytest.raises(ValueError, match="none"):
         made.page("# T\n\n{{ table a/b\nWhat = {what}\n}}\n", {"a/t": [line()]}, "text/T.md.in")
+
+
+def test_the_speeds_in_the_readme_are_measurements():
+    text = (ROOT / "README.md").read_text().partition("## Measured")[2].partition("| task |")[0]
+    shown = re.findall(r"\b\d\.\d\d\b", text)
+    assert len(shown) > 8 and set(shown) <= {f"{x:.2f}" for _, row in ROWS if (x := tabled.speedup(row))}

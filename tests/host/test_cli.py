@@ -86,8 +86,8 @@ def test_train_writes_a_run_and_says_what_comes_next(first):
     assert settings["gae_lambda"] == 0.9  # the preset
 
 
-def test_the_readme_names_all_that_a_result_holds(first):
-    text = (Path(__file__).parents[2] / "README.md").read_text()
+def test_the_page_of_runs_names_all_that_a_result_holds(first):
+    text = (Path(__file__).parents[2] / "docs/runs.md").read_text()
     text = text[text.index("## The run directory") :]
     held = read(first[2] / "result.json")
     assert held.keys() <= set(re.findall(r"`(\w+)`", text[: text.index("\n## ", 1)]))
