@@ -6,8 +6,8 @@ from typing import Any
 
 from jaxrl_fast.cli.args import Option
 from jaxrl_fast.cli.train import Plan, resolve
+from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.members import in_turn
-from jaxrl_fast.envs.host.api import HostEnv
 from jaxrl_fast.errors import UserError
 
 COMPILE = Option("compile", "bool", False, "compile the programs too, and show XLA's own sizes beside the forecast")
@@ -18,7 +18,7 @@ def print_plan(plan: Plan, given: dict[str, Any]) -> None:
     from jaxrl_fast.engine.memory_plan import plan as forecast_of
 
     algo, env, config = resolve(plan, given)
-    if given.get("compile") and isinstance(env, HostEnv):
+    if given.get("compile") and not backend_of(env).one_program:
         raise UserError("--compile shows the one program of a run; with environments on the host there is none")
     forecast = forecast_of(algo, env, **config.settings())
     if not given.get("compile"):

@@ -7,6 +7,8 @@ from typing import Any
 
 _NAMES = {
     "Env": "api",
+    "Environment": "base",
+    "HostEnv": "host.api",
     "SingleEnv": "single",
     "make": "registry",
     "register": "registry",

@@ -35,8 +35,9 @@ import numpy as np
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.envs import checks
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.types import EnvSpec, Outcome, PyTree, Shared, keep_lasting
+from jaxrl_fast.types import Outcome, PyTree, Shared, keep_lasting
 
 LAST = np.int32(2**31 - 1)  # the iteration outside of training: past the end of every curriculum
 
@@ -56,11 +57,13 @@ class Rare(NamedTuple):
     noise: PyTree
 
 
-class Env:
+class Env(Environment):
     """Base class of environments on the device: batched, pure, reset inside `step`.
 
     See the text of the module.
     """
+
+    runs_on = "device"
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
@@ -68,22 +71,8 @@ class Env:
         if getattr(reset, "__name__", None) == "reset":
             cls.reset = checks.refuse_key(reset)
 
-    @property
-    def spec(self) -> EnvSpec:
-        raise NotImplementedError
-
-    def __repr__(self) -> str:
-        try:
-            spec = self.spec
-        except Exception:  # of an environment that is being written
-            return object.__repr__(self)
-        return f"<{type(self).__name__}: {spec.name}, {spec.observation} -> {spec.action}>"
-
     def on_device(self, parts: int = 1) -> Env:
-        """What programs are compiled with: this very environment, unless it lives on the host (`envs.host`).
-
-        parts: the devices that its environments are divided over.
-        """
+        """The environment that programs are compiled with. parts: the devices that its environments are divided over."""
         return self
 
     def draw_reset(self, key: jax.Array, shape: tuple[int, ...]) -> PyTree:

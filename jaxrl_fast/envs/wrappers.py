@@ -8,6 +8,7 @@ reward clip, frame stack. So stickiness is decided anew for every repetition, as
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -42,6 +43,7 @@ class Common:
 COMMON: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(Common)}
 
 
+@functools.singledispatch  # `envs.host` has its own
 def wrap(env: Env, **settings: Any) -> Env:
     """Return `env` inside the wrappers whose settings, those of `Common`, differ from their defaults."""
     common = Common(**settings)

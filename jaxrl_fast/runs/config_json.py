@@ -18,7 +18,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import NAMED, build_algorithm, function_of
 from jaxrl_fast.engine.config import RunConfig, check_names
 from jaxrl_fast.envs import registry
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, UserError, brief, check_choice
 from jaxrl_fast.files import folders, forms
 from jaxrl_fast.networks import Foreign, as_network
@@ -148,7 +148,7 @@ def _setting_class(path: str, name: str) -> type:
     found, home = imports.look_up(path, name)
     parts = ("envs", "memory", "networks", "ops.optimizer_settings", "spaces", "types")
     ours = any(home.startswith(f"{imports.PACKAGE}.{part}") for part in parts)
-    kinds = (Algorithm, Env, linen.Module)
+    kinds = (Algorithm, Environment, linen.Module)
     if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
         raise ConfigError(name, path, "a dataclass")
     if not (ours or issubclass(found, kinds) or imports.is_users(home)):
@@ -186,18 +186,18 @@ def _trained_class(entry: dict[str, Any]) -> type:
     return cls
 
 
-def encode_environment(env: Env) -> dict[str, Any]:
+def encode_environment(env: Environment) -> dict[str, Any]:
     origin = registry.describe(env)
     if origin is not None:
         return {"name": origin[0], "settings": {k: _encode(v, f"env.{k}") for k, v in origin[1].items()}}
     return {"name": env.spec.name, "object": _encode(env, "environment")}
 
 
-def decode_environment(entry: dict[str, Any]) -> Env:
+def decode_environment(entry: dict[str, Any]) -> Environment:
     if "object" in entry:
         with reading("environment", entry):
             env = _decode(entry["object"], "environment")
-        if not isinstance(env, Env):
+        if not isinstance(env, Environment):
             raise ConfigError("environment", type(env).__name__, "a jaxrl_fast Env")
         return env
     imports.check_known(registry.modules_of(entry["name"]), "environment")
@@ -259,7 +259,7 @@ def decode_run(entry: dict[str, Any]) -> RunConfig:
         return RunConfig(**entry | chosen)
 
 
-def load(path: str | Path, modules: tuple[str, ...] = ()) -> tuple[Algorithm, Env, RunConfig, dict[str, Any]]:
+def load(path: str | Path, modules: tuple[str, ...] = ()) -> tuple[Algorithm, Environment, RunConfig, dict[str, Any]]:
     """(algorithm, environment, run settings, whole file) of a config.json; imports `modules`, and nothing that it names.
 
     Raises ConfigError with the setting and the file where it does not hold what a run writes.
@@ -285,7 +285,7 @@ def within(file: Path) -> Iterator[None]:
 
 def decode(
     content: dict[str, Any], modules: Iterable[str] = (), folder: Path | None = None
-) -> tuple[Algorithm, Env, RunConfig]:  # fmt: skip
+) -> tuple[Algorithm, Environment, RunConfig]:  # fmt: skip
     """(algorithm, environment, run settings) of what `describe` wrote. modules: of the user, imported first.
 
     folder: where it was found; no library may be in it.

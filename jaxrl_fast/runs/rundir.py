@@ -178,12 +178,12 @@ class RunDir:
             if time_plot.has_times(rows):
                 time_plot.time_use(rows, self.path / "time.png")
             algo, env = s.setup(member)
-            frames, page = pictures.record_all(env, algo, agent, jax.random.key(s.config.seed), 500, s.config.host_timeout)
-            if page is not None:
-                configs.write_text(self.path / "rollout.html", page)
-            if frames:
-                stride, fps = pictures.pace(env.step_seconds, len(frames))
-                pictures.rollout_gif(frames[::stride], self.path / "rollout.gif", fps)
+            film = pictures.film(env, algo, agent, jax.random.key(s.config.seed), 500, s.config.host_timeout)
+            if film.page is not None:
+                configs.write_text(self.path / "rollout.html", film.page)
+            if film.frames:
+                stride, fps = pictures.pace(film.step_seconds, len(film.frames))
+                pictures.rollout_gif(film.frames[::stride], self.path / "rollout.gif", fps)
         except Exception as error:
             warnings.warn(f"the pictures of {self.path} could not be drawn: {error!r}", stacklevel=2)
 

@@ -10,7 +10,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import IN_MEMORY, RunConfig
 from jaxrl_fast.engine.grid import Grid, plan_grid
 from jaxrl_fast.engine.members import one_at_a_time
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import expected
 from jaxrl_fast.files.folders import check_folder
 from jaxrl_fast.runs import config_json as configs
@@ -20,7 +20,9 @@ from jaxrl_fast.runs.rundir import RunDir, seed_folder
 from jaxrl_fast.runs.seed_results import Trained, of_folder
 
 
-def ended_seeds(path: Path, algo: Algorithm, env: Env, config: RunConfig, modules: Sequence[str] = ()) -> dict[int, Trained]:
+def ended_seeds(
+    path: Path, algo: Algorithm, env: Environment, config: RunConfig, modules: Sequence[str] = ()
+) -> dict[int, Trained]:
     """Return {member: its results} of the seeds that are not to be trained further; the others can go on or begin anew.
 
     Args:

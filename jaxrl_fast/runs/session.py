@@ -18,7 +18,7 @@ from jaxrl_fast.engine.members import configure, leaf_names
 from jaxrl_fast.engine.population import Members, Population, population_of
 from jaxrl_fast.engine.programs import Programs
 from jaxrl_fast.envs import registry
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs.sinks import Row, Sink
 from jaxrl_fast.logs.walltime import TRAIN
@@ -39,7 +39,7 @@ class Session:
     """
 
     algo: Algorithm  # bound to the environment
-    env: Env
+    env: Environment
     config: RunConfig
     grid: Grid
     members: Members
@@ -150,7 +150,7 @@ class Session:
 
         return jax.tree.map(spread, values)
 
-    def setup(self, member: int = 0) -> tuple[Algorithm, Env]:
+    def setup(self, member: int = 0) -> tuple[Algorithm, Environment]:
         """The settings of one member: its algorithm, bound, and its environment."""
         chosen = {name: float(values[member]) for name, values in self.settings.items()}
         algo, env = configure(self.algo, self.env, self.config.settings_of(member) | chosen)

@@ -17,14 +17,13 @@ import numpy as np
 
 from jaxrl_fast import distributed, runtime
 from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.engine.grid import Grid, plan_grid
 from jaxrl_fast.engine.members import gather, in_turn, leaf_names, one_at_a_time, spread_members
 from jaxrl_fast.engine.memory_plan import memory_plan
-from jaxrl_fast.engine.population import Members, Population, population_of
-from jaxrl_fast.engine.programs import Programs
-from jaxrl_fast.envs.api import Env
-from jaxrl_fast.envs.host.api import HostEnv
+from jaxrl_fast.engine.population import Members, population_of
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import RunError, WriteError
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.sinks import Row, Sink, check_hooks, check_sinks
@@ -43,7 +42,7 @@ from jaxrl_fast.runs.start_from import given_by
 
 def train(
     algo: Algorithm,
-    env: Env,
+    env: Environment,
     total_steps: int = 500_000,
     *,
     out: str | Path | None = None,
@@ -75,7 +74,7 @@ def train(
 
 
 def start(
-    algo: Algorithm, env: Env, total_steps: int = 500_000, out: str | Path | None = None, hooks=(), sinks=(),
+    algo: Algorithm, env: Environment, total_steps: int = 500_000, out: str | Path | None = None, hooks=(), sinks=(),
     tensorboard: bool = True, progress: bool | None = None, about: dict[str, Any] | None = None, **settings: Any,
 ) -> Session:  # fmt: skip
     """`train` for callers that stop when the run does: Ctrl-C raises `Interrupted` everywhere."""
@@ -125,7 +124,7 @@ def at_start(config: RunConfig) -> RunConfig:
     return config if config.horizon else dataclasses.replace(config, horizon=config.total_steps)
 
 
-def check_out(out: Path, algo: Algorithm, env: Env, config: RunConfig) -> None:
+def check_out(out: Path, algo: Algorithm, env: Environment, config: RunConfig) -> None:
     """ConfigError where the run cannot be written there, or config.json cannot hold it; before anything is compiled."""
     describe(algo, env, at_start(config))
     distributed.on_first(lambda: check_free(out))
@@ -161,7 +160,7 @@ def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=
             with _closing(sinks) as stack:
                 bar = _progress_bar(stack, grid, "compiling") if progress else []
                 with signals.at_once(COMPILING[begin]):
-                    programs = programs_of(env, members.take(lanes), grid, population, config)
+                    programs = backend_of(env).programs(env, members.take(lanes), grid, population, config)
                     programs.clock = WallTime("compile", began)
                     stack.callback(programs.give_up)
                     programs.compile(root_keys(config, population, lanes))
@@ -240,15 +239,7 @@ def _progress_bar(stack: contextlib.ExitStack, grid: Grid, status: str = "") -> 
     return [bar]
 
 
-def programs_of(env: Env, members: Members, grid: Grid, population: Population, config: RunConfig) -> Programs:
-    if not isinstance(env, HostEnv):
-        return Programs(members, grid, population, config)
-    from jaxrl_fast.actors.programs import HostPrograms
-
-    return HostPrograms(members, grid, population, config, env)
-
-
-def check_members(algo: Algorithm, env: Env, config: RunConfig, size: int | None = None) -> Members:
+def check_members(algo: Algorithm, env: Environment, config: RunConfig, size: int | None = None) -> Members:
     """The members of a run as its programs take them; ConfigError where there cannot be such a population.
 
     Experience is read once a plan says that `size` of them (default: all) fit with it.

@@ -17,7 +17,7 @@ import numpy as np
 from jaxrl_fast import imports
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.files import forms
 from jaxrl_fast.logs.jsonl import read_jsonl
@@ -62,7 +62,7 @@ def read_folder(path: str | Path, argument: str = "--resume") -> dict[str, Any]:
 
 def decode_base(
     content: dict[str, Any], modules: Sequence[str] = (), folder: Path | None = None
-) -> tuple[Algorithm, Env, RunConfig, dict[str, Any]]:  # fmt: skip
+) -> tuple[Algorithm, Environment, RunConfig, dict[str, Any]]:  # fmt: skip
     """What every configuration begins with: algorithm, environment, run, and what else config.json says of them.
 
     Imports `modules` first. folder: the sweep's, where it is read from one.

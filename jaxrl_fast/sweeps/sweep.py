@@ -24,12 +24,12 @@ import numpy as np
 from jaxrl_fast import distributed
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import import_named
+from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.engine.members import build_run, configure, program_of, spread_members
 from jaxrl_fast.engine.memory_plan import memory_plan
 from jaxrl_fast.engine.population import elsewhere, population_of
-from jaxrl_fast.envs.api import Env
-from jaxrl_fast.envs.host.api import HostEnv
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_int
 from jaxrl_fast.files import folders
 from jaxrl_fast.runs import config_json as configs
@@ -62,7 +62,7 @@ class Part:
 
 
 def split(
-    algo: Algorithm, env: Env, configurations: Sequence[Settings], config: RunConfig, wave: int | None = None
+    algo: Algorithm, env: Environment, configurations: Sequence[Settings], config: RunConfig, wave: int | None = None
 ) -> list[Part]:
     """Groups by program, and each in as few equal waves as the device's memory needs, of `wave` members at most.
 
@@ -81,7 +81,7 @@ def split(
     for program, members in groups.items():
         size = len(members) * config.seeds
         plan = memory_plan(firsts[program], population_of(config, size), dataclasses.replace(config, seeds=size))
-        most = min(plan.most_members, 1 if isinstance(env, HostEnv) else wave or size)  # on the host one after another
+        most = min(plan.most_members, (wave or size) if backend_of(env).one_program else 1)
         if not most:
             plan.of_size(1).check()
         if most >= config.seeds:
@@ -99,7 +99,7 @@ def split(
 
 def sweep(
     algo: Algorithm,
-    env: Env,
+    env: Environment,
     total_steps: int = 500_000,
     *,
     grid: Mapping[str, Sequence[Any]] | None = None,

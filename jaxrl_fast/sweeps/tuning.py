@@ -22,7 +22,7 @@ from jaxrl_fast.algorithms.build import import_named
 from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.engine.members import configure, spread_members
 from jaxrl_fast.engine.population import elsewhere
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, MissingExtraError, check_int
 from jaxrl_fast.files import folders
 from jaxrl_fast.ops.aggregate import iqm
@@ -39,7 +39,7 @@ JOURNAL = "optuna.log"
 
 def tune(
     algo: Algorithm,
-    env: Env,
+    env: Environment,
     total_steps: int = 500_000,
     *,
     sample: Mapping[str, str],
@@ -97,7 +97,7 @@ def import_optuna() -> Any:
     return optuna
 
 
-def _check_values(algo: Algorithm, env: Env, sample: Mapping[str, str], config: RunConfig) -> None:
+def _check_values(algo: Algorithm, env: Environment, sample: Mapping[str, str], config: RunConfig) -> None:
     """Refuse, before anything is written, both ends of every range together, and every choice with the lower ones."""
     priors = {name: parse_prior(name, text) for name, text in sample.items()}
 
@@ -157,7 +157,7 @@ def _check_journal(content: dict[str, Any], out: Path) -> None:
 
 
 def _rounds(
-    optuna: Any, study: Any, out: Path, algo: Algorithm, env: Env, config: RunConfig, content: dict[str, Any],
+    optuna: Any, study: Any, out: Path, algo: Algorithm, env: Environment, config: RunConfig, content: dict[str, Any],
     progress: bool, about: dict[str, Any], place: dict[str, Any] | None = None,
 ) -> SweepResult:  # fmt: skip
     search = content["optuna"]

@@ -19,7 +19,7 @@ from PIL import Image
 
 import jaxrl_fast as jf
 from jaxrl_fast import tree
-from jaxrl_fast.engine import iteration
+from jaxrl_fast.engine import iteration, on_device
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.physics import brax_adapter, mujoco_tools
@@ -172,8 +172,9 @@ def test_pictures_play_as_fast_as_it_happened(tmp_path):
         sinks=[], algo=jf.PPO(), env=env, config=RunConfig(), setup=lambda member: (jf.PPO(), env)
     )  # fmt: skip
     (tmp_path / "metrics.jsonl").touch()
-    shown = mock.patch.object(pictures, "record_all", lambda *args: (frames, None))
-    with shown, mock.patch("jaxrl_fast.logs.plots.learning_curve"):
+    played = mock.patch.object(on_device, "_episode", lambda *args: iter(frames))
+    drawn = mock.patch.multiple(type(env), render=lambda self, state: state, render_html=lambda self, states: None)
+    with played, drawn, mock.patch("jaxrl_fast.logs.plots.learning_curve"):
         RunDir(tmp_path).draw(session, 0, None)
     assert Image.open(tmp_path / "rollout.gif").info["duration"] == pytest.approx(2000 * env.env.env.dt, abs=5)
 

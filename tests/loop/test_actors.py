@@ -634,7 +634,7 @@ def test_a_trained_agent_plays_on_the_host(tmp_path):
     with pytest.raises(HostError, match=r"has not answered for 0.5 s"):  # nor pictures
         play.frames(agent.env, agent.algo, agent.state, jax.random.key(0), 5, patience=0.5)
     agent.env = jf.make(NAME)
-    cut = agent.env.on_device().spec.max_episode_steps is None
+    cut = agent.env.spec.max_episode_steps is None
     ret, length, finished = play.evaluate(agent.env, agent.algo, agent.state, jax.random.key(0), 6, "greedy", max_steps=1)
     assert cut and (length == 1).all() and len(ret) == 6 and not finished.any()
 

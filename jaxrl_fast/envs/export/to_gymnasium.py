@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.export.stepper import MODES, Stepper
-from jaxrl_fast.envs.host.api import HostEnv
 from jaxrl_fast.envs.wrappers import Wrapper
 from jaxrl_fast.errors import ConfigError, MissingExtraError, check_choice, check_int, check_seed
 from jaxrl_fast.spaces import Dict
@@ -52,8 +52,8 @@ def to_gymnasium(
     Raises ConfigError for what is not valid, and for an action of a wrong shape or type, or outside its space.
     """
     if not isinstance(env, Env):
-        raise ConfigError("env", env, "an environment of this library, such as jf.make('CartPole-v1')")
-    if isinstance(env, HostEnv):
+        if not isinstance(env, Environment):
+            raise ConfigError("env", env, "an environment of this library, such as jf.make('CartPole-v1')")
         raise ConfigError("env", env.spec.name, "an environment on the device: this one steps on the host; gymnasium.make_vec "
                           "or its own package makes it")  # fmt: skip
     mode = autoreset_mode.name.lower() if isinstance(autoreset_mode, AutoresetMode) else autoreset_mode
