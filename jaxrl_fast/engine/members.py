@@ -100,7 +100,7 @@ def load_data(algo: Algorithm, config: RunConfig, outline: bool = False) -> Fill
     if config.sampling_groups > 1:
         raise ConfigError("experience", config.experience, "None with groups or a mesh along env")
     if distributed.several():
-        raise ConfigError("experience", config.experience, "None with several hosts")
+        raise ConfigError("experience", config.experience, "None with several processes")
     if config.experience_id not in (None, identity(config.experience)):
         raise ConfigError("experience", config.experience, "the folder as it was when the run began; it was written anew")
     if outline:

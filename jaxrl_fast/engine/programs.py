@@ -210,7 +210,7 @@ class Programs:
         return state, distributed.together(metrics, self.population.replicated)
 
     def chunk(self, state: RunState, t0: int, rows: int):
-        """-> (state, metrics, finite); the last two can be fetched on every host."""
+        """-> (state, metrics, finite); the last two can be fetched by every process."""
         state, *found = self._call("chunk", self._chunk, self.run, state, self._scalar(t0), self._scalar(rows))
         return state, *distributed.together(found, self.population.replicated)
 

@@ -95,7 +95,7 @@ def resume_run(
     argument: str = "path", **host: Any,
 ):  # fmt: skip
     """`resume` for callers that stop when the run does: Ctrl-C raises `Interrupted` everywhere. argument: `path` in errors."""
-    if isinstance(path, (str, Path)):  # before the first host finds it missing where the others do not
+    if isinstance(path, (str, Path)):  # before the first process finds it missing where the others do not
         distributed.check_shared(Path(path) / "config.json")
     path = run_path(argument, path)
     configs.read_config(path)  # before anything is made in a folder that is none

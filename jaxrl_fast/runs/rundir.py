@@ -105,7 +105,7 @@ class RunDir:
         return rows
 
     def finish(self, session: Any) -> None:
-        """result.json, the learning curve, and the trained agent playing. All hosts call it, the first one writes."""
+        """result.json, the learning curve, and the trained agent playing. All processes call it, the first one writes."""
         s = session
         best = int(np.argmax(np.nan_to_num(s.eval_return, nan=-np.inf)))
         agent = s.agent_state(best) if best in s.lanes else None

@@ -200,7 +200,7 @@ class Session:
         self.stop_requested = True
 
     def agent(self, member: int | None = None) -> Agent:
-        """The agent of one member as it is now, which later training leaves alone; on several hosts all of them call it.
+        """The agent of one member as it is now, which later training leaves alone; with several processes all of them call it.
 
         member: None takes the one that evaluated best at the end, the first before that.
         """

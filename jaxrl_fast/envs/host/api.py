@@ -149,7 +149,9 @@ class Vector:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HostEnv(Environment):
-    """Base class; a frozen dataclass of hashable settings. Subclasses implement `_spec` and `_open`.
+    """Base class of environments on the host: a frozen dataclass of hashable settings.
+
+    Subclasses implement `_spec` and `_open`; see the text of the module.
 
     stack, reward_scale, reward_clip: as for every environment (`envs.wrappers`), applied on the host; the logged
     return and evaluations count the game's own reward.
