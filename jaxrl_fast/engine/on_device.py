@@ -49,15 +49,17 @@ class OnDevice:
         return jax.tree.map(np.asarray, found)
 
     def film(self, env: Env, algo, agent, key, max_steps, patience) -> Film:
-        states, frames = [], []
+        drawing, states, frames = env.drawing, [], []
+        if drawing is None:
+            return Film(None)
         for state in _episode(env, algo, agent, key, max_steps):
-            frame = env.render(state)
-            if not states and frame is None and env.render_html([state]) is None:
-                return Film(None)
             states.append(state)
-            frames.append(frame)
+            frames.append(drawing.frame(state))
+            if frames[0] is None and drawing.page is None:
+                return Film(None)
         pictures = None if frames[0] is None else [np.asarray(frame) for frame in frames]
-        return Film(pictures, env.render_html(states), env.step_seconds)
+        page = drawing.page and drawing.page(states, drawing.step_seconds)
+        return Film(pictures, page, drawing.step_seconds)
 
 
 def _episode(env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int) -> Iterator[Any]:

@@ -6,6 +6,7 @@ import importlib
 from typing import Any
 
 _NAMES = {
+    "Drawing": "api",
     "Env": "api",
     "Environment": "base",
     "HostEnv": "host.api",

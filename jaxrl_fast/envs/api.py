@@ -27,6 +27,7 @@ time instead, without a batch axis, subclass `jaxrl_fast.envs.single.SingleEnv`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -55,6 +56,14 @@ class Rare(NamedTuple):
     for a reset and puts this inside of it, `reset` gets it as it is, to be computed always."""
 
     noise: PyTree
+
+
+class Drawing(NamedTuple):
+    """How episodes of an environment are shown."""
+
+    frame: Callable[[Any], Any]  # `Env.render`
+    step_seconds: float | None = None  # of a step in the environment's world; None where that means nothing
+    page: Callable[[list[Any], float | None], str] | None = None  # (states, seconds between them) -> HTML that shows them moving
 
 
 class Env(Environment):
@@ -161,16 +170,9 @@ class Env(Environment):
         return None
 
     @property
-    def step_seconds(self) -> float | None:
-        """What a step lasts in the world that it is of, for pictures at their true speed; None where that means nothing."""
-        return None
-
-    def render_html(self, states: list[Any], step_seconds: float | None = None) -> str | None:
-        """An episode's states (as for `render`) -> a page that shows it moving; None if there is none.
-
-        step_seconds: between two of the states, where wrappers have changed it.
-        """
-        return None
+    def drawing(self) -> Drawing | None:
+        """How episodes are shown: by `render` alone, unless a subclass knows more; None where they are not."""
+        return None if type(self).render is Env.render else Drawing(self.render)
 
 
 def restarted(env: Env, noise: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
