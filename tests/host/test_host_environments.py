@@ -27,10 +27,12 @@ from jaxrl_fast.actors import play
 from jaxrl_fast.algorithms.presets import find_preset
 from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.envs import own
 from jaxrl_fast.envs.host import api as host
 from jaxrl_fast.envs.host import gymnasium_adapter
 from jaxrl_fast.envs.host.gymnasium_spaces import decoder, encoder, last_channels, own_form, space_of, spec_of
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.runs import config_json
 from jaxrl_fast.testing import check_env
 
 tools.register()
@@ -151,6 +153,15 @@ def test_the_two_kinds_are_siblings():
         assert [kind for kind in (jf.Env, jf.HostEnv) if isinstance(env, kind)] == [cls]
         assert isinstance(env, jf.envs.Environment) and env.runs_on == runs_on
         assert hasattr(env, "init") == (runs_on == "device") and copy.deepcopy(env) == env == pickle.loads(pickle.dumps(env))
+
+
+def test_a_host_environment_by_its_class():
+    """Made by the path of its class, or written to config.json as an object."""
+    path = "jaxrl_fast.envs.host.gymnasium_adapter:GymnasiumEnv"
+    assert own.find(path) is gymnasium_adapter.GymnasiumEnv
+    env = gymnasium_adapter.GymnasiumEnv(id="CartPole-v1")
+    written = config_json.encode_environment(env)
+    assert written["object"]["class"] == path and config_json.decode_environment(written) == env
 
 
 def test_an_error_of_a_property_is_not_hidden():
