@@ -80,6 +80,8 @@ def build(algo: Algorithm, env: Env, config: RunConfig, outline: bool = False) -
     outline: of experience only shapes, which is all that a plan needs; nothing of it is read but its layout.
     """
     check_types(algo, env)
+    if not isinstance(env, HostEnv):
+        check_device(env, config)
     algo = algo.bind(env.spec)
     algo.check_env(env)
     if isinstance(env, HostEnv):
@@ -217,9 +219,7 @@ def configurations(algo: Algorithm, env: Env, config: RunConfig) -> tuple[list[R
 
     Raises ConfigError for a setting that needs a program of its own.
     """
-    if not isinstance(env, HostEnv):
-        check_device(env, config)
-    elif config.configurations > 1:
+    if isinstance(env, HostEnv) and config.configurations > 1:
         reason = "None: the environments are on the host, so members train one after another: `jf.sweep(grid=...)`"
         raise ConfigError("population", sorted(config.population), reason)
     settings = [config.settings_of(c * config.seeds) for c in range(config.configurations)]

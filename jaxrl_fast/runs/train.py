@@ -160,12 +160,12 @@ def run_session(prepared, open_rundir, hooks=(), sinks=(), tensorboard=True, pro
     if selection:
         names, leaves = leaf_names(members.first), jax.tree.leaves(members.run)
         settings = {name: np.asarray(leaves[names.index(name)]) for name in selection.traced}
-    begin = "saved" if resume else "new"
+    first_state = "saved" if resume else "new"
     with Signals() as signals:  # a second signal does not keep `discard` from its work
         try:
             with _closing(sinks) as stack:
                 bar = _progress_bar(stack, prepared.grid, "compiling") if progress else []
-                with signals.at_once(COMPILING[begin]):
+                with signals.at_once(COMPILING[first_state]):
                     programs = programs_of(prepared.take(lanes))
                     programs.clock = WallTime("compile", began)
                     stack.callback(programs.give_up)
@@ -179,7 +179,7 @@ def run_session(prepared, open_rundir, hooks=(), sinks=(), tensorboard=True, pro
                     reached=[None] * config.members, selection=selection, settings=settings,
                     checkpoint=resume["number"] if resume else None, given=given,
                 )  # fmt: skip
-                _play(session, signals, stack, begin, sinks, tensorboard)
+                _play(session, signals, stack, first_state, sinks, tensorboard)
         except BaseException as error:
             if rundir and resume is None and distributed.is_first():
                 rundir.discard()

@@ -116,3 +116,9 @@ def test_some_members_on_fewer_places():
     assert two.population.size == 2
     for taken, rates in ((made, [1e-3, 1e-2, 1e-1]), (two, [1e-3, 1e-1]), (made.take([1]), 1e-2)):
         assert taken.members.run.algo.learning_rate == pytest.approx(rates)
+
+
+def test_a_sweep_refuses_what_no_part_of_it_takes_before_anything_is_written(tmp_path):
+    with pytest.raises(jf.ConfigError, match="actors = 2 .* CartPole-v1 is on the device"):
+        jf.sweep(PPO, jf.make("CartPole-v1"), 128, grid={"algo.num_epochs": [1, 2]}, out=tmp_path / "x", actors=2)
+    assert not (tmp_path / "x").exists()

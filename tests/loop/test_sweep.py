@@ -146,7 +146,7 @@ def test_the_best_configuration_is_a_config(swept):
 
 
 def test_a_sweep_that_ended_is_not_repeated_and_another_is_refused(swept, monkeypatch):
-    monkeypatch.setattr(sweeps, "train", mock.Mock(side_effect=AssertionError))
+    monkeypatch.setattr(sweeps, "begin", mock.Mock(side_effect=AssertionError))
     found = sweep(swept.path, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2)
     np.testing.assert_array_equal(found.final, swept.final)
     np.testing.assert_array_equal(sweeps.resume_sweep(swept.path).final, swept.final)
@@ -341,17 +341,17 @@ def test_a_part_that_is_lost_does_not_end_the_sweep(tmp_path):
     assert [len(p["configurations"]) for p in found.content["parts"]] == [1, 1]
     result = json.loads((found.path / "parts" / "00" / "result.json").read_text())
     assert result["eval_return"] == [None] and result["lost"][0]["member"] == 0
-    with mock.patch.object(sweeps, "train") as train:
+    with mock.patch.object(sweeps, "begin") as begin:
         again = sweeps.resume_sweep(found.path)
-    assert not train.called and str(again) == str(found)
+    assert not begin.called and str(again) == str(found)
     rates = {"grid": {"algo.learning_rate": [1e38, 1e-2]}}
     with pytest.raises(ConfigError, match="wave = 0"):
         sweep(tmp_path / "y", wave=0, **rates)
     with pytest.raises(ConfigError, match="wave = 2 .* are trained as they were cut"):
         sweep(found.path, wave=2, **rates)
-    with mock.patch.object(sweeps, "train", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with mock.patch.object(sweeps, "begin", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         sweep(tmp_path / "z", **rates)
-    with mock.patch.object(sweeps, "train", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with mock.patch.object(sweeps, "begin", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         sweep(tmp_path / "z", wave=1, **rates)  # nothing has begun, so it is cut anew
     assert [p["configurations"] for p in json.loads((tmp_path / "z" / "sweep.json").read_text())["parts"]] == [[0], [1]]
 
