@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from jaxrl_fast.algorithms.base import Algorithm
     from jaxrl_fast.engine.config import RunConfig
     from jaxrl_fast.engine.evaluate import Evaluation
-    from jaxrl_fast.engine.grid import Grid
     from jaxrl_fast.engine.iteration import Run
-    from jaxrl_fast.engine.population import Members, Population
+    from jaxrl_fast.engine.prepared import Prepared
     from jaxrl_fast.engine.programs import Programs
     from jaxrl_fast.envs.api import Env
 
@@ -54,9 +53,7 @@ class Backend(Protocol):
     def actor_bytes(self, run: Run, config: RunConfig, rollout: int, agent: int) -> int:
         """Return the bytes that actors keep beside the learner; rollout, agent: bytes of one of each."""
 
-    def programs(
-        self, env: Environment, members: Members, grid: Grid, population: Population, config: RunConfig
-    ) -> Programs:
+    def programs(self, prepared: Prepared) -> Programs:
         """Return the programs of a run, not compiled yet."""
 
     def evaluate(

@@ -19,7 +19,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import algorithm_settings, build_algorithm
 from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.engine.grid import plan_grid
+from jaxrl_fast.engine.grid import Grid, plan_grid
 from jaxrl_fast.engine.iteration import Run, check_types
 from jaxrl_fast.engine.offline import check_data, check_spaces, replay_of
 from jaxrl_fast.engine.population import Members, spread
@@ -69,7 +69,12 @@ def _configure_env(env: Environment, settings: dict[str, Any]) -> Environment:
 
 
 def build_run(algo: Algorithm, env: Environment, config: RunConfig, outline: bool = False) -> Run:
-    """One configuration as it is traced: the algorithm bound and checked, every number an array.
+    """Return one configuration as it is traced: see `build`, which tells where its rows fall too."""
+    return build(algo, env, config, outline)[0]
+
+
+def build(algo: Algorithm, env: Environment, config: RunConfig, outline: bool = False) -> tuple[Run, Grid]:
+    """Return one configuration as it is traced (the algorithm bound and checked, every number an array), and its grid.
 
     outline: of experience only shapes, which is all that a plan needs; nothing of it is read but its layout.
     """
@@ -83,15 +88,28 @@ def build_run(algo: Algorithm, env: Environment, config: RunConfig, outline: boo
         reason = f"1: {algo.name} improves by its rollout as a whole, which is not divided among devices"
         raise ConfigError(argument, parts, f"{reason}; its seeds are: --mesh population=N")
     data = load_data(algo, config, outline) if config.experience is not None else None
-    horizon, fraction = float(plan_grid(algo, config).horizon), config.experience_fraction
-    run = Run(backend.placed(env, algo, config), algo, horizon, config.sampling_groups, config.unroll, data, fraction)
+    grid = plan_grid(algo, config)
+    groups, fraction = config.sampling_groups, config.experience_fraction
+    run = Run(backend.placed(env, algo, config), algo, float(grid.horizon), groups, config.unroll, data, fraction)
     run = tree.as_float32(run, np.asarray)
     try:
-        jax.eval_shape(lambda run: (run.memory(), ())[1], run)  # refuses groups that something cannot be divided into
+        _check_memory(run)  # refuses groups that something cannot be divided into
     except ConfigError as error:
         if config.groups is not None or config.env_devices == 1:
             raise
         raise ConfigError("mesh env", config.env_devices, error.valid) from None
+    return run, grid
+
+
+def _check_memory(run: Run) -> None:
+    """Raises ConfigError where the memory cannot be made of these settings."""
+    jax.eval_shape(lambda run: (run.memory(), ())[1], run)
+
+
+def with_experience(run: Run, config: RunConfig) -> Run:
+    """Return `run`, which was built with the outline of its experience, with the experience itself; see `load_data`."""
+    run = tree.as_float32(dataclasses.replace(run, experience=load_data(run.algo, config)), np.asarray)
+    _check_memory(run)
     return run
 
 
@@ -146,23 +164,30 @@ def leaf_names(run: Run) -> list[str]:
     return [".".join(map(key, path)) for path, _ in jax.tree.leaves_with_path(run)]
 
 
-def gather(algo: Algorithm, env: Environment, config: RunConfig, always: Sequence[str] = (), outline: bool = False) -> Members:
-    """The configurations of a population side by side.
+def configurations(algo: Algorithm, env: Environment, config: RunConfig) -> tuple[list[Run], Grid]:
+    """Return the configurations of a population, each built with the outline of its experience, and the grid of all.
 
-    always: settings of the algorithm that get the member axis although all members begin with the same value.
-    outline: see `build_run`.
     Raises ConfigError for a setting that needs a program of its own.
     """
     if config.configurations > 1 and not backend_of(env).one_program:
         reason = "None: the environments are on the host, so members train one after another: `jf.sweep(grid=...)`"
         raise ConfigError("population", sorted(config.population), reason)
-    config = one_at_a_time(env, config)
-    runs = []
-    for c in range(config.configurations):
-        settings = config.settings_of(c * config.seeds)
-        runs.append(build_run(*configure(algo, env, settings), config, outline))
-        if c and program_of(runs[c]) != program_of(runs[0]):
-            raise ConfigError("population", settings, f"settings that one program can hold; {_static(algo, env, config, c)}")
+    settings = [config.settings_of(c * config.seeds) for c in range(config.configurations)]
+    first, grid = build(*configure(algo, env, settings[0]), config, outline=True)
+    runs = [first]
+    for c, own in enumerate(settings[1:], 1):
+        runs.append(build_run(*configure(algo, env, own), config, outline=True))
+        if program_of(runs[c]) != program_of(first):
+            raise ConfigError("population", own, f"settings that one program can hold; {_static(algo, env, config, c)}")
+    return runs, grid
+
+
+def gather(runs: Sequence[Run], config: RunConfig, always: Sequence[str] = ()) -> Members:
+    """Return the configurations of a population side by side.
+
+    always: settings of the algorithm that get the member axis although all members begin with the same value.
+    Raises ConfigError for one that is not traced.
+    """
     names = leaf_names(runs[0])
     for name in always:
         if name not in names:

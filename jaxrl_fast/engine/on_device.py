@@ -40,8 +40,8 @@ class OnDevice:
     def actor_bytes(self, run, config, rollout, agent) -> int:
         return 0
 
-    def programs(self, env, members, grid, population, config) -> Programs:
-        return Programs(members, grid, population, config)
+    def programs(self, prepared) -> Programs:
+        return Programs(prepared)
 
     def evaluate(self, env, algo, agent, key, episodes, mode, config):
         play = jax.jit(evaluate, static_argnames=("episodes", "mode"))

@@ -233,7 +233,7 @@ def _warn_of_idle_cores(size: int, wanted: int, have: int) -> None:
         f"{size} members take turns on the {have} CPU device(s) that JAX started with in this process, up to {longer:.2g} times "
         f"as long as on {wanted} CPU cores: XLA_FLAGS=--xla_force_host_platform_device_count={wanted} in the environment of "
         "Python gives it as many, and so does a process whose first run this is",
-        stacklevel=5,
+        stacklevel=6,
     )
 
 

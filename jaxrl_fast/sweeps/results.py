@@ -311,6 +311,7 @@ def last_settings(result: SweepResult, configuration: int) -> Settings:
 
 def best_config(result: SweepResult) -> dict[str, Any]:
     """A config.json that trains the best configuration with all seeds of the sweep: for `train --config`."""
+    from jaxrl_fast.engine.grid import plan_grid
     from jaxrl_fast.engine.members import configure
     from jaxrl_fast.runs.rundir import describe
 
@@ -319,7 +320,8 @@ def best_config(result: SweepResult) -> dict[str, Any]:
     algo, env = configure(algo, env, last_settings(result, result.best()))
     # on whatever devices there are, in the groups that it was sampled in
     place = {"devices": None, "mesh": None, "groups": run.sampling_groups if run.sampling_groups > 1 else None}
-    return describe(algo, env, dataclasses.replace(run, selection=None, on_nan="stop", **place), **about)
+    run = dataclasses.replace(run, selection=None, on_nan="stop", **place)
+    return describe(algo, env, run, plan_grid(algo.bind(env.spec), run), about)
 
 
 def _cell(value: Any) -> Any:
