@@ -30,6 +30,7 @@ _NAMES = {
     "register": "envs.registry",
     "list_environments": "envs.registry",
     "Env": "envs.api",
+    "HostEnv": "envs.host.api",
     "SingleEnv": "envs.single",
     "PPO": "algorithms.ppo",
     "DQN": "algorithms.dqn",
@@ -63,7 +64,7 @@ _NAMES = {
     "to_gymnasium": "envs.export.to_gymnasium",
     "PBT": "sweeps.selection",
     "Halving": "sweeps.selection",
-    "plan": "engine.memory_plan",
+    "plan": "engine.prepared",
     "resume": "runs.load",
     "load": "runs.load",
     "Agent": "runs.agent",
@@ -109,10 +110,11 @@ if TYPE_CHECKING:
     from jaxrl_fast.algorithms.tqc import TQC
     from jaxrl_fast.engine.evaluate import evaluate
     from jaxrl_fast.engine.iteration import make_train
-    from jaxrl_fast.engine.memory_plan import plan
     from jaxrl_fast.engine.offline import make_offline_train, offline_memory
+    from jaxrl_fast.engine.prepared import plan
     from jaxrl_fast.envs.api import Env
     from jaxrl_fast.envs.export.to_gymnasium import to_gymnasium
+    from jaxrl_fast.envs.host.api import HostEnv
     from jaxrl_fast.envs.registry import list_environments, make, register
     from jaxrl_fast.envs.single import SingleEnv
     from jaxrl_fast.errors import ConfigError, NonFiniteError

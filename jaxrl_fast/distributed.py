@@ -3,7 +3,7 @@
 All of them run this program side by side, each on its own devices, and launch the same device programs in the same
 order. So whatever would differ between them is decided by the first process and told to the others (`tell`), what is
 written, drawn and printed is the first one's alone (`is_first`, `on_first`), and arrays that lie on the devices of
-several hosts are fetched together (`fetch`). In a single process each of these is the plain thing.
+several processes are fetched together (`fetch`). In a single process each of these is the plain thing.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def fetch(tree: Any, whole: Any) -> Any:
 
 
 def together(tree: Any, whole: Any) -> Any:
-    """Leaves that lie on several hosts copied to every device, so that each host can read them. Does not wait."""
+    """Leaves of several processes copied to every device, so that each process can read them. Does not wait."""
     if not several():
         return tree
     return jax.tree.map(lambda x: x.addressable_data(0), _laid(whole)(tree))
@@ -148,7 +148,7 @@ def check_shared(path: Any) -> None:
     there = np.asarray(process_allgather(np.bool_(path.exists()))).reshape(-1)
     if not there.all():
         blind = ", ".join(map(str, np.flatnonzero(~there)))
-        raise ConfigError("out", str(path.parent), f"a folder that all hosts share; process {blind} does not see {path.name}")
+        raise ConfigError("out", str(path.parent), f"a folder that all processes share; process {blind} does not see {path.name}")
 
 
 _polls = itertools.count()  # of the process: what JAX compares may not begin again with another run
@@ -164,7 +164,7 @@ def preempted() -> bool:
 
 
 class Pace:
-    """Seconds a row. On several hosts those of the first one, measured once: all must run chunks of the same length."""
+    """Seconds a row. With several processes those of the first one, measured once: all must run chunks of the same length."""
 
     def __init__(self):
         self.told: float | None = None

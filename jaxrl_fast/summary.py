@@ -43,7 +43,7 @@ def _array(x: Any) -> str:
     unknown = isinstance(x, (jax.core.Tracer, jax.ShapeDtypeStruct)) or jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended)
     if unknown or x.size > FEW:
         return kind
-    if isinstance(x, jax.Array) and (x.is_deleted() or not x.is_fully_addressable):  # donated, or on other hosts
+    if isinstance(x, jax.Array) and (x.is_deleted() or not x.is_fully_addressable):  # donated, or of other processes
         return kind
     return str(np.asarray(x)) if x.ndim == 0 else str(np.asarray(x).tolist())
 

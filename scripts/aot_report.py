@@ -27,9 +27,9 @@ import jax.numpy as jnp
 import jaxrl_fast as jf
 from jaxrl_fast.engine import programs as made
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.engine.grid import plan_grid
-from jaxrl_fast.engine.members import gather
+from jaxrl_fast.engine.members import configurations, gather
 from jaxrl_fast.engine.population import Members, Population
+from jaxrl_fast.engine.prepared import Prepared
 
 ENVIRONMENTS = {"sac": "Pendulum-v1"}
 COLLECTIVES = r"\b(all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter|collective-broadcast)(?:-start)?\("
@@ -41,10 +41,11 @@ def chunk_for(devices, algo, env, members, steps=100_000, env_devices=1, **setti
     """The chunk of a population on these devices (of a topology, or real ones), and its arguments' shapes."""
     mesh = None if env_devices == 1 else {"population": len(devices) // env_devices, "env": env_devices}
     config = RunConfig(total_steps=steps, seeds=members, mesh=mesh, **settings)
-    found = gather(algo, env, config)
+    runs, grid = configurations(algo, env, config)
+    found = gather(runs, config)
     population = Population(members, "vmap", tuple(devices), env_devices)
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), found.run)
-    program = made.Programs(Members(found.first, shapes, found.swept), plan_grid(found.first.algo, config), population, config)
+    program = made.Programs(Prepared(algo, env, config, Members(found.first, shapes, found.swept), grid, population))
     keys = jax.eval_shape(lambda: jax.vmap(jax.random.key)(jnp.arange(population.padded)))
     keys = jax.ShapeDtypeStruct(keys.shape, keys.dtype, sharding=population.sharding)
     state = population.abstract_state(program._init.trace(program.run, keys).out_info)

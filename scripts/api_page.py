@@ -17,7 +17,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
 GROUPS = {
     "Train": "train resume load plan preset make_train evaluate Agent",
     "Many runs": "sweep tune PBT Halving",
-    "Environments": "make register list_environments Env SingleEnv EnvSpec Outcome to_gymnasium",
+    "Environments": "make register list_environments Env HostEnv SingleEnv EnvSpec Outcome to_gymnasium",
     "Spaces": "Box Discrete MultiDiscrete Dict",
     "Algorithms": "PPO A2C IMPALA PQN DQN C51 QRDQN IQN Rainbow ApeX SAC TD3 TQC CrossQ APG ARS OpenES",
     "Algorithms of your own": "Algorithm register_algorithm list_algorithms settings setting Timestep Trajectory",

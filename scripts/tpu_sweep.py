@@ -1,6 +1,6 @@
 """Learning rates times seeds of PPO as one population over every chip of a TPU slice. Copy this file and change it.
 
-On every host of the slice (docs/tpu.md), with a folder that all of them share; the same command again goes on after a preemption:
+On every machine of the slice (docs/tpu.md), with a folder that all of them share; after a preemption the same command goes on:
 
     python scripts/tpu_sweep.py --distributed --out /mnt/shared/sweeps/cartpole
 """
@@ -11,12 +11,12 @@ import jaxrl_fast as jf
 from jaxrl_fast import distributed
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--out", required=True, help="folder of the sweep, on a disk that all hosts share")
+parser.add_argument("--out", required=True, help="folder of the sweep, on a disk that all machines share")
 parser.add_argument("--environment", default="CartPole-v1")
 parser.add_argument("--total-steps", type=int, default=500_000, help="environment steps of each member")
 parser.add_argument("--seeds", type=int, default=64, help="of each learning rate")
 parser.add_argument("--rates", type=int, default=16, help="learning rates, evenly in their logarithm")
-parser.add_argument("--distributed", action="store_true", help="this is one of several hosts, which JAX finds")
+parser.add_argument("--distributed", action="store_true", help="this is one of several processes, which JAX finds")
 args = parser.parse_args()
 
 if args.distributed:

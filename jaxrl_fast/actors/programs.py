@@ -23,14 +23,13 @@ from jaxrl_fast.actors.groups import Rollout
 from jaxrl_fast.actors.threads import Actors, whose
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.engine.grid import Grid, ahead_of, host_episodes
+from jaxrl_fast.engine.grid import ahead_of, host_episodes
 from jaxrl_fast.engine.iteration import Run
-from jaxrl_fast.engine.memory_plan import memory_plan
-from jaxrl_fast.engine.population import Members, Population
+from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.engine.programs import NEVER, Part, Programs, Scores, largest_parameter
 from jaxrl_fast.engine.rollout import ACTION
 from jaxrl_fast.engine.streams import evaluation_key
-from jaxrl_fast.envs.host.api import HostEnv, HostError
+from jaxrl_fast.envs.host.api import HostError
 from jaxrl_fast.logs.reports import host_metrics, log_names, merged
 from jaxrl_fast.types import Mean, RunState, Trajectory
 
@@ -87,13 +86,13 @@ def shares(learner: dict[str, float], actors: dict[str, float]) -> dict[str, Mea
 
 
 class HostPrograms(Programs):
-    """Programs of one member on one device; `env` is the environment on the host, whose stand-in the members have."""
+    """Programs of one member on one device, whose environment on the host has a stand-in in the members."""
 
     overlaps = False
 
-    def __init__(self, members: Members, grid: Grid, population: Population, config: RunConfig, env: HostEnv):
-        super().__init__(members, grid, population, config)
-        self.env = env
+    def __init__(self, prepared: Prepared):
+        super().__init__(prepared)
+        self.env = prepared.env
         self._learn = jax.jit(learn, static_argnames="learns", donate_argnames=("mem", "totals"))
         seam = lambda run, agent, mem, w: (run.algo.seam(agent), run.memory().seam(mem, w))
         self._seam = jax.jit(seam, donate_argnames="mem")
@@ -108,7 +107,7 @@ class HostPrograms(Programs):
 
     def compile(self, keys: jax.Array) -> None:
         """`init` alone; the others are compiled when they are called first."""
-        memory_plan(self.first, self.population, self.config).check()
+        self.prepared.plan.check()
         options = runtime.once_options(self.population.devices[0].platform)
         self._start("init", lambda: self._init.lower(self.run, keys).compile(options))
         self._jobs["init"].result()

@@ -64,8 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debugging():
             raise
         code = _report(error)
-        hosts, programs = (sys.modules.get(f"jaxrl_fast.{name}") for name in ("distributed", "engine.programs"))
-        if not isinstance(error, UserError) and hosts and hosts.several():
+        processes, programs = (sys.modules.get(f"jaxrl_fast.{name}") for name in ("distributed", "engine.programs"))
+        if not isinstance(error, UserError) and processes and processes.several():
             _abandon(code)  # JAX's exit handler waits minutes for the others
         if argv is None and isinstance(error, KeyboardInterrupt) and programs and programs.compiling():
             _abandon(code)  # XLA compiles to the end
@@ -267,11 +267,11 @@ def _join(argv: list[str]) -> None:
         if given:
             raise UserError(f"--{next(iter(given))} goes with --distributed")
         return
-    from jaxrl_fast import distributed as hosts
+    from jaxrl_fast import distributed
 
     runtime.request_host_devices(runtime.cpu_count())
-    hosts.start(**given)
-    if not hosts.is_first():
+    distributed.start(**given)
+    if not distributed.is_first():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, to the end of the process
         warnings.simplefilter("ignore", UserWarning)
 

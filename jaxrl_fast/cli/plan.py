@@ -6,8 +6,9 @@ from typing import Any
 
 from jaxrl_fast.cli.args import Option
 from jaxrl_fast.cli.train import Plan, resolve
+from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.members import in_turn
-from jaxrl_fast.envs.host.api import HostEnv
+from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.errors import UserError
 
 COMPILE = Option("compile", "bool", False, "compile the programs too, and show XLA's own sizes beside the forecast")
@@ -15,12 +16,11 @@ COMPILE = Option("compile", "bool", False, "compile the programs too, and show X
 
 def print_plan(plan: Plan, given: dict[str, Any]) -> None:
     """Print the table; a run that cannot fit is an error, with what would."""
-    from jaxrl_fast.engine.memory_plan import plan as forecast_of
-
     algo, env, config = resolve(plan, given)
-    if given.get("compile") and isinstance(env, HostEnv):
+    if given.get("compile") and not backend_of(env).one_program:
         raise UserError("--compile shows the one program of a run; with environments on the host there is none")
-    forecast = forecast_of(algo, env, **config.settings())
+    prepared = prepare(algo, env, config, outline=True)
+    forecast = prepared.plan
     if not given.get("compile"):
         print(forecast, flush=True)
         if in_turn(env, config):
@@ -29,24 +29,21 @@ def print_plan(plan: Plan, given: dict[str, Any]) -> None:
     if not forecast.fits:  # then nothing is compiled either
         print(forecast, flush=True)
         forecast.check()
-    compiled = compile_programs(forecast)
+    compiled = compile_programs(prepared)
     forecast = forecast.compiled(compiled.values())
     print(forecast)
     print(compare(forecast, compiled), flush=True)
     forecast.check()
 
 
-def compile_programs(forecast: Any) -> dict[str, Any]:
+def compile_programs(prepared: Prepared) -> dict[str, Any]:
     """XLA's memory analysis of every program of the run, for one device."""
     from jaxrl_fast import runtime
-    from jaxrl_fast.engine.grid import plan_grid
-    from jaxrl_fast.engine.population import Members
     from jaxrl_fast.engine.programs import Programs
 
     runtime.enable_compile_cache()
-    run, population, config = forecast.run, forecast.population, forecast.config
-    programs = Programs(Members(run, run), plan_grid(run.algo, config), population, config)
-    programs.compile(population.keys(config.member_seeds()), everything=True)
+    programs = Programs(prepared)
+    programs.compile(prepared.population.keys(prepared.config.member_seeds()), everything=True)
     return programs.memory_analysis()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from jaxrl_fast.cli.args import SEVERAL, Option, option_of_field
 from jaxrl_fast.cli.train import Plan, about_of, out_of, resolve
+from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError, NonFiniteError, UserError, check_choice, check_int, nearest
 from jaxrl_fast.sweeps.configurations import grid_of
 from jaxrl_fast.sweeps.priors import parse_prior
@@ -74,6 +75,7 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
     from jaxrl_fast.sweeps.sweep import check_folder, sweep
 
     algo, env, config = resolve(plan, given)
+    prepare(algo, env, config, outline=True)  # refused before anything is printed
     by_name = {o.key: o for o in plan.options}
     grid = {name: grid_values("--grid", by_name[name], text)
             for name, text in assignments("--grid", given.get("grid", ()), plan.options).items()}  # fmt: skip

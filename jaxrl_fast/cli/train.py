@@ -14,8 +14,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import algorithm_settings, build_algorithm, import_named
 from jaxrl_fast.cli.args import Option, choices_text, kind_of_value, option_of_field, show
 from jaxrl_fast.engine.config import RunConfig, by_group
-from jaxrl_fast.engine.members import build_run, one_at_a_time
-from jaxrl_fast.engine.population import population_of
+from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.wrappers import COMMON, Common
 from jaxrl_fast.errors import ConfigError, UserError
@@ -165,34 +164,26 @@ def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfi
     run = plan.run | {f.name: given[f.name] for f in dataclasses.fields(RunConfig) if f.name in given}
     if "experience" in given:
         run["experience_id"] = None  # that of a config.json was another's
-    config = RunConfig(**run | ({"devices": None} if run.get("devices") == "all" else {}))
-    build_run(algo, env, config, outline=True)
-    if config.devices or config.mesh:
-        population_of(one_at_a_time(env, config))
-    return algo, env, config
+    return algo, env, RunConfig(**run | ({"devices": None} if run.get("devices") == "all" else {}))
 
 
 def new_run(plan: Plan, given: dict[str, Any]) -> None:
     """Train with what the flags say on top of the plan."""
-    from jaxrl_fast.runs.train import check_members, check_out, start
+    from jaxrl_fast.runs.train import at_start, begin, check_out
 
     algo, env, config = resolve(plan, given)
-    check_members(algo, env, config)
-    about, name = about_of(plan, given), plan.environment or env.spec.name
+    prepared = prepare(algo, env, at_start(config), about_of(plan, given))
+    name = plan.environment or env.spec.name
     out = out_of(given, "runs", algo.name, name, f"s{config.seed}")
     distributed.on_first(lambda: check_outside(out))
-    check_out(out, algo, env, config)
-    settings = {"algorithm": algo.name, "environment": name, "run": configs.encode_run(config)} | about
+    prepared = check_out(out, prepared)
+    settings = {"algorithm": algo.name, "environment": name, "run": prepared.content["run"], **prepared.about}
     sinks = sinks_of(given.get("wandb"), out, settings, config.seeds)
     print(f"{algo.name} on {name}: {plan.source}")
     print(f"run directory: {out}", flush=True)
-    if len((population := population_of(one_at_a_time(env, config))).devices) > 1:
-        print(population, flush=True)
-    session = start(
-        algo, env, out=out, sinks=sinks, tensorboard=given.get("tensorboard", True), progress=True, about=about,
-        **config.settings(),
-    )
-    print_end(session)
+    if len(prepared.population.devices) > 1:
+        print(prepared.population, flush=True)
+    print_end(begin(prepared, out, (), sinks, given.get("tensorboard", True), progress=True))
 
 
 def out_of(given: dict[str, Any], folder: str, *parts: str) -> Path:

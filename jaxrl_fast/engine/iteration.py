@@ -17,6 +17,7 @@ import numpy as np
 from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine import rollout
+from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.evaluate import evaluate
 from jaxrl_fast.engine.grid import plan_grid
@@ -67,9 +68,8 @@ def check_types(algo: Any, env: Any) -> None:
     """ConfigError where one of them is something else, such as a name."""
     if not isinstance(algo, Algorithm):
         raise ConfigError("algo", algo, 'an algorithm, such as jf.PPO() or jf.preset("ppo", "CartPole-v1")')
-    if not isinstance(env, Env):
-        raise ConfigError("env", env, 'an environment, such as jf.make("CartPole-v1")')
-    if type(env).on_device is Env.on_device and jax.tree_util.all_leaves([env]):
+    backend_of(env)
+    if isinstance(env, Env) and jax.tree_util.all_leaves([env]):
         raise ConfigError("env", type(env).__name__, "a class with @jf.settings above it, as every subclass needs")
 
 

@@ -14,18 +14,16 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import distributed, random, runtime, tree
-from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine import rollout as collect
-from jaxrl_fast.engine.config import RunConfig, run_config
+from jaxrl_fast.engine.backend import backend_of
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.evaluate import BLOCK
-from jaxrl_fast.engine.grid import ROWS, ahead_of, plan_grid, ring_rows
+from jaxrl_fast.engine.grid import ROWS, Grid, plan_grid
 from jaxrl_fast.engine.iteration import Run
-from jaxrl_fast.engine.members import gather, load_data, one_at_a_time, spread_members
+from jaxrl_fast.engine.members import load_data
 from jaxrl_fast.engine.plan_table import show, table
-from jaxrl_fast.engine.population import Population, plan_population, population_of
-from jaxrl_fast.envs.api import Env
-from jaxrl_fast.envs.host.api import StandIn
+from jaxrl_fast.engine.population import Population, plan_population
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.types import Clock
 
@@ -210,8 +208,7 @@ class MemoryPlan:
             run = dataclasses.replace(run, algo=dataclasses.replace(run.algo, **{name: value}))
             if run.experience is not None:  # a replay that starts with it holds as much
                 run = dataclasses.replace(run, experience=load_data(run.algo, config, outline=True))
-        plan_grid(run.algo, config)
-        return memory_plan(run, self.population, config, self.work["metrics"])
+        return memory_plan(run, plan_grid(run.algo, config), self.population, config, self.work["metrics"])
 
     def __str__(self) -> str:
         return table(self)
@@ -242,9 +239,9 @@ def _round(name: str, value: int, now: int) -> int:
     return now
 
 
-def memory_plan(run: Run, population: Population, config: RunConfig, metrics: int | None = None) -> MemoryPlan:
+def memory_plan(run: Run, grid: Grid, population: Population, config: RunConfig, metrics: int | None = None) -> MemoryPlan:
     """The plan of a run whose algorithm is bound to its environment. metrics: their bytes, where they are known."""
-    row = plan_grid(run.algo, config).row if metrics is None else None
+    row = grid.row if metrics is None else None
     key = jax.eval_shape(lambda: jax.random.key(0))
     state, rollout, trajectory, batch, evaluation, means = jax.eval_shape(
         lambda run, key: _shapes(run, key, config.most_episodes, row), run, key
@@ -258,7 +255,7 @@ def memory_plan(run: Run, population: Population, config: RunConfig, metrics: in
     work = {"rollout": size(rollout) // share, "batch": size(batch) // share, "evaluation": size(evaluation)}
     work["metrics"] = ROWS * size(means) if metrics is None else metrics
     here = config.actors_on == "threads" or population.devices[0].platform == "cpu"  # else in other processes, and not there
-    work["actors"] = _actors(run, config, size(trajectory), size(agent)) if here and isinstance(run.env, StandIn) else 0
+    work["actors"] = backend_of(run.env).actor_bytes(run, config, size(trajectory), size(agent)) if here else 0
     leaves = size(jax.eval_shape(lambda x: x, tree.as_float32(run)))
     mine = next((d for d in population.devices if d.process_index == jax.process_index()), population.devices[0])
     name, have = f"{run.algo.name} on {run.env.spec.name}", distributed.tell(runtime.device_memory(mine))
@@ -289,24 +286,3 @@ def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
     return state, (draws, list(once.values())), trajectory, batch, (noise, players, scored), means
 
 
-def _actors(run: Run, config: RunConfig, rollout: int, agent: int) -> int:
-    """Bytes of what actors on the host keep: rollouts that are finished or being played, and a ring of rows where environments
-    are acted for as they come. And beside the state's agent those of these rollouts, of the one that is learned from and of
-    the one before it, for a restart, and what an update makes: it is not donated.
-    """
-    ahead, steps = ahead_of(config, run.algo), run.algo.num_steps
-    ring = ring_rows(steps) // steps if run.env.in_any_order else 0
-    return (ahead + 1 + ring) * rollout + (ahead + 3) * agent
-
-
-def plan(algo: Algorithm, env: Env, total_steps: int = 500_000, **settings: Any) -> MemoryPlan:
-    """Forecast what `jf.train` with the same arguments takes of the memory.
-
-    Print it, or read `need`, `have` and `remedies()`.
-
-    Seeds of environments on the host train one after another: the plan is that of one.
-    """
-    config = one_at_a_time(env, run_config(total_steps, settings))
-    spread_members(env, config)  # the devices that `train` would have
-    run = gather(algo, env, config, outline=True).first
-    return memory_plan(run, population_of(config), config)

@@ -211,7 +211,7 @@ def spread(config: RunConfig, size: int | None = None) -> None:
 
     A number of devices that the user chose is left alone, and so is a mode that has no use for several.
     """
-    if distributed.several():  # it is too late, and what there is was chosen for all hosts
+    if distributed.several():  # it is too late, and what there is was chosen for all processes
         return
     size, mode = size or config.members, config.batching
     if config.mesh or config.devices:
@@ -233,7 +233,7 @@ def _warn_of_idle_cores(size: int, wanted: int, have: int) -> None:
         f"{size} members take turns on the {have} CPU device(s) that JAX started with in this process, up to {longer:.2g} times "
         f"as long as on {wanted} CPU cores: XLA_FLAGS=--xla_force_host_platform_device_count={wanted} in the environment of "
         "Python gives it as many, and so does a process whose first run this is",
-        stacklevel=5,
+        stacklevel=6,
     )
 
 
@@ -260,9 +260,8 @@ def population_of(config: RunConfig, size: int | None = None) -> Population:
         raise ConfigError("mesh", show_mesh(config.mesh), f"axes whose product is devices = {config.devices}")
     if config.mesh or config.devices:
         if distributed.several() and env * places < len(have):
-            hosts_have = f"all {len(have)} devices of the {jax.process_count()} hosts"
             name, value = ("mesh", show_mesh(config.mesh)) if config.mesh else ("devices", config.devices)
-            raise ConfigError(name, value, f"{hosts_have}")
+            raise ConfigError(name, value, f"all {len(have)} devices of the {jax.process_count()} processes")
         have = have[: env * places]
     return plan_population(size, config.batching, have, env)
 
@@ -286,7 +285,7 @@ def plan_population(size: int, mode: str = "auto", devices: Any = None, env: int
     if len({d.process_index for d in devices}) == 1:
         devices = devices[: env * max(1, min(size, len(devices) // env))]
     elif size == 1 and env < len(devices):  # else: a device without a member would leave its host without work to share
-        raise ConfigError("seeds", size, f"at least 2 on several hosts, or one member divided by --mesh env={len(devices)}")
+        raise ConfigError("seeds", size, f"at least 2 with several processes, or one member divided by --mesh env={len(devices)}")
     cpu = devices[0].platform == "cpu"
     several = len({d.process_index for d in devices}) > 1
     if mode == "vmap" and cpu and size > 1 and (env > 1 or several) and runtime.vmap_hangs_on_cpu():

@@ -15,12 +15,10 @@ import numpy as np
 
 from jaxrl_fast import distributed, runtime, tree
 from jaxrl_fast.engine import iteration
-from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.evaluate import judge
-from jaxrl_fast.engine.grid import ROWS, Grid
+from jaxrl_fast.engine.grid import ROWS
 from jaxrl_fast.engine.iteration import Run
-from jaxrl_fast.engine.memory_plan import memory_plan
-from jaxrl_fast.engine.population import Members, Population
+from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.engine.streams import evaluation_key
 from jaxrl_fast.logs.walltime import WallTime
 from jaxrl_fast.types import Mean, RunState
@@ -100,9 +98,10 @@ class Programs:
     uncounted = 0  # iterations of the last chunk whose time was the start's, not training's
     overlaps = True  # `chunk` returns before it is done, so that its metrics can be fetched while the next one runs
 
-    def __init__(self, members: Members, grid: Grid, population: Population, config: RunConfig):
+    def __init__(self, prepared: Prepared):
+        members, grid, population, config = prepared.members, prepared.grid, prepared.population, prepared.config
+        self.prepared, self.grid, self.population, self.config = prepared, grid, population, config
         self.first, self.run = members.first, members.place(population)
-        self.grid, self.population, self.config = grid, population, config
         self.clock = WallTime("compile")  # of the main thread; a session's programs share one
         lift = functools.partial(population.lift, swept=members.swept)
         episodes, mode = config.most_episodes, config.eval_mode
@@ -138,8 +137,7 @@ class Programs:
         Raises ConfigError where the run cannot fit the device (`engine/memory_plan.py`), with what would; and so does the
         first chunk where the temporaries of what is compiled then do not fit.
         """
-        self._plan = memory_plan(self.first, self.population, self.config)
-        self._plan.check()
+        self.prepared.plan.check()
         traced = self._init.trace(self.run, keys)
         state = self.population.abstract_state(traced.out_info)
         zero = self._scalar(0)
@@ -185,7 +183,7 @@ class Programs:
             self._compiled[name] = self._jobs[name].result()
             if name == "chunk":  # before anything is learned; a later refusal would throw that away
                 done = [job.result() for job in self._jobs.values() if job.done() and not job.cancelled()]
-                self._plan.compiled([program.memory_analysis() for program in done]).check()
+                self.prepared.plan.compiled([program.memory_analysis() for program in done]).check()
 
     def _call(self, name: str, fn: Any, *args: Any) -> Any:
         self.ready(name)
@@ -210,7 +208,7 @@ class Programs:
         return state, distributed.together(metrics, self.population.replicated)
 
     def chunk(self, state: RunState, t0: int, rows: int):
-        """-> (state, metrics, finite); the last two can be fetched on every host."""
+        """-> (state, metrics, finite); the last two can be fetched by every process."""
         state, *found = self._call("chunk", self._chunk, self.run, state, self._scalar(t0), self._scalar(rows))
         return state, *distributed.together(found, self.population.replicated)
 

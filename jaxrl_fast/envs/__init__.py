@@ -6,7 +6,10 @@ import importlib
 from typing import Any
 
 _NAMES = {
+    "Drawing": "api",
     "Env": "api",
+    "Environment": "base",
+    "HostEnv": "host.api",
     "SingleEnv": "single",
     "make": "registry",
     "register": "registry",

@@ -27,6 +27,7 @@ time instead, without a batch axis, subclass `jaxrl_fast.envs.single.SingleEnv`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -35,8 +36,9 @@ import numpy as np
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.envs import checks
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.types import EnvSpec, Outcome, PyTree, Shared, keep_lasting
+from jaxrl_fast.types import Outcome, PyTree, Shared, keep_lasting
 
 LAST = np.int32(2**31 - 1)  # the iteration outside of training: past the end of every curriculum
 
@@ -56,11 +58,21 @@ class Rare(NamedTuple):
     noise: PyTree
 
 
-class Env:
+class Drawing(NamedTuple):
+    """How episodes of an environment are shown."""
+
+    frame: Callable[[Any], Any]  # `Env.render`
+    step_seconds: float | None = None  # of a step in the environment's world; None where that means nothing
+    page: Callable[[list[Any], float | None], str] | None = None  # (states, seconds between them) -> HTML that shows them moving
+
+
+class Env(Environment):
     """Base class of environments on the device: batched, pure, reset inside `step`.
 
     See the text of the module.
     """
+
+    runs_on = "device"
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
@@ -68,22 +80,8 @@ class Env:
         if getattr(reset, "__name__", None) == "reset":
             cls.reset = checks.refuse_key(reset)
 
-    @property
-    def spec(self) -> EnvSpec:
-        raise NotImplementedError
-
-    def __repr__(self) -> str:
-        try:
-            spec = self.spec
-        except Exception:  # of an environment that is being written
-            return object.__repr__(self)
-        return f"<{type(self).__name__}: {spec.name}, {spec.observation} -> {spec.action}>"
-
     def on_device(self, parts: int = 1) -> Env:
-        """What programs are compiled with: this very environment, unless it lives on the host (`envs.host`).
-
-        parts: the devices that its environments are divided over.
-        """
+        """The environment that programs are compiled with. parts: the devices that its environments are divided over."""
         return self
 
     def draw_reset(self, key: jax.Array, shape: tuple[int, ...]) -> PyTree:
@@ -172,16 +170,9 @@ class Env:
         return None
 
     @property
-    def step_seconds(self) -> float | None:
-        """What a step lasts in the world that it is of, for pictures at their true speed; None where that means nothing."""
-        return None
-
-    def render_html(self, states: list[Any], step_seconds: float | None = None) -> str | None:
-        """An episode's states (as for `render`) -> a page that shows it moving; None if there is none.
-
-        step_seconds: between two of the states, where wrappers have changed it.
-        """
-        return None
+    def drawing(self) -> Drawing | None:
+        """How episodes are shown: by `render` alone, unless a subclass knows more; None where they are not."""
+        return None if type(self).render is Env.render else Drawing(self.render)
 
 
 def restarted(env: Env, noise: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:

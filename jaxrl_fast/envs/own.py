@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jaxrl_fast import imports, signatures
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.gymnax import objects as gymnax_objects
 from jaxrl_fast.envs.host import gymnasium_objects
 from jaxrl_fast.envs.host.gymnasium_adapter import is_simple
@@ -109,7 +109,7 @@ def find(name: str) -> Any:
     if name in _NAMED or "#" in name or not all(name.partition(":")):
         return _NAMED.get(name)
     found, home = imports.look_up(name, "environment")
-    environments = isinstance(found, type) and (is_foreign(found) or issubclass(found, Env))
+    environments = isinstance(found, type) and (is_foreign(found) or issubclass(found, Environment))
     if not (environments or is_foreign(found) or (callable(found) and imports.is_users(home))):
         raise ConfigError("environment", name, "the path of an environment's class, or of a function of a module of yours")
     return found
@@ -179,7 +179,7 @@ def _gymnax(label: str, source: Any) -> Maker:
         return Maker(functools.partial(gymnax_objects.adapt, source, label), gymnax_objects.defaults(source, label))
     own = parameters(source)
 
-    def make(**settings: Any) -> Env:
+    def make(**settings: Any) -> Environment:
         env = gymnax_objects.construct(source, {k: v for k, v in settings.items() if k in own})
         return gymnax_objects.adapt(env, label, **{k: v for k, v in settings.items() if k not in own})
 

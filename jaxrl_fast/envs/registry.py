@@ -13,15 +13,14 @@ import jax
 
 from jaxrl_fast import signatures
 from jaxrl_fast.envs import own, suggest, wrappers
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.gymnax import loading
 from jaxrl_fast.envs.host import ale_adapter, envpool_adapter, gymnasium_adapter
-from jaxrl_fast.envs.host import api as host
 from jaxrl_fast.envs.physics import brax_adapter, playground_adapter
 from jaxrl_fast.errors import ConfigError, nearest
 from jaxrl_fast.fields import check_settings
 
-Factory = Callable[..., Env]
+Factory = Callable[..., Environment]
 
 _ENVS = "jaxrl_fast.envs"
 # name -> "module:factory"; resolved when asked for, so that listing and importing this module import nothing.
@@ -82,7 +81,7 @@ class Listing(dict[str, Listed]):
 
 
 def register(name: str, factory: Factory | str) -> None:
-    """Make `factory(**settings) -> Env`, or a path "module:attribute", known as `name`.
+    """Make `factory(**settings) -> Environment`, or a path "module:attribute", known as `name`.
 
     For `make` and the command line.
 
@@ -156,7 +155,7 @@ def modules_of(name: str) -> tuple[str, ...]:
     return adapter.modules_of(name) if hasattr(adapter, "modules_of") else ()
 
 
-def make(name: Any, **settings: Any) -> Env:
+def make(name: Any, **settings: Any) -> Any:
     """Return the environment called `name`, or an environment object in our form.
 
     `name`: native, a probe, one of gymnax, brax, Gymnasium, EnvPool or ALE, or one that a user registered.
@@ -165,8 +164,11 @@ def make(name: Any, **settings: Any) -> Env:
     `gymnax:NAME` forces gymnax's original where a native environment has the same name. Every environment also takes
     `action_repeat`, `sticky_actions`, `stack`, `reward_scale`, `reward_clip` and `time_limit` (`envs.wrappers`).
     The same arguments give the same object.
+
+    Returns:
+        An `Env`, which steps on the device, or a `HostEnv` (`gym:`, `ale:`, `envpool:`, Gymnasium's objects).
     """
-    if isinstance(name, Env):
+    if isinstance(name, Environment):
         return wrap(name, **settings)
     with jax.core.eval_context():  # within a trace too: adapters look at their arrays
         name = name if isinstance(name, str) else own.name_of(name)
@@ -193,15 +195,15 @@ def check_known(name: str) -> None:
 
 
 @functools.cache
-def _cached(name: str, source: Any, items: tuple[tuple[str, type, Any], ...]) -> Env:
+def _cached(name: str, source: Any, items: tuple[tuple[str, type, Any], ...]) -> Environment:
     return _build(name, {k: v for k, _, v in items})
 
 
-def _build(name: str, settings: dict[str, Any]) -> Env:
+def _build(name: str, settings: dict[str, Any]) -> Environment:
     usual = settings_of(name)
     common = {k: settings.get(k, usual[k]) for k in wrappers.COMMON}
     env = _maker(name, _source(name)).make(**{k: v for k, v in settings.items() if k not in wrappers.COMMON})
-    if not isinstance(env, Env):
+    if not isinstance(env, Environment):
         raise ConfigError("environment", name, f"a factory that returns a jaxrl_fast Env, not {type(env).__name__}")
     if dataclasses.is_dataclass(env):
         check_settings(env, "env.")
@@ -210,18 +212,14 @@ def _build(name: str, settings: dict[str, Any]) -> Env:
     return env
 
 
-def wrap(env: Env, **common: Any) -> Env:
+def wrap(env: Environment, **common: Any) -> Environment:
     """An environment of ours inside the wrappers whose settings (`wrappers.COMMON`) are given; itself where none is."""
     for key, value in common.items():
         if key not in wrappers.COMMON:
             valid = f"one of {', '.join(wrappers.COMMON)}; {env.spec.name} is made already, with its own settings"
             raise ConfigError(f"env.{key}", value, f"{valid}{nearest(key, wrappers.COMMON)}")
-    if common and isinstance(env, host.HostEnv):
-        common = {name: getattr(env, name, usual) for name, usual in wrappers.COMMON.items()} | common
-        env = host.wrap(env, **common)
-    elif common:
-        env = wrappers.wrap(env, **common)
     if common:
+        env = wrappers.wrap(env, **common)
         _ = env.spec  # a spec that cannot be (a stack of dicts) is an error here, not in the middle of a trace
     return env
 
@@ -229,12 +227,12 @@ def wrap(env: Env, **common: Any) -> Env:
 _ORIGIN = "_made_from"  # attribute of an environment that `make` has built
 
 
-def describe(env: Env) -> tuple[str, dict[str, Any]] | None:
+def describe(env: Environment) -> tuple[str, dict[str, Any]] | None:
     """Return the (name, settings) that `make` built this very object from; None for one that was built by hand."""
     return env.__dict__.get(_ORIGIN)
 
 
-def name_of(env: Env) -> str:
+def name_of(env: Environment) -> str:
     """What a run calls this environment: the name that `make` was given, else its spec's."""
     origin = describe(env)
     return origin[0] if origin else env.spec.name

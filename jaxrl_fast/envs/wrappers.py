@@ -8,6 +8,7 @@ reward clip, frame stack. So stickiness is decided anew for every repetition, as
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -15,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.envs.api import Env, played
+from jaxrl_fast.envs.api import Drawing, Env, played
 from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import check_settings, setting
 from jaxrl_fast.spaces import Box, zeros
@@ -42,6 +43,7 @@ class Common:
 COMMON: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(Common)}
 
 
+@functools.singledispatch  # `envs.host` has its own
 def wrap(env: Env, **settings: Any) -> Env:
     """Return `env` inside the wrappers whose settings, those of `Common`, differ from their defaults."""
     common = Common(**settings)
@@ -115,13 +117,12 @@ class Wrapper(Env):
         return self.env.render(self.unwrap_state(state))
 
     @property
-    def step_seconds(self):
-        return self.env.step_seconds
-
-    def render_html(self, states, step_seconds=None):
-        states = [self.unwrap_state(state) for state in states]
-        seconds = step_seconds or self.step_seconds
-        return self.env.render_html(states, seconds) if seconds else self.env.render_html(states)
+    def drawing(self):
+        inner = self.env.drawing
+        if inner is None:
+            return None if type(self).render is Wrapper.render else Drawing(self.render)
+        page = inner.page and (lambda states, seconds: inner.page([self.unwrap_state(s) for s in states], seconds))
+        return inner._replace(frame=self.render, page=page)
 
 
 @tree.settings
@@ -154,9 +155,9 @@ class ActionRepeat(Wrapper):
         return dataclasses.replace(spec, max_episode_steps=None if limit is None else math.ceil(limit / self.repeat))
 
     @property
-    def step_seconds(self):
-        seconds = self.env.step_seconds
-        return None if seconds is None else seconds * self.repeat
+    def drawing(self):
+        inner = super().drawing
+        return inner and inner._replace(step_seconds=inner.step_seconds and inner.step_seconds * self.repeat)
 
     def draw_step(self, key, num_steps, num_envs, t):
         stepped, join = stepwise(self.env.draw_step(key, num_steps * self.repeat, num_envs, t))

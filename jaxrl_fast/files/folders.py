@@ -2,7 +2,7 @@
 
 A lock is a file `.lock` in the folder, with the process that made it, held by the operating system's own lock on it: that
 one ends with the process however it ends, so what a killed process left is seen as such. It is a lock on the file system, for
-processes of other hosts too; where a file system knows none, the process in the file decides as far as this host can tell.
+processes of other machines too; where a file system knows none, the process in the file decides as far as this machine can tell.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def hold(argument: str, folder: Path) -> Lock:
 
 @contextlib.contextmanager
 def held(argument: str, folder: Path, create: bool = False) -> Iterator[None]:
-    """The folder's lock for a block; of several hosts the first one has it. create: make the folder, unless it exists."""
+    """The folder's lock for a block; of several processes the first one has it. create: make the folder, unless it exists."""
 
     def take() -> tuple[Lock, bool]:
         new = create and not folder.exists()

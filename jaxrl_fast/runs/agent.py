@@ -17,11 +17,11 @@ import numpy as np
 from jaxrl_fast import random, tree
 from jaxrl_fast.actors import play as host_play
 from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import MODES, RunConfig
-from jaxrl_fast.engine.evaluate import Evaluation, evaluate
+from jaxrl_fast.engine.evaluate import Evaluation
 from jaxrl_fast.envs import registry
-from jaxrl_fast.envs.api import Env
-from jaxrl_fast.envs.host.api import HostEnv
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_int, check_seed, expected
 from jaxrl_fast.ops import stacking
 from jaxrl_fast.own_spaces import own_of
@@ -52,20 +52,20 @@ class Agent:
     """
 
     def __init__(
-        self, algo: Algorithm, env: Env, config: RunConfig, state: Any, iteration: int = 0, score: float | None = None
+        self, algo: Algorithm, env: Environment, config: RunConfig, state: Any, iteration: int = 0, score: float | None = None
     ):
         self.algo, self.config, self.state, self.iteration = tree.as_float32(algo), config, state, iteration
         self.env, self.score = env, score
         self._carry: Carry | None = None
 
     @property
-    def env(self) -> Env:
+    def env(self) -> Environment:
         if self._env is None:
             self._env = registry.make(self._origin[0], **self._origin[1])
         return self._env
 
     @env.setter
-    def env(self, env: Env) -> None:
+    def env(self, env: Environment) -> None:
         self._env, self._origin, self.environment = env, registry.describe(env), registry.name_of(env)
 
     @property
@@ -175,12 +175,7 @@ class Agent:
         check_seed("seed", seed)
         check_choice("mode", mode or "greedy", MODES)
         mode, key = mode or self.config.eval_mode, jax.random.key(seed)
-        if isinstance(self.env, HostEnv):
-            args = self.env, self.algo, self.state, key, episodes, mode
-            return Evaluation(*host_play.evaluate(*args, patience=self.config.host_timeout))
-        play = jax.jit(evaluate, static_argnames=("episodes", "mode"))
-        found = play(tree.as_float32(self.env), self.algo, self.state, key, episodes=episodes, mode=mode)
-        return jax.tree.map(np.asarray, found)
+        return backend_of(self.env).evaluate(self.env, self.algo, self.state, key, episodes, mode, self.config)
 
 
 def _batch(obs: Any) -> int:

@@ -81,7 +81,7 @@ class Checkpoints:
     def save(self, which: str, iteration: int, state: Any, meta: dict[str, Any]) -> None:
         """Start writing; a write of the same kind that is still under way is finished first. WriteError where one fails.
 
-        On several hosts any: orbax numbers its barriers, and two writes at a time would meet at each other's.
+        With several processes any: orbax numbers its barriers, and two writes at a time would meet at each other's.
         """
         import orbax.checkpoint as ocp
 

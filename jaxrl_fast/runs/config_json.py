@@ -15,7 +15,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import build_algorithm
 from jaxrl_fast.engine.config import RunConfig, check_names
 from jaxrl_fast.envs import registry
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, check_choice
 from jaxrl_fast.files import folders, forms
 from jaxrl_fast.runs import config_values as values
@@ -52,18 +52,18 @@ def _trained_class(entry: dict[str, Any]) -> type:
     return cls
 
 
-def encode_environment(env: Env) -> dict[str, Any]:
+def encode_environment(env: Environment) -> dict[str, Any]:
     origin = registry.describe(env)
     if origin is not None:
         return {"name": origin[0], "settings": {k: values.encode(v, f"env.{k}") for k, v in origin[1].items()}}
     return {"name": env.spec.name, "object": values.encode(env, "environment")}
 
 
-def decode_environment(entry: dict[str, Any]) -> Env:
+def decode_environment(entry: dict[str, Any]) -> Environment:
     if "object" in entry:
         with values.reading("environment", entry):
             env = values.decode(entry["object"], "environment")
-        if not isinstance(env, Env):
+        if not isinstance(env, Environment):
             raise ConfigError("environment", type(env).__name__, "a jaxrl_fast Env")
         return env
     imports.check_known(registry.modules_of(entry["name"]), "environment")
@@ -125,7 +125,7 @@ def decode_run(entry: dict[str, Any]) -> RunConfig:
         return RunConfig(**entry | chosen)
 
 
-def load(path: str | Path, modules: tuple[str, ...] = ()) -> tuple[Algorithm, Env, RunConfig, dict[str, Any]]:
+def load(path: str | Path, modules: tuple[str, ...] = ()) -> tuple[Algorithm, Environment, RunConfig, dict[str, Any]]:
     """(algorithm, environment, run settings, whole file) of a config.json; imports `modules`, and nothing that it names.
 
     Raises ConfigError with the setting and the file where it does not hold what a run writes.
@@ -151,7 +151,7 @@ def within(file: Path) -> Iterator[None]:
 
 def decode(
     content: dict[str, Any], modules: Iterable[str] = (), folder: Path | None = None
-) -> tuple[Algorithm, Env, RunConfig]:  # fmt: skip
+) -> tuple[Algorithm, Environment, RunConfig]:  # fmt: skip
     """(algorithm, environment, run settings) of what `describe` wrote. modules: of the user, imported first.
 
     folder: where it was found; no library may be in it.

@@ -16,7 +16,7 @@ import numpy as np
 from jaxrl_fast import imports
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import NAMED, function_of
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, UserError, brief
 from jaxrl_fast.networks import Foreign, as_network
 from jaxrl_fast.networks.foreign import Held
@@ -158,7 +158,7 @@ def _setting_class(path: str, name: str) -> type:
     found, home = imports.look_up(path, name)
     parts = ("envs", "memory", "networks", "ops.optimizer_settings", "own_spaces", "spaces", "types")
     ours = any(home.startswith(f"{imports.PACKAGE}.{part}") for part in parts)
-    kinds = (Algorithm, Env, linen.Module)
+    kinds = (Algorithm, Environment, linen.Module)
     if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
         raise ConfigError(name, path, "a dataclass")
     if not (ours or issubclass(found, kinds) or imports.is_users(home)):

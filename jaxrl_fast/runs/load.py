@@ -11,9 +11,10 @@ from typing import Any
 from jaxrl_fast import distributed
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import plan_grid
-from jaxrl_fast.engine.members import in_turn, one_at_a_time, spread_members
+from jaxrl_fast.engine.members import in_turn, spread_members
 from jaxrl_fast.engine.offline import replay_after
 from jaxrl_fast.engine.population import elsewhere
+from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError, check_choice, check_int
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.sinks import Sink, check_hooks
@@ -101,7 +102,7 @@ def resume_run(
 
     argument: `path` in errors.  part: of a run, which has warned of its horizon.
     """
-    if isinstance(path, (str, Path)):  # before the first host finds it missing where the others do not
+    if isinstance(path, (str, Path)):  # before the first process finds it missing where the others do not
         distributed.check_shared(Path(path) / "config.json")
     path = run_path(argument, path)
     configs.read_config(path)  # before anything is made in a folder that is none
@@ -117,16 +118,16 @@ def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, prog
     check_hooks(hooks)
     algo, env, config, content = configs.load(path, tuple(modules))
     config = elsewhere(config, devices, mesh)
-    spread_members(env, config)
-    bound = algo.bind(env.spec)
-    grid = plan_grid(bound, config)
+    spread_members(env, config)  # before a checkpoint is looked at, which starts JAX's backend
+    grid = plan_grid(algo.bind(env.spec), config)
     # the rows stay where they were, whatever the new horizon
     rows = {"log_every": grid.row * grid.steps, "eval_every": grid.eval_rows * grid.row * grid.steps}
     ends = {k: v for k, v in {"total_steps": total_steps, "horizon": horizon}.items() if v is not None}
     new = dataclasses.replace(config, **host, **ends, **rows)
     if in_turn(env, config):
         more = {"devices": devices, "mesh": mesh, "tensorboard": tensorboard} | host
-        return _resume_in_turn(path, algo, env, new, content, modules, hooks, sinks, progress, more)
+        about = {name: content[name] for name in ("preset", "imports") if name in content}
+        return _resume_in_turn(path, prepare(algo, env, new, about), modules, hooks, sinks, progress, more)
     sinks = sinks(new) if callable(sinks) else sinks
     with Checkpoints(RunDir(path).checkpoints, read_only=True) as checkpoints:
         distributed.on_first(checkpoints.check_own)
@@ -137,12 +138,13 @@ def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, prog
         meta = checkpoints.meta("last", number) | {"number": number}
     if total_steps is not None and all(meta["reached"]):
         new = dataclasses.replace(new, target_return=None)
-    done = plan_grid(bound, new).env_steps(meta["rows"])
+    prepared = prepare(algo, env, new, size=len(meta["lanes"]))
+    done = prepared.grid.env_steps(meta["rows"])
     if total_steps is not None and total_steps < done:
         raise ConfigError("total_steps", total_steps, f"at least the {done:,} steps that are done")
     if not part:
         _warn_of_horizon(new)
-    return run_session(algo, env, new, lambda: RunDir(path), hooks, sinks, tensorboard, progress, meta)
+    return run_session(prepared, lambda: RunDir(path), hooks, sinks, tensorboard, progress, meta)
 
 
 def _warn_of_horizon(config: RunConfig) -> None:
@@ -155,31 +157,29 @@ def _warn_of_horizon(config: RunConfig) -> None:
         )
 
 
-def _resume_in_turn(path, algo, env, config, content, modules, hooks, sinks, progress, more) -> SeedsInTurn:
+def _resume_in_turn(path, prepared, modules, hooks, sinks, progress, more) -> SeedsInTurn:
     """`resume` of seeds that train one after another: those that have ended stay, one that was cut off goes on.
 
-    config: with the new end and horizon.  more: of `resume_run`, where a seed goes on and how its environments are stepped.
+    prepared: with the new end and horizon.  more: of `resume_run`, where a seed goes on and how its environments are stepped.
     """
-    from jaxrl_fast.runs.train import check_members, start
+    from jaxrl_fast.runs.train import begin
 
-    make_sinks, rundir = sinks_of_each(sinks), RunDir(path)
-    trained = ended_seeds(path, algo, env, config, modules)
-    check_members(algo, env, config)
-    if len(trained) < config.seeds:
-        _warn_of_horizon(config)
-    about = {name: content[name] for name in ("preset", "imports") if name in content}
+    make_sinks, rundir, p = sinks_of_each(sinks), RunDir(path), prepared
+    trained = ended_seeds(path, prepared, modules)
+    if len(trained) < prepared.config.seeds:
+        _warn_of_horizon(prepared.config)
 
-    def begin(member: int, sinks: Sequence[Sink]) -> Session:
-        part = one_at_a_time(env, config, member)
-        folder = seed_folder(path, part.seed)
+    def train_seed(member: int, sinks: Sequence[Sink]) -> Session:
+        part = prepared.seed(member)
+        folder = seed_folder(path, part.config.seed)
         if not RunDir(folder).resumable:
             folders.discard(folder)
-            run = part.settings() | {"tensorboard": more["tensorboard"]}
-            return start(algo, env, out=folder, hooks=hooks, sinks=sinks, progress=progress, about=about, **run)
+            return begin(part, folder, hooks, sinks, more["tensorboard"], progress)
         old = configs.read_config(folder)["run"]
-        new = [getattr(part, name) if getattr(part, name) != old.get(name) else None for name in ("total_steps", "horizon")]
-        return resume_run(folder, *new, modules, hooks, sinks, progress=progress, part=True, **more)
+        given = lambda name: None if getattr(part.config, name) == old.get(name) else getattr(part.config, name)
+        ends = given("total_steps"), given("horizon")
+        return resume_run(folder, *ends, modules, hooks, sinks, progress=progress, part=True, **more)
 
-    run = SeedsInTurn(algo.bind(env.spec), env, config, rundir, begin, make_sinks, progress, trained)
-    rundir.update(config)
+    run = SeedsInTurn(p.bound, p.env, p.config, rundir, train_seed, make_sinks, progress, trained)
+    rundir.update(prepared)
     return run.train()

@@ -148,7 +148,7 @@ class Trainer:
     def absorb(self, score: bool) -> None:
         """Wait for the pending chunk, check it, log it. score: with an evaluation."""
         s, (start, n, metrics, finite) = self.s, self.pending
-        metrics, finite = jax.device_get((metrics, finite))  # `chunk` has put them where this host can read them
+        metrics, finite = jax.device_get((metrics, finite))  # `chunk` has put them where this process can read them
         now = self.trained()
         seconds, self.mark, self.pending, s.row_seconds = max(now - self.mark, 1e-9), now, None, 0.0
         steps = (n * s.grid.row - s.programs.uncounted) * s.grid.steps * len(s.lanes)
@@ -276,7 +276,7 @@ class Trainer:
         return self.s.programs.clock.spent(*TRAIN)
 
     def since_checkpoint(self) -> float:
-        """Seconds; on several hosts by the pace that they share, not by their clocks."""
+        """Seconds; of several processes by the pace that they share, not by their clocks."""
         if distributed.several():
             return (self.s.rows - self.saved_rows) * (self.row_seconds or 0.0)
         return time.monotonic() - self.saved

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast import random, tree
-from jaxrl_fast.actors import play
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.engine import rollout
-from jaxrl_fast.envs.api import Env, played
-from jaxrl_fast.envs.host.api import HostEnv
+from jaxrl_fast.engine.backend import Film, backend_of
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, check_float, check_int
 from jaxrl_fast.files import folders
-from jaxrl_fast.ops import stacking
-from jaxrl_fast.types import Clock, stepwise
 
 MAX_FRAMES = 600
 MAX_BYTES = 1_500_000
@@ -30,82 +24,24 @@ _DRAWN = 2048  # a picture with more colours than that is a photograph or a rend
 _LAST_MILLISECONDS = 700  # the last picture rests a moment before the GIF starts again
 
 
-def record(env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int = 500) -> list[np.ndarray] | None:
+def record(env: Environment, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int = 500) -> list[np.ndarray] | None:
     """Play one episode greedily -> its pictures, uint8 [H, W, 3] each; None where `env` cannot be drawn.
 
     `algo` is bound to `env.spec`; `agent` is one member's. The last picture is the state that ended the episode, unless
     `max_steps` cut it, or the environment resets within a step of its own.
     """
-    return record_all(env, algo, agent, key, max_steps)[0]
+    return film(env, algo, agent, key, max_steps).frames
 
 
-def record_all(
-    env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int = 500, patience: float = 120.0
-) -> tuple[list[np.ndarray] | None, str | None]:
-    """(pictures of one episode as `record` plays it, the page that `Env.render_html` makes of it); None for either.
+def film(
+    env: Environment, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int = 500, patience: float = 120.0
+) -> Film:
+    """Play one episode as `record` does, with the page that the environment makes of it.
 
     patience: seconds that an environment on the host may take for an answer; HostError where it takes longer.
     """
     check_int("max_steps", max_steps)
-    if isinstance(env, HostEnv):
-        return play.frames(env, tree.as_float32(algo), agent, key, max_steps, patience), None
-    states, frames = [], []
-    for state in _episode(env, algo, agent, key, max_steps):
-        frame = env.render(state)
-        if not states and frame is None and env.render_html([state]) is None:
-            return None, None
-        states.append(state)
-        frames.append(frame)
-    return None if frames[0] is None else [np.asarray(frame) for frame in frames], env.render_html(states)
-
-
-def _episode(env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int) -> Iterator[Any]:
-    """The environment's states, on the host: those in which the agent acts, and the last one."""
-    # A member may lie on any device of the population; one environment is played on one.
-    agent, key = jax.device_put((agent, key), jax.local_devices()[0])
-    # Tracing must not see Python floats: each would be a weakly typed input, and another program.
-    traced_env, traced_algo = tree.as_float32((env, algo))
-    start_key, play_key = jax.random.split(key)
-    actor = _start(traced_env, traced_algo, start_key)
-    for t in range(max_steps):
-        yield jax.tree.map(_first_on_host, actor.env)
-        actor, done = _step(traced_env, traced_algo, agent, actor, play_key, np.int32(t))
-        if done:
-            if _resets_apart(env):
-                yield jax.tree.map(_first_on_host, actor.env)
-            return
-
-
-def _resets_apart(env: Env) -> bool:
-    """Whether its step is a transition and then a reset, as the base class has it."""
-    return type(env).draw is Env.draw and type(env).step is Env.step
-
-
-@jax.jit
-def _start(env: Env, algo: Algorithm, key: jax.Array) -> rollout.Actor:
-    return rollout.init(env, algo, key, 1)
-
-
-@jax.jit
-def _step(env: Env, algo: Algorithm, agent: Any, actor: rollout.Actor, key: jax.Array, t: jax.Array):
-    """One step of one environment -> (actor, whether the episode ended); without a reset where that can be."""
-    clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
-    noise = rollout.draw_again(env, algo, random.keys_at(key, t, 2), 1, actor)
-    if not _resets_apart(env):
-        actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, "greedy")
-        return actor, trajectory.steps.done[0, 0]
-    stepped, join = stepwise(noise)
-    noise = join([x[0] for x in stepped])
-    carry, action, _ = algo.act(algo.acting(agent), actor.carry, actor.obs, noise.act, clock, "greedy")
-    state, outcome = played(env, noise.env[0], actor.env, action)
-    done = outcome.terminated | outcome.truncated
-    state, obs = tree.strong((state, stacking.advance(actor.obs, outcome.next_obs, done, env.spec.stack)))
-    return rollout.Actor(state, obs, carry), done[0]
-
-
-def _first_on_host(leaf: jax.Array) -> Any:
-    """The only environment of [1, ...]; random keys have no NumPy form and stay what they are."""
-    return leaf[0] if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf)[0]
+    return backend_of(env).film(env, algo, agent, key, max_steps, patience)
 
 
 def pace(step_seconds: float | None, steps: int) -> tuple[int, float]:

@@ -17,7 +17,7 @@ from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.members import build_run, configure, in_turn
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, check_int, expected
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.checkpoint import Checkpoints, abstract
@@ -46,7 +46,7 @@ def read_member(path: str | Path, order: Sequence[str], member: int | None, modu
     return found
 
 
-def check_seed(folder: Path, algo: Algorithm, env: Env, seed: int, modules: Sequence[str] = ()) -> None:
+def check_seed(folder: Path, algo: Algorithm, env: Environment, seed: int, modules: Sequence[str] = ()) -> None:
     """Raises ConfigError where the run in `folder` is not that of `seed` in a run of `algo` on `env`."""
     its_algo, its_env, config, _ = configs.load(folder, tuple(modules))
     pairs = {

@@ -7,6 +7,7 @@ import dataclasses
 import os
 import shutil
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,12 @@ import jax
 import numpy as np
 
 from jaxrl_fast import distributed, runtime
-from jaxrl_fast.engine.grid import plan_grid
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.engine.grid import Grid
+from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.envs import registry
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, expected, writing
 from jaxrl_fast.files import folders, forms
 from jaxrl_fast.logs.boards import TensorBoardSink
@@ -57,10 +62,10 @@ class RunDir:
         return (self.path / "config.json").is_file() and any(p.is_dir() for p in self.path.glob(f"{SEED}*"))
 
     @classmethod
-    def create(cls, path: Path, algo: Any, env: Any, config: Any, **more: Any) -> RunDir:
+    def create(cls, path: Path, prepared: Prepared) -> RunDir:
         """A new directory with its config.json, locked; one that exists with anything in it is refused."""
         check_free(path)
-        content = describe(algo, env, config, **more)  # before anything is written: it refuses what it can't encode
+        content = described(prepared).content  # before anything is written: it refuses what it can't encode
         new, lock = not path.exists(), None
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -105,7 +110,7 @@ class RunDir:
         return rows
 
     def finish(self, session: Any) -> None:
-        """result.json, the learning curve, and the trained agent playing. All hosts call it, the first one writes."""
+        """result.json, the learning curve, and the trained agent playing. All processes call it, the first one writes."""
         s = session
         best = int(np.argmax(np.nan_to_num(s.eval_return, nan=-np.inf)))
         agent = s.agent_state(best) if best in s.lanes else None
@@ -140,9 +145,9 @@ class RunDir:
         with writing(self.path / "result.json"):
             configs.write_json(self.path / "result.json", to_json(result))
 
-    def update(self, config: Any) -> None:
+    def update(self, prepared: Prepared) -> None:
         """Note in config.json what a resumed run changes: its end, its horizon. The result of another end goes."""
-        content, run = configs.read_config(self.path), configs.encode_run(config)
+        content, run = configs.read_config(self.path), configs.encode_run(prepared.config)
         if content["run"] != run:
             with writing(self.path / "result.json"):
                 (self.path / "result.json").unlink(missing_ok=True)
@@ -178,12 +183,12 @@ class RunDir:
             if time_plot.has_times(rows):
                 time_plot.time_use(rows, self.path / "time.png")
             algo, env = s.setup(member)
-            frames, page = pictures.record_all(env, algo, agent, jax.random.key(s.config.seed), 500, s.config.host_timeout)
-            if page is not None:
-                configs.write_text(self.path / "rollout.html", page)
-            if frames:
-                stride, fps = pictures.pace(env.step_seconds, len(frames))
-                pictures.rollout_gif(frames[::stride], self.path / "rollout.gif", fps)
+            film = pictures.film(env, algo, agent, jax.random.key(s.config.seed), 500, s.config.host_timeout)
+            if film.page is not None:
+                configs.write_text(self.path / "rollout.html", film.page)
+            if film.frames:
+                stride, fps = pictures.pace(film.step_seconds, len(film.frames))
+                pictures.rollout_gif(film.frames[::stride], self.path / "rollout.gif", fps)
         except Exception as error:
             warnings.warn(f"the pictures of {self.path} could not be drawn: {error!r}", stacklevel=2)
 
@@ -252,24 +257,31 @@ def _held_by(folder: Path) -> str | None:
     return None
 
 
-def describe(algo: Any, env: Any, config: Any, **more: Any) -> dict[str, Any]:
-    """The content of config.json."""
+def described(prepared: Prepared) -> Prepared:
+    """Return the run with the content of its config.json; ConfigError where that cannot hold a setting."""
+    if prepared.content is not None:
+        return prepared
+    p = prepared
+    return dataclasses.replace(p, content=describe(p.algo, p.env, p.config, p.grid, p.about))
+
+
+def describe(algo: Algorithm, env: Environment, config: RunConfig, grid: Grid, about: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of config.json. about: more keys of it."""
     return {
         "format": configs.FORMAT,
         "algorithm": configs.encode_algorithm(algo),
         "environment": configs.encode_environment(env),
         "run": configs.encode_run(config),
-        "resolved": resolved(algo, env, config),
-        **more,
+        "resolved": resolved(env, grid),
+        **about,
         "device": device_name(),
         "versions": runtime.versions(),
     }
 
 
-def resolved(algo: Any, env: Any, config: Any) -> dict[str, Any]:
+def resolved(env: Environment, grid: Grid) -> dict[str, Any]:
     """What the settings that were left to their defaults came to. For the reader: nothing reads it back."""
     origin = registry.describe(env)
-    grid = plan_grid(algo if algo.spec is not None else algo.bind(env.spec), config)
     return {
         "environment": to_json(registry.settings_of(origin[0]) | origin[1]) if origin else None,
         "max_episode_steps": env.spec.max_episode_steps,

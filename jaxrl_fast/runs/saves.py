@@ -117,7 +117,7 @@ def restore(s: Session, checkpoints: Checkpoints, number: int) -> None:
     if s.out:
         s.history = s.out.history(s.env_steps)
         warn_of_holes(s)
-        distributed.on_first(lambda: s.out.update(s.config))  # now that the checkpoint was read
+        distributed.on_first(lambda: s.out.update(s.prepared))  # now that the checkpoint was read
 
 
 def _take(s: Session, meta: dict[str, Any]) -> None:

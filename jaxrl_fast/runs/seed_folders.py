@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import IN_MEMORY, RunConfig
-from jaxrl_fast.engine.grid import Grid, plan_grid
-from jaxrl_fast.engine.members import one_at_a_time
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.engine.grid import Grid
+from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.errors import expected
 from jaxrl_fast.files.folders import check_folder
 from jaxrl_fast.runs import config_json as configs
@@ -20,31 +18,31 @@ from jaxrl_fast.runs.rundir import RunDir, seed_folder
 from jaxrl_fast.runs.seed_results import Trained, of_folder
 
 
-def ended_seeds(path: Path, algo: Algorithm, env: Env, config: RunConfig, modules: Sequence[str] = ()) -> dict[int, Trained]:
+def ended_seeds(path: Path, prepared: Prepared, modules: Sequence[str] = ()) -> dict[int, Trained]:
     """Return {member: its results} of the seeds that are not to be trained further; the others can go on or begin anew.
 
     Args:
         path: the run directory of all seeds.
-        algo, env, config: what the run is from now on, with its new end.
+        prepared: what the run is from now on, with its new end.
 
     Raises:
         ConfigError: a seed's folder is a link, holds another run, has more steps than the new end, or has neither a
             whole checkpoint nor a way to begin anew.
     """
-    ended, grid = {}, plan_grid(algo.bind(env.spec), config)
-    for member in range(config.seeds):
-        folder = seed_folder(path, one_at_a_time(env, config, member).seed)
+    ended, config = {}, prepared.config
+    for seed in config.member_seeds():
+        folder = seed_folder(path, seed)
         check_folder(folder)
         if not folder.exists():
             _check_anew(folder, config)
             continue
         if (folder / "config.json").is_file():
-            check_seed(folder, algo, env, config.seed + member, modules)
+            check_seed(folder, prepared.algo, prepared.env, seed, modules)
         result = of_folder(folder, modules) if (folder / "result.json").is_file() else None
         if result and (result.lost or _end(folder) == (config.total_steps, config.horizon)):
-            ended[member] = result
+            ended[seed - config.seed] = result
         elif RunDir(folder).resumable:
-            _check_done(folder, config, grid)
+            _check_done(folder, config, prepared.grid)
         elif result:
             remedy = f"move {folder.name} elsewhere and resume the run, which trains this seed anew"
             raise expected(str(folder), "a run with its checkpoints", f"one that has ended and lost them; {remedy}")

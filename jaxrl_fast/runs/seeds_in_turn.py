@@ -19,7 +19,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.members import one_at_a_time
 from jaxrl_fast.envs import registry
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, NonFiniteError, RunError, WriteError, check_int, writing
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs import plots
@@ -44,7 +44,7 @@ class SeedsInTurn:
     """
 
     algo: Algorithm  # bound to the environment
-    env: Env
+    env: Environment
     config: RunConfig
     out: RunDir | None
     begin: Callable[[int, Sequence[Sink]], Session]  # train a member to its end, from where it is

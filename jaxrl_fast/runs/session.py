@@ -15,10 +15,11 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import Grid
 from jaxrl_fast.engine.members import configure, leaf_names
-from jaxrl_fast.engine.population import Members, Population, population_of
+from jaxrl_fast.engine.population import Members, Population
+from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.engine.programs import Programs
 from jaxrl_fast.envs import registry
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs.sinks import Row, Sink
 from jaxrl_fast.logs.walltime import TRAIN
@@ -38,12 +39,7 @@ class Session:
     `lanes` names the member that each lane of the program trains: all of them, unless some were dropped.
     """
 
-    algo: Algorithm  # bound to the environment
-    env: Env
-    config: RunConfig
-    grid: Grid
-    members: Members
-    population: Population
+    prepared: Prepared
     lanes: np.ndarray  # int [population.size]
     programs: Programs
     out: RunDir | None
@@ -92,6 +88,33 @@ class Session:
             f"  {self.env_steps:,} of {self.grid.env_steps(self.grid.rows):,} steps; {final}{best}\n"
             f"  {self.steps_per_second:,.0f} steps/s, {self.wall_seconds:.1f} s; {place}"
         )
+
+    @property
+    def algo(self) -> Algorithm:
+        """The algorithm, bound to the environment."""
+        return self.prepared.bound
+
+    @property
+    def env(self) -> Environment:
+        return self.prepared.env
+
+    @property
+    def config(self) -> RunConfig:
+        return self.prepared.config
+
+    @property
+    def grid(self) -> Grid:
+        return self.prepared.grid
+
+    @property
+    def members(self) -> Members:
+        """All of them, those without a lane too."""
+        return self.prepared.members
+
+    @property
+    def population(self) -> Population:
+        """Where the members live that have a lane."""
+        return self.programs.population
 
     @property
     def env_steps(self) -> int:
@@ -150,7 +173,7 @@ class Session:
 
         return jax.tree.map(spread, values)
 
-    def setup(self, member: int = 0) -> tuple[Algorithm, Env]:
+    def setup(self, member: int = 0) -> tuple[Algorithm, Environment]:
         """The settings of one member: its algorithm, bound, and its environment."""
         chosen = {name: float(values[member]) for name, values in self.settings.items()}
         algo, env = configure(self.algo, self.env, self.config.settings_of(member) | chosen)
@@ -174,8 +197,7 @@ class Session:
         state = jax.jit(tree.take)(self.state, at[0] if len(at) == 1 else np.asarray(at))
         clock = self.programs.clock
         self.lanes = np.asarray(members, np.int64)
-        self.population = population_of(self.config, len(at))
-        self.programs = Programs(self.members.take(self.lanes), self.grid, self.population, self.config)
+        self.programs = Programs(self.prepared.take(self.lanes))
         self.programs.clock = clock
         with clock.during("compile"):
             self.programs.compile(self.root_keys())
@@ -200,7 +222,7 @@ class Session:
         self.stop_requested = True
 
     def agent(self, member: int | None = None) -> Agent:
-        """The agent of one member as it is now, which later training leaves alone; on several hosts all of them call it.
+        """The agent of one member as it is now, which later training leaves alone; with several processes all of them call it.
 
         member: None takes the one that evaluated best at the end, the first before that.
         """

@@ -61,7 +61,7 @@ class Signals:
     """A context in which the first SIGINT or SIGTERM is only noted, in `caught`; in `at_once` it raises Stopped there.
 
     Those that come within a second of it are the same one: `timeout` signals a process, then its group with it in it.
-    On several hosts SIGTERM is JAX's own: all stop after the same chunk, which `poll` tells. Ctrl-C becomes a SIGTERM.
+    With several processes SIGTERM is JAX's own: all stop after the same chunk, which `poll` tells. Ctrl-C becomes a SIGTERM.
     A context within another one takes over: the outer one's `at_once` ends, and a signal that it noted counts here too.
     """
 
@@ -72,7 +72,7 @@ class Signals:
         self._old: dict[int, Any] = {}
 
     def poll(self) -> None:
-        """On several hosts: find out whether one of them was told to stop. Called once a chunk by all."""
+        """With several processes: find out whether one of them was told to stop. Called once a chunk by all."""
         if distributed.preempted():
             self.caught = signal.SIGTERM
 

@@ -36,7 +36,7 @@ def given_by(config: RunConfig, source: Any, algo: Algorithm) -> Given | None:
     if config.start_from is None:
         return None
     if distributed.several():
-        raise ConfigError("start_from", config.start_from, "None with several hosts")
+        raise ConfigError("start_from", config.start_from, "None with several processes")
     if config.start_from == IN_MEMORY and source is None:
         raise ConfigError("start_from", IN_MEMORY, "a run directory, or parameters in a call of train: this config.json has none")
     if config.start_from != IN_MEMORY:

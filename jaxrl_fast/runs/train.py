@@ -17,14 +17,12 @@ import numpy as np
 
 from jaxrl_fast import distributed, runtime
 from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig, run_config
-from jaxrl_fast.engine.grid import Grid, plan_grid
-from jaxrl_fast.engine.members import gather, in_turn, leaf_names, one_at_a_time, spread_members
-from jaxrl_fast.engine.memory_plan import memory_plan
-from jaxrl_fast.engine.population import Members, Population, population_of
-from jaxrl_fast.engine.programs import Programs
-from jaxrl_fast.envs.api import Env
-from jaxrl_fast.envs.host.api import HostEnv
+from jaxrl_fast.engine.grid import Grid
+from jaxrl_fast.engine.members import in_turn, leaf_names
+from jaxrl_fast.engine.prepared import Prepared, prepare
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import RunError, WriteError
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.sinks import Row, Sink, check_hooks, check_sinks
@@ -33,7 +31,7 @@ from jaxrl_fast.logs.walltime import WallTime
 from jaxrl_fast.memory import forget_experience, identity
 from jaxrl_fast.runs.checkpoint import Checkpoints
 from jaxrl_fast.runs.loop import COMPILING, Trainer
-from jaxrl_fast.runs.rundir import RunDir, check_free, check_outside, describe, seed_folder
+from jaxrl_fast.runs.rundir import RunDir, check_free, check_outside, described, seed_folder
 from jaxrl_fast.runs.saves import standing
 from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, Sinks, sinks_of_each
 from jaxrl_fast.runs.session import Session, root_keys
@@ -43,7 +41,7 @@ from jaxrl_fast.runs.start_from import given_by
 
 def train(
     algo: Algorithm,
-    env: Env,
+    env: Environment,
     total_steps: int = 500_000,
     *,
     out: str | Path | None = None,
@@ -78,43 +76,49 @@ def train(
 
 
 def start(
-    algo: Algorithm, env: Env, total_steps: int = 500_000, out: str | Path | None = None, hooks=(), sinks=(),
+    algo: Algorithm, env: Environment, total_steps: int = 500_000, out: str | Path | None = None, hooks=(), sinks=(),
     tensorboard: bool = True, progress: bool | None = None, about: dict[str, Any] | None = None, **settings: Any,
 ) -> Session:  # fmt: skip
     """`train` for callers that stop when the run does: Ctrl-C raises `Interrupted` everywhere."""
     check_hooks(hooks)
     progress = is_watched(sys.stderr) if progress is None else progress
-    config = at_start(run_config(total_steps, settings))
-    spread_members(env, config)
-    check_members(algo, env, config)  # refuse before anything is written
+    prepared = prepare(algo, env, at_start(run_config(total_steps, settings)), about)
+    source = None if isinstance(settings.get("start_from"), (str, Path)) else settings.get("start_from")
+    return begin(prepared, out, hooks, sinks, tensorboard, progress, source)
+
+
+def begin(
+    prepared: Prepared, out: str | Path | None, hooks=(), sinks=(), tensorboard: bool = True, progress: bool = False,
+    source: Any = None,
+) -> Session | SeedsInTurn:  # fmt: skip
+    """`start` of a run that is prepared. source: the object of `start_from`, where it is no run directory."""
     create = None
     if out is not None:
         out = folders.folder_path("out", out)
-        check_out(out, algo, env, config)
-        create = lambda: distributed.on_first(lambda: RunDir.create(out, algo, env, config, **about or {})) or RunDir(out)
-    source = None if isinstance(settings.get("start_from"), (str, Path)) else settings.get("start_from")
-    if in_turn(env, config):
-        return _start_in_turn(algo, env, config, create, hooks, sinks_of_each(sinks), tensorboard, progress, about, source)
-    sinks = sinks(config) if callable(sinks) else sinks
-    return run_session(algo, env, config, create, hooks, sinks, tensorboard, progress, source=source)
+        prepared = check_out(out, prepared)
+        create = lambda: distributed.on_first(lambda: RunDir.create(out, prepared)) or RunDir(out)
+    if in_turn(prepared.env, prepared.config):
+        return _begin_in_turn(prepared, create, hooks, sinks_of_each(sinks), tensorboard, progress, source)
+    sinks = sinks(prepared.config) if callable(sinks) else sinks
+    return run_session(prepared, create, hooks, sinks, tensorboard, progress, source=source)
 
 
-def _start_in_turn(algo, env, config, create, hooks, make_sinks, tensorboard, progress, about, source) -> SeedsInTurn:
-    """`start` of seeds that train one after another."""
+def _begin_in_turn(prepared, create, hooks, make_sinks, tensorboard, progress, source) -> SeedsInTurn:
+    """`begin` of seeds that train one after another."""
     rundir = None
 
-    def begin(member: int, sinks: Sequence[Sink]) -> Session:
-        part = one_at_a_time(env, config, member)
-        run = part.settings() | {"start_from": part.start_from if source is None else source}
-        folder = rundir and seed_folder(rundir.path, part.seed)
-        return start(algo, env, run.pop("total_steps"), folder, hooks, sinks, tensorboard, progress, about, **run)
+    def train_seed(member: int, sinks: Sequence[Sink]) -> Session:
+        part = prepared.seed(member)
+        folder = rundir and seed_folder(rundir.path, part.config.seed)
+        return begin(part, folder, hooks, sinks, tensorboard, progress, source)
 
     try:
         with contextlib.ExitStack() as stack:
             if create:
                 rundir = create()
                 stack.callback(rundir.release)
-            return SeedsInTurn(algo.bind(env.spec), env, config, rundir, begin, make_sinks, progress).train()
+            p = prepared
+            return SeedsInTurn(p.bound, p.env, p.config, rundir, train_seed, make_sinks, progress).train()
     except BaseException:
         if rundir:
             rundir.discard()
@@ -128,13 +132,17 @@ def at_start(config: RunConfig) -> RunConfig:
     return config if config.horizon else dataclasses.replace(config, horizon=config.total_steps)
 
 
-def check_out(out: Path, algo: Algorithm, env: Env, config: RunConfig) -> None:
-    """ConfigError where the run cannot be written there, or config.json cannot hold it; before anything is compiled."""
-    describe(algo, env, at_start(config))
+def check_out(out: Path, prepared: Prepared) -> Prepared:
+    """Return the run with the content of its config.json; before anything is compiled.
+
+    Raises ConfigError where the run cannot be written to `out`, or config.json cannot hold it.
+    """
+    prepared = described(prepared)
     distributed.on_first(lambda: check_free(out))
+    return prepared
 
 
-def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=True, progress=False, resume=None, source=None):
+def run_session(prepared, open_rundir, hooks=(), sinks=(), tensorboard=True, progress=False, resume=None, source=None):
     """Build the session, restore it if asked, run it to its end, and close what was opened.
 
     `open_rundir()` is called once it is clear that the run fits the device, so a refused run leaves nothing behind;
@@ -144,40 +152,36 @@ def run_session(algo, env, config, open_rundir, hooks=(), sinks=(), tensorboard=
     runtime.enable_compile_cache()
     began, rundir = time.perf_counter(), None
     if distributed.several():
-        content = describe(algo, env, config)
+        content = described(prepared).content
         distributed.check_same("config", {k: content[k] for k in ("algorithm", "environment", "run", "versions")})
         sinks, progress = (sinks, progress) if distributed.is_first() else ((), False)
-    selection = config.selection
+    config, members, selection = prepared.config, prepared.members, prepared.config.selection
     lanes = np.asarray(resume["lanes"] if resume else range(config.members), np.int64)
-    members = check_members(algo, env, config, len(lanes))
     given = None if resume else given_by(config, source, members.first.algo)
     settings = {}
     if selection:
         names, leaves = leaf_names(members.first), jax.tree.leaves(members.run)
         settings = {name: np.asarray(leaves[names.index(name)]) for name in selection.traced}
-    algo = algo.bind(env.spec)
-    grid = plan_grid(members.first.algo, config)
-    population = population_of(config, len(lanes))
-    begin = "saved" if resume else "new"
+    first_state = "saved" if resume else "new"
     with Signals() as signals:  # a second signal does not keep `discard` from its work
         try:
             with _closing(sinks) as stack:
-                bar = _progress_bar(stack, grid, "compiling") if progress else []
-                with signals.at_once(COMPILING[begin]):
-                    programs = programs_of(env, members.take(lanes), grid, population, config)
+                bar = _progress_bar(stack, prepared.grid, "compiling") if progress else []
+                with signals.at_once(COMPILING[first_state]):
+                    programs = backend_of(prepared.env).programs(prepared.take(lanes))
                     programs.clock = WallTime("compile", began)
                     stack.callback(programs.give_up)
-                    programs.compile(root_keys(config, population, lanes))
+                    programs.compile(root_keys(config, programs.population, lanes))
                 rundir = open_rundir() if open_rundir else None
                 if rundir:
                     stack.callback(rundir.release)
                     distributed.check_shared(rundir.path / "config.json")
                 session = Session(
-                    algo, env, config, grid, members, population, lanes, programs, rundir, bar, hooks,
+                    prepared, lanes, programs, rundir, bar, hooks,
                     reached=[None] * config.members, selection=selection, settings=settings,
                     checkpoint=resume["number"] if resume else None, given=given,
                 )  # fmt: skip
-                _play(session, signals, stack, begin, sinks, tensorboard)
+                _play(session, signals, stack, first_state, sinks, tensorboard)
         except BaseException as error:
             if rundir and resume is None and distributed.is_first():
                 rundir.discard()
@@ -243,26 +247,6 @@ def _progress_bar(stack: contextlib.ExitStack, grid: Grid, status: str = "") -> 
     return [bar]
 
 
-def programs_of(env: Env, members: Members, grid: Grid, population: Population, config: RunConfig) -> Programs:
-    if not isinstance(env, HostEnv):
-        return Programs(members, grid, population, config)
-    from jaxrl_fast.actors.programs import HostPrograms
-
-    return HostPrograms(members, grid, population, config, env)
-
-
-def check_members(algo: Algorithm, env: Env, config: RunConfig, size: int | None = None) -> Members:
-    """The members of a run as its programs take them; ConfigError where there cannot be such a population.
-
-    Experience is read once a plan says that `size` of them (default: all) fit with it.
-    """
-    config = one_at_a_time(env, config)
-    selection = config.selection
-    if selection:
-        selection.check(config)
-    if config.experience is not None:
-        memory_plan(gather(algo, env, config, outline=True).first, population_of(config, size), config).check()
-    return gather(algo, env, config, selection.traced if selection else ())
 
 
 def _close(sink: Sink) -> None:

@@ -12,7 +12,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import algorithm_settings
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.members import build_run, configure, program_of, setting_names
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, check_int, nearest
 from jaxrl_fast.ops.optimizer_settings import as_text
 from jaxrl_fast.sweeps.priors import parse_prior
@@ -61,7 +61,7 @@ def configurations_of(
     return [point | draw for point in grid_of(grid or {}) for draw in drawn]
 
 
-def check_names(algo: Algorithm, env: Env, grid: Mapping[str, Any], sample: Mapping[str, str], config: RunConfig) -> None:
+def check_names(algo: Algorithm, env: Environment, grid: Mapping[str, Any], sample: Mapping[str, str], config: RunConfig) -> None:
     """Refuse settings that do not exist, and priors over what is static (a size, a switch) that are continuous."""
     known = setting_names(algo, env)
     for name in (*grid, *sample):

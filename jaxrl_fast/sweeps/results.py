@@ -17,7 +17,7 @@ import numpy as np
 from jaxrl_fast import imports
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.files import forms
 from jaxrl_fast.logs.jsonl import read_jsonl
@@ -63,7 +63,7 @@ def read_folder(path: str | Path, argument: str = "--resume") -> dict[str, Any]:
 
 def decode_base(
     content: dict[str, Any], modules: Sequence[str] = (), folder: Path | None = None
-) -> tuple[Algorithm, Env, RunConfig, dict[str, Any]]:  # fmt: skip
+) -> tuple[Algorithm, Environment, RunConfig, dict[str, Any]]:  # fmt: skip
     """What every configuration begins with: algorithm, environment, run, and what else config.json says of them.
 
     Imports `modules` first. folder: the sweep's, where it is read from one.
@@ -312,6 +312,7 @@ def last_settings(result: SweepResult, configuration: int) -> Settings:
 
 def best_config(result: SweepResult) -> dict[str, Any]:
     """A config.json that trains the best configuration with all seeds of the sweep: for `train --config`."""
+    from jaxrl_fast.engine.grid import plan_grid
     from jaxrl_fast.engine.members import configure
     from jaxrl_fast.runs.rundir import describe
 
@@ -320,7 +321,8 @@ def best_config(result: SweepResult) -> dict[str, Any]:
     algo, env = configure(algo, env, last_settings(result, result.best()))
     # on whatever devices there are, in the groups that it was sampled in
     place = {"devices": None, "mesh": None, "groups": run.sampling_groups if run.sampling_groups > 1 else None}
-    return describe(algo, env, dataclasses.replace(run, selection=None, on_nan="stop", **place), **about)
+    run = dataclasses.replace(run, selection=None, on_nan="stop", **place)
+    return describe(algo, env, run, plan_grid(algo.bind(env.spec), run), about)
 
 
 def _cell(value: Any) -> Any:

@@ -186,7 +186,7 @@ class Halving:
         for _ in range(self.rungs):
             last = max(1, int(last / self.eta))
         if distributed.several() and last * config.seeds < 2:
-            raise ConfigError("rungs", self.rungs, "fewer on several hosts, or more seeds: two members must be left")
+            raise ConfigError("rungs", self.rungs, "fewer with several processes, or more seeds: two members must be left")
 
     def boundaries(self, grid: Grid) -> set[int]:
         found = {math.ceil(grid.planned_rows / self.eta ** (self.rungs - i)) for i in range(self.rungs)}

@@ -24,22 +24,21 @@ import numpy as np
 from jaxrl_fast import distributed
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import import_named
-from jaxrl_fast.engine.config import RunConfig, run_config
-from jaxrl_fast.engine.members import build_run, configure, program_of, spread_members
-from jaxrl_fast.engine.memory_plan import memory_plan
+from jaxrl_fast.engine.config import run_config
+from jaxrl_fast.engine.members import configure, spread_members
 from jaxrl_fast.engine.population import elsewhere, population_of
-from jaxrl_fast.envs.api import Env
-from jaxrl_fast.envs.host.api import HostEnv
+from jaxrl_fast.engine.prepared import prepare
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_int
 from jaxrl_fast.files import folders
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.load import resume_run
-from jaxrl_fast.runs.rundir import RunDir, check_empty, check_free, check_outside, describe
+from jaxrl_fast.runs.rundir import RunDir, check_empty, check_free, check_outside
 from jaxrl_fast.runs.signals import Interrupted, Stopped
-from jaxrl_fast.runs.start_from import given_by
-from jaxrl_fast.runs.train import start as train
+from jaxrl_fast.runs.train import at_start, begin
 from jaxrl_fast.sweeps import plots as sweep_plots
 from jaxrl_fast.sweeps.configurations import Settings, check_names, configurations_of
+from jaxrl_fast.sweeps.parts import Part, Sweep, split
 from jaxrl_fast.sweeps.results import (
     FORMAT,
     SweepResult,
@@ -52,54 +51,9 @@ from jaxrl_fast.sweeps.results import (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """What is trained at once: some configurations (indices into the sweep's), each with some of the seeds."""
-
-    configurations: tuple[int, ...]
-    seed: int
-    seeds: int
-
-
-def split(
-    algo: Algorithm, env: Env, configurations: Sequence[Settings], config: RunConfig, wave: int | None = None
-) -> list[Part]:
-    """Groups by program, and each in as few equal waves as the device's memory needs, of `wave` members at most.
-
-    Raises ConfigError for a setting that is refused, and where not even one member fits.
-    """
-    if wave is not None:
-        check_int("wave", wave, 1, 1_000_000)
-    groups: dict[Any, list[int]] = {}
-    firsts: dict[Any, Any] = {}
-    for i, settings in enumerate(configurations):
-        run = build_run(*configure(algo, env, settings), config, outline=True)
-        program = program_of(run)
-        groups.setdefault(program, []).append(i)
-        firsts.setdefault(program, run)
-    parts = []
-    for program, members in groups.items():
-        size = len(members) * config.seeds
-        plan = memory_plan(firsts[program], population_of(config, size), dataclasses.replace(config, seeds=size))
-        most = min(plan.most_members, 1 if isinstance(env, HostEnv) else wave or size)  # on the host one after another
-        if not most:
-            plan.of_size(1).check()
-        if most >= config.seeds:
-            waves = -(-len(members) // (most // config.seeds))
-            parts += [Part(tuple(map(int, w)), config.seed, config.seeds) for w in np.array_split(members, waves)]
-        else:
-            edges = np.array_split(np.arange(config.seeds), -(-config.seeds // most))
-            parts += [Part((m,), config.seed + int(e[0]), len(e)) for m in members for e in edges]
-    for i in [i for members in groups.values() for i in members if config.experience is not None]:
-        build_run(*configure(algo, env, configurations[i]), config)  # there is room for it: what it holds is checked
-    for run in firsts.values():
-        given_by(config, None, run.algo)  # whether it fits
-    return parts
-
-
 def sweep(
     algo: Algorithm,
-    env: Env,
+    env: Environment,
     total_steps: int = 500_000,
     *,
     grid: Mapping[str, Sequence[Any]] | None = None,
@@ -142,10 +96,10 @@ def sweep(
     if config.population is not None:
         raise ConfigError("population", config.population, "None: grid and sample say what differs")
     spread_members(env, config, len(configurations) * config.seeds)
-    base = describe(algo, env, config, **about)
-    asked = {"base": base, "configurations": json.loads(json.dumps(configurations)), "wave": wave}
+    found = Sweep(algo, env, config, about, configurations)
+    asked = {"base": found.base, "configurations": json.loads(json.dumps(configurations)), "wave": wave}
     distributed.check_same("sweep", asked)  # before they plan
-    parts = split(algo, env, configurations, config, wave)
+    parts = split(found, wave)
     if selection and len(parts) > 1:
         raise ConfigError("selection", selection.kind, f"one program for all members, not {len(parts)}: leave out static "
                           "settings, or take fewer members")  # fmt: skip
@@ -153,14 +107,14 @@ def sweep(
         selection.check(dataclasses.replace(config, population=_columns(configurations)))
     content = {
         "format": FORMAT,
-        "base": base,
+        "base": found.base,
         "configurations": configurations,
         "parts": [dataclasses.asdict(part) for part in parts],
     }
     with at_work(out):
         # the parts of the folder: another machine would cut other waves
         parts = distributed.tell(distributed.on_first(lambda: _open_parts(out, content, wave)))
-        return _run(out, algo, env, config, configurations, parts, progress, about)
+        return _run(out, found, parts, progress)
 
 
 @contextlib.contextmanager
@@ -238,12 +192,12 @@ def resume_sweep(
     config = elsewhere(config, **place)
     spread_members(env, config, len(content["configurations"]) * config.seeds)
     with folders.held(argument, out):
-        return _run(out, algo, env, config, content["configurations"], content["parts"], progress, about, place)
+        return _run(out, Sweep(algo, env, config, about, content["configurations"]), content["parts"], progress, place)
 
 
-def _run(out, algo, env, config, configurations, parts, progress, about, place=None) -> SweepResult:
+def _run(out: Path, sweep: Sweep, parts, progress: bool, place: Mapping[str, Any] | None = None) -> SweepResult:
     """Every part that has not ended; then the results."""
-    run_parts(out, algo, env, config, configurations, parts, progress, about, place)
+    run_parts(out, sweep, parts, progress, place)
     distributed.tell(True)  # the first process has written the last result
     result = read_sweep(out)
     if distributed.is_first():
@@ -251,7 +205,7 @@ def _run(out, algo, env, config, configurations, parts, progress, about, place=N
     return result
 
 
-def run_parts(out, algo, env, config, configurations, parts, progress, about, place=None) -> None:
+def run_parts(out: Path, sweep: Sweep, parts, progress: bool, place: Mapping[str, Any] | None = None) -> None:
     """Train the parts (as sweep.json holds them) that have not ended; one that was cut off goes on from its checkpoint.
 
     place: devices and mesh on which it does, where they are others than it had.
@@ -264,28 +218,30 @@ def run_parts(out, algo, env, config, configurations, parts, progress, about, pl
         if ended:
             continue
         if progress and distributed.is_first():
-            population = population_of(config, len(part.configurations) * part.seeds)
+            population = population_of(sweep.config, len(part.configurations) * part.seeds)
             where = f"; {population}" if len(population.devices) > 1 else ""
-            print(f"part {i + 1} of {len(parts)}: {_summary(part, configurations)}{where}", flush=True)
+            print(f"part {i + 1} of {len(parts)}: {_summary(part, sweep.configurations)}{where}", flush=True)
         try:
             if cut_off:
                 resume_run(folder, progress=progress, **place or {})
             else:
-                _train_part(folder, algo, env, config, [configurations[c] for c in part.configurations], part, progress, about)
+                _train_part(folder, sweep, part, progress)
         except Stopped as stopped:  # in the middle of the part, or before it was compiled
             raise Interrupted(stopped.signum, out, getattr(stopped, "env_steps", 0), "sweep") from None
         except NonFiniteError as error:  # all of its members; the others go on
-            if config.on_nan != "mark":
+            if sweep.config.on_nan != "mark":
                 raise
             warnings.warn(f"part {i + 1} of {len(parts)} is lost: {error}", stacklevel=2)
 
 
-def _train_part(folder, algo, env, config, chosen, part, progress, about) -> None:
+def _train_part(folder: Path, sweep: Sweep, part: Part, progress: bool) -> None:
     if distributed.is_first():
         folders.discard(folder)
-    algo, env = configure(algo, env, chosen[0])
-    run = config.settings() | {"seed": part.seed, "seeds": part.seeds, "population": _columns(chosen)}
-    train(algo, env, out=folder, progress=progress, about=about, **run)
+    chosen = [sweep.configurations[c] for c in part.configurations]
+    algo, env = configure(sweep.algo, sweep.env, chosen[0])
+    config = dataclasses.replace(sweep.config, seed=part.seed, seeds=part.seeds, population=_columns(chosen))
+    built = [sweep.built(c) for c in part.configurations]
+    begin(prepare(algo, env, at_start(config), sweep.about, built=built), folder, progress=progress)
 
 
 def finish(result: SweepResult) -> None:

@@ -22,24 +22,24 @@ from jaxrl_fast.algorithms.build import import_named
 from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.engine.members import configure, spread_members
 from jaxrl_fast.engine.population import elsewhere
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.engine.prepared import prepare
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, MissingExtraError, check_int
 from jaxrl_fast.files import folders
 from jaxrl_fast.ops.aggregate import iqm
 from jaxrl_fast.runs import config_json as configs
-from jaxrl_fast.runs.rundir import describe
-from jaxrl_fast.runs.train import check_members
 from jaxrl_fast.sweeps.configurations import check_names
+from jaxrl_fast.sweeps.parts import Sweep, split
 from jaxrl_fast.sweeps.priors import parse_prior
 from jaxrl_fast.sweeps.results import FORMAT, SweepResult, decode_base, read_folder, read_sweep
-from jaxrl_fast.sweeps.sweep import at_work, finish, open_folder, run_parts, split
+from jaxrl_fast.sweeps.sweep import at_work, finish, open_folder, run_parts
 
 JOURNAL = "optuna.log"
 
 
 def tune(
     algo: Algorithm,
-    env: Env,
+    env: Environment,
     total_steps: int = 500_000,
     *,
     sample: Mapping[str, str],
@@ -75,15 +75,15 @@ def tune(
     _check_values(algo, env, sample, config)
     out, about = folders.folder_path("out", out), about or {}
     search = {"trials": trials, "members": members}
-    asked = {"format": FORMAT, "base": describe(algo, env, config, **about), "sample": dict(sample), "optuna": search,
-             "configurations": [], "parts": []}  # fmt: skip
+    sweep = Sweep(algo, env, config, about, ())
+    asked = {"format": FORMAT, "base": sweep.base, "sample": dict(sample), "optuna": search, "configurations": [], "parts": []}
     with at_work(out):
         content = open_folder(out, asked, ("sample",))
         _check_journal(content, out)
         content["optuna"] = search  # more trials may be asked for
         configs.write_json(out / "sweep.json", content)
         study = _study(optuna, out, config.seed, sampler)
-        return _rounds(optuna, study, out, algo, env, config, content, progress, about)
+        return _rounds(optuna, study, out, sweep, content, progress)
 
 
 def import_optuna() -> Any:
@@ -97,7 +97,7 @@ def import_optuna() -> Any:
     return optuna
 
 
-def _check_values(algo: Algorithm, env: Env, sample: Mapping[str, str], config: RunConfig) -> None:
+def _check_values(algo: Algorithm, env: Environment, sample: Mapping[str, str], config: RunConfig) -> None:
     """Refuse, before anything is written, both ends of every range together, and every choice with the lower ones."""
     priors = {name: parse_prior(name, text) for name, text in sample.items()}
 
@@ -110,7 +110,7 @@ def _check_values(algo: Algorithm, env: Env, sample: Mapping[str, str], config: 
     low, high = ({name: values(name)[end] for name in priors} for end in (0, -1))
     choices = [low | {name: v} for name, prior in priors.items() if prior.kind == "choice" for v in prior.choices]
     for settings in [low, high, *choices]:
-        check_members(*configure(algo, env, settings), dataclasses.replace(config, seeds=1))
+        prepare(*configure(algo, env, settings), dataclasses.replace(config, seeds=1))
 
 
 def _study(optuna: Any, out: Path, seed: int, sampler: Any = None) -> Any:
@@ -148,7 +148,7 @@ def resume_search(
     spread_members(env, config, content["optuna"]["members"] * config.seeds)
     with folders.held(argument, out):
         study = _study(optuna, out, config.seed)
-        return _rounds(optuna, study, out, algo, env, config, content, progress, about, place)
+        return _rounds(optuna, study, out, Sweep(algo, env, config, about, ()), content, progress, place)
 
 
 def _check_journal(content: dict[str, Any], out: Path) -> None:
@@ -157,15 +157,17 @@ def _check_journal(content: dict[str, Any], out: Path) -> None:
 
 
 def _rounds(
-    optuna: Any, study: Any, out: Path, algo: Algorithm, env: Env, config: RunConfig, content: dict[str, Any],
-    progress: bool, about: dict[str, Any], place: dict[str, Any] | None = None,
+    optuna: Any, study: Any, out: Path, sweep: Sweep, content: dict[str, Any], progress: bool,
+    place: dict[str, Any] | None = None,
 ) -> SweepResult:  # fmt: skip
-    search = content["optuna"]
+    """Ask for trials and train them until there are enough."""
+    search, sweep = content["optuna"], _with_trials(sweep, content)
     numbers = [c["trial"] for c in content["configurations"]]
     _queue_again(optuna, study, set(numbers))
     while True:
-        result = _train(out, algo, env, config, content, progress, about, place) if numbers else None
         if numbers:
+            run_parts(out, sweep, content["parts"], progress, place)
+            result = read_sweep(out)
             _tell(optuna, study, result)
         left = search["trials"] - len(numbers)
         if left <= 0:
@@ -174,21 +176,19 @@ def _rounds(
         asked = [study.ask() for _ in range(min(left, search["members"]))]
         chosen = [{name: _suggest(trial, name, text) for name, text in content["sample"].items()} for trial in asked]
         first = len(content["configurations"])
-        parts = [dataclasses.asdict(p) for p in split(algo, env, chosen, config)]
-        for part in parts:
-            part["configurations"] = [first + c for c in part["configurations"]]
         numbers += [trial.number for trial in asked]
         content["configurations"] += [c | {"trial": t.number} for c, t in zip(chosen, asked, strict=True)]
-        content["parts"] += parts
+        sweep = _with_trials(sweep, content)
+        content["parts"] += [dataclasses.asdict(part) for part in split(sweep, first=first)]
         configs.write_json(out / "sweep.json", json.loads(json.dumps(content, allow_nan=False)))
         if progress:
             print(f"Optuna: trials {numbers[-len(asked)]} to {numbers[-1]} of {search['trials']}", flush=True)
 
 
-def _train(out, algo, env, config, content, progress, about, place) -> SweepResult:
+def _with_trials(sweep: Sweep, content: dict[str, Any]) -> Sweep:
+    """Return the search with the configurations of all trials that were asked for until now."""
     settings = [{k: v for k, v in c.items() if k != "trial"} for c in content["configurations"]]
-    run_parts(out, algo, env, config, settings, content["parts"], progress, about, place)
-    return read_sweep(out)
+    return dataclasses.replace(sweep, configurations=settings)
 
 
 def _suggest(trial: Any, name: str, text: str) -> Any:

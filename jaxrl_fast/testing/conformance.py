@@ -5,6 +5,7 @@ Each failure names the property, what was seen, and what to change. Nothing here
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections import Counter
@@ -59,9 +60,22 @@ def check_env(
 
     One program is compiled, for two populations of `num_envs` environments. An environment on the host is played as it is.
     """
-    if isinstance(env, HostEnv):
-        limit = env.spec.max_episode_steps or 500
-        return Report(*host.check(env, num_envs, min(2 * limit + 2, 1000) if num_steps is None else num_steps))
+    return _check(env, num_envs, num_steps, key, ends_at_limit)
+
+
+@functools.singledispatch
+def _check(env: Any, num_envs: int, num_steps: int | None, key: jax.Array | None, ends_at_limit: bool) -> Report:
+    raise AssertionError(f"protocol: {type(env).__name__} is not a jaxrl_fast Env or HostEnv")
+
+
+@_check.register
+def _(env: HostEnv, num_envs: int, num_steps: int | None, key: jax.Array | None, ends_at_limit: bool) -> Report:
+    limit = env.spec.max_episode_steps or 500
+    return Report(*host.check(env, num_envs, min(2 * limit + 2, 1000) if num_steps is None else num_steps))
+
+
+@_check.register
+def _(env: Env, num_envs: int, num_steps: int | None, key: jax.Array | None, ends_at_limit: bool) -> Report:
     spec = _check_spec(env)
     if num_steps is None:
         num_steps = 1000 if spec.max_episode_steps is None else max(64, 2 * spec.max_episode_steps + 2)
@@ -74,7 +88,6 @@ def check_env(
 
 
 def _check_spec(env: Env) -> EnvSpec:
-    assert isinstance(env, Env), f"protocol: {type(env).__name__} is not a jaxrl_fast Env"
     spec = env.spec
     assert isinstance(spec, EnvSpec), f"spec: `env.spec` is a {type(spec).__name__}, not an EnvSpec"
     hash(spec)

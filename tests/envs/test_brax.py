@@ -19,9 +19,10 @@ from PIL import Image
 
 import jaxrl_fast as jf
 from jaxrl_fast import tree
-from jaxrl_fast.engine import iteration
+from jaxrl_fast.engine import iteration, on_device
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.envs import registry
+from jaxrl_fast.envs.api import Drawing
 from jaxrl_fast.envs.physics import brax_adapter, mujoco_tools
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.runs import pictures
@@ -148,13 +149,14 @@ def test_it_is_brax_and_it_is_drawn():
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), got, expected)
         np.testing.assert_array_equal(outcome.terminated, want.done.astype(bool))
     one = jax.tree.map(lambda x: np.asarray(x)[0], state)
-    assert "<html" in env.render_html([one, one]) and "system" in env.render_html([one])
+    page, dt = env.drawing.page, env.drawing.step_seconds
+    assert "<html" in page([one, one], dt) and "system" in page([one], dt) and dt == pytest.approx(env.env.dt)
     wrapped = jf.make(PENDULUM, time_limit=5)
-    assert wrapped.render_html([(one, np.int32(0))]) == env.render_html([one])
+    assert wrapped.drawing.page([(one, np.int32(0))], dt) == page([one], dt) and wrapped.drawing.step_seconds == dt
     slower = jf.make(PENDULUM, time_limit=5, action_repeat=3, sticky_actions=0.1)  # three times as long between two states
     held = ((one, np.zeros(1), np.bool_(False)), np.int32(0))
-    assert slower.step_seconds == pytest.approx(3 * env.env.dt) and slower.env.step_seconds == slower.step_seconds
-    assert slower.render_html([held]) == env.render_html([one], 3 * env.step_seconds) != env.render_html([one])
+    assert slower.drawing.step_seconds == pytest.approx(3 * dt) == slower.env.drawing.step_seconds
+    assert slower.drawing.page([held], 3 * dt) == page([one], 3 * dt) != page([one], dt)
     picture = env.render(one)
     if picture is None:
         pytest.skip("OpenGL does not work here")
@@ -172,8 +174,10 @@ def test_pictures_play_as_fast_as_it_happened(tmp_path):
         sinks=[], algo=jf.PPO(), env=env, config=RunConfig(), setup=lambda member: (jf.PPO(), env)
     )  # fmt: skip
     (tmp_path / "metrics.jsonl").touch()
-    shown = mock.patch.object(pictures, "record_all", lambda *args: (frames, None))
-    with shown, mock.patch("jaxrl_fast.logs.plots.learning_curve"):
+    played = mock.patch.object(on_device, "_episode", lambda *args: iter(frames))
+    drawing = Drawing(lambda state: state, env.drawing.step_seconds)
+    drawn = mock.patch.object(type(env), "drawing", drawing)
+    with played, drawn, mock.patch("jaxrl_fast.logs.plots.learning_curve"):
         RunDir(tmp_path).draw(session, 0, None)
     assert Image.open(tmp_path / "rollout.gif").info["duration"] == pytest.approx(2000 * env.env.env.dt, abs=5)
 

@@ -19,6 +19,7 @@ from jaxrl_fast.engine import iteration as iterate
 from jaxrl_fast.engine import rollout
 from jaxrl_fast.engine.evaluate import evaluate
 from jaxrl_fast.envs import registry, tracing, wrappers
+from jaxrl_fast.envs.api import Drawing
 from jaxrl_fast.envs.physics import api as physics
 from jaxrl_fast.envs.physics import randomize
 from jaxrl_fast.envs.probes import control as probes
@@ -474,7 +475,8 @@ def test_the_pictures_of_a_run(tmp_path, monkeypatch):
     pages = []
     monkeypatch.setattr(registry, "_USER", registry._USER | {"toy/ball": lambda: toy(episode_length=6)})
     monkeypatch.setattr(ToyEnv, "render", lambda self, state: np.full((8, 8, 3), int(state.time), np.uint8), raising=False)
-    monkeypatch.setattr(ToyEnv, "render_html", lambda self, states: pages.append(states) or "<html>", raising=False)
+    shown = lambda self: Drawing(self.render, None, lambda states, seconds: pages.append(states) or "<html>")
+    monkeypatch.setattr(ToyEnv, "drawing", property(shown), raising=False)
     algo = jf.PPO(num_envs=2, num_steps=4, num_minibatches=1, num_epochs=1, hidden=(4,))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -238,6 +238,20 @@ def test_render_passes_through():
     env = registry.make("CartPole-v1", time_limit=5, sticky_actions=0.1, reward_scale=0.1, action_repeat=2)
     state, _ = env.init(jax.random.key(0), 2)
     assert env.render(jax.tree.map(lambda x: np.asarray(x)[0], state)).shape == (208, 400, 3)
+    assert env.drawing.frame == env.render and env.drawing.page is None
+    assert wrappers.RewardScale(Count(), 2.0).drawing is None
+
+
+def test_a_wrapper_that_draws():
+    @jf.settings
+    class Black(wrappers.Wrapper):
+        env: jf.Env
+
+        def render(self, state):
+            return np.zeros((4, 4, 3), np.uint8)
+
+    for inner in (Count(), registry.make("CartPole-v1")):
+        assert wrappers.TimeLimit(Black(inner), 5).drawing.frame((None, 0)).shape == (4, 4, 3)
 
 
 def test_all_wrappers_together_conform():

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 import jaxrl_fast as jf
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.files import folders
 from jaxrl_fast.runs.rundir import RunDir, check_free, check_outside
 from jaxrl_fast.sweeps import tuning
@@ -168,10 +170,10 @@ def test_a_lock_that_a_killed_process_left_is_no_lock(other):
 
 
 def test_two_in_one_process(tmp_path):
-    algo, env, config = jf.PPO(), jf.make("CartPole-v1"), jf.train.__globals__["run_config"](256, {})
-    first = RunDir.create(tmp_path / "run", algo, env, config)
+    prepared = prepare(jf.PPO(), jf.make("CartPole-v1"), RunConfig(total_steps=256))
+    first = RunDir.create(tmp_path / "run", prepared)
     with pytest.raises(jf.ConfigError, match="this process writes there"):
-        RunDir.create(tmp_path / "run", algo, env, config)
+        RunDir.create(tmp_path / "run", prepared)
     with pytest.raises(jf.ConfigError, match="this process does"):
         jf.resume(tmp_path / "run")
     first.release()

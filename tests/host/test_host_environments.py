@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -23,11 +25,14 @@ import jaxrl_fast as jf
 from jaxrl_fast import spaces, tree
 from jaxrl_fast.actors import play
 from jaxrl_fast.algorithms.presets import find_preset
+from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.envs import own
 from jaxrl_fast.envs.host import api as host
 from jaxrl_fast.envs.host import gymnasium_adapter
 from jaxrl_fast.envs.host.gymnasium_spaces import decoder, encoder, last_channels, own_form, space_of, spec_of
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.runs import config_json
 from jaxrl_fast.testing import check_env
 
 tools.register()
@@ -134,11 +139,38 @@ def test_the_spec_and_its_stand_in():
     env = jf.make(f"gym:{tools.ID}", stack=2)
     assert env.spec.stack == 2 and env.spec.action == spaces.Discrete(3) and env.spec.max_episode_steps is None
     assert env.spec.observation.shape == (2,) and env.spec.observation.dtype == np.float32
-    stand_in = env.on_device()
+    stand_in = backend_of(env).placed(env, jf.PPO(), RunConfig())
     assert stand_in.spec == env.spec
     shapes = jax.eval_shape(lambda key: stand_in.init(key, 5)[1], jax.random.key(0))
     assert (shapes.shape, shapes.dtype) == ((5, 2), np.float32)
-    assert jf.make("CartPole-v1").on_device() is jf.make("CartPole-v1")
+    on_device = jf.make("CartPole-v1")
+    assert backend_of(on_device).placed(on_device, jf.PPO(), RunConfig()) is on_device
+
+
+def test_the_two_kinds_are_siblings():
+    for name, cls, runs_on in (("CartPole-v1", jf.Env, "device"), (f"gym:{tools.ID}", jf.HostEnv, "host")):
+        env = jf.make(name)
+        assert [kind for kind in (jf.Env, jf.HostEnv) if isinstance(env, kind)] == [cls]
+        assert isinstance(env, jf.envs.Environment) and env.runs_on == runs_on
+        assert hasattr(env, "init") == (runs_on == "device") and copy.deepcopy(env) == env == pickle.loads(pickle.dumps(env))
+
+
+def test_a_host_environment_by_its_class():
+    """Made by the path of its class, or written to config.json as an object."""
+    path = "jaxrl_fast.envs.host.gymnasium_adapter:GymnasiumEnv"
+    assert own.find(path) is gymnasium_adapter.GymnasiumEnv
+    env = gymnasium_adapter.GymnasiumEnv(id="CartPole-v1")
+    written = config_json.encode_environment(env)
+    assert written["object"]["class"] == path and config_json.decode_environment(written) == env
+
+
+def test_an_error_of_a_property_is_not_hidden():
+    class Unfinished(jf.HostEnv):
+        def _spec(self):
+            return self.not_there
+
+    with pytest.raises(AttributeError, match="not_there"):
+        _ = Unfinished().spec
 
 
 def test_settings_are_the_constructor_s():

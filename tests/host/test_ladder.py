@@ -16,8 +16,8 @@ from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.cli.ladder import command as cli_ladder
 from jaxrl_fast.cli.ladder import rungs as ladder
+from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.engine.members import check_host
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError, MissingExtraError, NonFiniteError
 
@@ -109,7 +109,7 @@ def accepted(rung):
     assert env.spec.observation.shape[-1] == 1 and env.spec.observation.dtype == np.uint8
     if rung.algorithm:
         algo = algorithm_class(rung.algorithm)(**rung.settings).bind(env.spec)
-        check_host(env, algo, RunConfig(**rung.run))
+        backend_of(env).check(env, algo, RunConfig(**rung.run))
 
 
 @pytest.mark.parametrize("rung", [r for r in ladder.RUNGS if r.environment.startswith("ale:")], ids=lambda r: r.name)

@@ -34,7 +34,7 @@ from jaxrl_fast.errors import NonFiniteError
 from jaxrl_fast.memory import Row
 from jaxrl_fast.runs.load import experience
 from jaxrl_fast.runs.signals import Interrupted
-from jaxrl_fast.sweeps.sweep import split
+from jaxrl_fast.sweeps.parts import Sweep, split
 from jaxrl_fast.types import Clock
 
 sys.path.append(str(Path(__file__).parents[1] / "host"))
@@ -247,7 +247,7 @@ def test_environments_that_fail_can_be_begun_anew(tmp_path):
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_a_sweep_trains_one_after_another(seeds):
     settings = [{"algo.learning_rate": rate} for rate in (1e-3, 1e-2)]
-    parts = split(jf.PPO(**PPO), jf.make(NAME), settings, RunConfig(seed=3, seeds=seeds))
+    parts = split(Sweep(jf.PPO(**PPO), jf.make(NAME), RunConfig(seed=3, seeds=seeds), {}, settings))
     wanted = [((c,), 3 + s, 1) for c in range(2) for s in range(seeds)]
     assert [dataclasses.astuple(part) for part in parts] == wanted
 
@@ -634,7 +634,7 @@ def test_a_trained_agent_plays_on_the_host(tmp_path):
     with pytest.raises(HostError, match=r"has not answered for 0.5 s"):  # nor pictures
         play.frames(agent.env, agent.algo, agent.state, jax.random.key(0), 5, patience=0.5)
     agent.env = jf.make(NAME)
-    cut = agent.env.on_device().spec.max_episode_steps is None
+    cut = agent.env.spec.max_episode_steps is None
     ret, length, finished = play.evaluate(agent.env, agent.algo, agent.state, jax.random.key(0), 6, "greedy", max_steps=1)
     assert cut and (length == 1).all() and len(ret) == 6 and not finished.any()
 

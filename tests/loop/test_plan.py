@@ -15,9 +15,10 @@ import jaxrl_fast as jf
 from jaxrl_fast import runtime, tree
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.engine import programs
-from jaxrl_fast.engine.grid import plan_grid
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.memory_plan import MemoryPlan, show
-from jaxrl_fast.engine.population import Members, Population, plan_population
+from jaxrl_fast.engine.population import Population, plan_population
+from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.errors import ConfigError
 
 pytestmark = pytest.mark.timeout(200)
@@ -46,11 +47,15 @@ class Frames(jf.SingleEnv):
         return state + 1, jnp.zeros((84, 84, 1), jnp.uint8), 0.0, False, state >= 99
 
 
-def planned(name: str, seeds: int = 1, mode: str = "map", **settings) -> MemoryPlan:
+def prepared(name: str, seeds: int = 1, mode: str = "map") -> Prepared:
     """On one device, whatever there is."""
     env = Frames() if name == "pixels" else tools.environment()
-    made = jf.plan(ALGORITHMS[name], env, 5000, seeds=seeds, batching=mode, eval_episodes=4, **settings)
+    made = prepare(ALGORITHMS[name], env, RunConfig(5000, seeds=seeds, batching=mode, eval_episodes=4))
     return dataclasses.replace(made, population=plan_population(seeds, mode, jax.devices()[:1]))
+
+
+def planned(name: str, seeds: int = 1) -> MemoryPlan:
+    return prepared(name, seeds).plan
 
 
 def close(forecast: float, found: float) -> bool:
@@ -65,8 +70,8 @@ CASES += [("prioritized", 3, "vmap"), pytest.param("prioritized", 3, "map", mark
 @pytest.mark.parametrize("name, seeds, mode", CASES)
 def test_forecast_is_what_xla_counts(name, seeds, mode):
     """Arguments and results of the chunk to 10%; a replay that takes turns also in the temporaries."""
-    plan = planned(name, seeds, mode)
-    made = programs.Programs(Members(plan.run, plan.run), plan_grid(plan.run.algo, plan.config), plan.population, plan.config)
+    found = prepared(name, seeds, mode)
+    plan, made = found.plan, programs.Programs(found)
     state = jax.eval_shape(made._init, plan.run, plan.population.keys(range(plan.population.size)))
     assert plan.state_bytes * seeds == tree.nbytes(state) and plan.agent * seeds == tree.nbytes(state.agent)
     zero = jax.ShapeDtypeStruct((), jnp.int32)
@@ -81,8 +86,8 @@ def test_forecast_is_what_xla_counts(name, seeds, mode):
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_forecast_is_what_lies_on_the_device(name):
-    plan = planned(name)
-    made = programs.Programs(Members(plan.run, plan.run), plan_grid(plan.run.algo, plan.config), plan.population, plan.config)
+    found = prepared(name)
+    plan, made = found.plan, programs.Programs(found)
     state = made.init(plan.population.keys(range(plan.population.size)))
     snapshot = made.snapshot(state)
     plain = lambda x: jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x

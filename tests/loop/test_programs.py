@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from pathlib import Path
@@ -17,9 +18,8 @@ import jaxrl_fast as jf
 from jaxrl_fast import runtime
 from jaxrl_fast.engine import iteration, programs
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.engine.grid import plan_grid
-from jaxrl_fast.engine.members import gather
 from jaxrl_fast.engine.population import plan_population
+from jaxrl_fast.engine.prepared import prepare
 
 BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
 KEY = jax.eval_shape(lambda: jax.random.key(0))
@@ -28,9 +28,9 @@ KEY = jax.eval_shape(lambda: jax.random.key(0))
 def build(name, members=1, mode="map", total=tools.TOTAL, **settings):
     """Programs that are not compiled, and the shapes of their state."""
     config = RunConfig(total_steps=total, seeds=members, log_every=64, eval_episodes=4)
-    found = gather(tools.algorithm(name, **settings), tools.environment(), config)
+    found = prepare(tools.algorithm(name, **settings), tools.environment(), config)
     place = plan_population(members, mode, jax.devices()[:1])
-    made = programs.Programs(found, plan_grid(found.first.algo, config), place, config)
+    made = programs.Programs(dataclasses.replace(found, population=place))
     return made, jax.eval_shape(made._init, made.run, place.keys(range(members)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import functools
 import itertools
 import json
@@ -20,11 +21,14 @@ from jaxrl_fast.cli import command as cli
 from jaxrl_fast.engine import grid as jf_grid
 from jaxrl_fast.engine import members
 from jaxrl_fast.engine import memory_plan as plan
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.runs import session
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.sweeps import configurations
 from jaxrl_fast.sweeps import sweep as sweeps
+from jaxrl_fast.sweeps.parts import Sweep, split
 from jaxrl_fast.sweeps.results import SweepResult, read_sweep
 
 SETTINGS = dict(total_steps=tools.HALF, tensorboard=False) | tools.RUN
@@ -142,7 +146,7 @@ def test_the_best_configuration_is_a_config(swept):
 
 
 def test_a_sweep_that_ended_is_not_repeated_and_another_is_refused(swept, monkeypatch):
-    monkeypatch.setattr(sweeps, "train", mock.Mock(side_effect=AssertionError))
+    monkeypatch.setattr(sweeps, "begin", mock.Mock(side_effect=AssertionError))
     found = sweep(swept.path, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2)
     np.testing.assert_array_equal(found.final, swept.final)
     np.testing.assert_array_equal(sweeps.resume_sweep(swept.path).final, swept.final)
@@ -154,20 +158,21 @@ def test_a_sweep_that_was_stopped_goes_on(swept, tmp_path, monkeypatch, as_users
     """Stopped in its first part after a checkpoint, and in its second before one: the same files in the end."""
     out, stops = tmp_path / "x", iter([5, 2])
 
-    def interrupted(*args, **settings):
+    def interrupted(prepared, *args, **settings):
         stop_at = next(stops, None)
         if stop_at is None:
-            return train(*args, **settings)
-        settings["checkpoint_minutes"] = 1e-9 if stop_at == 5 else 5.0
+            return begin(prepared, *args, **settings)
+        config = dataclasses.replace(prepared.config, checkpoint_minutes=1e-9 if stop_at == 5 else 5.0)
+        prepared = dataclasses.replace(prepared, config=config)
 
         def stop(s, rows):
             if s.rows >= stop_at:
                 raise KeyboardInterrupt
 
-        return train(*args, hooks=[stop], **settings)
+        return begin(prepared, *args, hooks=[stop], **settings)
 
-    train = sweeps.train
-    monkeypatch.setattr(sweeps, "train", interrupted)
+    begin = sweeps.begin
+    monkeypatch.setattr(sweeps, "begin", interrupted)
     with as_users_have_it():
         for _ in range(2):
             with pytest.raises(KeyboardInterrupt):
@@ -180,8 +185,7 @@ def test_a_sweep_that_was_stopped_goes_on(swept, tmp_path, monkeypatch, as_users
 
 def test_settings_of_the_environment_are_swept_in_one_program(tmp_path):
     env = jf.make("Pendulum-v1", max_steps_in_episode=30)
-    config = jf.plan(tools.algorithm("apg"), env, 640, population={"env.g": [5.0, 10.0]}).config
-    found = members.gather(tools.algorithm("apg"), env, config)
+    found = prepare(tools.algorithm("apg"), env, RunConfig(640, population={"env.g": [5.0, 10.0]})).members
     names = members.leaf_names(found.first)
     assert [names[i] for i in found.swept] == ["env.g"] and len(found.swept) == 1
     run = tools.train("apg", env=env, total_steps=128, population={"env.g": [5.0, 10.0]})
@@ -206,24 +210,22 @@ def test_draws():
 
 def test_waves(monkeypatch):
     """What does not fit is split: into waves of configurations, and where not one fits with all its seeds, by seeds."""
-    from jaxrl_fast.engine.config import RunConfig
-
     algo, env = tools.algorithm("dqn"), tools.environment()
     rates = [{"algo.learning_rate": 10.0 ** -i} for i in range(5)]
-    config = RunConfig(total_steps=tools.HALF, seeds=3, **tools.RUN)
+    whole = Sweep(algo, env, RunConfig(total_steps=tools.HALF, seeds=3, **tools.RUN), {}, rates)
     need = jf.plan(algo, env, tools.HALF, seeds=9, **tools.RUN)
     for have, parts in (
         (None, [(5, 3)]), (need.need, [(3, 3), (2, 3)]), (need.of_size(3).need, [(1, 3)] * 5),
         (need.of_size(2).need, [(1, 2), (1, 1)] * 5),
     ):  # fmt: skip
         monkeypatch.setattr(plan.runtime, "device_memory", lambda device, have=have: have)
-        found = sweeps.split(algo, env, rates, config)
+        found = split(whole)
         assert [(len(p.configurations), p.seeds) for p in found] == parts
         covered = [(c, p.seed + i) for p in found for c in p.configurations for i in range(p.seeds)]
         assert sorted(covered) == [(c, s) for c in range(5) for s in range(3)]
     monkeypatch.setattr(plan.runtime, "device_memory", lambda device: 1000)
     with pytest.raises(jf.ConfigError, match="memory = "):
-        sweeps.split(algo, env, rates, config)
+        split(whole)
 
 
 def test_waves_and_a_resume_between_them_change_nothing(tmp_path, monkeypatch):
@@ -232,15 +234,15 @@ def test_waves_and_a_resume_between_them_change_nothing(tmp_path, monkeypatch):
     whole = sweep(tmp_path / "whole", **settings)
     parts = [sweeps.Part((0,), 0, 2), sweeps.Part((1,), 0, 1), sweeps.Part((1,), 1, 1)]
     monkeypatch.setattr(sweeps, "split", lambda *_: parts)
-    train, begun = sweeps.train, []
+    begin, begun = sweeps.begin, []
 
-    def stops(*args, **more):
-        begun.append(more["out"].name)
+    def stops(prepared, out, **more):
+        begun.append(out.name)
         if len(begun) == 3:
             raise KeyboardInterrupt
-        return train(*args, **more)
+        return begin(prepared, out, **more)
 
-    monkeypatch.setattr(sweeps, "train", stops)
+    monkeypatch.setattr(sweeps, "begin", stops)
     with pytest.raises(KeyboardInterrupt):
         sweep(tmp_path / "x", **settings)
     assert np.isnan(sweeps.read_sweep(tmp_path / "x").final[1, 1]) and begun == ["00", "01", "02"]
@@ -339,17 +341,17 @@ def test_a_part_that_is_lost_does_not_end_the_sweep(tmp_path):
     assert [len(p["configurations"]) for p in found.content["parts"]] == [1, 1]
     result = json.loads((found.path / "parts" / "00" / "result.json").read_text())
     assert result["eval_return"] == [None] and result["lost"][0]["member"] == 0
-    with mock.patch.object(sweeps, "train") as train:
+    with mock.patch.object(sweeps, "begin") as begin:
         again = sweeps.resume_sweep(found.path)
-    assert not train.called and str(again) == str(found)
+    assert not begin.called and str(again) == str(found)
     rates = {"grid": {"algo.learning_rate": [1e38, 1e-2]}}
     with pytest.raises(ConfigError, match="wave = 0"):
         sweep(tmp_path / "y", wave=0, **rates)
     with pytest.raises(ConfigError, match="wave = 2 .* are trained as they were cut"):
         sweep(found.path, wave=2, **rates)
-    with mock.patch.object(sweeps, "train", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with mock.patch.object(sweeps, "begin", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         sweep(tmp_path / "z", **rates)
-    with mock.patch.object(sweeps, "train", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with mock.patch.object(sweeps, "begin", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         sweep(tmp_path / "z", wave=1, **rates)  # nothing has begun, so it is cut anew
     assert [p["configurations"] for p in json.loads((tmp_path / "z" / "sweep.json").read_text())["parts"]] == [[0], [1]]
 
@@ -417,15 +419,16 @@ def test_pbt_takes_the_best():
 @pytest.fixture
 def stopped_at():
     """A context in which runs of sweeps are interrupted at a row, with a checkpoint a chunk."""
-    train = sweeps.train
+    begin = sweeps.begin
 
     def context(row):
         def stop(s, rows):
             if s.rows >= row:
                 raise KeyboardInterrupt
 
-        interrupted = lambda *args, **more: train(*args, hooks=[stop], **more | {"checkpoint_minutes": 1e-9})
-        return mock.patch.object(sweeps, "train", interrupted)
+        often = lambda p: dataclasses.replace(p, config=dataclasses.replace(p.config, checkpoint_minutes=1e-9))
+        interrupted = lambda prepared, out, **more: begin(often(prepared), out, hooks=[stop], **more)
+        return mock.patch.object(sweeps, "begin", interrupted)
 
     return context
 

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.export.stepper import MODES, Stepper
-from jaxrl_fast.envs.host.api import HostEnv
-from jaxrl_fast.envs.wrappers import Wrapper
 from jaxrl_fast.errors import ConfigError, MissingExtraError, check_choice, check_int, check_seed
 from jaxrl_fast.spaces import Dict
 
@@ -52,14 +51,14 @@ def to_gymnasium(
     Raises ConfigError for what is not valid, and for an action of a wrong shape or type, or outside its space.
     """
     if not isinstance(env, Env):
-        raise ConfigError("env", env, "an environment of this library, such as jf.make('CartPole-v1')")
-    if isinstance(env, HostEnv):
+        if not isinstance(env, Environment):
+            raise ConfigError("env", env, "an environment of this library, such as jf.make('CartPole-v1')")
         raise ConfigError("env", env.spec.name, "an environment on the device: this one steps on the host; gymnasium.make_vec "
                           "or its own package makes it")  # fmt: skip
     mode = autoreset_mode.name.lower() if isinstance(autoreset_mode, AutoresetMode) else autoreset_mode
     check_choice("autoreset_mode", mode, MODES)
-    if render_mode not in (None, "rgb_array") or (render_mode and not _drawable(env)):
-        valid = "None or 'rgb_array'" if _drawable(env) else f"None for {env.spec.name}, which cannot be drawn"
+    if render_mode not in (None, "rgb_array") or (render_mode and not env.drawing):
+        valid = "None or 'rgb_array'" if env.drawing else f"None for {env.spec.name}, which cannot be drawn"
         raise ConfigError("render_mode", render_mode, valid)
     if num_envs is None:
         if mode != MODES[0]:
@@ -67,15 +66,6 @@ def to_gymnasium(
         return _Single(env, render_mode)
     check_int("num_envs", num_envs)
     return _Vector(env, int(num_envs), mode, render_mode, copy)
-
-
-def _drawable(env: Env) -> bool:
-    while isinstance(env, Wrapper):
-        env = env.env
-    try:
-        return env.render(None) is not None
-    except Exception:  # it looks for a state to draw
-        return True
 
 
 def _spec(env: Env) -> gymnasium.envs.registration.EnvSpec:
@@ -94,7 +84,7 @@ class _Common:
     def _prepare(self, env: Env, num_envs: int | None, mode: str, render_mode: str | None, copy: bool) -> None:
         self._env, self._stepper = env, Stepper(env, num_envs or 1, mode)
         self.spec, self.render_mode = _spec(env), render_mode
-        self.metadata = {"render_modes": ["rgb_array"] if _drawable(env) else [], "render_fps": 30}
+        self.metadata = {"render_modes": ["rgb_array"] if env.drawing else [], "render_fps": 30}
         self._read = reader(env.spec.action, num_envs, "action" if num_envs is None else "actions")
         self._write = writer(env.spec.observation, num_envs is None, copy)
         self._masked = isinstance(env.spec.observation, Dict) and MASK in env.spec.observation

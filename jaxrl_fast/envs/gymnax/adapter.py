@@ -163,11 +163,17 @@ class GymnaxEnv(Env):
         obs = cast(obs, self.spec.observation, f"{self.spec.name}: next_obs")
         return state, Outcome(obs, reward.astype(jnp.float32), terminated.astype(bool), truncated.astype(bool))
 
+    @property
+    def drawing(self):
+        space = self.spec.observation
+        grid = isinstance(space, Box) and len(space.shape) in (2, 3) and min(space.shape[:2]) > 1
+        return super().drawing if grid else None
+
     def render(self, state):
         """Grids of channels (MinAtar, Catch, DeepSea, Pong) as coloured cells; None for what is not a grid."""
-        space = self.spec.observation
-        if not isinstance(space, Box) or len(space.shape) not in (2, 3) or min(space.shape[:2]) < 2:
+        if self.drawing is None:
             return None
+        space = self.spec.observation
         picture = self.env.get_obs(jax.tree.map(jnp.asarray, state), params=self._params)
         return draw.grid(np.asarray(picture), cell=20 if max(space.shape[:2]) <= 13 else 8)
 

@@ -13,8 +13,8 @@ A `HostEnv` says what such an environment is and opens vectors of it; a `Vector`
 Whatever a package calls its auto-reset, `receive` returns what `Env.step` of a device environment does: the true
 successor (`next_obs`), both kinds of end apart, and what the agent sees next (`obs`). Everything is NumPy.
 
-None of this can be traced. What compiles programs for such an environment takes its `on_device()`, a stand-in of the
-same spec whose observations are zeros: shapes are all that is asked of it.
+None of this can be traced. Programs are compiled with a `StandIn` of the same spec whose observations are zeros: they
+need only its shapes.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import numpy as np
 from jaxrl_fast import tree
 from jaxrl_fast.envs import wrappers
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.host.aside import in_time
 from jaxrl_fast.errors import ConfigError, RunError, UserError, brief
 from jaxrl_fast.exact import Misfit
@@ -47,6 +48,10 @@ class HostMisfit(HostError, ConfigError):
 
     def __init__(self, message: str):
         Exception.__init__(self, message)
+
+
+class NotOnDevice(ConfigError, AttributeError):
+    """An environment on the host was asked for a function of those on the device."""
 
 
 class HostStep(NamedTuple):
@@ -143,12 +148,16 @@ class Vector:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class HostEnv(Env):
-    """Base class; a frozen dataclass of hashable settings. Subclasses implement `_spec` and `_open`.
+class HostEnv(Environment):
+    """Base class of environments on the host: a frozen dataclass of hashable settings.
+
+    Subclasses implement `_spec` and `_open`; see the text of the module.
 
     stack, reward_scale, reward_clip: as for every environment (`envs.wrappers`), applied on the host; the logged
     return and evaluations count the game's own reward.
     """
+
+    runs_on = "host"
 
     stack: int = 1
     reward_scale: float = 1.0
@@ -192,21 +201,21 @@ class HostEnv(Env):
             return Rewards(vector, self.reward_scale, self.reward_clip)
         return vector
 
-    def on_device(self, parts: int = 1) -> Env:
-        return StandIn(self.spec)
-
-    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
-        raise ConfigError(
+    def __getattr__(self, name: str) -> Any:
+        """The error for a name that is not there: it says why `init`, `step` and the like are not."""
+        if not hasattr(Env, name) or hasattr(type(self), name):
+            return self.__getattribute__(name)  # raises the usual error, or that of a property
+        raise NotOnDevice(
             "environment", self.spec.name,
             "one on the device: this one steps on the host, which no program, `vmap` or `make_train` can hold; "
             "`jf.train` and `jaxrl-fast train` take it",
         )  # fmt: skip
 
-    draw_reset = draw_resets = reset = draw_step = transition = init = draw = draw_again = step = _refuse
 
-
-def wrap(env: HostEnv, **common: Any) -> HostEnv:
-    """`env` with those of the settings that every environment takes (`wrappers.COMMON`) which a host environment can."""
+@wrappers.wrap.register
+def _wrap(env: HostEnv, **settings: Any) -> HostEnv:
+    """`env` with those of the settings that every environment takes (`wrappers.Common`) which a host environment can."""
+    common = {name: getattr(env, name, usual) for name, usual in wrappers.COMMON.items()} | settings
     for name in ("action_repeat", "sticky_actions", "time_limit"):
         if common[name] != wrappers.COMMON[name]:
             valid = f"{wrappers.COMMON[name]} on the host: use the environment's own settings (`jaxrl-fast train ... --help`)"
@@ -288,6 +297,8 @@ def picture(obs: np.ndarray, scale: int = 3) -> np.ndarray | None:
 @tree.settings
 class StandIn(Env):
     """An environment of the same spec whose observations are zeros: for what only asks for shapes."""
+
+    runs_on = "host"
 
     like: EnvSpec = dataclasses.field(metadata={"static": True})
     in_any_order: bool = dataclasses.field(default=False, metadata={"static": True})  # acted for as they come (`at_once`)

@@ -119,8 +119,9 @@ class PhysicsEnv(Env):
         return self._spec
 
     @property
-    def step_seconds(self):
-        return float(self.env.dt) if hasattr(self.env, "dt") else None
+    def drawing(self):
+        plain = super().drawing
+        return plain and plain._replace(step_seconds=float(self.env.dt) if hasattr(self.env, "dt") else None)
 
     def on_device(self, parts=1):
         if parts == self._parts:

@@ -51,11 +51,15 @@ class BraxEnv(physics.PhysicsEnv):
         mocap = (state.mocap_pos, state.mocap_quat) if hasattr(state, "mocap_pos") else None
         return mujoco_tools.picture(model, state.q, state.qd, mocap)
 
-    def render_html(self, states, step_seconds=None):
+    @property
+    def drawing(self):
+        return super().drawing._replace(page=self._page)
+
+    def _page(self, states, step_seconds):
         with mujoco_tools.quiet():
             html = mujoco_tools.import_quietly("brax.io.html")
             # the viewer's time between states
-            sys = self.env.sys.tree_replace({"opt.timestep": step_seconds or self.step_seconds})
+            sys = self.env.sys.tree_replace({"opt.timestep": step_seconds})
             return html.render(sys, [state.physics for state in states])
 
     def inert(self, model):

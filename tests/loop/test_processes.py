@@ -95,7 +95,7 @@ TRAIN = ("train", "ppo", "CartPole-v1", "--no-preset", "--seeds", "2", *TINY, "-
     "cases", ["members", pytest.param("divided pbt halved swept", marks=pytest.mark.slow)]
 )  # fmt: skip
 def test_two_processes_equal_one_with_two_devices(cases, tmp_path):
-    """Members, padding, a member divided over hosts, both selections and a sweep: logs, results and files."""
+    """Members, padding, a member divided over processes, both selections and a sweep: logs, results and files."""
     two = ends(together(RUNS, str(tmp_path / "two"), cases), 560)
     assert [code for code, *_ in two] == [0, 0], two[0][2][-2000:] + two[1][2][-2000:]
     assert [out.splitlines()[-1:] for _, out, _ in two] == [["first"], []]  # one logs

@@ -1,0 +1,80 @@
+"""Backends: the two places where environments step, and everything in which a run differs between them.
+
+`engine.on_device` is the one of environments inside the program, `actors.on_host` the one of environments outside of it.
+An environment names its backend (`Environment.runs_on`); nothing else in a run asks where an environment steps.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+
+from jaxrl_fast.envs.base import Environment
+from jaxrl_fast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from jaxrl_fast.algorithms.base import Algorithm
+    from jaxrl_fast.engine.config import RunConfig
+    from jaxrl_fast.engine.evaluate import Evaluation
+    from jaxrl_fast.engine.iteration import Run
+    from jaxrl_fast.engine.prepared import Prepared
+    from jaxrl_fast.engine.programs import Programs
+    from jaxrl_fast.envs.api import Env
+
+_BACKENDS = {"device": "jaxrl_fast.engine.on_device:OnDevice", "host": "jaxrl_fast.actors.on_host:OnHost"}
+
+
+class Film(NamedTuple):
+    """One episode to look at."""
+
+    frames: list[np.ndarray] | None  # uint8 [H, W, 3] each; None where the environment cannot be drawn
+    page: str | None = None  # HTML that shows the episode moving
+    step_seconds: float | None = None  # of the environment's world between two frames
+
+
+class Backend(Protocol):
+    """How a run treats environments that step in one place.
+
+    one_program: whether all members of a run train in one program; else one after another.
+    """
+
+    one_program: bool
+
+    def check(self, env: Environment, algo: Algorithm, config: RunConfig) -> None:
+        """Raise ConfigError for settings that do not go with `env`; `algo` is bound to its spec."""
+
+    def placed(self, env: Environment, algo: Algorithm, config: RunConfig) -> Env:
+        """Return the environment that programs are traced with."""
+
+    def actor_bytes(self, run: Run, config: RunConfig, rollout: int, agent: int) -> int:
+        """Return the bytes that actors keep beside the learner; rollout, agent: bytes of one of each."""
+
+    def programs(self, prepared: Prepared) -> Programs:
+        """Return the programs of a run, not compiled yet."""
+
+    def evaluate(
+        self, env: Environment, algo: Algorithm, agent: Any, key: jax.Array, episodes: int, mode: str, config: RunConfig
+    ) -> Evaluation:
+        """Play whole episodes by one member's agent. Returns NumPy arrays [episodes]."""
+
+    def film(
+        self, env: Environment, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int, patience: float
+    ) -> Film:
+        """Play one episode greedily and draw it; patience: seconds that an environment on the host may take for an answer."""
+
+
+@functools.cache
+def _backend(name: str) -> Backend:
+    module, _, attribute = _BACKENDS[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)()
+
+
+def backend_of(env: Environment) -> Backend:
+    """Return the backend of `env`, imported when it is first asked for; ConfigError for a value that is no environment."""
+    if not isinstance(env, Environment) or env.runs_on not in _BACKENDS:
+        raise ConfigError("env", env, 'an environment, such as jf.make("CartPole-v1")')
+    return _backend(env.runs_on)

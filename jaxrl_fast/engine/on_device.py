@@ -1,0 +1,111 @@
+"""The backend of environments on the device: training, evaluations and episodes to look at are programs that hold them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast import random, tree
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.engine import rollout
+from jaxrl_fast.engine.backend import Film
+from jaxrl_fast.engine.config import Host, RunConfig
+from jaxrl_fast.engine.evaluate import evaluate
+from jaxrl_fast.engine.programs import Programs
+from jaxrl_fast.envs.api import Env, played
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.ops import stacking
+from jaxrl_fast.types import Clock, stepwise
+
+
+class OnDevice:
+    """See `engine.backend.Backend`."""
+
+    one_program = True
+
+    def check(self, env, algo, config: RunConfig) -> None:
+        for field in dataclasses.fields(Host):
+            value = getattr(config, field.name)
+            if value != field.default and (field.name, value) != ("ahead", 0):  # as it is there anyway
+                raise ConfigError(field.name, value, f"{field.default!r}: {env.spec.name} is on the device, not on the host")
+
+    def placed(self, env: Env, algo, config: RunConfig) -> Env:
+        return env.on_device(config.env_devices)
+
+    def actor_bytes(self, run, config, rollout, agent) -> int:
+        return 0
+
+    def programs(self, prepared) -> Programs:
+        return Programs(prepared)
+
+    def evaluate(self, env, algo, agent, key, episodes, mode, config):
+        play = jax.jit(evaluate, static_argnames=("episodes", "mode"))
+        found = play(tree.as_float32(env), algo, agent, key, episodes=episodes, mode=mode)
+        return jax.tree.map(np.asarray, found)
+
+    def film(self, env: Env, algo, agent, key, max_steps, patience) -> Film:
+        drawing, states, frames = env.drawing, [], []
+        if drawing is None:
+            return Film(None)
+        for state in _episode(env, algo, agent, key, max_steps):
+            states.append(state)
+            frames.append(drawing.frame(state))
+            if frames[0] is None and drawing.page is None:
+                return Film(None)
+        pictures = None if frames[0] is None else [np.asarray(frame) for frame in frames]
+        page = drawing.page and drawing.page(states, drawing.step_seconds)
+        return Film(pictures, page, drawing.step_seconds)
+
+
+def _episode(env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int) -> Iterator[Any]:
+    """The environment's states, on the host: those in which the agent acts, and the last one."""
+    # A member may lie on any device of the population; one environment is played on one.
+    agent, key = jax.device_put((agent, key), jax.local_devices()[0])
+    # Tracing must not see Python floats: each would be a weakly typed input, and another program.
+    traced_env, traced_algo = tree.as_float32((env, algo))
+    start_key, play_key = jax.random.split(key)
+    actor = _start(traced_env, traced_algo, start_key)
+    for t in range(max_steps):
+        yield jax.tree.map(_first_on_host, actor.env)
+        actor, done = _step(traced_env, traced_algo, agent, actor, play_key, np.int32(t))
+        if done:
+            if _resets_apart(env):
+                yield jax.tree.map(_first_on_host, actor.env)
+            return
+
+
+def _resets_apart(env: Env) -> bool:
+    """Whether its step is a transition and then a reset, as the base class has it."""
+    return type(env).draw is Env.draw and type(env).step is Env.step
+
+
+@jax.jit
+def _start(env: Env, algo: Algorithm, key: jax.Array) -> rollout.Actor:
+    return rollout.init(env, algo, key, 1)
+
+
+@jax.jit
+def _step(env: Env, algo: Algorithm, agent: Any, actor: rollout.Actor, key: jax.Array, t: jax.Array):
+    """One step of one environment -> (actor, whether the episode ended); without a reset where that can be."""
+    clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
+    noise = rollout.draw_again(env, algo, random.keys_at(key, t, 2), 1, actor)
+    if not _resets_apart(env):
+        actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, "greedy")
+        return actor, trajectory.steps.done[0, 0]
+    stepped, join = stepwise(noise)
+    noise = join([x[0] for x in stepped])
+    carry, action, _ = algo.act(algo.acting(agent), actor.carry, actor.obs, noise.act, clock, "greedy")
+    state, outcome = played(env, noise.env[0], actor.env, action)
+    done = outcome.terminated | outcome.truncated
+    state, obs = tree.strong((state, stacking.advance(actor.obs, outcome.next_obs, done, env.spec.stack)))
+    return rollout.Actor(state, obs, carry), done[0]
+
+
+def _first_on_host(leaf: jax.Array) -> Any:
+    """The only environment of [1, ...]; random keys have no NumPy form and stay what they are."""
+    return leaf[0] if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf)[0]

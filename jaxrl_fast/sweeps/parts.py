@@ -1,0 +1,89 @@
+"""What a sweep trains, and how it is cut into what is trained at once: by program, and by the memory of the device."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.engine.backend import backend_of
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.engine.grid import Grid, plan_grid
+from jaxrl_fast.engine.iteration import Run
+from jaxrl_fast.engine.members import build, configure, program_of, with_experience
+from jaxrl_fast.engine.memory_plan import memory_plan
+from jaxrl_fast.engine.population import population_of
+from jaxrl_fast.envs.base import Environment
+from jaxrl_fast.errors import check_int
+from jaxrl_fast.runs.rundir import describe
+from jaxrl_fast.runs.start_from import given_by
+from jaxrl_fast.sweeps.configurations import Settings
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sweep:
+    """What a sweep is about. What cuts it into parts, writes its folder or trains a part of it takes one."""
+
+    algo: Algorithm  # what every configuration begins with
+    env: Environment
+    config: RunConfig
+    about: Mapping[str, Any]  # keys of a config.json beside the settings
+    configurations: Sequence[Settings]  # what each has for itself
+    _built: dict[int, tuple[Run, Grid]] = dataclasses.field(default_factory=dict, init=False, repr=False)
+
+    @functools.cached_property
+    def base(self) -> dict[str, Any]:
+        """The config.json of what every configuration begins with; ConfigError where it cannot hold a setting."""
+        grid = plan_grid(self.algo.bind(self.env.spec), self.config)
+        return describe(self.algo, self.env, self.config, grid, self.about)
+
+    def built(self, configuration: int) -> tuple[Run, Grid]:
+        """A configuration as `members.build` makes it with the outline of its experience, once; ConfigError where it cannot."""
+        if configuration not in self._built:
+            algo, env = configure(self.algo, self.env, self.configurations[configuration])
+            self._built[configuration] = build(algo, env, self.config, outline=True)
+        return self._built[configuration]
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """What is trained at once: some configurations (indices into the sweep's), each with some of the seeds."""
+
+    configurations: tuple[int, ...]
+    seed: int
+    seeds: int
+
+
+def split(sweep: Sweep, wave: int | None = None, first: int = 0) -> list[Part]:
+    """Groups by program, and each in as few equal waves as the device's memory needs, of `wave` members at most.
+
+    first: the configuration to begin with, where those before it are cut already.
+    Raises ConfigError for a setting that is refused, and where not even one member fits.
+    """
+    if wave is not None:
+        check_int("wave", wave, 1, 1_000_000)
+    config, groups = sweep.config, {}
+    for i in range(first, len(sweep.configurations)):
+        groups.setdefault(program_of(sweep.built(i)[0]), []).append(i)
+    parts = []
+    for members in groups.values():
+        size = len(members) * config.seeds
+        plan = memory_plan(*sweep.built(members[0]), population_of(config, size), dataclasses.replace(config, seeds=size))
+        most = min(plan.most_members, (wave or size) if backend_of(sweep.env).one_program else 1)
+        if not most:
+            plan.of_size(1).check()
+        if most >= config.seeds:
+            waves = -(-len(members) // (most // config.seeds))
+            parts += [Part(tuple(map(int, w)), config.seed, config.seeds) for w in np.array_split(members, waves)]
+        else:
+            edges = np.array_split(np.arange(config.seeds), -(-config.seeds // most))
+            parts += [Part((m,), config.seed + int(e[0]), len(e)) for m in members for e in edges]
+    for i in [i for members in groups.values() for i in members if config.experience is not None]:
+        with_experience(sweep.built(i)[0], config)  # there is room for it: what it holds is checked
+    for members in groups.values():
+        given_by(config, None, sweep.built(members[0])[0].algo)  # whether it fits
+    return parts

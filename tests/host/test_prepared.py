@@ -1,0 +1,124 @@
+"""A run is prepared once: no layer builds the members, plans the grid or describes config.json a second time."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.engine.grid import plan_grid
+from jaxrl_fast.engine.members import build
+from jaxrl_fast.engine.memory_plan import memory_plan
+from jaxrl_fast.engine.population import population_of
+from jaxrl_fast.engine.prepared import prepare
+from jaxrl_fast.runs.rundir import RunDir, describe, described
+
+WORK = (prepare, build, plan_grid, population_of, memory_plan, describe)
+ONCE = {function.__name__: 1 for function in WORK}
+TINY = "--algo.num-envs 4 --algo.num-steps 16 --algo.hidden 8 --eval-episodes 2 --no-preset"
+PPO = jf.PPO(num_envs=4, num_steps=16, hidden=(8,))
+
+
+@contextlib.contextmanager
+def counted(*functions: Callable) -> Iterator[Counter]:
+    """How often functions of Python are called in this thread, by their names; Python's profiler tells."""
+    calls, names = Counter(), {id(function.__code__): function.__name__ for function in functions}
+
+    def look(frame, event, _):
+        name = names.get(id(frame.f_code))
+        if name and event == "call":
+            calls[name] += 1
+
+    sys.setprofile(look)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(None)
+
+
+def test_the_profiler_counts():
+    def one():
+        return 1
+
+    with counted(one) as calls:
+        one(), one()
+    one()
+    assert calls == {"one": 2}
+
+
+def test_the_command_line_prepares_once(run_cli, tmp_path):
+    out, flags = str(tmp_path / "run"), (*TINY.split(), "--total-steps", "192")
+    with counted(*WORK) as calls:
+        code, _, err = run_cli("train", "ppo", "CartPole-v1", *flags, "--no-tensorboard", "--out", out)
+    assert code == 0, err
+    assert calls == Counter(ONCE)
+    with counted(*WORK) as calls:
+        code, _, err = run_cli("plan", "ppo", "CartPole-v1", *flags)
+    assert code == 0, err
+    assert calls == Counter(ONCE | {"describe": 0})
+    with counted(*WORK) as calls:
+        code, _, err = run_cli("train", "--resume", out, "--total-steps", "256", "--horizon", "256", "--no-tensorboard")
+    assert code == 0, err
+    assert calls == Counter(ONCE | {"describe": 0, "plan_grid": 2})  # the rows stay where the old end had them
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["run"]["total_steps"] == 256
+
+
+def test_seeds_in_turn_are_prepared_together(tmp_path):
+    env = jf.make("gym:CartPole-v1", vectorization="sync")
+    with counted(*WORK) as calls:
+        run = jf.train(PPO, env, 128, seeds=2, out=tmp_path / "run", tensorboard=False, eval_episodes=2, progress=False)
+    assert (calls["prepare"], calls["build"], calls["plan_grid"], calls["population_of"]) == (1, 1, 1, 1)
+    assert calls["describe"] == 3  # a config.json each, and that of both
+    assert run.env_steps == 128 and (tmp_path / "run" / "seed-1" / "result.json").exists()
+
+
+def test_a_sweep_builds_each_configuration_once(tmp_path):
+    settings = dict(grid={"algo.learning_rate": [1e-3, 1e-2]}, eval_episodes=2, eval_every=0, devices=1)
+    with counted(*WORK) as calls:
+        found = jf.sweep(PPO, jf.make("CartPole-v1"), 128, out=tmp_path / "sweep", **settings)
+    assert found.final.shape == (2, 1) and (calls["build"], calls["prepare"]) == (2, 1)
+
+
+def test_a_seed_differs_in_its_settings_alone():
+    config = RunConfig(total_steps=128, seeds=3, seed=5)
+    both = prepare(PPO, jf.make("gym:CartPole-v1", vectorization="sync"), config, {"imports": ["x"]})
+    one = both.seed(2)
+    assert (one.config.seed, one.config.seeds, one.about) == (7, 1, {"imports": ["x"]})
+    assert one.members is both.members and one.grid is both.grid and one.population is both.population
+    assert described(one).content["run"]["seed"] == 7 and described(both).content["run"]["seeds"] == 3
+
+
+def test_what_config_json_cannot_hold_is_trained_in_memory_and_not_written(tmp_path):
+    @jf.settings
+    class Local(jf.PPO):
+        pass
+
+    made = prepare(Local(num_envs=4, num_steps=16, hidden=(8,)), jf.make("CartPole-v1"), RunConfig(total_steps=128))
+    assert made.plan.need > 0
+    with pytest.raises(jf.ConfigError, match="a class of a module"):
+        RunDir.create(tmp_path / "run", made)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.config = RunConfig()
+
+
+def test_some_members_on_fewer_places():
+    made = prepare(PPO, jf.make("CartPole-v1"), RunConfig(128, population={"algo.learning_rate": [1e-3, 1e-2, 1e-1]}))
+    assert made.take([0, 1, 2]) is made
+    two = made.take([0, 2])
+    assert two.population.size == 2
+    for taken, rates in ((made, [1e-3, 1e-2, 1e-1]), (two, [1e-3, 1e-1]), (made.take([1]), 1e-2)):
+        assert taken.members.run.algo.learning_rate == pytest.approx(rates)
+
+
+def test_a_sweep_refuses_what_no_part_of_it_takes_before_anything_is_written(tmp_path):
+    with pytest.raises(jf.ConfigError, match="actors = 2 .* CartPole-v1 is on the device"):
+        jf.sweep(PPO, jf.make("CartPole-v1"), 128, grid={"algo.num_epochs": [1, 2]}, out=tmp_path / "x", actors=2)
+    assert not (tmp_path / "x").exists()
