@@ -8,16 +8,15 @@ from jaxrl_fast.cli.args import IMPORT, PROG, parse
 def show(argv: list[str]) -> None:
     """Print the algorithms, environments and presets."""
     given = parse(f"{PROG} list", "Algorithms, environments that are installed, and presets.", [IMPORT], argv)
-    from jaxrl_fast import algorithms
-    from jaxrl_fast.algorithms import presets
+    from jaxrl_fast.algorithms import ALGORITHMS, presets
     from jaxrl_fast.envs import registry
     from jaxrl_fast.imports import import_user_module
 
     for module in given.get("import", ()):
         import_user_module(module)
     print("algorithms")
-    for name in algorithms.list_algorithms():
-        doc = (algorithms.algorithm_class(name).__doc__ or "").strip().splitlines()
+    for name, cls in ALGORITHMS.items():
+        doc = (cls.__doc__ or "").strip().splitlines()
         print(f"  {name:8} {doc[0] if doc else ''}")
     sources: dict[str, list[str]] = {}
     for name, entry in (registry.list_environments() | registry.list_families()).items():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl_fast import distributed
-from jaxrl_fast.algorithms import algorithm_class, list_algorithms, presets
+from jaxrl_fast.algorithms import ALGORITHMS, algorithm_class, list_algorithms, presets
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import algorithm_settings, build_algorithm, import_named
 from jaxrl_fast.cli.args import Option, choices_text, kind_of_value, option_of_field, show
@@ -68,7 +68,7 @@ def describe_train(names: list[str], flags: list[str], file: str | None, command
             plan.run["horizon"] = None
         plan.about = {k: content[k] for k in ("preset", "imports") if k in content}
     elif len(names) == 2 or asks_help:
-        if len(names) == 2 and names[0] not in list_algorithms() and names[1] in list_algorithms():
+        if len(names) == 2 and names[0] not in ALGORITHMS and names[1] in ALGORITHMS:
             raise UserError(f"{command} takes the algorithm first: jaxrl-fast {command} {names[1]} {names[0]}{late}")
         cls = algorithm_class(names[0]) if names else None
         plan = Plan(prog, _overview(cls, names, command), [], cls, names[1] if len(names) == 2 else None)

@@ -47,7 +47,7 @@ def rows(run: Path) -> list[dict]:
 @pytest.fixture(autouse=True)
 def _forget_what_is_registered(monkeypatch):
     monkeypatch.setattr(registry, "_USER", dict(registry._USER))
-    monkeypatch.setattr(algorithms, "_REGISTRY", dict(algorithms._REGISTRY))
+    monkeypatch.setattr(algorithms.ALGORITHMS, "added", dict(algorithms.ALGORITHMS.added))
 
 
 @pytest.fixture(scope="module")
@@ -356,7 +356,7 @@ def test_classes_of_a_script(monkeypatch):
         config_json.decode_algorithm(entry)
     monkeypatch.setattr(sys.modules["__main__"], "Net", Net, raising=False)
     assert config_json.decode_algorithm(entry).network == Net()
-    monkeypatch.setitem(algorithms._REGISTRY, "ppo", Ours)
+    monkeypatch.setitem(algorithms.ALGORITHMS.added, "ppo", Ours)
     assert type(config_json.decode_algorithm(entry | {"class": "__main__:Ours"})) is Ours
 
 
