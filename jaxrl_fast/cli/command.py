@@ -139,8 +139,10 @@ def _version() -> str:
 ON_HOST = ("gym:", "ale:", "envpool:")  # how names of environments on the host begin
 
 OUTPUT = (
+    Option("log", "append", help="one more log: jsonl:PATH, tensorboard[:DIR], wandb[:PROJECT], or a package's",
+           metavar="KIND:TARGET", hint="repeatable"),
     Option("tensorboard", "bool", True, "write TensorBoard events"),
-    Option("wandb", "word", help="log to this Weights & Biases project", metavar="[PROJECT]", hint="default: off"),
+    Option("wandb", "word", help="the same as --log wandb:PROJECT", metavar="[PROJECT]", hint="default: off"),
 )
 PLACE = ("devices", "mesh")  # where a run goes on
 
@@ -209,7 +211,7 @@ def _describe(
 
 
 def _resume(argv: list[str]) -> None:
-    from jaxrl_fast.cli.train import again, print_end, sinks_of
+    from jaxrl_fast.cli.train import again, logs_of, print_end, sinks_of
     from jaxrl_fast.runs import config_json as configs
     from jaxrl_fast.runs.load import HOST, resume_run
 
@@ -227,10 +229,11 @@ def _resume(argv: list[str]) -> None:
         raise ConfigError("--resume", str(run), "an existing run directory")
     content = configs.read_config(run)
     _spread(argv, content)
-    sinks = sinks_of(given.get("wandb"), run, content, content["run"].get("seeds", 1), group=run.name)
+    texts, tensorboard = logs_of(given)
+    sinks = sinks_of(texts, run, content, content["run"].get("seeds", 1), resumed=True)
     session = resume_run(
         run, given.get("total_steps"), given.get("horizon"), given.get("import", ()), sinks=sinks,
-        tensorboard=given.get("tensorboard", True), progress=True, argument="--resume",
+        tensorboard=tensorboard, progress=True, argument="--resume",
         **{name: given[name] for name in (*PLACE, *HOST) if name in given},
     )  # fmt: skip
     print_end(session)
