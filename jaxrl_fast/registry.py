@@ -31,6 +31,8 @@ class Registry(Generic[T]):
     def __init__(self, kind: str, group: str, ours: Mapping[str, T | str], check: Callable[[str, Any], None]):
         self.kind, self.group, self.ours, self.check = kind, group, ours, check
         self.added: dict[str, T] = {}
+        self.loaded: dict[str, T] = {}  # of packages
+        self.said: set[str] = set()  # warnings
 
     def add(self, name: str, value: T) -> None:
         """Add an object to this process, before those of packages. A definition may come twice: a notebook's cell, a script.
@@ -49,17 +51,16 @@ class Registry(Generic[T]):
         return list(dict.fromkeys([*self.ours, *self.added, *self.packages()]))
 
     def __contains__(self, name: Any) -> bool:
-        return name in self.ours or name in self.added or name in self.packages()
+        return any(name in found for found in (self.ours, self.added, self.loaded)) or name in self.packages()
 
     def get(self, name: str) -> T:
         """Return the object of a name.
 
         Raises ConfigError for an unknown name, and for a package's object that fails to load or is of another kind.
         """
-        if name in self.added:
-            return self.added[name]
-        if name in self.ours:
-            return _imported(self.ours[name])
+        for found in (self.added, self.ours, self.loaded):
+            if name in found:
+                return imported(found[name])
         entry = self.packages().get(name)
         if entry is None:
             raise ConfigError(self.kind, name, f"choose from {', '.join(self.names())}{nearest(name, self.names())}")
@@ -69,6 +70,7 @@ class Registry(Generic[T]):
         except Exception as error:
             reason = error.valid if isinstance(error, ConfigError) else brief(error)
             raise ConfigError(self.kind, name, f"one that loads; {_origin(entry)} does not: {reason}") from error
+        self.loaded[name] = value
         return value
 
     def items(self) -> Iterator[tuple[str, T]]:
@@ -79,7 +81,7 @@ class Registry(Generic[T]):
             except ConfigError as error:
                 if name in self.ours:
                     raise
-                warnings.warn(f"left out: {error}", stacklevel=2)
+                self._leave_out(str(error))
             else:
                 yield name, value
 
@@ -90,10 +92,16 @@ class Registry(Generic[T]):
         found: dict[str, EntryPoint] = {}
         for entry in metadata.entry_points(group=self.group):
             if entry.name in self.ours:
-                warnings.warn(f"left out: {self.kind} {entry.name!r} of {_origin(entry)}, a name that is taken", stacklevel=2)
+                self._leave_out(f"{self.kind} {entry.name!r} of {_origin(entry)}, a name that is taken")
             else:
                 found.setdefault(entry.name, entry)
         return found
+
+    def _leave_out(self, text: str) -> None:
+        """Warn of what is left out, once in a process."""
+        if text not in self.said:
+            self.said.add(text)
+            warnings.warn(f"left out: {text}", stacklevel=3)
 
 
 def same_definition(a: Any, b: Any) -> bool:
@@ -110,8 +118,8 @@ def _place(value: Any) -> tuple[Any, Any]:
     return getattr(value, "__module__", None), getattr(value, "__qualname__", value)
 
 
-def _imported(value: Any) -> Any:
-    """The object behind a path "module:attribute"; any other object as it is."""
+def imported(value: Any) -> Any:
+    """Return the object behind a path "module:attribute"; any other object as it is."""
     if not isinstance(value, str):
         return value
     module, _, attribute = value.partition(":")

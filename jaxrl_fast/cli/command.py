@@ -136,8 +136,6 @@ def _version() -> str:
     return jaxrl_fast.__version__
 
 
-ON_HOST = ("gym:", "ale:", "envpool:")  # how names of environments on the host begin
-
 OUTPUT = (
     Option("log", "append", help="one more log: jsonl:PATH, tensorboard[:DIR], wandb[:PROJECT], or a package's",
            metavar="KIND:TARGET", hint="repeatable"),
@@ -256,7 +254,9 @@ def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None
             runtime.request_host_devices(min(int(count), runtime.cpu_count()))
             return
         named = [*environment, str((content or {}).get("environment", {}).get("name", ""))]
-        if any(name.startswith(ON_HOST) for name in named):
+        from jaxrl_fast.envs import registry
+
+        if any(map(registry.on_host, named)):
             return  # members train one after another
         count = members or int(read("--seeds", integer, run.get("seeds", 1)))
         runtime.request_host_devices(min(count, runtime.cpu_count()))

@@ -43,7 +43,7 @@ class Row:
     patch: Callable[[pytest.MonkeyPatch], None] | None = None
 
 
-HAS_ENVPOOL = envpool_adapter.installed()
+HAS_ENVPOOL = envpool_adapter.SOURCE.installed()
 
 
 def row(name, line, *says, damage=None, patch=None):

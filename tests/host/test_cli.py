@@ -361,9 +361,9 @@ def test_classes_of_a_script(monkeypatch):
 
 
 def test_list_says_how_to_install_gymnax(run_cli, monkeypatch):
-    from jaxrl_fast.envs.gymnax import loading
+    from jaxrl_fast.envs.sources import Source
 
-    monkeypatch.setattr(loading, "installed", lambda: False)
+    monkeypatch.setattr(Source, "installed", lambda self: self.package != "gymnax")
     code, out, _ = run_cli("list")
     assert code == 0 and "  gymnax, not installed: pip install 'gymnax>=1.0.1,<2'\n" in out
 

@@ -11,6 +11,7 @@ import pytest
 import jaxrl_fast as jf
 from jaxrl_fast.algorithms import ALGORITHMS
 from jaxrl_fast.cli import command as cli
+from jaxrl_fast.envs.registry import SOURCES
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.registry import Registry, same_definition
 
@@ -27,6 +28,9 @@ def numbers(**ours):
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
+    for known in (ALGORITHMS, SOURCES):
+        monkeypatch.setattr(known, "loaded", {})
+        monkeypatch.setattr(known, "said", set())
     monkeypatch.syspath_prepend(str(tmp_path))
     before = set(sys.modules)
     yield tmp_path
@@ -109,4 +113,38 @@ def test_a_run_of_a_package_s_algorithm_is_read_without_import(place):
     packages.install(place, "slow", {"jaxrl_fast.algorithms": {"slow-dqn": "slow_dqn:Slow"}}, {"slow_dqn.py": MODULE})
     entry = config_json.encode_algorithm(ALGORITHMS.get("slow-dqn")())
     del sys.modules["slow_dqn"]
+    ALGORITHMS.loaded.clear()
     assert type(config_json.decode_algorithm(entry)).__module__ == "slow_dqn"
+
+
+CORRIDORS = """
+import jax.numpy as jnp
+from jaxrl_fast.envs.native.cartpole import CartPole
+from jaxrl_fast.envs import table
+
+SOURCE = table("corridor/", {"corridor/short": CartPole, "corridor/long": "corridor_envs:make_long"})
+OTHER = table("", {"CartPole-v2": CartPole})
+
+def make_long(length: float = 2.0):
+    return CartPole(length=length)
+"""
+
+
+def test_a_source_of_a_package(place, capsys):
+    entries = {"corridor": "corridor_envs:SOURCE", "other": "corridor_envs:OTHER", "broken": "broken:x", "brax": "broken:x"}
+    packages.install(place, "corridors", {"jaxrl_fast.environments": entries},
+                     {"corridor_envs.py": CORRIDORS, "broken.py": "1 / 0\n"})  # fmt: skip
+    assert jf.make("CartPole-v1") and jf.make("probe/masked") and "corridor_envs" not in sys.modules
+    env = jf.make("corridor/long", length=3.0, time_limit=7)
+    assert env is jf.make("corridor/long", length=3.0, time_limit=7) and env.spec.max_episode_steps == 7
+    assert jf.make("corridor/short").length == 0.5
+    assert cli.main(["list"]) == 0
+    out, err = capsys.readouterr()
+    assert "  corridor\n    corridor/short\n    corridor/long\n" in out
+    assert sum("left out" in line for line in err.splitlines()) == 3  # other, broken, brax
+    for name, valid in (
+        ("corridor/shrt", "did you mean 'corridor/short'"), ("broken/x", "broken:x of the package corridors does not: Zero"),
+        ("other/x", "other/, as its entry point"), ("nothing/x", "jaxrl-fast list"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=valid):
+            jf.make(name)
