@@ -228,6 +228,35 @@ def test_readme_lists_every_environment():
             assert known in text or (suite in text and stem in text), f"README.md does not list {known}"
 
 
+def column(document: str, heading: str) -> list[str]:
+    """The first code of every row of the table below a heading."""
+    section = (ROOT / document).read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^\| (?:\[)?`([^`]+)`", section, re.M)
+
+
+def test_tables_are_those_of_the_registries():
+    from jaxrl_fast.algorithms import ALGORITHMS
+    from jaxrl_fast.envs.registry import SOURCES
+    from jaxrl_fast.logs.sinks import SINKS
+    from jaxrl_fast.sweeps.samplers import SAMPLERS
+
+    assert sorted(column("README.md", "Algorithms")) == sorted(ALGORITHMS.ours) == sorted(PAGES)
+    assert column("docs/sweeps.md", "Samplers") == [SAMPLERS.get(kind).form for kind in SAMPLERS.ours]
+    assert column("docs/runs.md", "Logs") == [SINKS.get(kind).form for kind in SINKS.ours]
+    environments = (ROOT / "README.md").read_text().partition("\n## Environments\n")[2].partition("\n## ")[0]
+    for source in map(SOURCES.get, SOURCES.ours):
+        prefix = source.prefix or next(iter(source.names)).partition("-")[0].partition("/")[0]
+        assert f"`{prefix}" in environments, f"README.md does not list the source of {prefix}"
+
+
+def test_every_algorithm_is_a_public_name():
+    import jaxrl_fast as jf
+    from jaxrl_fast.algorithms import ALGORITHMS
+
+    public = {f"jaxrl_fast.{module}:{name}" for name, module in jf._NAMES.items() if module.startswith("algorithms.")}
+    assert set(ALGORITHMS.ours.values()) == public - {"jaxrl_fast.algorithms.base:Algorithm", "jaxrl_fast.algorithms.presets:preset"}
+
+
 def test_ci_is_executable_and_knows_no_machine():
     file = ROOT / ".ci" / "run"
     text = file.read_text()

@@ -1,6 +1,6 @@
 """Algorithms by name; each file reads like its paper. A new one: its file here, its line in `ALGORITHMS`.
 
-What an algorithm is: the docstring of `jaxrl_fast.algorithms.base.Algorithm`.
+What an algorithm is: the docstring of `jaxrl_fast.algorithms.base`.
 """
 
 from __future__ import annotations

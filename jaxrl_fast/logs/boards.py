@@ -16,9 +16,9 @@ _MEMBERS = 64  # no more members than that beside the mean; metrics.jsonl holds 
 
 
 class TensorBoardSink(Sink):
-    """TensorBoard events: each metric's mean over the members, and with several members `metric/member_007` as well.
+    """TensorBoard events: each metric's mean over the members.
 
-    Values that are not finite are skipped. One event holds a whole row. After `cut` a new event file begins with a
+    With several members `metric/member_007` as well. Values that are not finite are skipped. One event holds a whole row. After `cut` a new event file begins with a
     mark that makes TensorBoard drop what older files hold after that step.
     """
 
@@ -77,8 +77,9 @@ class TensorBoardSink(Sink):
 
 
 class WandbSink(Sink):
-    """Weights & Biases: the same scalars as TensorBoard, drawn over `env_steps`. Needs the extra [wandb].
+    """Weights & Biases: the same scalars as TensorBoard, drawn over `env_steps`.
 
+    Needs the extra [wandb].
     `mode` is wandb's ("online", "offline", "disabled"); None leaves it to WANDB_MODE and wandb's own settings.
     What W&B has been sent cannot be taken back: a resumed run is a new W&B run, in the same `group`.
     """

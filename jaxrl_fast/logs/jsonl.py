@@ -162,9 +162,9 @@ def line_of(row: Row) -> bytes:
 
 
 class JsonlSink(Sink):
-    """`metrics.jsonl` (see `jsonl`). Rows reach the operating system one by one and the disk in `flush`.
+    """Lines of strict JSON, as in `metrics.jsonl`.
 
-    Nothing is created before the first row. A process that was killed in the middle of a line leaves half of one: it
+    Rows reach the operating system one by one and the disk in `flush`. Nothing is created before the first row. A process that was killed in the middle of a line leaves half of one: it
     is removed when the file is next opened, and readers skip it.
     """
 
