@@ -83,7 +83,7 @@ _FOLDERS = {  # {folder: {old name: name in the folder}}
         "seed_folders": "seed_folders",
     },
     "sweeps": {
-        "selection": "selection", "priors": "priors",
+        "selection": "selection", "priors": "samplers", "sweeps.priors": "samplers",
         "sweep": "sweep", "configurations": "configurations", "sweep_results": "results", "comparison": "comparison",
         "sweep_plots": "plots", "tuning": "tuning",
     },

@@ -76,7 +76,7 @@ def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(registry, "_USER", dict(registry._USER))
-    monkeypatch.setattr(algorithms, "_REGISTRY", dict(algorithms._REGISTRY))
+    monkeypatch.setattr(algorithms.ALGORITHMS, "added", dict(algorithms.ALGORITHMS.added))
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:
@@ -226,6 +226,36 @@ def test_the_page_of_environments_lists_every_one():
         if entry.source in ("native", "gymnax"):
             stem, _, suite = known.partition("-")
             assert known in text or (suite in text and stem in text), f"docs/environments.md does not list {known}"
+
+
+def column(document: str, heading: str) -> list[str]:
+    """The first code of every row of the table below a heading."""
+    section = (ROOT / document).read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^\| (?:\[)?`([^`]+)`", section, re.M)
+
+
+def test_tables_are_those_of_the_registries():
+    from jaxrl_fast.algorithms import ALGORITHMS
+    from jaxrl_fast.envs.registry import SOURCES
+    from jaxrl_fast.logs.sinks import SINKS
+    from jaxrl_fast.sweeps.samplers import SAMPLERS
+
+    assert sorted(column("README.md", "Algorithms")) == sorted(ALGORITHMS.ours) == sorted(PAGES)
+    assert column("docs/sweeps.md", "Samplers") == [SAMPLERS.get(kind).form for kind in SAMPLERS.ours]
+    assert column("docs/runs.md", "Logs") == [SINKS.get(kind).form for kind in SINKS.ours]
+    environments = (ROOT / "README.md").read_text().partition("\n## Environments\n")[2].partition("\n## ")[0]
+    for source in map(SOURCES.get, SOURCES.ours):
+        prefix = source.prefix or next(iter(source.names)).partition("-")[0].partition("/")[0]
+        assert f"`{prefix}" in environments, f"README.md does not list the source of {prefix}"
+
+
+def test_every_algorithm_is_a_public_name():
+    import jaxrl_fast as jf
+    from jaxrl_fast.algorithms import ALGORITHMS
+
+    public = {f"jaxrl_fast.{module}:{name}" for name, module in jf._NAMES.items() if module.startswith("algorithms.")}
+    others = {"jaxrl_fast.algorithms.base:Algorithm", "jaxrl_fast.algorithms.presets:preset"}
+    assert set(ALGORITHMS.ours.values()) == public - others
 
 
 def test_ci_is_executable_and_knows_no_machine():

@@ -1,12 +1,26 @@
-"""Algorithms by name; each file reads like its paper."""
+"""Algorithms by name; each file reads like its paper. A new one: its file here, its line in `ALGORITHMS`.
+
+What an algorithm is: the docstring of `jaxrl_fast.algorithms.base`.
+"""
 
 from __future__ import annotations
 
-import importlib
+from typing import Any
 
-from jaxrl_fast.errors import ConfigError, nearest
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.registry import Registry
 
-_REGISTRY: dict[str, str | type] = {
+
+def _check(name: str, cls: Any) -> None:
+    from jaxrl_fast.algorithms.base import Algorithm
+
+    if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
+        raise ConfigError("algorithm", cls, "a subclass of jaxrl_fast.Algorithm")
+    if cls.name != name:
+        raise ConfigError("name", cls.name, f"{name!r}, as its entry point")
+
+
+ALGORITHMS: Registry[type] = Registry("algorithm", "jaxrl_fast.algorithms", {
     "ppo": "jaxrl_fast.algorithms.ppo:PPO",
     "dqn": "jaxrl_fast.algorithms.dqn:DQN",
     "c51": "jaxrl_fast.algorithms.c51:C51",
@@ -24,7 +38,7 @@ _REGISTRY: dict[str, str | type] = {
     "apg": "jaxrl_fast.algorithms.apg:APG",
     "ars": "jaxrl_fast.algorithms.ars:ARS",
     "es": "jaxrl_fast.algorithms.es:OpenES",
-}
+}, _check)  # fmt: skip
 
 
 def register_algorithm(cls: type) -> type:
@@ -32,29 +46,15 @@ def register_algorithm(cls: type) -> type:
 
     For presets and the command line. Raises ConfigError for a name that is taken.
     """
-    from jaxrl_fast.algorithms.base import Algorithm
-
-    if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
-        raise ConfigError("algorithm", cls, "a subclass of jaxrl_fast.Algorithm")
-    known = _REGISTRY.get(cls.name)
-    same = known is not None and getattr(known, "__qualname__", known) in (cls.__qualname__, f"{cls.__module__}:{cls.__name__}")
-    if known is not None and not same:
-        raise ConfigError("name", cls.name, "an algorithm name that is not taken")
-    _REGISTRY[cls.name] = cls
+    ALGORITHMS.add(getattr(cls, "name", ""), cls)
     return cls
 
 
 def list_algorithms() -> list[str]:
     """Return the names of all algorithms."""
-    return list(_REGISTRY)
+    return ALGORITHMS.names()
 
 
 def algorithm_class(name: str) -> type:
-    """The class behind a name; imports only its own file."""
-    entry = _REGISTRY.get(name)
-    if entry is None:
-        raise ConfigError("algorithm", name, f"choose from {', '.join(_REGISTRY)}{nearest(name, _REGISTRY)}")
-    if isinstance(entry, str):
-        module, _, attribute = entry.partition(":")
-        entry = getattr(importlib.import_module(module), attribute)
-    return entry
+    """Return the class behind a name; imports only its own file."""
+    return ALGORITHMS.get(name)

@@ -136,11 +136,11 @@ def _version() -> str:
     return jaxrl_fast.__version__
 
 
-ON_HOST = ("gym:", "ale:", "envpool:")  # how names of environments on the host begin
-
 OUTPUT = (
+    Option("log", "append", help="one more log: jsonl:PATH, tensorboard[:DIR], wandb[:PROJECT], or a package's",
+           metavar="KIND:TARGET", hint="repeatable"),
     Option("tensorboard", "bool", True, "write TensorBoard events"),
-    Option("wandb", "word", help="log to this Weights & Biases project", metavar="[PROJECT]", hint="default: off"),
+    Option("wandb", "word", help="the same as --log wandb:PROJECT", metavar="[PROJECT]", hint="default: off"),
 )
 PLACE = ("devices", "mesh")  # where a run goes on
 
@@ -209,7 +209,7 @@ def _describe(
 
 
 def _resume(argv: list[str]) -> None:
-    from jaxrl_fast.cli.train import again, print_end, sinks_of
+    from jaxrl_fast.cli.train import again, logs_of, print_end, sinks_of
     from jaxrl_fast.runs import config_json as configs
     from jaxrl_fast.runs.load import HOST, resume_run
 
@@ -227,10 +227,11 @@ def _resume(argv: list[str]) -> None:
         raise ConfigError("--resume", str(run), "an existing run directory")
     content = configs.read_config(run)
     _spread(argv, content)
-    sinks = sinks_of(given.get("wandb"), run, content, content["run"].get("seeds", 1), group=run.name)
+    texts, tensorboard = logs_of(given)
+    sinks = sinks_of(texts, run, content, content["run"].get("seeds", 1), resumed=True)
     session = resume_run(
         run, given.get("total_steps"), given.get("horizon"), given.get("import", ()), sinks=sinks,
-        tensorboard=given.get("tensorboard", True), progress=True, argument="--resume",
+        tensorboard=tensorboard, progress=True, argument="--resume",
         **{name: given[name] for name in (*PLACE, *HOST) if name in given},
     )  # fmt: skip
     print_end(session)
@@ -253,7 +254,9 @@ def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None
             runtime.request_host_devices(min(int(count), runtime.cpu_count()))
             return
         named = [*environment, str((content or {}).get("environment", {}).get("name", ""))]
-        if any(name.startswith(ON_HOST) for name in named):
+        from jaxrl_fast.envs import registry
+
+        if any(map(registry.on_host, named)):
             return  # members train one after another
         count = members or int(read("--seeds", integer, run.get("seeds", 1)))
         runtime.request_host_devices(min(count, runtime.cpu_count()))

@@ -12,8 +12,8 @@ from jaxrl_fast.cli.train import Plan, about_of, out_of, resolve
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError, NonFiniteError, UserError, check_choice, check_int, nearest
 from jaxrl_fast.sweeps.configurations import grid_of
-from jaxrl_fast.sweeps.priors import parse_prior
 from jaxrl_fast.sweeps.results import read_folder
+from jaxrl_fast.sweeps.samplers import SAMPLERS, sampler_of
 from jaxrl_fast.sweeps.selection import PBT, Halving
 from jaxrl_fast.values import convert, pieces
 
@@ -28,9 +28,9 @@ OF_PBT = ("pbt_every", "pbt_fraction")
 OPTIONS = (
     Option("grid", "append", help="a setting and its values: algo.learning-rate=1e-4,1e-3; several: all combinations",
            metavar="SETTING=A,B,...", hint="repeatable"),
-    Option("sample", "append", help="a setting and what it is drawn from: uniform:, loguniform:, integer:LOW,HIGH, choice:A,B",
-           metavar="SETTING=PRIOR", hint="repeatable"),
-    Option("members", "int", None, "how many settings are drawn from the priors", hint="required with --sample"),
+    Option("sample", "append", help=f"a setting and its sampler: {', '.join(cls.form for cls in SAMPLERS.ours.values())}",
+           metavar="SETTING=SAMPLER", hint="repeatable"),
+    Option("members", "int", None, "how many settings are drawn from the samplers", hint="required with --sample"),
     Option("pbt", "bool", False, "population based training: --sample names the settings that change, and their ranges"),
     *(_declared(PBT, flag.removeprefix("pbt_"), flag) for flag in OF_PBT),
     Option("optuna", "int", None, "so many trials, suggested by Optuna; --members of them at a time", hint="default: no search"),
@@ -98,7 +98,7 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
         raise UserError("sweep needs what to compare: --grid algo.learning-rate=1e-4,3e-4,1e-3, or --sample with --members")
     grid_of(grid)
     for name, text in sample.items():
-        parse_prior(name, text)
+        sampler_of(name, text)
     for flag in ("members", "optuna", "wave"):
         if flag in given:
             check_int(flag, given[flag], 1, 1_000_000)

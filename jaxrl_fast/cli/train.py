@@ -5,20 +5,23 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from jaxrl_fast import distributed
-from jaxrl_fast.algorithms import algorithm_class, list_algorithms, presets
+from jaxrl_fast.algorithms import ALGORITHMS, algorithm_class, list_algorithms, presets
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import algorithm_settings, build_algorithm, import_named
 from jaxrl_fast.cli.args import Option, choices_text, kind_of_value, option_of_field, show
 from jaxrl_fast.engine.config import RunConfig, by_group
+from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.wrappers import COMMON, Common
 from jaxrl_fast.errors import ConfigError, UserError
 from jaxrl_fast.files import folders
+from jaxrl_fast.logs.sinks import LoggedRun, Sink, sink_of
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.rundir import check_outside, seed_folder
 
@@ -67,7 +70,7 @@ def describe_train(names: list[str], flags: list[str], file: str | None, command
             plan.run["horizon"] = None
         plan.about = {k: content[k] for k in ("preset", "imports") if k in content}
     elif len(names) == 2 or asks_help:
-        if len(names) == 2 and names[0] not in list_algorithms() and names[1] in list_algorithms():
+        if len(names) == 2 and names[0] not in ALGORITHMS and names[1] in ALGORITHMS:
             raise UserError(f"{command} takes the algorithm first: jaxrl-fast {command} {names[1]} {names[0]}{late}")
         cls = algorithm_class(names[0]) if names else None
         plan = Plan(prog, _overview(cls, names, command), [], cls, names[1] if len(names) == 2 else None)
@@ -178,12 +181,14 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
     distributed.on_first(lambda: check_outside(out))
     prepared = check_out(out, prepared)
     settings = {"algorithm": algo.name, "environment": name, "run": prepared.content["run"], **prepared.about}
-    sinks = sinks_of(given.get("wandb"), out, settings, config.seeds)
+    texts, tensorboard = logs_of(given)
+    parts = [prepared.seed(i).config for i in range(config.seeds)] if in_turn(env, config) else ()
+    sinks = sinks_of(texts, out, settings, config.seeds, parts)
     print(f"{algo.name} on {name}: {plan.source}")
     print(f"run directory: {out}", flush=True)
     if len(prepared.population.devices) > 1:
         print(prepared.population, flush=True)
-    print_end(begin(prepared, out, (), sinks, given.get("tensorboard", True), progress=True))
+    print_end(begin(prepared, out, (), sinks, tensorboard, progress=True))
 
 
 def out_of(given: dict[str, Any], folder: str, *parts: str) -> Path:
@@ -199,26 +204,39 @@ def about_of(plan: Plan, given: dict[str, Any]) -> dict[str, Any]:
     return dict(plan.about) | ({"imports": list(dict.fromkeys(modules))} if modules else {})
 
 
-def wandb_sink(project: str | None, out: Path, config: dict[str, Any], group: str | None = None) -> list[Any]:
-    """The W&B sink, with its files in the run directory, where --wandb asks for it."""
-    if project is None:
-        return []
-    from jaxrl_fast.logs.boards import WandbSink
-
-    return [WandbSink(project, config, out, name=out.name, group=group)]
+def logs_of(given: dict[str, Any]) -> tuple[list[str], bool]:
+    """Return the texts "KIND:TARGET" of --log and --wandb, and whether TensorBoard's events are written beside them."""
+    texts = [*given.get("log", ()), *(f"wandb:{project}" for project in [given.get("wandb")] if project is not None)]
+    return texts, given.get("tensorboard", True) and "tensorboard" not in texts
 
 
-def sinks_of(project: str | None, run: Path, config: dict[str, Any], seeds: int, group: str | None = None) -> Any:
-    """`wandb_sink` as a function of the settings; seeds that train one after another have a run of W&B each, in one group."""
-    wandb_sink(project, run, config)  # refuses before anything is written
+def sinks_of(
+    texts: Sequence[str], run: Path, content: dict[str, Any], seeds: int, parts: Sequence[RunConfig] = (), resumed: bool = False
+) -> Any:
+    """Return the sinks of `texts` as a function of a run's settings: seeds that train one after another have their own.
 
-    def make(part: RunConfig) -> list[Any]:
+    Raises ConfigError for a bad text, before anything is written.
+
+    Args:
+        run: run directory.
+        content: what sinks may show of the run, as config.json has it.
+        seeds: of the whole run.
+        parts: settings of the runs that train one after another.
+    """
+    whole = LoggedRun(run, content, group=run.name if resumed else None, resumed=resumed)
+
+    def make(part: RunConfig) -> list[Sink]:
         if part.seeds == seeds:
-            return wandb_sink(project, run, config, group)
-        own = config | {"run": configs.encode_run(part)}
-        return wandb_sink(project, seed_folder(run, part.seed), own, group=run.name)
+            return [sink_of(text, whole) for text in texts]
+        own = content | {"run": configs.encode_run(part)}
+        one = LoggedRun(seed_folder(run, part.seed), own, run.name, part.seed, resumed)
+        return [sink_of(text, one) for text in texts]
 
-    return make if project else ()
+    for text in texts:
+        sink_of(text, whole)
+    for part in parts:
+        make(part)
+    return make if texts else ()
 
 
 def print_end(session: Any) -> None:

@@ -15,6 +15,8 @@ _NAMES = {
     "register": "registry",
     "list_environments": "registry",
     "settings_of": "registry",
+    "Source": "sources",
+    "table": "tables",
     "Wrapper": "wrappers",
     "ActionRepeat": "wrappers",
     "StickyActions": "wrappers",

@@ -4,66 +4,48 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
-import types
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple
 
 import jax
 
-from jaxrl_fast import signatures
 from jaxrl_fast.envs import own, suggest, wrappers
 from jaxrl_fast.envs.base import Environment
-from jaxrl_fast.envs.gymnax import loading
-from jaxrl_fast.envs.host import ale_adapter, envpool_adapter, gymnasium_adapter
-from jaxrl_fast.envs.physics import brax_adapter, playground_adapter
+from jaxrl_fast.envs.sources import Source
+from jaxrl_fast.envs.tables import check_parameters, table
 from jaxrl_fast.errors import ConfigError, nearest
 from jaxrl_fast.fields import check_settings
+from jaxrl_fast.registry import Registry, same_definition
 
 Factory = Callable[..., Environment]
 
+
+def _check(name: str, source: Any) -> None:
+    if not isinstance(source, Source):
+        raise ConfigError("environment source", type(source).__name__, "a jaxrl_fast.envs.Source")
+    bad = [x for x in (source.prefix, *source.names) if not x.startswith(f"{name}/")]
+    if bad:
+        raise ConfigError("prefix", bad[0], f"{name}/, as its entry point, at the begin of all its names")
+
+
 _ENVS = "jaxrl_fast.envs"
-# name -> "module:factory"; resolved when asked for, so that listing and importing this module import nothing.
-_NATIVE: dict[str, str] = {
-    "CartPole-v1": f"{_ENVS}.native.cartpole:CartPole",
-    "Acrobot-v1": f"{_ENVS}.native.acrobot:Acrobot",
-    "MountainCar-v0": f"{_ENVS}.native.mountain_car:MountainCar",
-    "MountainCarContinuous-v0": f"{_ENVS}.native.mountain_car:MountainCarContinuous",
-    "Pendulum-v1": f"{_ENVS}.native.pendulum:Pendulum",
-    "Breakout-MinAtar": f"{_ENVS}.native.breakout:Breakout",
-}
-_PROBES: dict[str, str] = {
-    "probe/constant-reward": f"{_ENVS}.probes.control:ConstantReward",
-    "probe/reward-at-end": f"{_ENVS}.probes.control:RewardAtEnd",
-    "probe/two-step-credit": f"{_ENVS}.probes.control:TwoStepCredit",
-    "probe/action-reward": f"{_ENVS}.probes.control:ActionReward",
-    "probe/truncated-only": f"{_ENVS}.probes.control:TruncatedOnly",
-    "probe/reward-at-cut": f"{_ENVS}.probes.control:RewardAtCut",
-    "probe/named-action": f"{_ENVS}.probes.control:NamedAction",
-    "probe/continuous": f"{_ENVS}.probes.spaces:Continuous",
-    "probe/multi-discrete": f"{_ENVS}.probes.spaces:MultiDiscreteAction",
-    "probe/masked": f"{_ENVS}.probes.spaces:Masked",
-    "probe/dict": f"{_ENVS}.probes.spaces:DictObservation",
-}
-_GYMNAX: tuple[str, ...] = (
-    "Asterix-MinAtar", "Freeway-MinAtar", "Seaquest-MinAtar", "SpaceInvaders-MinAtar",
-    "Catch-bsuite", "DeepSea-bsuite", "MemoryChain-bsuite", "UmbrellaChain-bsuite", "DiscountingChain-bsuite",
-    "SimpleBandit-bsuite", "FourRooms-misc", "MetaMaze-misc", "PointRobot-misc", "BernoulliBandit-misc",
-    "GaussianBandit-misc", "Reacher-misc", "Swimmer-misc", "Pong-misc", "FrozenLake-misc",
-)  # fmt: skip
-_USER: dict[str, Factory | str] = {}
-# Modules that import their package when an environment of it is made.
-_ADAPTERS = {
-    adapter.PREFIX: adapter
-    for adapter in (brax_adapter, playground_adapter, gymnasium_adapter, envpool_adapter, ale_adapter)
-}
-_PREFIX = "gymnax:"
+SOURCES: Registry[Source] = Registry("environment source", "jaxrl_fast.environments", {
+    "native": f"{_ENVS}.native.source:SOURCE",
+    "gymnax": f"{_ENVS}.gymnax.source:SOURCE",
+    "brax": f"{_ENVS}.physics.brax_adapter:SOURCE",
+    "playground": f"{_ENVS}.physics.playground_adapter:SOURCE",
+    "gym": f"{_ENVS}.host.gymnasium_adapter:SOURCE",
+    "envpool": f"{_ENVS}.host.envpool_adapter:SOURCE",
+    "ale": f"{_ENVS}.host.ale_adapter:SOURCE",
+    "probe": f"{_ENVS}.probes.source:SOURCE",
+}, _check)  # fmt: skip
+_USER: dict[str, Factory | str] = {}  # what `register` was given
 
 
 class Listed(NamedTuple):
     """One row of `list_environments()`."""
 
-    source: str  # "native", "gymnax", "brax", "playground", "probe" or "user"
+    source: str  # a name of `SOURCES`, or "user"
     installed: bool
     install: str = ""  # the pip line of what is not part of us
 
@@ -91,68 +73,55 @@ def register(name: str, factory: Factory | str) -> None:
     """
     if not isinstance(name, str) or not name:
         raise ConfigError("name", name, "a non-empty string")
-    taken = (*_ADAPTERS, _PREFIX)
+    ours = [SOURCES.get(key) for key in SOURCES.ours]
+    taken = tuple(source.prefix for source in ours if source.prefix)
     if name.startswith(taken):
         raise ConfigError("name", name, f"a name that does not begin with {', '.join(taken)}")
     if not (callable(factory) or own.is_foreign(factory) or (isinstance(factory, str) and factory.count(":") == 1)):
         valid = 'an environment of gymnax or Gymnasium, a function or class that makes an environment, or "module:attribute"'
         raise ConfigError("factory", factory, valid)
-    if name in _names() and not (name in _USER and _same(_USER[name], factory)):
+    if any(name in source.names for source in ours) or not same_definition(_USER.get(name, factory), factory):
         raise ConfigError("name", name, "a name that is not taken")
     if callable(factory):
-        _check_names(name, factory)
+        check_parameters(name, factory)
     _USER[name] = factory
 
 
-def _same(a: Factory | str, b: Factory | str) -> bool:
-    """Whether two factories are one definition."""
-    names = {getattr(x, "__qualname__", x) for x in (a, b)}
-    modules = {getattr(x, "__module__", None) for x in (a, b)}
-    return a == b or (len(names) == 1 and (len(modules) == 1 or "__main__" in modules))
-
-
-def _check_names(name: str, factory: Factory) -> None:
-    """Refuse a setting that would never arrive, because `make` gives it to a wrapper."""
-    for parameter in signatures.parameters(factory):
-        if parameter in wrappers.COMMON:
-            raise ConfigError("environment", name, f"one without a setting {parameter!r}, which `make` itself takes: rename it")
-
-
 def list_environments() -> dict[str, Listed]:
-    """Return every environment that `make` knows by name; import none of them."""
-    gymnax = loading.installed()
-    rows = {name: Listed("native", True) for name in _NATIVE}
-    rows |= {name: Listed("gymnax", gymnax, loading.INSTALL) for name in _GYMNAX}
-    for prefix, adapter in _ADAPTERS.items():
-        here = adapter.installed()
-        rows |= {name: Listed(prefix.rstrip("/"), here, adapter.INSTALL) for name in adapter.NAMES}
-    rows |= {name: Listed("probe", True) for name in _PROBES}
-    return Listing(rows | {name: Listed("user", True) for name in _USER})
+    """Return every environment that `make` knows by name; imports none of the libraries, but packages that add sources."""
+    rows: dict[str, Listed] = {}
+    for key, source in (*SOURCES.items(), ("user", _users())):
+        row = Listed(key, source.installed(), source.install)
+        for name in source.names:
+            rows.setdefault(name, row)  # a native environment goes before gymnax's of its name
+    return Listing(rows)
 
 
 def list_families() -> dict[str, Listed]:
-    """What else `make` takes, by a description: environments of packages that alone know their names."""
-    found = [a for a in _ADAPTERS.values() if hasattr(a, "FAMILY")]
-    return {a.FAMILY: Listed(a.PREFIX.rstrip(":"), a.installed(), a.INSTALL) for a in found}
+    """Return what else `make` takes, by a description: environments of libraries that alone know their names."""
+    found = {source.family: (key, source) for key, source in SOURCES.items() if source.family}
+    return {family: Listed(key, source.installed(), source.install) for family, (key, source) in found.items()}
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """The settings of `make(name, ...)` with their defaults, those that every environment takes included."""
-    source = _source(name)
-    _check_names(name, source)
-    return {**wrappers.COMMON, **_maker(name, source).settings}
+    """Return the settings of `make(name, ...)` with their defaults, those that every environment takes included."""
+    return {**wrappers.COMMON, **_source(name).settings(name)}
 
 
 def about_settings(name: str) -> dict[str, Any]:
-    """What an adapter says of the settings of `name`, each with `help` and `choices`; nothing where it says nothing."""
-    adapter = next((a for prefix, a in _ADAPTERS.items() if name.startswith(prefix)), None)
-    return adapter.about(name) if hasattr(adapter, "about") else {}
+    """Return what a source says of the settings of `name`, each with `help` and `choices`; nothing where it says nothing."""
+    return dict(_source(name).about(name))
 
 
 def modules_of(name: str) -> tuple[str, ...]:
-    """The modules that making `name` imports because it names them."""
-    adapter = next((a for prefix, a in _ADAPTERS.items() if isinstance(name, str) and name.startswith(prefix)), None)
-    return adapter.modules_of(name) if hasattr(adapter, "modules_of") else ()
+    """Return the modules that making `name` imports because it names them."""
+    source = next((source for source in _sources(name) if source.owns(name)), None)
+    return source.modules(name) if source else ()
+
+
+def on_host(name: str) -> bool:
+    """Return whether `name` is of a source whose environments step on the host; imports none of them."""
+    return any(source.on_host and source.owns(name) for source in _sources(name))
 
 
 def make(name: Any, **settings: Any) -> Any:
@@ -179,7 +148,7 @@ def make(name: Any, **settings: Any) -> Any:
     frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
     try:
         with jax.core.eval_context():  # what is cached outlives the trace that it was made in
-            return _cached(name, _source(name), tuple(sorted((k, type(v), v) for k, v in frozen.items())))
+            return _cached(name, _source(name).identity(name), tuple(sorted((k, type(v), v) for k, v in frozen.items())))
     except TypeError as error:
         if "unhashable" not in str(error) and "hash" not in str(error):
             raise
@@ -188,21 +157,21 @@ def make(name: Any, **settings: Any) -> Any:
 
 def check_known(name: str) -> None:
     """ConfigError for a name that is none of any source's, and very near to one; no environment is imported."""
-    listed = name in _names() or own.is_known(name) or loading.knows(name.removeprefix(_PREFIX))
+    listed = any(name in source.names or source.known(name.removeprefix(source.prefix)) for source in _sources(name))
     tasks = {suggest.task(known) for known in suggest.candidates()}
     if not listed and suggest.task(name) not in tasks and suggest.suggest(name, sure=True):
         raise ConfigError("environment", name, f"a known environment (`jaxrl-fast list`){suggest.suggest(name)}")
 
 
 @functools.cache
-def _cached(name: str, source: Any, items: tuple[tuple[str, type, Any], ...]) -> Environment:
+def _cached(name: str, identity: Hashable, items: tuple[tuple[str, type, Any], ...]) -> Environment:
     return _build(name, {k: v for k, _, v in items})
 
 
 def _build(name: str, settings: dict[str, Any]) -> Environment:
     usual = settings_of(name)
     common = {k: settings.get(k, usual[k]) for k in wrappers.COMMON}
-    env = _maker(name, _source(name)).make(**{k: v for k, v in settings.items() if k not in wrappers.COMMON})
+    env = _source(name).make(name, **{k: v for k, v in settings.items() if k not in wrappers.COMMON})
     if not isinstance(env, Environment):
         raise ConfigError("environment", name, f"a factory that returns a jaxrl_fast Env, not {type(env).__name__}")
     if dataclasses.is_dataclass(env):
@@ -238,57 +207,32 @@ def name_of(env: Environment) -> str:
     return origin[0] if origin else env.spec.name
 
 
-def _names() -> list[str]:
-    return [*_NATIVE, *_PROBES, *_GYMNAX, *(name for a in _ADAPTERS.values() for name in a.NAMES), *_USER]
+suggest.listed_by(lambda: list(list_environments()))
 
 
-suggest.listed_by(_names)
+def _users() -> Source:
+    """The user's own: what is registered, and objects under the names that they have got."""
+    return dataclasses.replace(table("", _USER, own.find), known=own.is_known)
 
 
-class _Adapted(NamedTuple):
-    """An environment of an adapter's module."""
+def _sources(name: Any) -> Iterator[Source]:
+    """The sources that may have `name`; of the packages' the one that it names, and no other is imported."""
+    yield from map(SOURCES.get, SOURCES.ours)
+    yield _users()
+    key, slash, _ = str(name).partition("/")
+    if slash and key not in SOURCES.ours and key in SOURCES:
+        yield SOURCES.get(key)
 
-    adapter: types.ModuleType
-    name: str
 
-
-def _source(name: str) -> Any:
-    """What makes `name`: an adapter's function, a class, a function, a user's object; a ConfigError where there is none."""
+def _source(name: str) -> Source:
+    """The source of `name`; a ConfigError where there is none, and where its library is not installed."""
     if not isinstance(name, str):
         raise ConfigError("environment", name, "a name such as 'CartPole-v1'")
-    for prefix, adapter in _ADAPTERS.items():
-        if name.startswith(prefix):
-            if not adapter.installed():
-                raise ConfigError("environment", name, f"one whose package is installed: {adapter.INSTALL}")
-            return _Adapted(adapter, name)
-    entry = _USER.get(name) or _NATIVE.get(name) or _PROBES.get(name)
-    if entry is None:
-        if name in _GYMNAX or name.startswith(_PREFIX) or name == "MNISTBandit-bsuite" or loading.knows(name):
-            return _gymnax(name)
-        entry = own.find(name) if own.is_known(name) or not suggest.suggest(name, sure=True) else None
-    if entry is None:
+    found = next((source for source in _sources(name) if source.owns(name)), None)
+    if found is None and not suggest.suggest(name, sure=True) and own.find(name) is not None:
+        found = _users()
+    if found is None:
         raise ConfigError("environment", name, f"a known environment (`jaxrl-fast list`){suggest.suggest(name)}")
-    if isinstance(entry, str):
-        module, _, attribute = entry.partition(":")
-        entry = getattr(importlib.import_module(module), attribute)
-    return entry
-
-
-def _gymnax(name: str) -> Any:
-    """An environment of gymnax's own, or one that its user has registered there."""
-    if not loading.installed():
-        raise ConfigError("environment", name, f"one whose package is installed: {loading.INSTALL}")
-    from jaxrl_fast.envs.gymnax import adapter as gymnax_adapter
-
-    bare = name.removeprefix(_PREFIX)
-    if loading.knows(bare):
-        return loading.gymnax().registration._registry[bare]
-    return _Adapted(gymnax_adapter, bare)
-
-
-def _maker(name: str, source: Any) -> own.Maker:
-    if isinstance(source, _Adapted):
-        return own.Maker(functools.partial(source.adapter.make, source.name), source.adapter.defaults(source.name))
-    if name in _NATIVE or name in _PROBES:
-        return own.Maker(source, own.parameters(source))
-    return own.maker(name, source)
+    if not found.installed():
+        raise ConfigError("environment", name, f"one whose package is installed: {found.install}")
+    return found

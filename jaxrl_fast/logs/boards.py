@@ -10,23 +10,30 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast.errors import ConfigError, MissingExtraError, writing
-from jaxrl_fast.logs.sinks import Row, Sink
+from jaxrl_fast.logs.sinks import LoggedRun, Row, Sink
 
 _MEMBERS = 64  # no more members than that beside the mean; metrics.jsonl holds them all
 
 
 class TensorBoardSink(Sink):
-    """TensorBoard events: each metric's mean over the members, and with several members `metric/member_007` as well.
+    """TensorBoard events: each metric's mean over the members.
 
-    Values that are not finite are skipped. One event holds a whole row. After `cut` a new event file begins with a
-    mark that makes TensorBoard drop what older files hold after that step.
+    With several members `metric/member_007` as well. Values that are not finite are skipped. One
+    event holds a whole row. After `cut` a new event file begins with a mark that makes TensorBoard
+    drop what older files hold after that step.
     """
+
+    form = "tensorboard[:DIR]"
 
     def __init__(self, directory: str | Path, members: int = _MEMBERS):
         self.directory = Path(directory)
         self._members = members
         self._purge: int | None = None
         self._writer: Any = None
+
+    @classmethod
+    def of(cls, target: str, run: LoggedRun) -> TensorBoardSink:
+        return cls(run.own(target) if target else run.path / "tensorboard")
 
     def write(self, row: Row) -> None:
         from tensorboardX.proto.event_pb2 import Event
@@ -71,11 +78,14 @@ class TensorBoardSink(Sink):
 
 
 class WandbSink(Sink):
-    """Weights & Biases: the same scalars as TensorBoard, drawn over `env_steps`. Needs the extra [wandb].
+    """Weights & Biases: the same scalars as TensorBoard, drawn over `env_steps`.
 
+    Needs the extra [wandb].
     `mode` is wandb's ("online", "offline", "disabled"); None leaves it to WANDB_MODE and wandb's own settings.
     What W&B has been sent cannot be taken back: a resumed run is a new W&B run, in the same `group`.
     """
+
+    form = "wandb[:PROJECT]"
 
     def __init__(
         self,
@@ -96,6 +106,11 @@ class WandbSink(Sink):
             raise MissingExtraError("logging to Weights & Biases", "wandb")
         self._members, self._run = members, None
         self._settings = dict(project=project, config=config, dir=str(directory), name=name, group=group, mode=mode)
+
+    @classmethod
+    def of(cls, target: str, run: LoggedRun) -> WandbSink:
+        """Return the sink of a W&B run with the name of the run directory, where it keeps its files."""
+        return cls(target or "jaxrl_fast", run.content, run.path, name=run.path.name, group=run.group)
 
     def open(self) -> None:
         import wandb

@@ -8,6 +8,8 @@ older versions hold lists of one. `read_jsonl` gives lists for all of them.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import math
 import os
@@ -16,9 +18,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, WriteError, writing
 from jaxrl_fast.files import folders
 from jaxrl_fast.files.forms import misfit
+from jaxrl_fast.logs.sinks import LoggedRun, Row, Sink
+from jaxrl_fast.values import new_file
 
 CELL = (int, float, type(None), [(int, float, type(None), bool)], bool)  # a value of a row
 FIXED = ("env_steps", "wall_seconds", "steps_per_second")  # in every row, so no metric may be called so
@@ -142,3 +146,89 @@ def _replace(path: Path, content: bytes) -> None:
     with folders.replacing(path) as temporary, open(temporary, "wb") as file:
         file.write(content)
         sync(file)
+
+
+def line_of(row: Row) -> bytes:
+    """A row as `metrics.jsonl` holds it."""
+    for name in row.metrics:
+        if name in FIXED:
+            raise ConfigError("metric", name, f"a name other than {', '.join(FIXED)}")
+    return encode({
+        "env_steps": int(row.env_steps),
+        "wall_seconds": number(row.wall_seconds, 3),
+        "steps_per_second": number(row.steps_per_second, 1),
+        **{name: cell(values) for name, values in row.metrics.items()},
+    })  # fmt: skip
+
+
+class JsonlSink(Sink):
+    """Lines of strict JSON, as in `metrics.jsonl`.
+
+    Rows reach the operating system one by one and the disk in `flush`. Nothing is created before
+    the first row. A process that was killed in the middle of a line leaves half of one: it is
+    removed when the file is next opened, and readers skip it.
+    """
+
+    form = "jsonl:PATH"
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self._file: Any = None
+
+    @classmethod
+    def of(cls, target: str, run: LoggedRun) -> JsonlSink:
+        """Return the sink of one more file beside the run's own. Raises ConfigError for a file that another run wrote."""
+        path = run.own(new_file("path", target))
+        if path.absolute() == (run.path / "metrics.jsonl").absolute():
+            raise ConfigError("path", target, "another file: the run itself writes this one")
+        if path.exists() and not run.resumed:
+            raise ConfigError("path", target, f"a new file, and {path} is there")
+        return cls(path)
+
+    def write(self, row: Row) -> None:
+        line = line_of(row)
+        try:
+            if self._file is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                mend(self.path)
+                self._file = open(self.path, "ab")  # noqa: SIM115 - open as long as the sink
+            self._file.write(line)
+            self._file.flush()
+            if not self._is_there():
+                raise FileNotFoundError(errno.ENOENT, "it was removed while the run wrote it")
+        except OSError as error:
+            self._drop()
+            raise WriteError(self.path, error) from error
+
+    def _is_there(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._file.fileno()), os.stat(self.path))
+        except FileNotFoundError:
+            return False
+
+    def _drop(self) -> None:
+        """Let go of a file that cannot be written; what is in its buffer would fail again."""
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.close()
+
+    def flush(self) -> None:
+        if self._file is not None:
+            try:
+                sync(self._file)
+            except OSError as error:
+                self._drop()
+                raise WriteError(self.path, error) from error
+
+    def close(self) -> None:
+        self.flush()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def cut(self, env_steps: int) -> None:
+        """Replace the file, atomically, by its rows up to `env_steps`; their bytes stay what they were."""
+        self.close()
+        with writing(self.path):
+            cut(self.path, env_steps)

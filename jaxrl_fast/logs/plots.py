@@ -22,7 +22,7 @@ _WIDE, _TITLE = 84, 68  # characters that a legend and a title have room for
 _INK, _FAINT = "#2b2d33", "#e3e5ea"
 _FORMATS = ("png", "svg", "pdf")
 
-Rows = Sequence[Mapping[str, Any]]  # as `sinks.read_jsonl` returns them
+Rows = Sequence[Mapping[str, Any]]  # as `jsonl.read_jsonl` returns them
 
 
 def interval(values: Any, confidence: float = 0.95) -> tuple[float, float, float]:

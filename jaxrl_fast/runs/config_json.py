@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl_fast import imports
-from jaxrl_fast.algorithms import algorithm_class, list_algorithms
+from jaxrl_fast.algorithms import ALGORITHMS, algorithm_class
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import build_algorithm
 from jaxrl_fast.engine.config import RunConfig, check_names
@@ -27,7 +27,7 @@ def encode_algorithm(algo: Algorithm) -> dict[str, Any]:
     fields = [f for f in dataclasses.fields(algo) if f.name != "spec" and not values.comes_with_its_class(algo, f)]
     settings = {f.name: values.encode(getattr(algo, f.name), f.name) for f in fields}
     cls = type(algo)
-    known = algo.name in list_algorithms() and algorithm_class(algo.name) is cls  # found by its name, wherever it is
+    known = algo.name in ALGORITHMS and algorithm_class(algo.name) is cls  # found by its name, wherever it is
     path = values.path_of(cls) if known else values.class_path(cls, "algorithm")
     return {"name": algo.name, "class": path, "settings": settings}
 
@@ -41,7 +41,7 @@ def decode_algorithm(entry: dict[str, Any]) -> Algorithm:
 def _trained_class(entry: dict[str, Any]) -> type:
     """The registered class, unless the file says that another one of this name was trained."""
     written = entry.get("class")
-    if written is None or entry["name"] in list_algorithms():
+    if written is None or entry["name"] in ALGORITHMS:
         known = algorithm_class(entry["name"])
         moved = written == f"__main__:{known.__qualname__}" and not known.__module__.startswith("jaxrl_fast.")
         if moved or written in (None, values.path_of(known)):  # moved: from a user's script to a module

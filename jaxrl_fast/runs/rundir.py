@@ -24,7 +24,8 @@ from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, expected, writing
 from jaxrl_fast.files import folders, forms
 from jaxrl_fast.logs.boards import TensorBoardSink
-from jaxrl_fast.logs.sinks import JsonlSink, Row, read_jsonl
+from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
+from jaxrl_fast.logs.sinks import Row
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.checkpoint import is_number, to_json
 

@@ -23,8 +23,8 @@ from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, NonFiniteError, RunError, WriteError, check_int, writing
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs import plots
-from jaxrl_fast.logs.jsonl import read_jsonl
-from jaxrl_fast.logs.sinks import Row, Sink, line_of
+from jaxrl_fast.logs.jsonl import line_of, read_jsonl
+from jaxrl_fast.logs.sinks import Row, Sink
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.agent import Agent
 from jaxrl_fast.runs.rows import curve_of, frame_of

@@ -25,6 +25,7 @@ from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import RunError, WriteError
 from jaxrl_fast.files import folders
+from jaxrl_fast.logs.progress import ProgressSink
 from jaxrl_fast.logs.sinks import Row, Sink, check_hooks, check_sinks
 from jaxrl_fast.logs.terminal import is_watched
 from jaxrl_fast.logs.walltime import WallTime
@@ -238,8 +239,6 @@ def _closing(sinks: Sequence[Sink]) -> Iterator[contextlib.ExitStack]:
 
 
 def _progress_bar(stack: contextlib.ExitStack, grid: Grid, status: str = "") -> list[Sink]:
-    from jaxrl_fast.logs.sinks import ProgressSink
-
     bar = ProgressSink(grid.env_steps(grid.rows))
     stack.callback(_close, bar)
     if status:

@@ -1,4 +1,4 @@
-"""The configurations of a sweep: every point of a grid with every draw from the priors, and what is refused among them."""
+"""The configurations of a sweep: every point of a grid with every draw from the samplers, and what is refused among them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxrl_fast.engine.members import build_run, configure, program_of, setting_
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, check_int, nearest
 from jaxrl_fast.ops.optimizer_settings import as_text
-from jaxrl_fast.sweeps.priors import parse_prior
+from jaxrl_fast.sweeps.samplers import sampler_of
 
 Settings = dict[str, Any]
 
@@ -37,12 +37,12 @@ def grid_of(grid: Mapping[str, Sequence[Any]]) -> list[Settings]:
 
 
 def samples_of(sample: Mapping[str, str], members: int, seed: int) -> list[Settings]:
-    """`members` draws from the priors; a setting's draws do not depend on which other settings there are."""
+    """`members` draws from the samplers; a setting's draws do not depend on which other settings there are."""
     check_int("members", members, 1, 1_000_000)
     columns = {}
     for name, text in sample.items():
         rng = np.random.default_rng([seed, *name.encode()])
-        columns[name] = parse_prior(name, text).draw(rng, members)
+        columns[name] = sampler_of(name, text).draw(rng, members)
     return [{name: column[i] for name, column in columns.items()} for i in range(members)]
 
 
@@ -62,7 +62,7 @@ def configurations_of(
 
 
 def check_names(algo: Algorithm, env: Environment, grid: Mapping[str, Any], sample: Mapping[str, str], config: RunConfig) -> None:
-    """Refuse settings that do not exist, and priors over what is static (a size, a switch) that are continuous."""
+    """Refuse settings that do not exist, and samplers of what is static (a size, a switch) that are continuous."""
     known = setting_names(algo, env)
     for name in (*grid, *sample):
         if name not in known:
@@ -70,11 +70,11 @@ def check_names(algo: Algorithm, env: Environment, grid: Mapping[str, Any], samp
     fields = {f"algo.{field}": value for field, value in algorithm_settings(algo).items()}
     static = "integer:LOW,HIGH or choice:A,B,...: each value of this setting is a program of its own"
     for name, text in sample.items():
-        prior = parse_prior(name, text)
-        if not prior.continuous:
+        sampler = sampler_of(name, text)
+        if not sampler.continuous:
             continue
         if name in fields and not (isinstance(fields[name], float) or callable(fields[name])):
             raise ConfigError(name, text, static)
-        here, there = (program_of(build_run(*configure(algo, env, {name: prior.at(u)}), config, True)) for u in (0.0, 1.0))
+        here, there = (program_of(build_run(*configure(algo, env, {name: sampler.at(u)}), config, True)) for u in (0.0, 1.0))
         if here != there:
             raise ConfigError(name, text, static)

@@ -18,7 +18,7 @@ from jaxrl_fast import distributed
 from jaxrl_fast.engine.grid import Grid
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import check_settings, setting
-from jaxrl_fast.sweeps.priors import parse_prior
+from jaxrl_fast.sweeps.samplers import sampler_of
 
 METRIC = "what members are compared by: the mean of this metric over the log rows since the selection before"
 
@@ -100,7 +100,7 @@ class PBT:
         if not isinstance(self.priors, Mapping) or not self.priors:
             raise ConfigError("priors", self.priors, 'a mapping such as {"algo.learning_rate": "loguniform:1e-5,1e-2"}')
         for name, text in self.priors.items():
-            if not parse_prior(name, text).continuous:
+            if not sampler_of(name, text).continuous:
                 raise ConfigError(name, text, "uniform:LOW,HIGH or loguniform:LOW,HIGH: PBT multiplies settings")
             if not name.startswith("algo."):
                 raise ConfigError("priors", name, "a setting of the algorithm: environments stay where they are")
@@ -125,7 +125,7 @@ class PBT:
     def draw(self, seed: int, members: int) -> dict[str, list[float]]:
         """The settings that the members begin with."""
         rng = np.random.default_rng([seed, 0x9B7])
-        return {name: parse_prior(name, text).draw(rng, members) for name, text in self.priors.items()}
+        return {name: sampler_of(name, text).draw(rng, members) for name, text in self.priors.items()}
 
     def select(self, s: Any, rows: Sequence[Any]) -> None:
         """Agents and settings of the session change; `parent` and the new settings are noted in the last row."""
@@ -149,10 +149,10 @@ class PBT:
             parent[order[:k]] = np.asarray(best)[rng.integers(len(best), size=k)]
         copied, changed = parent != np.arange(n), {}
         for name, text in self.priors.items():
-            prior, old = parse_prior(name, text), settings[name][parent].astype(np.float64)
+            sampler, old = sampler_of(name, text), settings[name][parent].astype(np.float64)
             steps = np.where(rng.random(n) < 0.5, self.factor, 1 / self.factor)
-            anew, fresh = rng.random(n) < self.resample, np.asarray(prior.draw(rng, n))
-            new = np.where(anew, fresh, np.clip(old * steps, prior.low, prior.high))
+            anew, fresh = rng.random(n) < self.resample, np.asarray(sampler.draw(rng, n))
+            new = np.where(anew, fresh, np.clip(old * steps, sampler.low, sampler.high))
             changed[name] = np.where(copied, new, old).astype(np.float32)
         return parent, changed
 

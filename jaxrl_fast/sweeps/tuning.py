@@ -30,8 +30,8 @@ from jaxrl_fast.ops.aggregate import iqm
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.sweeps.configurations import check_names
 from jaxrl_fast.sweeps.parts import Sweep, split
-from jaxrl_fast.sweeps.priors import parse_prior
 from jaxrl_fast.sweeps.results import FORMAT, SweepResult, decode_base, read_folder, read_sweep
+from jaxrl_fast.sweeps.samplers import sampler_of
 from jaxrl_fast.sweeps.sweep import at_work, finish, open_folder, run_parts
 
 JOURNAL = "optuna.log"
@@ -55,7 +55,7 @@ def tune(
 
     `trials` configurations, each trained with every seed; their IQM is maximised.
 
-    sample: {setting: prior} as in `sweep`; whole numbers and choices of static settings make groups.  sampler: an
+    sample: {setting: its sampler} as in `sweep`; whole numbers and choices of static settings make groups.  sampler: an
     `optuna.samplers` one; TPE with a constant liar unless it says otherwise.
     Given the folder of the same search it goes on: parts that were cut off are resumed, and trials that were asked for
     and never trained are queued again.
@@ -70,7 +70,7 @@ def tune(
     if config.population is not None or config.selection is not None:
         raise ConfigError("population", config.population, "None: Optuna says what differs")
     spread_members(env, config, members * config.seeds)
-    choices = [(name.removeprefix("algo."), v) for name, x in sample.items() for v in parse_prior(name, x).choices]
+    choices = [(name.removeprefix("algo."), v) for name, x in sample.items() for v in sampler_of(name, x).values]
     import_named(type(algo), choices)
     _check_values(algo, env, sample, config)
     out, about = folders.folder_path("out", out), about or {}
@@ -99,16 +99,10 @@ def import_optuna() -> Any:
 
 def _check_values(algo: Algorithm, env: Environment, sample: Mapping[str, str], config: RunConfig) -> None:
     """Refuse, before anything is written, both ends of every range together, and every choice with the lower ones."""
-    priors = {name: parse_prior(name, text) for name, text in sample.items()}
-
-    def values(name: str) -> list[Any]:
-        prior = priors[name]
-        if prior.kind == "choice":
-            return list(prior.choices)
-        return [prior.at(0.0), prior.at(1.0 - 1e-9)] if prior.continuous else [int(prior.low), int(prior.high)]
-
-    low, high = ({name: values(name)[end] for name in priors} for end in (0, -1))
-    choices = [low | {name: v} for name, prior in priors.items() if prior.kind == "choice" for v in prior.choices]
+    samplers = {name: sampler_of(name, text) for name, text in sample.items()}
+    ends = {name: sampler.values or (sampler.at(0.0), sampler.at(1.0 - 1e-9)) for name, sampler in samplers.items()}
+    low, high = ({name: values[end] for name, values in ends.items()} for end in (0, -1))
+    choices = [low | {name: v} for name, sampler in samplers.items() for v in sampler.values]
     for settings in [low, high, *choices]:
         prepare(*configure(algo, env, settings), dataclasses.replace(config, seeds=1))
 
@@ -174,7 +168,8 @@ def _rounds(
             finish(result)
             return result
         asked = [study.ask() for _ in range(min(left, search["members"]))]
-        chosen = [{name: _suggest(trial, name, text) for name, text in content["sample"].items()} for trial in asked]
+        samplers = {name: sampler_of(name, text) for name, text in content["sample"].items()}
+        chosen = [{name: sampler.suggest(trial, name) for name, sampler in samplers.items()} for trial in asked]
         first = len(content["configurations"])
         numbers += [trial.number for trial in asked]
         content["configurations"] += [c | {"trial": t.number} for c, t in zip(chosen, asked, strict=True)]
@@ -189,15 +184,6 @@ def _with_trials(sweep: Sweep, content: dict[str, Any]) -> Sweep:
     """Return the search with the configurations of all trials that were asked for until now."""
     settings = [{k: v for k, v in c.items() if k != "trial"} for c in content["configurations"]]
     return dataclasses.replace(sweep, configurations=settings)
-
-
-def _suggest(trial: Any, name: str, text: str) -> Any:
-    prior = parse_prior(name, text)
-    if prior.kind == "choice":
-        return trial.suggest_categorical(name, list(prior.choices))
-    if prior.kind == "integer":
-        return trial.suggest_int(name, int(prior.low), int(prior.high))
-    return trial.suggest_float(name, prior.low, prior.high, log=prior.kind == "loguniform")
 
 
 def _queue_again(optuna: Any, study: Any, known: set[int]) -> None:

@@ -12,7 +12,7 @@ from jaxrl_fast.envs.probes import control as probes
 from jaxrl_fast.spaces import Dict, Discrete
 
 GAMMA = 0.9
-NAMES = sorted(registry._PROBES)
+NAMES = sorted(registry.SOURCES.get("probe").names)
 BANDITS = [n for n in NAMES if isinstance(registry.make(n), probes.Bandit)]
 
 

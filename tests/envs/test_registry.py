@@ -15,6 +15,7 @@ from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.gymnax import adapter as gymnax_adapter
 from jaxrl_fast.envs.native.cartpole import CartPole
 from jaxrl_fast.envs.physics import brax_adapter
+from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.errors import ConfigError
 
 
@@ -164,7 +165,7 @@ def test_bad_input(name, settings, message):
 
 
 def test_missing_gymnax_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(registry.loading, "installed", lambda: False)
+    monkeypatch.setattr(Source, "installed", lambda self: self.package != "gymnax")
     with pytest.raises(ConfigError, match="pip install 'gymnax"):
         registry.make("Catch-bsuite", max_steps_in_episode=77)
     rows = registry.list_environments()
@@ -198,7 +199,7 @@ def test_made_within_a_trace(name, settings, monkeypatch):
 def test_native_environments_import_nothing_heavy():
     code = (
         "import sys; from jaxrl_fast.envs import registry; registry.list_environments();"
-        "[registry.make(n) for n in registry._NATIVE]; [registry.make(n) for n in registry._PROBES];"
+        "[registry.make(n) for key in ('native', 'probe') for n in registry.SOURCES.get(key).names];"
         "bad = {'gymnax', 'flax', 'matplotlib', 'PIL', 'seaborn', 'gymnasium', 'optax'} & set(sys.modules);"
         "assert not bad, bad"
     )

@@ -23,9 +23,10 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast.cli import command as cli
-from jaxrl_fast.envs.host import ale_adapter, envpool_adapter, gymnasium_adapter
-from jaxrl_fast.envs.physics import brax_adapter, mujoco_tools, playground_adapter
+from jaxrl_fast.envs.host import envpool_adapter
+from jaxrl_fast.envs.physics import brax_adapter, mujoco_tools
 from jaxrl_fast.envs.probes.spaces import Continuous, DictObservation
+from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.errors import UserError
 
 TINY = "--algo.num-envs 4 --algo.num-steps 16 --algo.hidden 8 --eval-episodes 4 --no-tensorboard"
@@ -43,7 +44,7 @@ class Row:
     patch: Callable[[pytest.MonkeyPatch], None] | None = None
 
 
-HAS_ENVPOOL = envpool_adapter.installed()
+HAS_ENVPOOL = envpool_adapter.SOURCE.installed()
 
 
 def row(name, line, *says, damage=None, patch=None):
@@ -108,14 +109,13 @@ def no_wandb(monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
 
 
-def no_gymnax(monkeypatch):
-    from jaxrl_fast.envs.gymnax import loading
+def without(package):
+    """A patch: the library of a source is not installed."""
+    return lambda monkeypatch: monkeypatch.setattr(Source, "installed", lambda self: self.package != package)
 
-    monkeypatch.setattr(loading, "installed", lambda: False)
 
-
-def no_brax(monkeypatch):
-    monkeypatch.setattr(brax_adapter, "installed", lambda: False)
+no_gymnax, no_brax, no_playground = map(without, ("gymnax", "brax", "mujoco_playground"))
+no_gymnasium, no_ale = map(without, ("gymnasium", "ale_py"))
 
 
 def broken_brax(monkeypatch):
@@ -125,18 +125,6 @@ def broken_brax(monkeypatch):
     brax_adapter._envs.cache_clear()
     brax_adapter.about.cache_clear()
     monkeypatch.setattr(mujoco_tools, "import_quietly", broken)
-
-
-def no_playground(monkeypatch):
-    monkeypatch.setattr(playground_adapter, "installed", lambda: False)
-
-
-def no_gymnasium(monkeypatch):
-    monkeypatch.setattr(gymnasium_adapter, "installed", lambda: False)
-
-
-def no_ale(monkeypatch):
-    monkeypatch.setattr(ale_adapter, "installed", lambda: False)
 
 
 def no_ray(monkeypatch):
@@ -240,6 +228,8 @@ TABLE = [
     row("MNISTBandit", "train ppo MNISTBandit-bsuite", "environment = 'MNISTBandit-bsuite'", "download"),
     row("extra gymnax", "train ppo Catch-bsuite", "Catch-bsuite", "pip install", patch=no_gymnax),
     row("extra wandb", f"{PPO} --wandb", "wandb", "pip install 'jaxrl_fast[wandb]'", patch=no_wandb),
+    row("log wandb", f"{PPO} --log wandb:p", "wandb", "pip install 'jaxrl_fast[wandb]'", patch=no_wandb),
+    row("log kind", f"{PPO} --log mlflow:x", "--log", "jsonl:PATH, tensorboard[:DIR] or wandb[:PROJECT]"),
     # modules of the user
     row("import of nothing", f"{PPO} --import no_such_module", "--import = 'no_such_module'", "can be imported"),
     row("import that fails", f"{PPO} --import {{file}}", "--import", "SyntaxError"),

@@ -42,7 +42,7 @@ def rows(run: Path) -> list[dict]:
 @pytest.fixture(autouse=True)
 def _forget_what_is_registered(monkeypatch):
     monkeypatch.setattr(registry, "_USER", dict(registry._USER))
-    monkeypatch.setattr(algorithms, "_REGISTRY", dict(algorithms._REGISTRY))
+    monkeypatch.setattr(algorithms.ALGORITHMS, "added", dict(algorithms.ALGORITHMS.added))
 
 
 @pytest.fixture(scope="module")
@@ -304,9 +304,9 @@ def test_a_network_of_the_user_and_a_file_without_future_annotations(run_cli, tm
 
 
 def test_list_says_how_to_install_gymnax(run_cli, monkeypatch):
-    from jaxrl_fast.envs.gymnax import loading
+    from jaxrl_fast.envs.sources import Source
 
-    monkeypatch.setattr(loading, "installed", lambda: False)
+    monkeypatch.setattr(Source, "installed", lambda self: self.package != "gymnax")
     code, out, _ = run_cli("list")
     assert code == 0 and "  gymnax, not installed: pip install 'gymnax>=1.0.1,<2'\n" in out
 

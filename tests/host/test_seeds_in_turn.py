@@ -17,8 +17,8 @@ import pytest
 import jaxrl_fast as jf
 from jaxrl_fast.errors import ConfigError, NonFiniteError, RunError, WriteError
 from jaxrl_fast.files import folders
-from jaxrl_fast.logs.jsonl import read_jsonl
-from jaxrl_fast.logs.sinks import JsonlSink, Row
+from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
+from jaxrl_fast.logs.sinks import Row
 from jaxrl_fast.runs import seeds_in_turn
 from jaxrl_fast.runs.lost import lose
 from jaxrl_fast.runs.rundir import RunDir, seed_folder

@@ -6,17 +6,22 @@ import re
 import struct
 import sys
 import types
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from jaxrl_fast.cli import command as cli
 from jaxrl_fast.cli import train as cli_train
+from jaxrl_fast.cli.command import OUTPUT
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError
 from jaxrl_fast.logs import terminal
 from jaxrl_fast.logs.boards import TensorBoardSink, WandbSink
-from jaxrl_fast.logs.sinks import JsonlSink, ProgressSink, Row, Sink, read_jsonl
+from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
+from jaxrl_fast.logs.progress import ProgressSink
+from jaxrl_fast.logs.sinks import SINKS, LoggedRun, Row, Sink, sink_of
 
 
 def row(env_steps, rate=268_123.4, **metrics):
@@ -301,17 +306,21 @@ def test_wandb_gets_the_same_scalars_over_env_steps(tmp_path, monkeypatch):
 def test_wandb_of_the_command_line_writes_into_the_run_directory(tmp_path, monkeypatch):
     fake = FakeWandb()
     monkeypatch.setitem(sys.modules, "wandb", fake)
-    (sink,) = cli_train.wandb_sink("p", tmp_path / "run", {})
-    assert not (tmp_path / "run").exists()
-    sink.open()
-    assert fake.settings["dir"] == str(tmp_path / "run") and fake.settings["name"] == "run"
-    assert cli_train.wandb_sink(None, tmp_path, {}) == []
+    for given, project in (({"wandb": "p"}, "p"), ({"log": ("wandb:q",)}, "q"), ({"log": ("wandb",)}, "jaxrl_fast")):
+        texts, tensorboard = cli_train.logs_of(given)
+        (sink,) = cli_train.sinks_of(texts, tmp_path / "run", {}, 1)(RunConfig())
+        assert tensorboard and not (tmp_path / "run").exists()
+        sink.open()
+        assert fake.settings["dir"] == str(tmp_path / "run") and fake.settings["name"] == "run"
+        assert fake.settings["project"] == project
+        (tmp_path / "run").rmdir()
+    assert cli_train.sinks_of([], tmp_path, {}, 1) == ()
 
 
 def test_seeds_one_after_another_have_a_wandb_run_each_in_one_group(tmp_path, monkeypatch):
     fake = FakeWandb()
     monkeypatch.setitem(sys.modules, "wandb", fake)
-    make = cli_train.sinks_of("p", tmp_path / "run", {"run": {"seeds": 2}}, seeds=2)
+    make = cli_train.sinks_of(["wandb:p"], tmp_path / "run", {"run": {"seeds": 2}}, seeds=2)
     for seed, folder, group in ((3, tmp_path / "run" / "seed-3", "run"), (4, tmp_path / "run" / "seed-4", "run")):
         (sink,) = make(RunConfig(seed=seed))
         sink.open()
@@ -320,7 +329,74 @@ def test_seeds_one_after_another_have_a_wandb_run_each_in_one_group(tmp_path, mo
     (sink,) = make(RunConfig(seeds=2))  # side by side: one run
     sink.open()
     assert fake.settings["dir"] == str(tmp_path / "run") and fake.settings["group"] is None
-    assert cli_train.sinks_of(None, tmp_path, {}, 2) == ()
+
+
+# --log KIND:TARGET
+
+
+RUN = LoggedRun(Path("runs/x"), {})
+
+
+def test_what_the_texts_make(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert sink_of("jsonl:a.jsonl", RUN).path == Path("a.jsonl")
+    assert sink_of("tensorboard", RUN).directory == Path("runs/x/tensorboard")
+    assert sink_of("tensorboard:tb", RUN).directory == Path("tb")
+    one = RUN._replace(path=Path("runs/x/seed-3"), seed=3, group="x")
+    assert sink_of("jsonl:logs/a.jsonl", one).path == Path("logs/a-seed-3.jsonl")
+    assert sink_of("tensorboard:tb", one).directory == Path("tb-seed-3")
+    assert sink_of("tensorboard", one).directory == Path("runs/x/seed-3/tensorboard")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "text, valid",
+    [
+        ("json:x", r"jsonl:PATH, tensorboard\[:DIR\] or wandb\[:PROJECT\]; did you mean 'jsonl'"), ("", "jsonl:PATH"),
+        ("jsonl", "jsonl:PATH; the path of a file"), ("jsonl:.", "jsonl:PATH; the name of a file; this is a directory"),
+        ("jsonl:there", "a new file, and there is there"), ("jsonl:runs/x/metrics.jsonl", "another file"),
+    ],
+)  # fmt: skip
+def test_texts_that_are_none(text, valid, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").write_text("")
+    with pytest.raises(ConfigError, match=rf"--log = .*{valid}"):
+        sink_of(text, RUN)
+    assert [p.name for p in tmp_path.iterdir()] == ["there"]
+    assert sink_of("jsonl:there", RUN._replace(resumed=True))  # which cuts it, and goes on
+
+
+def test_a_sink_of_yours_needs_no_more_than_a_target(monkeypatch):
+    class Kept(Sink):
+        def __init__(self, target):
+            self.target = target
+
+    monkeypatch.setattr(SINKS, "added", {})
+    SINKS.add("kept", Kept)
+    assert sink_of("kept:a:b", RUN).target == "a:b"
+    with pytest.raises(ConfigError, match="a subclass of jf.Sink"):
+        SINKS.add("other", dict)
+
+
+def test_the_flag_names_the_kinds():
+    (option,) = (option for option in OUTPUT if option.name == "log")
+    assert [cls.form for _, cls in SINKS.items()] == option.help.split(": ")[1].split(", ")[:-1]
+
+
+def test_logs_of_a_run_and_of_its_resume(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    flags = ["--algo.num-envs", "4", "--algo.num-steps", "16", "--algo.hidden", "8", "--eval-episodes", "2"]
+    flags += ["--log", "jsonl:a.jsonl", "--log=tensorboard"]
+    assert cli.main(["train", "ppo", "CartPole-v1", "--total-steps", "128", "--no-preset", "--out", "run", *flags]) == 0
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "run/metrics.jsonl").read_bytes()
+    assert len(list((tmp_path / "run/tensorboard").iterdir())) == 1  # once, not beside the usual one
+    line = ["train", "--resume", "run", "--total-steps", "256", "--horizon", "256"]
+    assert cli.main([*line, "--no-tensorboard", "--log", "jsonl:a.jsonl"]) == 0
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "run/metrics.jsonl").read_bytes()
+    assert len(read_jsonl(tmp_path / "a.jsonl")) > 2 and len(list((tmp_path / "run/tensorboard").iterdir())) == 1
+    capsys.readouterr()
+    assert cli.main(["train", "ppo", "CartPole-v1", "--out", "other", *flags]) == 2
+    assert "--log = 'jsonl:a.jsonl'" in capsys.readouterr().err and not (tmp_path / "other").exists()
 
 
 def test_wandb_that_cannot_start_says_what_to_do(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ ROOT = Path(jaxrl_fast.__file__).parent
 FLOORS = [  # the folders of the package, each importing only from its own floor and those below
     "_moved errors exact fields imports distributed lowering own_spaces random runtime signatures spaces summary tree "
     "types values",
-    "files",
+    "files registry",
     "memory ops networks logs",
     "envs",
     "algorithms testing",

@@ -17,7 +17,7 @@ import pytest
 
 from jaxrl_fast.engine import programs
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.logs.sinks import ProgressSink
+from jaxrl_fast.logs.progress import ProgressSink
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped

@@ -12,7 +12,7 @@ import jaxrl_fast as jf
 from jaxrl_fast.actors.programs import shares
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import host_episodes, plan_grid
-from jaxrl_fast.logs.sinks import ProgressSink
+from jaxrl_fast.logs.progress import ProgressSink
 from jaxrl_fast.logs.walltime import WallTime
 
 sys.path.append(str(Path(__file__).parents[1] / "host"))

@@ -62,11 +62,6 @@ def in_32_bits(f: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def installed() -> bool:
-    """Whether gymnax can be imported; does not import it."""
-    return "gymnax" in sys.modules or importlib.util.find_spec("gymnax") is not None
-
-
 @functools.cache
 def gymnax() -> types.ModuleType:
     """The package `gymnax`."""

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.util
-import sys
 from typing import Any
 
 import numpy as np
 
 from jaxrl_fast.envs.host.api import HostEnv, HostStep, Lives, Vector, guarded, picture, put
 from jaxrl_fast.envs.host.gymnasium_spaces import decoder, own_form
+from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.errors import ConfigError, check_float, check_int
 from jaxrl_fast.exact import ends, exact
@@ -27,19 +26,12 @@ from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import EnvSpec
 
 PREFIX = "ale:"
-NAMES = ()  # not without importing it
-FAMILY = "ale:Pong and every other game whose ROM ale-py has"
 INSTALL = "pip install 'jaxrl_fast[atari]'"
 _SETTINGS: dict[str, Any] = {
     "frameskip": 4, "maxpool": True, "grayscale": True, "img_height": 84, "img_width": 84, "noop_max": 30,
     "repeat_action_probability": 0.0, "full_action_space": False, "use_fire_reset": True, "episodic_life": False,
     "max_num_frames_per_episode": 108_000, "num_threads": 0, "stack": 4, "reward_clip": 1.0,
 }  # fmt: skip
-
-
-def installed() -> bool:
-    """Whether ale-py can be imported; does not import it."""
-    return "ale_py" in sys.modules or importlib.util.find_spec("ale_py") is not None
 
 
 def rom_of(name: str) -> str:
@@ -153,3 +145,9 @@ class AleVector(Vector):
 
     def render(self):
         return picture(self.shown)
+
+
+SOURCE = Source(
+    make=make, settings=defaults, prefix=PREFIX, family="ale:Pong and every other game whose ROM ale-py has",
+    package="ale_py", install=INSTALL, on_host=True,
+)  # fmt: skip

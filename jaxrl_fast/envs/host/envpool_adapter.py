@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.util
-import sys
 import types
 import warnings
 from typing import Any
@@ -23,14 +21,13 @@ import numpy as np
 from jaxrl_fast import runtime
 from jaxrl_fast.envs.host.api import HostEnv, HostStep, Lives, Vector, at, guarded, picture, put
 from jaxrl_fast.envs.host.gymnasium_spaces import PICTURE, decoder, picture_encoder, spec_of
+from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.errors import ConfigError, check_float, check_int, first_line
 from jaxrl_fast.exact import ends, exact
 from jaxrl_fast.logs.reports import flat
 
 PREFIX = "envpool:"
-NAMES = ()  # not without importing it
-FAMILY = "envpool:Pong-v5 and every other id that EnvPool has"
 INSTALL = "pip install 'jaxrl_fast[envpool]'"
 # What a step tells of itself, not of the task.
 _NOT_NUMBERS = {"env_id", "players", "elapsed_step", "terminated", "truncated", "trunc", "reward", "done", "TimeLimit.truncated"}
@@ -39,11 +36,6 @@ _OURS = {
     "num_envs", "batch_size", "seed", "env_seed", "base_path", "gym_reset_return_info", "max_num_players", "stack_num",
     "task", "episodic_life", "reward_clip", "num_threads", "frame_stack",
 }  # fmt: skip
-
-
-def installed() -> bool:
-    """Whether EnvPool can be imported; does not import it."""
-    return "envpool" in sys.modules or importlib.util.find_spec("envpool") is not None
 
 
 @functools.cache
@@ -263,3 +255,9 @@ class EnvPoolAsync(EnvPoolVector):
             self.over[who] = True
             self.pool._reset(np.int32(who))  # what its own `reset` does, without waiting for them
         return ~ended
+
+
+SOURCE = Source(
+    make=make, settings=defaults, prefix=PREFIX, family="envpool:Pong-v5 and every other id that EnvPool has",
+    package="envpool", install=INSTALL, on_host=True,
+)  # fmt: skip

@@ -13,9 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import importlib.util
 import os
-import sys
 import warnings
 from typing import Any
 
@@ -26,6 +24,7 @@ from jaxrl_fast import imports, signatures
 from jaxrl_fast.envs import wrappers
 from jaxrl_fast.envs.host.api import HostEnv, HostStep, Vector, at, guarded, put
 from jaxrl_fast.envs.host.gymnasium_spaces import decoder, picture_encoder, spec_of, stack
+from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.errors import ConfigError, UserError, check_choice, check_int
 from jaxrl_fast.exact import ends, exact
@@ -34,14 +33,7 @@ from jaxrl_fast.types import EnvSpec
 
 PREFIX = "gym:"
 NOT_NUMBERS = {name for key in ("final_obs", "final_info") for name in (key, f"_{key}")}  # of an info: what an end left
-NAMES = ()  # not without importing it
-FAMILY = "gym:LunarLander-v3 and every other id that Gymnasium knows"
 INSTALL = "pip install 'jaxrl_fast[gymnasium]'"
-
-
-def installed() -> bool:
-    """Whether Gymnasium can be imported; does not import it."""
-    return "gymnasium" in sys.modules or importlib.util.find_spec("gymnasium") is not None
 
 
 def modules_of(name: str) -> tuple[str, ...]:
@@ -328,3 +320,9 @@ class GymnasiumVector(Vector):
         except NotImplementedError:
             return None
         return None if found is None else np.asarray(found[0] if isinstance(found, (tuple, list)) else found)
+
+
+SOURCE = Source(
+    make=make, settings=defaults, modules=modules_of, prefix=PREFIX, package="gymnasium", install=INSTALL, on_host=True,
+    family="gym:LunarLander-v3 and every other id that Gymnasium knows",
+)  # fmt: skip

@@ -11,10 +11,8 @@ different backends cannot be compared.
 from __future__ import annotations
 
 import functools
-import importlib.util
 import itertools
 import math
-import sys
 import types
 from typing import Any
 
@@ -24,6 +22,7 @@ import numpy as np
 from jaxrl_fast import signatures
 from jaxrl_fast.envs.physics import api as physics
 from jaxrl_fast.envs.physics import mujoco_tools, randomize
+from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.errors import ConfigError, check_choice, is_number
 from jaxrl_fast.spaces import Box
@@ -73,11 +72,6 @@ class BraxEnv(physics.PhysicsEnv):
             for leaf, scale in scales.items()
             if np.all(1 - np.asarray(scale) == 0)
         }
-
-
-def installed() -> bool:
-    """Whether brax can be imported; does not import it."""
-    return "brax" in sys.modules or importlib.util.find_spec("brax") is not None
 
 
 @functools.cache
@@ -146,3 +140,6 @@ def _checked(argument: str, value: Any, default: Any) -> Any:
             raise ConfigError(argument, value, f"{len(default)} numbers, the lower first: all of them are ranges")
         return tuple(numbers)
     return value
+
+
+SOURCE = Source(make=make, settings=defaults, about=about, prefix=PREFIX, names=NAMES, package="brax", install=INSTALL)

@@ -15,6 +15,7 @@ import jax
 
 from jaxrl_fast.envs.physics import api as physics
 from jaxrl_fast.envs.physics import mujoco_tools, randomize
+from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.spaces import Box
@@ -39,11 +40,6 @@ class PlaygroundEnv(physics.PhysicsEnv):
     def render(self, state):
         data = state.physics
         return mujoco_tools.picture(self.env.mj_model, data.qpos, data.qvel, (data.mocap_pos, data.mocap_quat))
-
-
-def installed() -> bool:
-    """Whether Playground can be imported; does not import it."""
-    return _PACKAGE in sys.modules or importlib.util.find_spec(_PACKAGE) is not None
 
 
 @functools.cache
@@ -107,3 +103,6 @@ def make(name: str, **settings: Any) -> PlaygroundEnv:
     given["randomize"] = randomize.parse(given["randomize"], given.pop("randomize_warmup"), env.mjx_model)
     with mujoco_tools.quiet():
         return PlaygroundEnv(name, env, action=Box(tuple(low), tuple(high), (env.action_size,)), **given)
+
+
+SOURCE = Source(make=make, settings=defaults, about=about, prefix=PREFIX, names=NAMES, package=_PACKAGE, install=INSTALL)

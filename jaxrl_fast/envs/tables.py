@@ -1,0 +1,46 @@
+"""Sources of environments that have a name each, and a class or a function that makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jaxrl_fast import signatures
+from jaxrl_fast.envs import own, wrappers
+from jaxrl_fast.envs.sources import Source
+from jaxrl_fast.envs.suggest import suggest
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.registry import imported
+
+
+def table(prefix: str, factories: Mapping[str, Any], find: Callable[[str], Any] = lambda name: None) -> Source:
+    """Return the source of named environments.
+
+    Args:
+        prefix: how the names begin; "" where they have nothing in common.
+        factories: {name: a class or function that makes the environment, or its path "module:attribute"}. The fields
+            or parameters with defaults are its settings.
+        find: find(name) -> what makes an environment that has no name in `factories`, or None.
+    """
+
+    def factory(name: str) -> Any:
+        found = imported(factories[name]) if name in factories else find(name)
+        if found is None:
+            raise ConfigError("environment", name, f"a known environment (`jaxrl-fast list`){suggest(name, factories)}")
+        check_parameters(name, found)
+        return found
+
+    return Source(
+        make=lambda name, **settings: own.maker(name, factory(name)).make(**settings),
+        settings=lambda name: own.maker(name, factory(name)).settings,
+        prefix=prefix,
+        names=factories,
+        identity=factory,
+    )
+
+
+def check_parameters(name: str, factory: Callable[..., Any]) -> None:
+    """Raise ConfigError for a setting that would never arrive, because `make` gives it to a wrapper."""
+    for parameter in signatures.parameters(factory):
+        if parameter in wrappers.COMMON:
+            raise ConfigError("environment", name, f"one without a setting {parameter!r}, which `make` itself takes: rename it")

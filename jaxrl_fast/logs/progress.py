@@ -1,0 +1,115 @@
+"""The progress display of a run: steps, speed, return and time left."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TextIO
+
+import numpy as np
+
+from jaxrl_fast.logs.sinks import Row, Sink
+from jaxrl_fast.logs.terminal import Display
+
+
+class ProgressSink(Sink):
+    """Steps, speed, return and time left: a live bar on a terminal, else a plain line every two seconds or so.
+
+    With several members the return is their mean and range. Never raises into the run (see `terminal.Display`).
+    """
+
+    def __init__(
+        self,
+        total_steps: int,
+        stream: TextIO | None = None,
+        metric: str = "episode_return",
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.total_steps = int(total_steps)
+        self._display = Display(self.total_steps, sys.stderr if stream is None else stream, clock)
+        self._metric, self._return = metric, "return -"
+        self._row = ""  # how the last one reads
+        self._seen: deque[tuple[float, int]] = deque(maxlen=1000)  # (wall_seconds, env_steps) of the last half minute
+
+    def status(self, text: str) -> None:
+        """What the run is doing while there are no rows yet ("compiling"): shown beside the bar, or as a line."""
+        self._display.status(text)
+
+    def message(self, text: str) -> None:
+        """Print `text` above the bar."""
+        self._display.message(text)
+
+    def write(self, row: Row) -> None:
+        try:
+            text = self._text(row)
+        except Exception as error:  # a row that cannot be shown is the display's trouble, not the run's
+            text = f"{row.env_steps:,} steps ({type(error).__name__} in the display)"
+        self._row = text
+        self._display.show(row.env_steps, text)
+
+    def close(self) -> None:
+        self._display.close()
+
+    def cut(self, env_steps: int) -> None:
+        self._seen.clear()
+
+    def evaluating(self, played: int, episodes: int) -> None:
+        """Beside the last row: how many episodes of an evaluation have been played."""
+        now = f"evaluating {played}/{episodes}" if played < episodes else ""
+        self._display.beside(self._row, now)
+
+    def leave_out(self, seconds: float) -> None:
+        """Leave `seconds` of the time since the last row out of the forecast: they went into compiling and do not come again."""
+        self._seen = deque(((wall + seconds, steps) for wall, steps in self._seen), self._seen.maxlen)
+
+    def _text(self, row: Row) -> str:
+        members = np.asarray(row.metrics.get(self._metric, ()), np.float64).reshape(-1)
+        if np.isfinite(members).any():  # else the last one stays
+            self._return = f"return {_summary(members)}"
+        total = f"{self.total_steps:,}"
+        parts = [
+            f"{row.env_steps:>{len(total)},} / {total} steps",
+            f"{_rounded(row.steps_per_second)} steps/s",
+            self._return,
+        ]
+        left = self._seconds_left(row, max(members.size, 1))
+        return "  ".join(parts if left is None else [*parts, f"ETA {_clock_text(left)}"])
+
+    def _seconds_left(self, row: Row, members: int) -> float | None:
+        """At the speed of the last half minute; at the first row, at the speed that it names."""
+        if not row.steps_per_second > 0:  # a warm-up: between it and the next row lies the compiler's time
+            return None
+        self._seen.append((float(row.wall_seconds), int(row.env_steps)))
+        while len(self._seen) > 2 and self._seen[-1][0] - self._seen[0][0] > 30:
+            self._seen.popleft()
+        (wall0, steps0), (wall1, steps1) = self._seen[0], self._seen[-1]
+        rate = (steps1 - steps0) / (wall1 - wall0) if wall1 > wall0 else row.steps_per_second / members
+        return max(self.total_steps - row.env_steps, 0) / rate if rate > 0 and math.isfinite(rate) else None
+
+
+def _summary(values: np.ndarray) -> str:
+    """`475.1`, and with several members their range: `475.1 (401.2..500.0)`. Finite ones only."""
+    finite = values[np.isfinite(values)]
+    text = _short(finite.mean())
+    return f"{text} ({_short(finite.min())}..{_short(finite.max())})" if values.size > 1 else text
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}" if abs(value) < 1e5 else f"{value:,.0f}"
+
+
+def _rounded(value: float) -> str:
+    """Three significant digits: `268,000`; `-` for a row whose time is that of a start, which has no speed."""
+    if not math.isfinite(value) or value <= 0:
+        return "-"
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 10 else f"{value:.3g}"
+
+
+def _clock_text(seconds: float) -> str:
+    """`0:05`, `12:34`, `1:02:03`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
