@@ -234,19 +234,26 @@ def column(document: str, heading: str) -> list[str]:
     return re.findall(r"^\| (?:\[)?`([^`]+)`", section, re.M)
 
 
+def test_the_readme_names_every_algorithm():
+    from jaxrl_fast.algorithms import ALGORITHMS
+
+    table = (ROOT / "README.md").read_text().partition("\n| family | names |\n")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"`(\w+)`", table)) == sorted(ALGORITHMS.ours)
+
+
 def test_tables_are_those_of_the_registries():
     from jaxrl_fast.algorithms import ALGORITHMS
     from jaxrl_fast.envs.registry import SOURCES
     from jaxrl_fast.logs.sinks import SINKS
     from jaxrl_fast.sweeps.samplers import SAMPLERS
 
-    assert sorted(column("README.md", "Algorithms")) == sorted(ALGORITHMS.ours) == sorted(PAGES)
+    assert sorted(column("docs/algorithms/README.md", "By name")) == sorted(ALGORITHMS.ours) == sorted(PAGES)
     assert column("docs/sweeps.md", "Samplers") == [SAMPLERS.get(kind).form for kind in SAMPLERS.ours]
     assert column("docs/runs.md", "Logs") == [SINKS.get(kind).form for kind in SINKS.ours]
-    environments = (ROOT / "README.md").read_text().partition("\n## Environments\n")[2].partition("\n## ")[0]
+    environments = (ROOT / "docs/environments.md").read_text()
     for source in map(SOURCES.get, SOURCES.ours):
         prefix = source.prefix or next(iter(source.names)).partition("-")[0].partition("/")[0]
-        assert f"`{prefix}" in environments, f"README.md does not list the source of {prefix}"
+        assert f"`{prefix}" in environments, f"docs/environments.md does not list the source of {prefix}"
 
 
 def test_every_algorithm_is_a_public_name():
