@@ -46,7 +46,7 @@ class LoggedRun(NamedTuple):
 
 
 class Sink:
-    """Base class of sinks, which take the rows of a run, and their protocol: does nothing with them.
+    """Base class and protocol of sinks, which take the rows of a run: does nothing with them.
 
     A subclass has the methods that it needs. The host loop hands every row to every sink, in order:
 
