@@ -18,8 +18,8 @@ _MEMBERS = 64  # no more members than that beside the mean; metrics.jsonl holds 
 class TensorBoardSink(Sink):
     """TensorBoard events: each metric's mean over the members.
 
-    With several members `metric/member_007` as well. Values that are not finite are skipped. One event holds a whole row. After `cut` a new event file begins with a
-    mark that makes TensorBoard drop what older files hold after that step.
+    With several members `metric/member_007` as well. Values that are not finite are skipped. One event holds a whole
+    row. After `cut` a new event file begins with a mark that makes TensorBoard drop what older files hold after that step.
     """
 
     form = "tensorboard[:DIR]"

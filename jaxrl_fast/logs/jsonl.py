@@ -164,8 +164,9 @@ def line_of(row: Row) -> bytes:
 class JsonlSink(Sink):
     """Lines of strict JSON, as in `metrics.jsonl`.
 
-    Rows reach the operating system one by one and the disk in `flush`. Nothing is created before the first row. A process that was killed in the middle of a line leaves half of one: it
-    is removed when the file is next opened, and readers skip it.
+    Rows reach the operating system one by one and the disk in `flush`. Nothing is created before the first row. A
+    process that was killed in the middle of a line leaves half of one: it is removed when the file is next opened, and
+    readers skip it.
     """
 
     form = "jsonl:PATH"
@@ -176,7 +177,7 @@ class JsonlSink(Sink):
 
     @classmethod
     def of(cls, target: str, run: LoggedRun) -> JsonlSink:
-        """Return the sink of one more file beside the run's own. Raises ConfigError for a file that another run wrote."""
+        """Return the sink of one more file. Raises ConfigError for one that another run wrote."""
         path = run.own(new_file("path", target))
         if path.absolute() == (run.path / "metrics.jsonl").absolute():
             raise ConfigError("path", target, "another file: the run itself writes this one")
