@@ -35,7 +35,7 @@ class Registry(Generic[T]):
         self.said: set[str] = set()  # warnings
 
     def add(self, name: str, value: T) -> None:
-        """Add an object to this process, before those of packages. A definition may come twice: a notebook's cell, a script.
+        """Add an object to this process. A definition may come twice, as in a notebook's cell.
 
         Raises ConfigError for an object of another kind, and for a name that is taken.
         """
@@ -67,14 +67,14 @@ class Registry(Generic[T]):
         try:
             value = entry.load()
             self.check(name, value)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reason = error.valid if isinstance(error, ConfigError) else brief(error)
             raise ConfigError(self.kind, name, f"one that loads; {_origin(entry)} does not: {reason}") from error
         self.loaded[name] = value
         return value
 
     def items(self) -> Iterator[tuple[str, T]]:
-        """Yield every name with its object. A package's object that fails to load is left out, with a warning of one line."""
+        """Yield every name with its object. An entry point that fails is left out, with a warning."""
         for name in self.names():
             try:
                 value = self.get(name)
@@ -86,7 +86,7 @@ class Registry(Generic[T]):
                 yield name, value
 
     def packages(self) -> dict[str, EntryPoint]:
-        """Return the entry points of the group by name, but for those whose name is ours: these get a warning."""
+        """Return the entry points of the group by name. One with a name of ours is left out, with a warning."""
         from importlib import metadata  # here, because it is slow to import
 
         found: dict[str, EntryPoint] = {}
@@ -105,13 +105,16 @@ class Registry(Generic[T]):
 
 
 def same_definition(a: Any, b: Any) -> bool:
-    """Whether two objects are one class or function: one of them may be its path, or be of a script that is imported too."""
+    """Return whether two objects are one class or function.
+
+    One of them may be its path "module:name", or the class of a script that is imported as a module too.
+    """
     (home_a, name_a), (home_b, name_b) = map(_place, (a, b))
     return a == b or (name_a == name_b and (home_a == home_b or "__main__" in (home_a, home_b)))
 
 
 def _place(value: Any) -> tuple[Any, Any]:
-    """(module, name) of a class, of a function or of a path; an object of another kind has none but itself."""
+    """Return (module, name) of a class, a function or a path; any other object is its own name."""
     if isinstance(value, str):
         module, _, name = value.partition(":")
         return module, name

@@ -88,7 +88,10 @@ def register(name: str, factory: Factory | str) -> None:
 
 
 def list_environments() -> dict[str, Listed]:
-    """Return every environment that `make` knows by name; imports none of the libraries, but packages that add sources."""
+    """Return every environment that `make` knows by name; imports none of the libraries.
+
+    Packages that add sources are imported.
+    """
     rows: dict[str, Listed] = {}
     for key, source in (*SOURCES.items(), ("user", _users())):
         row = Listed(key, source.installed(), source.install)
@@ -98,18 +101,18 @@ def list_environments() -> dict[str, Listed]:
 
 
 def list_families() -> dict[str, Listed]:
-    """Return what else `make` takes, by a description: environments of libraries that alone know their names."""
+    """Return a description of what else `make` takes: names that only their libraries know."""
     found = {source.family: (key, source) for key, source in SOURCES.items() if source.family}
     return {family: Listed(key, source.installed(), source.install) for family, (key, source) in found.items()}
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """Return the settings of `make(name, ...)` with their defaults, those that every environment takes included."""
+    """Return {setting: default} of `make(name, ...)`, with those that every environment takes."""
     return {**wrappers.COMMON, **_source(name).settings(name)}
 
 
 def about_settings(name: str) -> dict[str, Any]:
-    """Return what a source says of the settings of `name`, each with `help` and `choices`; nothing where it says nothing."""
+    """Return {setting: an object with `help` and `choices`} of what the source says of `name`."""
     return dict(_source(name).about(name))
 
 
@@ -120,7 +123,7 @@ def modules_of(name: str) -> tuple[str, ...]:
 
 
 def on_host(name: str) -> bool:
-    """Return whether `name` is of a source whose environments step on the host; imports none of them."""
+    """Return whether environments of the source of `name` step on the host; imports none."""
     return any(source.on_host and source.owns(name) for source in _sources(name))
 
 
@@ -216,7 +219,7 @@ def _users() -> Source:
 
 
 def _sources(name: Any) -> Iterator[Source]:
-    """The sources that may have `name`; of the packages' the one that it names, and no other is imported."""
+    """Yield the sources that may have `name`. Of packages, only the one that it names is imported."""
     yield from map(SOURCES.get, SOURCES.ours)
     yield _users()
     key, slash, _ = str(name).partition("/")
@@ -225,7 +228,7 @@ def _sources(name: Any) -> Iterator[Source]:
 
 
 def _source(name: str) -> Source:
-    """The source of `name`; a ConfigError where there is none, and where its library is not installed."""
+    """Return the source of `name`. Raises ConfigError without one, and without its library."""
     if not isinstance(name, str):
         raise ConfigError("environment", name, "a name such as 'CartPole-v1'")
     found = next((source for source in _sources(name) if source.owns(name)), None)

@@ -13,7 +13,9 @@ from jaxrl_fast.envs.api import Env
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Source:
-    """A source of environments, and its protocol: a library, or a package of yours, as functions of an environment's name.
+    """A source of environments, a library or a package: functions of an environment's name.
+
+    This is its protocol; `table` makes the usual one.
 
     Args:
         make: make(name, **settings) -> Env.

@@ -40,7 +40,7 @@ def table(prefix: str, factories: Mapping[str, Any], find: Callable[[str], Any] 
 
 
 def check_parameters(name: str, factory: Callable[..., Any]) -> None:
-    """Raise ConfigError for a setting that would never arrive, because `make` gives it to a wrapper."""
+    """Raise ConfigError for a setting with the name of a wrapper's, which `make` gives to that."""
     for parameter in signatures.parameters(factory):
         if parameter in wrappers.COMMON:
             raise ConfigError("environment", name, f"one without a setting {parameter!r}, which `make` itself takes: rename it")

@@ -177,7 +177,7 @@ class JsonlSink(Sink):
 
     @classmethod
     def of(cls, target: str, run: LoggedRun) -> JsonlSink:
-        """Return the sink of one more file beside the run's own. Raises ConfigError for a file that another run wrote."""
+        """Return the sink of one more file. Raises ConfigError for one that another run wrote."""
         path = run.own(new_file("path", target))
         if path.absolute() == (run.path / "metrics.jsonl").absolute():
             raise ConfigError("path", target, "another file: the run itself writes this one")

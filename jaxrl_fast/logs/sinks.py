@@ -46,9 +46,9 @@ class LoggedRun(NamedTuple):
 
 
 class Sink:
-    """Base class and protocol of sinks, which take the rows of a run: does nothing with them.
+    """Base class of sinks, which take the rows of a run: does nothing with them.
 
-    A subclass has the methods that it needs. The host loop hands every row to every sink, in order:
+    This is their protocol. A subclass has the methods that it needs. The host loop hands every row to every sink, in order:
 
         open()            the run begins; a run that is refused never comes so far, so nothing is made before
         write(row)        one log interval
@@ -99,7 +99,7 @@ SINKS: Registry[type[Sink]] = Registry("sink", "jaxrl_fast.sinks", {
 
 
 def sink_of(text: str, run: LoggedRun) -> Sink:
-    """Return the sink of the text "KIND:TARGET". Raises ConfigError where it is none; writes nothing."""
+    """Return the sink of the text "KIND:TARGET"; writes nothing. Raises ConfigError for a bad text."""
     kind, _, target = text.partition(":")
     if kind not in SINKS:
         *forms, last = (cls.form or name for name, cls in SINKS.items())

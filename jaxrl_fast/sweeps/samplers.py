@@ -81,7 +81,7 @@ class Uniform(Sampler):
 
 
 class LogUniform(Uniform):
-    """Positive numbers whose logarithm is uniform: each order of magnitude as probable as the others."""
+    """Positive numbers whose logarithm is uniform."""
 
     form: ClassVar[str] = "loguniform:LOW,HIGH"
 
@@ -154,7 +154,10 @@ SAMPLERS: Registry[type[Sampler]] = Registry("sampler", "jaxrl_fast.samplers", {
 
 
 def sampler_of(name: str, text: Any) -> Sampler:
-    """Return the sampler of the text "KIND:VALUES". Raises ConfigError, for the setting `name`, where it is none."""
+    """Return the sampler of the text "KIND:VALUES" for the setting `name`.
+
+    Raises ConfigError, with the forms that there are, for a bad text.
+    """
     kind, colon, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
     if not colon or kind not in SAMPLERS:
         *forms, last = (cls.form for _, cls in SAMPLERS.items())

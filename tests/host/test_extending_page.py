@@ -8,6 +8,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import packages
 import pytest
 
@@ -113,6 +114,10 @@ def test_a_sampler_by_its_name(place, capsys):
     assert cli.main([*sweep, *SMALL, "--eval-every", "0", "--out", "sweep"]) == 0
     drawn = [c["algo.discount"] for c in json.loads((place / "sweep/sweep.json").read_text())["configurations"]]
     assert len(drawn) == 2 and all(0.8 <= discount <= 0.998 for discount in drawn)
+    pbt = jf.PBT({"algo.discount": "horizon:5,500"}, resample=0.0, fraction=0.5, factor=100.0)
+    settings = {"algo.discount": np.float32([0.9, 0.99])}
+    copied = [pbt.plan(np.float32([0, 1]), settings, np.random.default_rng(i))[1]["algo.discount"][0] for i in range(9)]
+    assert set(copied) == {np.float32(0.8), np.float32(0.998)}  # multiplied or divided, kept in the range
     exec([code for kind, code in BLOCKS if kind == "python"][-1])
     assert capsys.readouterr().out.endswith("0.98\n")
     with pytest.raises(jf.ConfigError, match=r"horizon:FEWEST,MOST; two numbers of steps above 1"):
