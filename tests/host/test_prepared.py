@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
 import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -84,6 +86,18 @@ def test_a_sweep_builds_each_configuration_once(tmp_path):
     with counted(*WORK) as calls:
         found = jf.sweep(PPO, jf.make("CartPole-v1"), 128, out=tmp_path / "sweep", **settings)
     assert found.final.shape == (2, 1) and (calls["build"], calls["prepare"]) == (2, 1)
+
+
+def test_what_is_handed_a_prepared_run_takes_nothing_of_it_beside():
+    """A run's algorithm, environment and settings enter a layer in one parcel."""
+    parts = {"algo", "env", "config", "members", "grid", "population"}
+    found = {}
+    for file in Path(jf.__file__).parent.rglob("*.py"):
+        functions = [n for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.FunctionDef)]
+        found |= {(file.stem, f.name): {a.arg for a in (*f.args.args, *f.args.kwonlyargs)} for f in functions}
+    handed = {name: own for name, own in found.items() if own & {"prepared", "sweep"}}
+    assert {("train", "begin"), ("rundir", "create"), ("programs", "__init__"), ("parts", "split")} <= handed.keys()
+    assert not {name: own & parts for name, own in handed.items() if own & parts}
 
 
 def test_a_seed_differs_in_its_settings_alone():
