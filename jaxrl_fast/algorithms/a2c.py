@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
+
+import jax
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.common.policy_gradient import PolicyGradient
+from jaxrl_fast.algorithms.common.descent import gradient_step
+from jaxrl_fast.algorithms.common.normalize import normalize_obs
+from jaxrl_fast.algorithms.common.policy_gradient import PolicyGradient, sampled_actions
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
-from jaxrl_fast.ops import distributions, losses, optim
+from jaxrl_fast.ops import distributions, losses, optim, returns, stacking
 from jaxrl_fast.ops.optimizer_settings import schedule_setting
+from jaxrl_fast.summary import summary
+from jaxrl_fast.types import Mean
+
+
+class Rows(NamedTuple):
+    obs: Any  # raw; the statistics it was acted with stay in the agent until `finish`
+    action: Any
+    value: jax.Array
+    advantage: jax.Array
+
+    __repr__ = summary
 
 
 @tree.settings
@@ -43,11 +58,33 @@ class A2C(PolicyGradient):
             return optim.rmsprop(self.max_grad_norm, self.optimizer_epsilon, self.rms_decay)
         return optim.adam(self.max_grad_norm, self.optimizer_epsilon)
 
-    def update(self, agent, batch, key, clock):
-        def parts(params):
-            dist, value = self.both(params, self.view(agent.moments, batch.obs))
-            policy_loss = losses.policy_gradient(dist.log_prob(batch.action), self.weighed(batch.advantage))
-            value_loss = losses.value_loss(value, batch.advantage + batch.value)
-            return policy_loss.mean(), value_loss.mean(), distributions.entropy(dist, key).mean(), {}
+    def prepare(self, agent, trajectory) -> Rows:
+        """Values and advantages of the whole rollout in one batch, after it."""
+        value_of = lambda obs: self.networks.value(agent.params, normalize_obs(self.spec.observation, agent.moments, obs))
+        steps, obs = trajectory.steps, stacking.observations(trajectory, self.spec.stack)
+        value, next_value = returns.rollout_values(value_of, trajectory, obs, self.spec.stack)
+        reward = self.learned_reward(agent, steps.reward)
+        advantage = returns.gae(
+            reward, steps.terminated, steps.done, value, next_value, self.discount, self.gae_lambda
+        )
+        return Rows(obs, sampled_actions(trajectory, self.spec.action)[0], value, advantage)
 
-        return self.descend(agent, clock, parts)
+    def update(self, agent, batch, key, clock):
+        networks, bonus = self.networks, self.entropy_weight(clock)
+
+        def loss_fn(params):
+            obs = normalize_obs(self.spec.observation, agent.moments, batch.obs)
+            dist, value = networks.policy_and_value(params, obs)
+            log_prob = dist.log_prob(batch.action)
+            advantage = returns.standardize(batch.advantage) if self.normalize_advantage else batch.advantage
+            policy_loss = losses.policy_gradient(log_prob, advantage)
+            value_loss = losses.value_loss(value, batch.advantage + batch.value)
+            policy_loss, value_loss = policy_loss.mean(), value_loss.mean()
+            entropy = distributions.entropy(dist, key).mean()
+            loss = policy_loss + self.value_coefficient * value_loss - bonus * entropy
+            return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+
+        grads, metrics = jax.grad(loss_fn, has_aux=True)(agent.params)
+        params, opt_state = gradient_step(self, clock, agent.params, grads, agent.opt_state, networks.layers)
+        agent = agent._replace(params=params, opt_state=opt_state)
+        return agent, {name: Mean.of(x) for name, x in metrics.items()}, ()

@@ -8,13 +8,15 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.a2c import A2C
-from jaxrl_fast.algorithms.common.policy_gradient import approx_kl, check_minibatches
+from jaxrl_fast.algorithms.common.descent import gradient_step
+from jaxrl_fast.algorithms.common.normalize import normalize_obs
+from jaxrl_fast.algorithms.common.policy_gradient import PolicyGradient, approx_kl, check_minibatches, sampled_actions
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
-from jaxrl_fast.ops import distributions, losses, returns, stacking
+from jaxrl_fast.ops import distributions, losses, optim, returns, stacking
 from jaxrl_fast.ops.optimizer_settings import schedule_setting
 from jaxrl_fast.summary import summary
+from jaxrl_fast.types import Mean
 
 
 class Rows(NamedTuple):
@@ -30,21 +32,24 @@ class Rows(NamedTuple):
 
 
 @tree.settings
-class IMPALA(A2C):
+class IMPALA(PolicyGradient):
     """IMPALA (Espeholt et al. 2018): an actor-critic with V-trace for older rollouts.
 
     A minibatch is whole environments over the time of the rollout; each update makes its targets anew.
     """
 
     name: ClassVar[str] = "impala"
-    takes_older_rollouts: ClassVar[bool] = True
 
     num_envs: int = setting(32, "environments stepped together")
     num_steps: int = setting(20, "steps of each environment in one rollout")
-    num_epochs: int = setting(1, "passes over a rollout")
-    num_minibatches: int = setting(1, "minibatches a pass; must divide num_envs")
     learning_rate: float = setting(6e-4, "the optimizer's step size", low=0, convert=schedule_setting)
     gae_lambda: float = setting(1.0, "lambda of V-trace; on policy, that of GAE", low=0, high=1)
+    normalize_advantage: bool = setting(False, "zero mean and unit variance in every update")
+    rmsprop: bool = setting(True, "RMSProp; if not, Adam")
+    rms_decay: float = setting(0.99, "of RMSProp's mean of squares", low=0, high=1)
+    optimizer_epsilon: float = setting(1e-5, "RMSProp's (within the root) or Adam's epsilon", low=0, open_low=True)
+    num_epochs: int = setting(1, "passes over a rollout")
+    num_minibatches: int = setting(1, "minibatches a pass; must divide num_envs")
     rho_bar: float = setting(1.0, "where ratios are clipped as weights: of what policy V is", low=0, open_low=True)
     c_bar: float = setting(1.0, "where ratios are clipped as traces: how far corrections reach back", low=0)
 
@@ -63,23 +68,30 @@ class IMPALA(A2C):
     def memory(self) -> RolloutMemory:
         return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches, by_env=True)
 
+    @property
+    def default_optimizer(self):
+        if self.rmsprop:
+            return optim.rmsprop(self.max_grad_norm, self.optimizer_epsilon, self.rms_decay)
+        return optim.adam(self.max_grad_norm, self.optimizer_epsilon)
+
     def prepare(self, agent, trajectory) -> Rows:
         """Nothing here depends on the agent's parameters: the trajectory may be one of another."""
-        steps = trajectory.steps
-        obs, action, log_prob = self.acted(trajectory)
+        steps, obs = trajectory.steps, stacking.observations(trajectory, self.spec.stack)
+        action, log_prob = sampled_actions(trajectory, self.spec.action)
         next_obs = stacking.push(obs, steps.next_obs, self.spec.stack)
         reward = self.learned_reward(agent, steps.reward)
         return Rows(obs, action, log_prob, reward, steps.terminated, steps.truncated, next_obs)
 
     def update(self, agent, batch, key, clock):
         """batch: [T, b]."""
-        view = lambda obs: self.view(agent.moments, obs)
-        value_of = lambda obs: self.value(agent.params, view(obs))  # [b], no gradient
+        networks, bonus = self.networks, self.entropy_weight(clock)
+        normalized = lambda obs: normalize_obs(self.spec.observation, agent.moments, obs)
+        value_of = lambda obs: networks.value(agent.params, normalized(obs))  # [b], no gradient
         successors = lambda t: batch.next_obs if t is None else tree.take(batch.next_obs, t)
 
-        def parts(params):
+        def loss_fn(params):
             # step by step: modules take one batch axis, and b may be divided over devices
-            dist, value = jax.vmap(lambda obs: self.both(params, view(obs)))(batch.obs)
+            dist, value = jax.vmap(lambda obs: networks.policy_and_value(params, normalized(obs)))(batch.obs)
             log_prob = dist.log_prob(batch.action)
             baseline, log_ratio = jax.lax.stop_gradient((value, log_prob - batch.log_prob))
             ratio = jnp.exp(log_ratio)
@@ -90,13 +102,20 @@ class IMPALA(A2C):
                 batch.reward, batch.terminated, batch.terminated | batch.truncated, baseline, next_value, ratio,
                 self.discount, self.gae_lambda, self.rho_bar, self.c_bar,
             )  # fmt: skip
-            policy_loss = losses.policy_gradient(log_prob, self.weighed(advantage))
+            advantage = returns.standardize(advantage) if self.normalize_advantage else advantage
+            policy_loss = losses.policy_gradient(log_prob, advantage)
             metrics = {
                 "rho": ratio.mean(),
                 "rho_clipped": jnp.mean(ratio > 1.001 * self.rho_bar),  # rounding alone lifts ratios of 1 above it
                 "approx_kl": approx_kl(ratio, log_ratio),
             }
             value_loss = losses.value_loss(value, target)
-            return policy_loss.mean(), value_loss.mean(), distributions.entropy(dist, key).mean(), metrics
+            policy_loss, value_loss = policy_loss.mean(), value_loss.mean()
+            entropy = distributions.entropy(dist, key).mean()
+            loss = policy_loss + self.value_coefficient * value_loss - bonus * entropy
+            return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy} | metrics
 
-        return self.descend(agent, clock, parts)
+        grads, metrics = jax.grad(loss_fn, has_aux=True)(agent.params)
+        params, opt_state = gradient_step(self, clock, agent.params, grads, agent.opt_state, networks.layers)
+        agent = agent._replace(params=params, opt_state=opt_state)
+        return agent, {name: Mean.of(x) for name, x in metrics.items()}, ()

@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.common.policy_gradient import PolicyGradient, approx_kl, check_minibatches
+from jaxrl_fast.algorithms.common.descent import gradient_step
+from jaxrl_fast.algorithms.common.normalize import normalize_obs
+from jaxrl_fast.algorithms.common.policy_gradient import PolicyGradient, approx_kl, check_minibatches, sampled_actions
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
-from jaxrl_fast.ops import distributions, losses, optim, returns
+from jaxrl_fast.ops import distributions, losses, optim, returns, stacking
+from jaxrl_fast.summary import summary
+from jaxrl_fast.types import Mean
+
+
+class Rows(NamedTuple):
+    obs: Any  # raw; the statistics it was acted with stay in the agent until `finish`
+    action: Any
+    log_prob: jax.Array
+    value: jax.Array
+    advantage: jax.Array
+    steps: Any = ()  # a `Steps` where advantages are recomputed
+
+    __repr__ = summary
+
+
+class Steps(NamedTuple):
+    """What targets are made of, beside V(obs); [T, B]."""
+
+    reward: jax.Array  # scaled
+    terminated: jax.Array
+    done: jax.Array
+    next_value: jax.Array  # of the true successors, by the agent before the iteration's updates
 
 
 @tree.settings
@@ -48,6 +72,21 @@ class PPO(PolicyGradient):
     def default_optimizer(self):
         return optim.adam(self.max_grad_norm, self.adam_epsilon)
 
+    def prepare(self, agent, trajectory) -> Rows:
+        """Log-probabilities, values and advantages of the whole rollout in one batch, after it."""
+        value_of = lambda obs: self.networks.value(agent.params, normalize_obs(self.spec.observation, agent.moments, obs))
+        obs = stacking.observations(trajectory, self.spec.stack)
+        action, log_prob = sampled_actions(trajectory, self.spec.action)
+        value, next_value = returns.rollout_values(value_of, trajectory, obs, self.spec.stack)
+        steps = trajectory.steps
+        steps = Steps(self.learned_reward(agent, steps.reward), steps.terminated, steps.done, next_value)
+        return Rows(obs, action, log_prob, value, self.gae(steps, value), steps if self.recompute_advantage else ())
+
+    def gae(self, steps: Steps, value: jax.Array) -> jax.Array:
+        """Generalised advantage estimates [T, B] by V(obs) = `value`."""
+        gamma, lambda_ = self.discount, self.gae_lambda
+        return returns.gae(steps.reward, steps.terminated, steps.done, value, steps.next_value, gamma, lambda_)
+
     def targets(self, batch, value):
         """Targets of the value, advantages of the policy: the rollout's [b], or anew by `value` [T, b]. docs/algorithms/ppo.md"""
         if not self.recompute_advantage:
@@ -62,22 +101,30 @@ class PPO(PolicyGradient):
 
     def update(self, agent, batch, key, clock):
         """batch: [b], or [T, b] where advantages are recomputed."""
+        networks, bonus = self.networks, self.entropy_weight(clock)
 
-        def parts(params):
-            both = lambda obs: self.both(params, self.view(agent.moments, obs))
+        def loss_fn(params):
+            evaluate = lambda obs: networks.policy_and_value(
+                params, normalize_obs(self.spec.observation, agent.moments, obs)
+            )
             # step by step: modules take one batch axis, and b may be divided over devices
-            dist, value = (jax.vmap(both) if self.recompute_advantage else both)(batch.obs)
+            dist, value = (jax.vmap(evaluate) if self.recompute_advantage else evaluate)(batch.obs)
             target, advantage = self.targets(batch, value)
             log_prob = dist.log_prob(batch.action)
-            policy_loss, ratio = losses.clipped_surrogate(
-                log_prob, batch.log_prob, self.weighed(advantage), self.clip_ratio
-            )
+            advantage = returns.standardize(advantage) if self.normalize_advantage else advantage
+            policy_loss, ratio = losses.clipped_surrogate(log_prob, batch.log_prob, advantage, self.clip_ratio)
             clip = self.clip_ratio if self.clip_value else None
             value_loss = losses.value_loss(value, target, batch.value, clip)
             metrics = {
                 "approx_kl": approx_kl(ratio, log_prob - batch.log_prob),
                 "clip_fraction": jnp.mean(jnp.abs(ratio - 1.0) > self.clip_ratio),
             }
-            return policy_loss.mean(), value_loss.mean(), distributions.entropy(dist, key).mean(), metrics
+            policy_loss, value_loss = policy_loss.mean(), value_loss.mean()
+            entropy = distributions.entropy(dist, key).mean()
+            loss = policy_loss + self.value_coefficient * value_loss - bonus * entropy
+            return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy} | metrics
 
-        return self.descend(agent, clock, parts)
+        grads, metrics = jax.grad(loss_fn, has_aux=True)(agent.params)
+        params, opt_state = gradient_step(self, clock, agent.params, grads, agent.opt_state, networks.layers)
+        agent = agent._replace(params=params, opt_state=opt_state)
+        return agent, {name: Mean.of(x) for name, x in metrics.items()}, ()

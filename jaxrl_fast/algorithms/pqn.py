@@ -79,12 +79,8 @@ class PQN(RewardNormalizing, ValueBased):
         """Lambda returns of the greedy policy's values, the whole rollout in one batch (eq. 16, Peng's Q(lambda))."""
         steps, stack = trajectory.steps, self.spec.stack
         obs = stacking.observations(trajectory, stack)
-        seen = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), obs, trajectory.last_obs)
         best = lambda obs: self.action_values(agent.params, obs).max(axis=-1)
-        value = jax.vmap(best)(seen)  # not as one batch [T * B]: it would have to be gathered from several devices
-        next_value = returns.bootstrap_values(
-            value[:-1], value[-1], steps.truncated, best, lambda t: stacking.successors(trajectory, stack, t)
-        )
+        _, next_value = returns.rollout_values(best, trajectory, obs, stack)
         target = returns.lambda_returns(
             self.scaled(agent, steps.reward), steps.terminated, steps.done, next_value, self.discount, self.return_lambda
         )

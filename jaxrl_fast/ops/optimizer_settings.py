@@ -29,6 +29,7 @@ ELEMENTWISE = (
     "lion", "optimistic_adam", "optimistic_adam_v2", "optimistic_gradient_descent", "radam", "rmsprop", "rprop", "sgd",
     "sign_sgd", "signum", "yogi",
 )  # fmt: skip
+OPTIMIZER = "of optax, by name or as a function of the learning rate; none: the algorithm's own"  # its help
 _OPTIMIZER = (
     "an optimizer as a function of the learning rate: optax.adamw, functools.partial(optax.adamw, weight_decay=1e-4), "
     "or as text, 'adamw(weight_decay=1e-4)'"
@@ -294,7 +295,7 @@ def make(optimizer: Any) -> Callable[[Any], Any]:
     return _optimizer_of(optimizer) if isinstance(optimizer, str) else optimizer
 
 
-def optimizer_of(setting: Any, max_grad_norm: Any, layers: optim.View) -> optim.Optimizer:
+def optimizer_of(setting: Any, max_grad_norm: Any, layers: optim.View | None) -> optim.Optimizer:
     """The optimizer behind the setting; `layers` shows it each layer's own leaves, where it does more than treat numbers."""
     function = make(setting)
     keywords = function.keywords if isinstance(function, functools.partial) else {}

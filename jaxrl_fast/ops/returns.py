@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import lowering
-from jaxrl_fast.types import Window
+from jaxrl_fast.ops import stacking
+from jaxrl_fast.types import Trajectory, Window
 
 IN_A_ROW = 16  # steps of a recursion that a GPU computes in one turn of its loop: one launch or two in place of 16 times three
 
@@ -158,6 +159,30 @@ def window_return(window: Window, discount: jax.Array | float) -> tuple[jax.Arra
     powers = discount ** jnp.arange(window.reward.shape[0], dtype=jnp.float32)
     ret = jnp.sum(powers[:, None] * window.reward * window.use, axis=0)  # a product of matrices is bfloat16 on a TPU
     return ret, discount**window.steps * window.boot
+
+
+def standardize(advantage: jax.Array) -> jax.Array:
+    """Shift and scale the advantages of a minibatch to zero mean and unit variance."""
+    return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+
+
+def rollout_values(
+    value_of: Callable[[Any], jax.Array], trajectory: Trajectory, obs: Any, stack: int
+) -> tuple[jax.Array, jax.Array]:
+    """Return V of the observations of a rollout and of their true successors, float [T, B] each.
+
+    Args:
+        value_of: the network, observations [B, ...] -> [B].
+        trajectory: the rollout.
+        obs: its observations as the agent saw them, [T, B, ...] (`stacking.observations`).
+        stack: how many frames they hold.
+    """
+    seen = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), obs, trajectory.last_obs)
+    # step by step: one batch [T * B] would have to be gathered where B is divided over devices
+    values = jax.vmap(value_of)(seen)
+    successors = lambda t: stacking.successors(trajectory, stack, t)
+    value, last = values[:-1], values[-1]
+    return value, bootstrap_values(value, last, trajectory.steps.truncated, value_of, successors)
 
 
 def bootstrap_values(

@@ -9,8 +9,7 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms import impala
-from jaxrl_fast.algorithms.common import policy_gradient
+from jaxrl_fast.algorithms import a2c, impala
 from jaxrl_fast.engine import iteration, rollout
 from jaxrl_fast.ops import optim
 from jaxrl_fast.spaces import Box, Discrete
@@ -87,7 +86,7 @@ def test_an_update_equals_a_reference_written_by_hand(case, key, clock):
         batch = impala.Rows(obs, action, log_prob - log_ratio, normal(T, B), terminated, truncated, next_obs)
         target, advantage = vtrace(batch, value, beyond, np.exp(log_ratio), algo)
     else:
-        batch = policy_gradient.Rows(*map(flat, (obs, action, log_prob, normal(T, B), normal(T, B))))
+        batch = a2c.Rows(*map(flat, (obs, action, normal(T, B), normal(T, B))))
         target, advantage = batch.value + batch.advantage, batch.advantage
     if algo.normalize_advantage:
         advantage = (advantage - advantage.mean()) / advantage.std()
@@ -156,7 +155,7 @@ def test_a_rollout_of_an_older_agent_is_weighed_by_the_policy_that_acted(key, cl
         rows = algo.prepare(new, trajectory)
         metrics = algo.update(new, rows, key, clock())[1]
         drawn = trajectory.steps.extras[1]
-        log_probs = [jax.vmap(lambda obs, p=a.params: algo.policy(p, obs))(rows.obs).log_prob(drawn) for a in (old, new)]
+        log_probs = [jax.vmap(lambda obs, p=a.params: algo.networks.policy(p, obs))(rows.obs).log_prob(drawn) for a in (old, new)]
         return rows.log_prob, log_probs, metrics
 
     log_prob, (behaviour, current), metrics = play(key)

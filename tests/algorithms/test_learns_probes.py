@@ -9,6 +9,7 @@ import optax
 import pytest
 
 import jaxrl_fast as jf
+from jaxrl_fast.algorithms.common.normalize import normalize_obs
 
 PPO = {
     "num_envs": 32, "num_steps": 8, "num_epochs": 2, "num_minibatches": 2, "learning_rate": 1e-2, "discount": 0.9,
@@ -32,22 +33,22 @@ PPO_PROBES = [
 @pytest.mark.parametrize(("name", "settings", "visited"), PPO_PROBES, ids=lambda x: x if isinstance(x, str) else "")
 def test_ppo(learn, name, settings, visited):
     algo, agent, known, metrics = learn(jf.PPO(**PPO | settings), f"probe/{name}", 20_000)
-    obs = algo.view(agent.moments, known.obs)
-    value = algo.value(agent.params, obs)
+    obs = normalize_obs(algo.spec.observation, agent.moments, known.obs)
+    value = algo.networks.value(agent.params, obs)
     np.testing.assert_allclose(value[visited], known.value[visited], atol=0.05 * max(1.0, abs(known.value).max()))
     if name == "two-step-credit":  # in its branches either action is as good
         visited = slice(0, 1)
     if known.action is not None:
-        np.testing.assert_array_equal(algo.policy(agent.params, obs).mode()[visited], known.action[visited])
+        np.testing.assert_array_equal(algo.networks.policy(agent.params, obs).mode()[visited], known.action[visited])
     assert all(np.isfinite(x).all() for x in metrics.values())
 
 
 def test_ppo_continuous(learn):
     settings = {"initial_log_std": -0.5, "num_envs": 64}
     algo, agent, known, _ = learn(jf.PPO(**PPO | settings), "probe/continuous", 60_000)
-    dist = algo.policy(agent.params, known.obs)
+    dist = algo.networks.policy(agent.params, known.obs)
     np.testing.assert_allclose(dist.mode(), known.action, atol=0.15)
-    np.testing.assert_allclose(algo.value(agent.params, known.obs), known.value, atol=0.15)
+    np.testing.assert_allclose(algo.networks.value(agent.params, known.obs), known.value, atol=0.15)
     assert dist.log_std.max() < -1  # it became sure of itself
 
 
@@ -67,12 +68,12 @@ ADVANTAGE_PROBES = [
 def test_advantage_actor_critics(learn, cls, name, settings):
     common = A2C if cls is jf.A2C else IMPALA
     algo, agent, known, metrics = learn(cls(**common | settings), f"probe/{name}", 20_000)
-    obs = algo.view(agent.moments, known.obs)
+    obs = normalize_obs(algo.spec.observation, agent.moments, known.obs)
     first = slice(0, 1) if name == "two-step-credit" else slice(None)  # it no longer visits the other rows
-    value = algo.value(agent.params, obs)
+    value = algo.networks.value(agent.params, obs)
     np.testing.assert_allclose(value[first], known.value[first], atol=0.05 * max(1.0, abs(known.value).max()))
     if known.action is not None:
-        np.testing.assert_array_equal(algo.policy(agent.params, obs).mode()[first], known.action[first])
+        np.testing.assert_array_equal(algo.networks.policy(agent.params, obs).mode()[first], known.action[first])
     assert all(np.isfinite(x).all() for x in metrics.values())
 
 

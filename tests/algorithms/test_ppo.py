@@ -11,8 +11,8 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import random, tree
-from jaxrl_fast.algorithms.common.normalize import normalized
-from jaxrl_fast.algorithms.common.policy_gradient import Rows, Steps
+from jaxrl_fast.algorithms.common.normalize import normalize_obs, normalized
+from jaxrl_fast.algorithms.ppo import Rows, Steps
 from jaxrl_fast.engine import iteration, rollout
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.networks import make_torso
@@ -138,7 +138,7 @@ def test_two_updates_equal_a_reference_written_by_hand(variant, key, clock):
             ends = rng.integers(0, 6, TIMES)  # 0: terminated, 1: truncated
             steps = (rng.normal(size=TIMES).astype(np.float32) for _ in range(2))
             batch = batch._replace(steps=Steps(next(steps), ends == 0, ends < 2, next(steps)))
-        now = algo.policy(agent.params, batch.obs).log_prob(act)  # only to be near it: some ratios clip, some do not
+        now = algo.networks.policy(agent.params, batch.obs).log_prob(act)  # only to be near it: some ratios clip, some do not
         batch = batch._replace(action=act, log_prob=now + 0.3 * batch.log_prob)
         grads, (policy_loss, value_loss, entropy, fraction) = jax.grad(reference_loss, has_aux=True)(
             params, batch, algo, discrete, random.normal(key, (ROWS, 2)), progress
@@ -287,7 +287,7 @@ def test_normalisation_leaves_masks_images_and_integers_alone():
     obs = space.sample(jax.random.key(1), (50,))
 
     def look(key, obs):
-        return algo.view(algo.init(key).moments.update(obs), obs)
+        return normalize_obs(algo.spec.observation, algo.init(key).moments.update(obs), obs)
 
     view = jax.jit(look)(jax.random.key(0), obs)
     for name in ("action_mask", "image", "place"):

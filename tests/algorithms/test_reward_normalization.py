@@ -45,9 +45,9 @@ def test_a_plain_loop_over_all_steps_gives_the_same(resets, rng):
         np.testing.assert_allclose(agent.rewards.running, running, rtol=1e-5, atol=1e-3)
         assert float(agent.rewards.moments.count) == len(seen)
         expected = np.clip(reward / np.std(seen), -10, 10)
-        np.testing.assert_allclose(algo.scaled(agent, reward), expected, rtol=1e-4)
+        np.testing.assert_allclose(agent.rewards.normalize(reward), expected, rtol=1e-4)
     far = np.float32([1e9, -1e9])
-    np.testing.assert_array_equal(algo.scaled(agent, far), [10, -10])
+    np.testing.assert_array_equal(agent.rewards.normalize(far), [10, -10])
     assert not np.asarray(algo.seam(agent).rewards.running).any() and np.asarray(agent.rewards.running).any()
 
 
@@ -57,7 +57,7 @@ def test_returns_that_do_not_vary_divide_nothing(reward):
     agent, reward = algo.init(jax.random.key(0)), np.full((4, 3), reward, np.float32)
     for _ in range(3):
         agent = algo.observe(agent, played(reward, ended, ~ended))
-    np.testing.assert_array_equal(algo.scaled(agent, reward), reward)
+    np.testing.assert_array_equal(agent.rewards.normalize(reward), reward)
 
 
 @each
@@ -80,7 +80,7 @@ def test_what_is_learned_from_is_the_divided_reward(algo, compiled):
         actor = rollout.Actor(state.env, state.obs, state.carry)
         _, trajectory = rollout.collect(env, algo, state.agent, actor, noise, iteration.clock_at(run, jnp.int32(0)), "sample")
         agent = algo.observe(state.agent, trajectory)
-        divided = trajectory._replace(steps=trajectory.steps._replace(reward=algo.scaled(agent, trajectory.steps.reward)))
+        divided = trajectory._replace(steps=trajectory.steps._replace(reward=agent.rewards.normalize(trajectory.steps.reward)))
         return algo.prepare(agent, trajectory), plain.prepare(agent, divided), plain.prepare(agent, trajectory)
 
     ours, expected, raw = compiled(rows, jax.random.key(0))
@@ -101,5 +101,5 @@ def test_rewards_in_thousands_are_learned_from_as_small_ones(learn):
         np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(metrics["episode_return"], 1024 * twos["episode_return"])  # the log has the environment's
     right = np.eye(4, dtype=np.float32)
-    np.testing.assert_array_equal(algo.policy(agent.params, right).mode(), np.arange(4))
-    assert (plain.policy(without.params, right).mode() != np.arange(4)).any()
+    np.testing.assert_array_equal(algo.networks.policy(agent.params, right).mode(), np.arange(4))
+    assert (plain.networks.policy(without.params, right).mode() != np.arange(4)).any()

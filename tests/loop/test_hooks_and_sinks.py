@@ -9,6 +9,7 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import runtime
+from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.engine import programs
 from jaxrl_fast.logs.sinks import Sink
 
@@ -235,7 +236,8 @@ def test_a_loaded_agent_acts(unbroken):
     one = agent.act(obs[0])
     assert one.shape == () and one in (0, 1)
     assert [int(agent.act(o)) for o in obs[:8]] == batch[:8].tolist()
-    policy = whole.algo.policy(whole.state.agent.params, whole.algo.view(whole.state.agent.moments, obs))
+    seen = normalize_obs(whole.env.spec.observation, whole.state.agent.moments, obs)
+    policy = whole.algo.networks.policy(whole.state.agent.params, seen)
     np.testing.assert_array_equal(batch, policy.mode())
     sampled = [agent.act(obs, "sample", jax.random.key(i)) for i in (0, 0, 1)]
     np.testing.assert_array_equal(sampled[0], sampled[1])

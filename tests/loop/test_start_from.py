@@ -107,7 +107,7 @@ def test_an_algorithm_that_cannot_begin_says_so():
             return jf.Algorithm.begin(self, params, moments)
 
         def init(self, key):
-            return jf.PPO.begin(self, *self.init_networks(key))
+            return jf.PPO.begin(self, self.networks.init(key, np.zeros((1, 4), np.float32)))
 
     algo = Mine().bind(tools.environment().spec)
     with pytest.raises(jf.ConfigError, match=r"start_from.*Mine has no method begin\(params, moments\)"):

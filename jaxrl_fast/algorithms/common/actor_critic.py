@@ -1,23 +1,22 @@
-"""What the actor-critic algorithms share: a policy and a value on torsos of their own or on one, and what they see."""
+"""A policy and a value on torsos of their own or on one: the networks that the on-policy algorithms hold."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.common.action_spaces import action_mask, check_bounded
-from jaxrl_fast.algorithms.common.normalize import Normalizing
-from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.fields import setting
+from jaxrl_fast.algorithms.common.action_spaces import action_mask
 from jaxrl_fast.lowering import on_gpu
-from jaxrl_fast.networks import MLP, NETWORK, Dense, as_network, example_features, initialize, make_torso
-from jaxrl_fast.ops import distributions, stacking
-from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
+from jaxrl_fast.networks import MLP, Dense, example_features, initialize
+from jaxrl_fast.ops import distributions, optim, stacking
+from jaxrl_fast.spaces import Box
+from jaxrl_fast.types import EnvSpec
 
 LOG_STD_MIN, LOG_STD_MAX = -10.0, 2.0  # of a head's log standard deviations, which nothing else would hold
 # Rows from which two torsos are two products on a GPU. One batched product halves the launches, but transposes its
@@ -25,82 +24,26 @@ LOG_STD_MIN, LOG_STD_MAX = -10.0, 2.0  # of a head's log standard deviations, wh
 ROWS_APART = 16_384
 
 
-@tree.settings
-class ActorCritic(Normalizing):
-    """params: {"torso": actor's and critic's (one [2, ...] where batched), or the shared one, "policy", "value", "log_std"}."""
+@dataclasses.dataclass(frozen=True)
+class ActorCritic:
+    """The networks of a stochastic policy and of its value, as pure functions of their parameters.
 
-    action_spaces: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Box)
+    params: {"torso": actor's and critic's (one [2, ...] where batched), or the shared one, "policy", "value", "log_std"}.
+    Observations are [b, ...], as the networks see them: stacked, and normalised where the algorithm does that.
+    """
 
-    initial_log_std: float = setting(0.0, "of the Gaussian policy (box actions)")
-    state_dependent_std: bool = setting(False, "standard deviations from the policy's head, not parameters of their own")
-    squash: bool = setting(False, "tanh of the Gaussian, within the bounds of a box")
-    network: str | nn.Module = setting("auto", NETWORK, convert=as_network)
-    hidden: tuple[int, ...] = setting((64, 64), "widths of the torso's dense layers")
-    value_hidden: tuple[int, ...] = setting((), "widths of the value's torso; none: those of the policy's")
-    activation: str = setting("tanh", "of the torso")
-    shared_torso: bool = setting(False, "one torso for policy and value")
-    image_mean: float = setting(0.0, "of pixels, which a CNN sees as (pixel - image_mean) / image_scale", static=True)
-    image_scale: float = setting(0.0, "what they are divided by; 0: their range, to [0, 1]", low=0, static=True)
-
-    @property
-    def torso(self) -> nn.Module:
-        return self._make_torso(self.hidden)
-
-    @property
-    def value_torso(self) -> nn.Module:
-        return self._make_torso(self.value_hidden or self.hidden)
-
-    def _make_torso(self, hidden: tuple[int, ...]) -> nn.Module:
-        image = self.image_mean, self.image_scale
-        return make_torso(self.network, self.spec.observation, hidden, self.activation, image=image)
+    spec: EnvSpec
+    torso: nn.Module
+    value_torso: nn.Module
+    shared_torso: bool
+    initial_log_std: Any  # of the Gaussian of a Box; may be traced
+    state_dependent_std: bool  # the policy's head gives log standard deviations too
+    squash: bool  # tanh of the Gaussian, within the bounds of a Box
 
     @property
     def heads(self) -> dict[str, nn.Module]:
         outputs = distributions.num_outputs(self.spec.action)
         return {"policy": Dense(2 * outputs if self.state_dependent_std else outputs, 0.01), "value": Dense(1, 1.0)}
-
-    def bind(self, spec):
-        for name in ("squash", "state_dependent_std"):
-            if getattr(self, name) and not isinstance(spec.action, Box):
-                raise ConfigError(name, True, f"False for {spec.name}: it is of the Gaussian of a Box, this has {spec.action}")
-        if self.squash:
-            check_bounded(spec, "squash", True, f"False for {spec.name}: squashed actions need bounds")
-        if self.value_hidden and (self.shared_torso or not isinstance(self.network, str)):
-            raise ConfigError("value_hidden", self.value_hidden, "() where the torso is shared, or a module of your own")
-        bound = super().bind(spec)
-        if not bound.hidden and not bound.shared_torso and bound.batched:
-            raise ConfigError("hidden", (), f"at least one width for {self.name}; ars and es take none: a linear policy")
-        return bound
-
-    def init_networks(self, key: jax.Array) -> tuple[Any, Any]:
-        """-> (params, moments of the observations; () without normalisation)."""
-        obs = stacking.example(self.spec)
-        moments = self.init_moments(obs)
-        obs = self.view(moments, obs)
-        seen = {"policy": example_features(self.torso, obs), "value": example_features(self.value_torso, obs)}
-        heads = {name: (head, seen[name]) for name, head in self.heads.items()}
-        if self.shared_torso:
-            params = initialize(key, {"torso": (self.torso, obs)} | heads)
-        else:
-            # not a vmap: a batch of a user's LAPACK initializers would deadlock (docs/architecture.md)
-            params = initialize(key, {"actor": (self.torso, obs), "critic": (self.value_torso, obs)} | heads)
-            pair = params.pop("actor"), params.pop("critic")
-            params["torso"] = jax.tree.map(lambda *x: jnp.stack(x), *pair) if self.batched else pair
-        if isinstance(self.spec.action, Box) and not self.state_dependent_std:
-            params["log_std"] = jnp.full((math.prod(self.spec.action.shape),), self.initial_log_std, jnp.float32)
-        return params, moments
-
-    def features(self, params: Any, obs: Any) -> tuple[jax.Array, jax.Array]:
-        """The actor's and the critic's features [..., F]."""
-        if self.shared_torso:
-            return (self.torso.apply(params["torso"], obs),) * 2
-        apart = lambda params, obs: (self.one_features(params, obs, 0), self.one_features(params, obs, 1))
-        if not self.batched:
-            return apart(params, obs)
-        together = lambda params, obs: tuple(jax.vmap(self.torso.apply, (0, None))(params["torso"], obs))
-        if jax.tree.leaves(obs)[0].shape[0] < ROWS_APART:
-            return together(params, obs)
-        return on_gpu(apart, together, params, obs)
 
     @property
     def batched(self) -> bool:
@@ -111,18 +54,38 @@ class ActorCritic(Normalizing):
         inputs = sum(x.size for x in jax.tree.leaves(stacking.example(self.spec)))
         return isinstance(self.torso, MLP) and inputs <= 64 and self.torso == self.value_torso
 
-    def one_features(self, params: Any, obs: Any, which: int) -> jax.Array:
-        """The actor's (0) or the critic's (1) features alone."""
-        if self.shared_torso or (which == 0 and "actor" in params):
-            return self.torso.apply(params.get("actor", params["torso"]), obs)
-        torso = self.value_torso if which else self.torso
-        return torso.apply(self.one_torso(params, which), obs)
+    @property
+    def layers(self) -> optim.View | None:
+        """The two torsos apart, where they are one stack, for an optimizer that asks for a layer's shape."""
+        if self.shared_torso or not self.batched:
+            return None
+        return optim.View(
+            lambda params: params | {"torso": optim.split(params["torso"], 2)},
+            lambda seen, like: seen | {"torso": optim.join(seen["torso"])},
+        )
 
-    def one_torso(self, params: Any, which: int) -> Any:
-        return tree.take(params["torso"], which) if self.batched else params["torso"][which]
+    def init(self, key: jax.Array, obs: Any) -> dict[str, Any]:
+        """Draw parameters for observations like the batch `obs`."""
+        inputs = {"policy": example_features(self.torso, obs), "value": example_features(self.value_torso, obs)}
+        heads = {name: (head, inputs[name]) for name, head in self.heads.items()}
+        if self.shared_torso:
+            params = initialize(key, {"torso": (self.torso, obs)} | heads)
+        else:
+            # not a vmap: a batch of a user's LAPACK initializers would deadlock (docs/architecture.md)
+            params = initialize(key, {"actor": (self.torso, obs), "critic": (self.value_torso, obs)} | heads)
+            pair = params.pop("actor"), params.pop("critic")
+            params["torso"] = jax.tree.map(lambda *x: jnp.stack(x), *pair) if self.batched else pair
+        if isinstance(self.spec.action, Box) and not self.state_dependent_std:
+            params["log_std"] = jnp.full((math.prod(self.spec.action.shape),), self.initial_log_std, jnp.float32)
+        return params
+
+    def for_acting(self, params: Any) -> Any:
+        """Slice the actor's torso out of the pair: once a rollout, not once a step."""
+        return params | {"actor": params["torso"] if self.shared_torso else self._torso_params(params, 0)}
 
     def policy(self, params: Any, obs: Any, features: Any = None) -> Any:
-        features = self.one_features(params, obs, 0) if features is None else features
+        """Return the distribution of actions [b]; features: the actor's, where they are there."""
+        features = self._one_features(params, obs, 0) if features is None else features
         out = self.heads["policy"].apply(params["policy"], features)
         space = self.spec.action
         if not isinstance(space, Box):
@@ -134,15 +97,33 @@ class ActorCritic(Normalizing):
         return distributions.from_outputs(space, out, log_std, squash=self.squash)
 
     def value(self, params: Any, obs: Any, features: Any = None) -> jax.Array:
-        features = self.one_features(params, obs, 1) if features is None else features
+        """Return V(obs), float [b]; features: the critic's, where they are there."""
+        features = self._one_features(params, obs, 1) if features is None else features
         return self.heads["value"].apply(params["value"], features)[..., 0]
 
-    def both(self, params: Any, obs: Any) -> tuple[Any, jax.Array]:
+    def policy_and_value(self, params: Any, obs: Any) -> tuple[Any, jax.Array]:
+        """Return the distribution of actions [b] and V(obs) [b]."""
         actor, critic = self.features(params, obs)
         return self.policy(params, obs, actor), self.value(params, obs, critic)
 
-    def acting(self, agent):
-        """The actor's torso is sliced out of the pair once a rollout, not once a step."""
-        params = agent.params
-        actor = params["torso"] if self.shared_torso else self.one_torso(params, 0)
-        return agent._replace(params=params | {"actor": actor})
+    def features(self, params: Any, obs: Any) -> tuple[jax.Array, jax.Array]:
+        """Return the actor's and the critic's features, float [b, F] each."""
+        if self.shared_torso:
+            return (self.torso.apply(params["torso"], obs),) * 2
+        apart = lambda params, obs: (self._one_features(params, obs, 0), self._one_features(params, obs, 1))
+        if not self.batched:
+            return apart(params, obs)
+        together = lambda params, obs: tuple(jax.vmap(self.torso.apply, (0, None))(params["torso"], obs))
+        if jax.tree.leaves(obs)[0].shape[0] < ROWS_APART:
+            return together(params, obs)
+        return on_gpu(apart, together, params, obs)
+
+    def _one_features(self, params: Any, obs: Any, which: int) -> jax.Array:
+        """The actor's (0) or the critic's (1) features alone."""
+        if self.shared_torso or (which == 0 and "actor" in params):
+            return self.torso.apply(params.get("actor", params["torso"]), obs)
+        torso = self.value_torso if which else self.torso
+        return torso.apply(self._torso_params(params, which), obs)
+
+    def _torso_params(self, params: Any, which: int) -> Any:
+        return tree.take(params["torso"], which) if self.batched else params["torso"][which]

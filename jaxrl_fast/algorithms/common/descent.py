@@ -1,4 +1,7 @@
-"""What the algorithms share that follow a gradient: which optimizer takes the step, and how far."""
+"""What the algorithms share that follow a gradient: which optimizer takes the step, and how far.
+
+It is the setting `optimizer`, and without one the algorithm's `default_optimizer`, after clipping to a `max_grad_norm`.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,38 @@ from jaxrl_fast import tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import optim
-from jaxrl_fast.ops.optimizer_settings import check_descends, optimizer_of, optimizer_setting
+from jaxrl_fast.ops.optimizer_settings import OPTIMIZER, check_descends, optimizer_of, optimizer_setting
 from jaxrl_fast.types import Clock
+
+
+def chosen_optimizer(algo: Any, layers: optim.View | None = None) -> optim.Optimizer:
+    """Return the optimizer of `algo`.
+
+    layers: how an optimizer that asks for a layer's shape sees the parameters, stacked networks apart; None: as they are.
+    """
+    if algo.optimizer is None:
+        return optim.check_optimizer("default_optimizer", algo.default_optimizer)
+    return optimizer_of(algo.optimizer, getattr(algo, "max_grad_norm", None), layers)
+
+
+def init_optimizer(algo: Any, params: Any, layers: optim.View | None = None) -> Any:
+    """Return the optimizer's state before its first step."""
+    rate = algo.learning_rate
+    return chosen_optimizer(algo, layers).init(params, rate(0) if callable(rate) else rate)
+
+
+def gradient_step(
+    algo: Any, clock: Clock, params: Any, grads: Any, opt_state: Any, layers: optim.View | None = None, period: int = 1
+) -> tuple[Any, Any]:
+    """Take one step down `grads` and return (params, opt_state). period: of the updates in which this optimizer steps."""
+    return optim.apply(chosen_optimizer(algo, layers), clock.step_size(algo, period), params, grads, opt_state)
 
 
 @tree.settings
 class Descent(Algorithm):
     """Steps by the setting `optimizer`, and without one by `default_optimizer`, after clipping to a `max_grad_norm`."""
 
-    optimizer: str | Callable[..., Any] | None = setting(
-        None, "of optax, by name or as a function of the learning rate; none: the algorithm's own",
-        convert=optimizer_setting, kw_only=True,
-    )  # fmt: skip
+    optimizer: str | Callable[..., Any] | None = setting(None, OPTIMIZER, convert=optimizer_setting, kw_only=True)
 
     @property
     def default_optimizer(self) -> optim.Optimizer:
@@ -31,22 +54,14 @@ class Descent(Algorithm):
         check_descends("optimizer", self.optimizer)
         return super().bind(spec)
 
-    def layers(self, part: str = "") -> optim.View:
+    def layers(self, part: str = "") -> optim.View | None:
         """How an optimizer that asks for a layer's shape sees the parameters, or their `part`: stacked networks apart."""
-        return optim.View(lambda params: params, lambda seen, like: seen)
-
-    def _optimizer(self, part: str) -> optim.Optimizer:
-        if self.optimizer is None:
-            return optim.check_optimizer("default_optimizer", self.default_optimizer)
-        return optimizer_of(self.optimizer, getattr(self, "max_grad_norm", None), self.layers(part))
+        return None
 
     def init_optimizer(self, params: Any, part: str = "") -> Any:
-        """The optimizer's state before its first step."""
-        rate = self.learning_rate
-        return self._optimizer(part).init(params, rate(0) if callable(rate) else rate)
+        return init_optimizer(self, params, self.layers(part))
 
     def gradient_step(
         self, clock: Clock, params: Any, grads: Any, opt_state: Any, part: str = "", period: int = 1
     ) -> tuple[Any, Any]:
-        """One step down `grads` -> (params, opt_state). period: of the updates in which this optimizer steps."""
-        return optim.apply(self._optimizer(part), clock.step_size(self, period), params, grads, opt_state)
+        return gradient_step(self, clock, params, grads, opt_state, self.layers(part), period)

@@ -1,4 +1,4 @@
-"""Running normalisation of observations and rewards, for algorithms that offer it: the statistics are part of the agent."""
+"""Running normalisation of observations and rewards. The statistics are values that an agent holds: () without."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ from jaxrl_fast.ops.stacking import along
 from jaxrl_fast.ops.statistics import Moments
 from jaxrl_fast.spaces import Box, Dict, Space
 from jaxrl_fast.summary import summary
-from jaxrl_fast.types import Trajectory
+from jaxrl_fast.types import Timestep
+
+NORMALIZE_OBSERVATIONS = "by running mean and variance, updated after the update"
+NORMALIZE_REWARD = "rewards over the running deviation of the discounted return, clipped to +-10"
 
 
-@tree.settings
-class Normalizing(Algorithm):
-    """An agent with a field `moments`: statistics of the observations, () without normalisation."""
+def init_moments(wanted: bool, obs: Any) -> Any:
+    """Return empty statistics for observations like the batch `obs`, () where they are not wanted."""
+    return Moments.init(tree.take(obs, 0)) if wanted else ()
 
-    normalize_observations: bool = setting(False, "by running mean and variance, updated after the update")
 
-    def init_moments(self, obs: Any) -> Any:
-        """Empty statistics for observations like the batch `obs`."""
-        return Moments.init(jax.tree.map(lambda x: x[0], obs)) if self.normalize_observations else ()
+def normalize_obs(space: Space, moments: Any, obs: Any) -> Any:
+    """Return the observation as the networks see it: entries without a scale of their own normalised, the rest unchanged."""
+    return obs if moments == () else normalized(space, moments.normalize(obs), obs)
 
-    def view(self, moments: Any, obs: Any) -> Any:
-        """The observation as the networks see it: what has no scale of its own normalised, the rest as it is."""
-        return normalized(self.spec.observation, moments.normalize(obs), obs) if self.normalize_observations else obs
 
-    def finish(self, agent, rows):
-        """Not before the updates: a rollout is normalised with the statistics it was acted with (a replay with today's)."""
-        return agent._replace(moments=agent.moments.update(rows.obs)) if self.normalize_observations else agent
+def update_moments(moments: Any, obs: Any, use: jax.Array | None = None) -> Any:
+    """Return the statistics after the observations [T, B, ...], those of the rows `use` where it is given.
+
+    Call it in `finish`: a rollout is normalised with the statistics it was acted with (a replay with today's).
+    """
+    return moments if moments == () else moments.update(obs, use)
 
 
 def normalized(space: Space, normal: Any, raw: Any) -> Any:
@@ -49,52 +51,71 @@ def normalized(space: Space, normal: Any, raw: Any) -> Any:
 
 
 class Rewards(NamedTuple):
-    """What rewards are normalised by."""
-
-    moments: Moments  # of the discounted return so far, at every step
-    running: jax.Array  # float32 [num_envs]: that return in each environment, 0 where an episode begins
-
-    __repr__ = summary
-
-
-@tree.settings
-class RewardNormalizing(Algorithm):
-    """An agent with a field `rewards`: statistics of the discounted return, () without normalisation.
+    """Rewards over the running deviation of the discounted return, as statistics that an agent holds.
 
     reward_t / std(G), clipped to +-10, where G_t = r_t + gamma (1 - done_{t-1}) G_{t-1} over all steps so far. OpenAI
     baselines' `VecNormalize` has this G and this clip. PureJaxRL and Gymnasium multiply by 1 minus the end of step t
     itself, and do not clip.
     """
 
-    normalize_reward: bool = setting(
-        False, "rewards over the running deviation of the discounted return, clipped to +-10", kw_only=True
-    )
+    moments: Moments  # of the discounted return so far, at every step
+    running: jax.Array  # float32 [num_envs]: that return in each environment, 0 where an episode begins
 
-    def init_rewards(self) -> Any:
-        """Empty statistics."""
-        if not self.normalize_reward:
-            return ()
-        return Rewards(Moments.init(jnp.float32(0)), jnp.zeros(self.num_envs, jnp.float32))
+    __repr__ = summary
 
-    def observe(self, agent, trajectory: Trajectory):
-        """Before the rewards are learned from: a rollout's own are among those that its rewards are divided by."""
-        if not self.normalize_reward:
-            return agent
-        steps, before = trajectory.steps, agent.rewards
-        running, so_far = returns.returns_so_far(before.running, steps.reward, steps.done, self.discount)
+    @classmethod
+    def init(cls, wanted: bool, num_envs: int) -> Any:
+        """Return empty statistics, () where they are not wanted."""
+        return cls(Moments.init(jnp.float32(0)), jnp.zeros(num_envs, jnp.float32)) if wanted else ()
+
+    def update(self, steps: Timestep, discount: Any) -> Rewards:
+        """Take in a rollout [T, num_envs], before its rewards are divided: its own returns are among those that count."""
+        running, so_far = returns.returns_so_far(self.running, steps.reward, steps.done, discount)
         real = None if isinstance(steps.reset_only, tuple) else ~steps.reset_only
-        return agent._replace(rewards=Rewards(before.moments.update(so_far, real), running))
+        return Rewards(self.moments.update(so_far, real), running)
 
-    def seam(self, agent):
-        if not self.normalize_reward:
-            return agent
-        return agent._replace(rewards=agent.rewards._replace(running=jnp.zeros_like(agent.rewards.running)))
+    def seam(self) -> Rewards:
+        """Return the statistics for environments that begin anew."""
+        return self._replace(running=jnp.zeros_like(self.running))
 
-    def scaled(self, agent: Any, reward: jax.Array, clip: float = 10.0) -> jax.Array:
-        """Rewards as they are learned from; not divided while the return does not vary (to float32's precision)."""
-        if not self.normalize_reward:
-            return reward
-        count, mean, m2 = agent.rewards.moments
+    def normalize(self, reward: jax.Array, clip: float = 10.0) -> jax.Array:
+        """Divide and clip; nothing is divided while the return does not vary (to float32's precision)."""
+        count, mean, m2 = self.moments
         variance = m2 / jnp.maximum(count, 1.0)
         varies = variance > jnp.square(1e-6 * mean)
         return jnp.clip(reward / jnp.sqrt(jnp.where(varies, variance, 1.0)), -clip, clip)
+
+
+@tree.settings
+class RewardNormalizing(Algorithm):
+    """An agent with a field `rewards`: statistics of the discounted return, () without normalisation."""
+
+    normalize_reward: bool = setting(False, NORMALIZE_REWARD, kw_only=True)
+
+    def init_rewards(self) -> Any:
+        return Rewards.init(self.normalize_reward, self.num_envs)
+
+    def observe(self, agent, trajectory):
+        return agent._replace(rewards=agent.rewards.update(trajectory.steps, self.discount)) if self.normalize_reward else agent
+
+    def seam(self, agent):
+        return agent._replace(rewards=agent.rewards.seam()) if self.normalize_reward else agent
+
+    def scaled(self, agent: Any, reward: jax.Array) -> jax.Array:
+        return agent.rewards.normalize(reward) if self.normalize_reward else reward
+
+
+@tree.settings
+class Normalizing(Algorithm):
+    """An agent with a field `moments`: statistics of the observations, () without normalisation."""
+
+    normalize_observations: bool = setting(False, NORMALIZE_OBSERVATIONS)
+
+    def init_moments(self, obs: Any) -> Any:
+        return init_moments(self.normalize_observations, obs)
+
+    def view(self, moments: Any, obs: Any) -> Any:
+        return normalize_obs(self.spec.observation, moments, obs)
+
+    def finish(self, agent, rows):
+        return agent._replace(moments=update_moments(agent.moments, rows.obs))

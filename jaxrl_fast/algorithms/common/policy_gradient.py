@@ -1,25 +1,35 @@
-"""What the on-policy actor-critics share: acting, advantages of a rollout, and one step down the weighed losses."""
+"""What the on-policy actor-critics share: their settings, the agent, and how it acts. What is learned is in their files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.common.action_spaces import action_mask
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.algorithms.common import descent
+from jaxrl_fast.algorithms.common.action_spaces import action_mask, check_bounded
 from jaxrl_fast.algorithms.common.actor_critic import ActorCritic
-from jaxrl_fast.algorithms.common.descent import Descent
-from jaxrl_fast.algorithms.common.normalize import RewardNormalizing
+from jaxrl_fast.algorithms.common.normalize import (
+    NORMALIZE_OBSERVATIONS,
+    NORMALIZE_REWARD,
+    Rewards,
+    init_moments,
+    normalize_obs,
+    update_moments,
+)
 from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import setting
-from jaxrl_fast.ops import distributions, optim, returns, stacking
-from jaxrl_fast.ops.optimizer_settings import schedule_setting
-from jaxrl_fast.spaces import Box
+from jaxrl_fast.networks import NETWORK, as_network, make_torso
+from jaxrl_fast.ops import distributions, optim, stacking
+from jaxrl_fast.ops.optimizer_settings import OPTIMIZER, check_descends, optimizer_setting, schedule_setting
+from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
 from jaxrl_fast.summary import summary
-from jaxrl_fast.types import Clock, Mean, Trajectory
+from jaxrl_fast.types import Clock, Trajectory
 
 
 class Agent(NamedTuple):
@@ -31,32 +41,25 @@ class Agent(NamedTuple):
     __repr__ = summary
 
 
-class Rows(NamedTuple):
-    obs: Any  # raw; the statistics it was acted with stay in the agent until `finish`
-    action: Any
-    log_prob: jax.Array
-    value: jax.Array
-    advantage: jax.Array
-    steps: Any = ()  # a `Steps` where targets are made anew
-
-    __repr__ = summary
-
-
-class Steps(NamedTuple):
-    """What targets are made of, beside V(obs); [T, B]."""
-
-    reward: jax.Array  # scaled
-    terminated: jax.Array
-    done: jax.Array
-    next_value: jax.Array  # of the true successors, by the agent before the iteration's updates
-
-
 @tree.settings
-class PolicyGradient(Descent, RewardNormalizing, ActorCritic):
-    """Rollouts of a stochastic policy; subclasses say what is descended. The distributions of all steps are kept."""
+class PolicyGradient(Algorithm):
+    """Rollouts of a stochastic policy, whose distributions are kept. Subclasses write `prepare` and `update`."""
 
-    recompute_advantage = False  # whether rows keep what targets are made of. Not annotated: no field, so PPO's has its own place
+    action_spaces: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Box)
 
+    normalize_observations: bool = setting(False, NORMALIZE_OBSERVATIONS)
+    initial_log_std: float = setting(0.0, "of the Gaussian policy (box actions)")
+    state_dependent_std: bool = setting(False, "standard deviations from the policy's head, not parameters of their own")
+    squash: bool = setting(False, "tanh of the Gaussian, within the bounds of a box")
+    network: str | nn.Module = setting("auto", NETWORK, convert=as_network)
+    hidden: tuple[int, ...] = setting((64, 64), "widths of the torso's dense layers")
+    value_hidden: tuple[int, ...] = setting((), "widths of the value's torso; none: those of the policy's")
+    activation: str = setting("tanh", "of the torso")
+    shared_torso: bool = setting(False, "one torso for policy and value")
+    image_mean: float = setting(0.0, "of pixels, which a CNN sees as (pixel - image_mean) / image_scale", static=True)
+    image_scale: float = setting(0.0, "what they are divided by; 0: their range, to [0, 1]", low=0, static=True)
+    normalize_reward: bool = setting(False, NORMALIZE_REWARD, kw_only=True)
+    optimizer: str | Callable[..., Any] | None = setting(None, OPTIMIZER, convert=optimizer_setting, kw_only=True)
     num_envs: int = setting(16, "environments stepped together")
     num_steps: int = setting(128, "steps of each environment in one rollout")
     learning_rate: float = setting(3e-4, "the optimizer's step size", low=0, convert=schedule_setting)
@@ -77,27 +80,58 @@ class PolicyGradient(Descent, RewardNormalizing, ActorCritic):
             why = "advantages normalised over one row are zero. Use fewer minibatches, or more environments or steps"
             raise ConfigError("normalize_advantage", True, f"False with one row in a minibatch: {why}")
 
+    def bind(self, spec):
+        check_descends("optimizer", self.optimizer)
+        for name in ("squash", "state_dependent_std"):
+            if getattr(self, name) and not isinstance(spec.action, Box):
+                raise ConfigError(name, True, f"False for {spec.name}: it is of the Gaussian of a Box, this has {spec.action}")
+        if self.squash:
+            check_bounded(spec, "squash", True, f"False for {spec.name}: squashed actions need bounds")
+        if self.value_hidden and (self.shared_torso or not isinstance(self.network, str)):
+            raise ConfigError("value_hidden", self.value_hidden, "() where the torso is shared, or a module of your own")
+        bound = super().bind(spec)
+        networks = bound.networks  # refuses those that do not fit
+        if not bound.hidden and not bound.shared_torso and networks.batched:
+            raise ConfigError("hidden", (), f"at least one width for {self.name}; ars and es take none: a linear policy")
+        return bound
+
+    @property
+    def networks(self) -> ActorCritic:
+        """The policy and the value."""
+        torso, value_torso = (
+            make_torso(
+                self.network, self.spec.observation, hidden, self.activation, image=(self.image_mean, self.image_scale)
+            )
+            for hidden in (self.hidden, self.value_hidden or self.hidden)
+        )
+        gaussian = self.initial_log_std, self.state_dependent_std, self.squash
+        return ActorCritic(self.spec, torso, value_torso, self.shared_torso, *gaussian)
+
+    @property
+    def default_optimizer(self) -> optim.Optimizer:
+        """The algorithm's own, clipping included."""
+        raise NotImplementedError
+
     def init(self, key: jax.Array) -> Agent:
-        return self.begin(*self.init_networks(key))
+        obs = stacking.example(self.spec)
+        moments = init_moments(self.normalize_observations, obs)
+        return self.begin(self.networks.init(key, normalize_obs(self.spec.observation, moments, obs)), moments)
 
     def begin(self, params, moments=()):
-        return Agent(params, self.init_optimizer(params), moments, self.init_rewards())
+        opt_state = descent.init_optimizer(self, params, self.networks.layers)
+        return Agent(params, opt_state, moments, Rewards.init(self.normalize_reward, self.num_envs))
 
-    def layers(self, part=""):
-        """The actor's torso and the critic's apart, where they are one stack."""
-        if self.shared_torso or not self.batched:
-            return super().layers(part)
-        return optim.View(
-            lambda params: params | {"torso": optim.split(params["torso"], 2)},
-            lambda seen, like: seen | {"torso": optim.join(seen["torso"])},
-        )
+    # Acting ----------------------------------------------------------------------------------------------------------
 
     def draw(self, key, num_steps, num_envs):
         return distributions.draw_noise(key, self.spec.action, (num_steps, num_envs))
 
+    def acting(self, agent):
+        return agent._replace(params=self.networks.for_acting(agent.params))
+
     def act(self, agent, carry, obs, noise, clock, mode):
         space = self.spec.action
-        dist = self.policy(agent.params, self.view(agent.moments, obs))
+        dist = self.networks.policy(agent.params, normalize_obs(self.spec.observation, agent.moments, obs))
         if mode == "random":
             return carry, distributions.random_action(noise, space, action_mask(self.spec.observation, obs)), (dist, ())
         action = dist.mode() if mode == "greedy" else dist.sample(noise)
@@ -105,66 +139,39 @@ class PolicyGradient(Descent, RewardNormalizing, ActorCritic):
             return carry, space.from_unit(dist.squash(action)), (dist, action)
         return carry, action.reshape(action.shape[:1] + space.shape), (dist, ())
 
-    def acted(self, trajectory: Trajectory) -> tuple[Any, Any, jax.Array]:
-        """What was seen, what was done as the policy speaks of it, and its log-probability when it was done; [T, B]."""
-        steps, (dist, drawn) = trajectory.steps, trajectory.steps.extras
-        action = steps.action.reshape(steps.reward.shape + (-1,)) if isinstance(self.spec.action, Box) else steps.action
-        action = drawn if isinstance(dist, distributions.TanhNormal) else action
-        return stacking.observations(trajectory, self.spec.stack), action, dist.log_prob(action)
+    # Learning --------------------------------------------------------------------------------------------------------
 
-    def prepare(self, agent, trajectory) -> Rows:
-        """Log-probabilities, values and advantages of the whole rollout in one batch, after it."""
-        steps, stack = trajectory.steps, self.spec.stack
-        obs, action, log_prob = self.acted(trajectory)
-        seen = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), obs, trajectory.last_obs)
-        value_of = lambda obs: self.value(agent.params, self.view(agent.moments, obs))
-        # step by step: one batch [T * B] would have to be gathered where B is divided over devices
-        values = jax.vmap(value_of)(seen)
-        value, last = values[:-1], values[-1]
-        next_value = returns.bootstrap_values(
-            value, last, steps.truncated, value_of, lambda t: stacking.successors(trajectory, stack, t)
-        )
-        made_of = Steps(self.learned_reward(agent, steps.reward), steps.terminated, steps.done, next_value)
-        advantage = self.gae(made_of, value)
-        return Rows(obs, action, log_prob, value, advantage, made_of if self.recompute_advantage else ())
+    def observe(self, agent, trajectory):
+        if not self.normalize_reward:
+            return agent
+        return agent._replace(rewards=agent.rewards.update(trajectory.steps, self.discount))
+
+    def seam(self, agent):
+        return agent._replace(rewards=agent.rewards.seam()) if self.normalize_reward else agent
+
+    def finish(self, agent, rows):
+        return agent._replace(moments=update_moments(agent.moments, rows.obs))
 
     def learned_reward(self, agent: Agent, reward: jax.Array) -> jax.Array:
-        return self.reward_scale * self.scaled(agent, reward)
-
-    def gae(self, steps: Steps, value: jax.Array) -> jax.Array:
-        """Generalised advantage estimates [T, B] by V(obs) = `value`."""
-        return returns.gae(
-            steps.reward, steps.terminated, steps.done, value, steps.next_value, self.discount, self.gae_lambda
-        )
-
-    def weighed(self, advantage: jax.Array) -> jax.Array:
-        """The advantages of a minibatch as the policy's loss takes them."""
-        if not self.normalize_advantage:
-            return advantage
-        return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        """Return the rewards as they are learned from: normalised where that is set, then scaled."""
+        return self.reward_scale * (agent.rewards.normalize(reward) if self.normalize_reward else reward)
 
     def entropy_weight(self, clock: Clock) -> jax.Array:
         """c_e at this time. `anneal_entropy_from` = 1 means never, in a run that goes on after its horizon too."""
         left = (1.0 - clock.progress) / jnp.maximum(1.0 - self.anneal_entropy_from, 1e-6)
         return self.entropy_coefficient * jnp.where(clock.progress > self.anneal_entropy_from, left, 1.0)
 
-    def descend(self, agent: Agent, clock: Clock, losses: Callable[[Any], tuple]) -> tuple[Agent, dict[str, Mean], tuple]:
-        """One step down  policy loss + c_v value loss - c_e entropy;  losses(params) -> (these three, other metrics)."""
-        bonus = self.entropy_weight(clock)
 
-        def loss_fn(params):
-            policy_loss, value_loss, entropy, more = losses(params)
-            loss = policy_loss + self.value_coefficient * value_loss - bonus * entropy
-            return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy} | more
-
-        grads, metrics = jax.grad(loss_fn, has_aux=True)(agent.params)
-        params, opt_state = self.gradient_step(clock, agent.params, grads, agent.opt_state)
-        agent = agent._replace(params=params, opt_state=opt_state)
-        return agent, {name: Mean.of(x) for name, x in metrics.items()}, ()
+def sampled_actions(trajectory: Trajectory, space: Any) -> tuple[Any, jax.Array]:
+    """Return the actions as the policy drew them and their log-probabilities under the policy that acted; [T, B]."""
+    steps, (dist, drawn) = trajectory.steps, trajectory.steps.extras
+    action = steps.action.reshape(steps.reward.shape + (-1,)) if isinstance(space, Box) else steps.action
+    action = drawn if isinstance(dist, distributions.TanhNormal) else action
+    return action, dist.log_prob(action)
 
 
 def check_minibatches(algo: Any, items: int, of: str) -> None:
-    """`num_minibatches` divides what is shuffled."""
+    """Raise ConfigError unless `num_minibatches` divides what is shuffled."""
     if items % algo.num_minibatches:
         raise ConfigError("num_minibatches", algo.num_minibatches, f"a divisor of {of} = {items}")
 
