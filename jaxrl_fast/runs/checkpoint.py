@@ -22,6 +22,7 @@ from jaxrl_fast.runs.checkpoint_errors import DamagedError
 T = TypeVar("T")
 FORMAT = 2
 KINDS = ("last", "best")
+UNFINISHED = ".orbax-checkpoint-tmp"  # in the name of one that is being written
 _WHO = {"lanes": [int], "settings": {"*": [forms.NUMBER]}, "lost": forms.LOST}
 _REACHED = [(type(None), {"env_steps": int, "eval_return": forms.NUMBER})]
 META = {
@@ -75,7 +76,7 @@ class Checkpoints:
     def _seal(self, which: str) -> None:
         """Write the checksums of what is about to get its name; orbax calls this from its thread."""
         if distributed.is_first():
-            for unnamed in (self.folder / which).glob("*.orbax-checkpoint-tmp*"):
+            for unnamed in (self.folder / which).glob(f"*{UNFINISHED}*"):
                 write_checksums(unnamed)
 
     def save(self, which: str, iteration: int, state: Any, meta: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ from jaxrl_fast.logs.boards import TensorBoardSink
 from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
 from jaxrl_fast.logs.sinks import Row
 from jaxrl_fast.runs import config_json as configs
-from jaxrl_fast.runs.checkpoint import is_number, to_json
+from jaxrl_fast.runs.checkpoint import UNFINISHED, is_number, to_json
 
 SEED = "seed-"
 
@@ -95,6 +95,12 @@ class RunDir:
         if self.new:
             with contextlib.suppress(OSError):  # somebody else has put a file there
                 self.path.rmdir()
+
+    def clear(self) -> None:
+        """Remove what the saver's threads made again of a directory that is gone: folders of checkpoints without a name yet."""
+        files = [p.relative_to(self.path) for p in self.path.rglob("*") if not p.is_dir()]
+        if self.checkpoints.is_dir() and all(any(UNFINISHED in part for part in file.parts) for file in files):
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def sinks(self, tensorboard: bool) -> list[Any]:
         found: list[Any] = [JsonlSink(self.metrics)]
