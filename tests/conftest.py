@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from importlib import metadata
@@ -31,6 +32,16 @@ def _cache_folder() -> str:
 # Programs that tests start in a process of their own inherit it. JAXRL_FAST_CACHE=off switches it off.
 os.environ.setdefault("JAXRL_FAST_CACHE", _cache_folder())
 runtime.enable_compile_cache()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_programs():
+    """Drop what a file compiled: a process that kept the programs of all files would hold 5 GB at the end."""
+    yield
+    import jax
+
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture
