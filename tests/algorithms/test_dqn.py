@@ -12,6 +12,7 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import tree
+from jaxrl_fast.algorithms.common.descent import init_optimizer
 from jaxrl_fast.algorithms.dqn import Agent
 from jaxrl_fast.algorithms.pqn import Rows
 from jaxrl_fast.engine import iteration
@@ -383,7 +384,7 @@ def test_a_reset_takes_the_heads_and_the_optimizer(clock, rng):
         assert not np.asarray(after.params[name]["params"]["bias"]).any()  # as a new one's
         kernel = np.asarray(after.params[name]["params"]["kernel"])
         np.testing.assert_allclose(kernel.T @ kernel, np.eye(kernel.shape[1]), atol=1e-5)
-    same(after.opt_state, algo.init_optimizer(after.params))
+    same(after.opt_state, init_optimizer(algo, after.params))
     assert counts(after.opt_state) == [0] and counts(trained.opt_state) == [4]
     moved = jax.tree.map(lambda t, p: t + algo.target_tau * (p - t), agent.target, after.params)
     for x, y in zip(jax.tree.leaves(after.target), jax.tree.leaves(moved), strict=True):
