@@ -169,6 +169,27 @@ def test_a_lock_that_a_killed_process_left_is_no_lock(other):
         check_free(folder)
 
 
+@pytest.mark.parametrize("left", ["checkpoints/last/3.orbax-checkpoint-tmp/state.orbax-checkpoint-tmp/d/0", "checkpoints/last/"])
+def test_what_the_saver_makes_again_of_a_run_that_is_gone_is_no_run(left, tmp_path):
+    """So the run can be started again, as its last line says."""
+    folder, file = tmp_path / "run", tmp_path / "run" / left
+    (file if left.endswith("/") else file.parent).mkdir(parents=True)
+    if not left.endswith("/"):
+        file.write_text("")
+    check_free(folder)
+    RunDir.create(folder, jf.PPO(), jf.make("CartPole-v1"), jf.train.__globals__["run_config"](256, {})).release()
+    assert (folder / "config.json").is_file()
+
+
+@pytest.mark.parametrize("files", [["checkpoints/last/3/d"], ["checkpoints"], ["checkpoints/last/3.orbax-checkpoint-tmp/d", "x"]])
+def test_other_files_are_no_rest_of_a_run_that_is_gone(files, tmp_path):
+    for name in files:
+        (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "run" / name).write_text("")
+    with pytest.raises(jf.ConfigError, match="holds another run or files"):
+        check_free(tmp_path / "run")
+
+
 def test_two_in_one_process(tmp_path):
     prepared = prepare(jf.PPO(), jf.make("CartPole-v1"), RunConfig(total_steps=256))
     first = RunDir.create(tmp_path / "run", prepared)
