@@ -54,7 +54,7 @@ class APG(PolicySearch):
 
     def bind(self, spec):
         check_descends("optimizer", self.optimizer)
-        check_bounded(spec, "environment", spec.name, f"{self.name} needs bounded actions")
+        check_bounded(spec, "environment", spec.name, f"one that {self.name} can act in: {self.name} needs bounded actions")
         return super().bind(spec)
 
     def check_env(self, env):

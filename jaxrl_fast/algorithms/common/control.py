@@ -72,7 +72,7 @@ class ActorCritics(Algorithm):
 
     def bind(self, spec):
         check_descends("optimizer", self.optimizer)
-        check_bounded(spec, "environment", spec.name, f"{self.name} needs bounded actions")
+        check_bounded(spec, "environment", spec.name, f"one that {self.name} can act in: {self.name} needs bounded actions")
         if self.normalize_observations and spec.stack > 1:
             raise ConfigError("normalize_observations", True, "False with stacked frames: the replay holds single ones")
         bound = super().bind(spec)
