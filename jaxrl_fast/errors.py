@@ -133,7 +133,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 def check_choice(argument: str, value: Any, choices: Iterable[str]) -> None:
     choices = list(choices)
     if value not in choices:
-        raise ConfigError(argument, value, f"choose from {', '.join(map(repr, choices))}{nearest(value, choices)}")
+        raise ConfigError(argument, value, f"one of {', '.join(map(repr, choices))}{nearest(value, choices)}")
 
 
 def check_int(argument: str, value: Any, low: int = 1, high: int = 2**31 - 1) -> None:
@@ -159,7 +159,7 @@ def is_number(value: Any) -> bool:
 def check_not_zero(argument: str, value: Any) -> None:
     """For what would leave nothing: in float32, as everything is computed."""
     if is_number(value) and float32(value) == 0:
-        raise ConfigError(argument, value, "not zero: there would be nothing to learn")
+        raise ConfigError(argument, value, "other than zero: there would be nothing to learn")
 
 
 def float32(value: float) -> float:

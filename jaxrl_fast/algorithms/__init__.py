@@ -53,7 +53,7 @@ def algorithm_class(name: str) -> type:
     """The class behind a name; imports only its own file."""
     entry = _REGISTRY.get(name)
     if entry is None:
-        raise ConfigError("algorithm", name, f"choose from {', '.join(_REGISTRY)}{nearest(name, _REGISTRY)}")
+        raise ConfigError("algorithm", name, f"one of {', '.join(_REGISTRY)}{nearest(name, _REGISTRY)}")
     if isinstance(entry, str):
         module, _, attribute = entry.partition(":")
         entry = getattr(importlib.import_module(module), attribute)

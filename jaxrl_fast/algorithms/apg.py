@@ -50,7 +50,7 @@ class APG(Descent, PolicySearch):
     rematerialize: bool = setting(False, "compute each step again in the backward pass: less memory, more time")
 
     def bind(self, spec):
-        check_bounded(spec, "environment", spec.name, f"{self.name} needs bounded actions")
+        check_bounded(spec, "environment", spec.name, f"one that {self.name} can act in: {self.name} needs bounded actions")
         return super().bind(spec)
 
     def check_env(self, env):

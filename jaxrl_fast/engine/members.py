@@ -121,11 +121,11 @@ def load_data(algo: Algorithm, config: RunConfig, outline: bool = False) -> Fill
 def check_host(env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
     """ConfigError for what only environments on the device can do."""
     if config.env_devices > 1 or config.sampling_groups > 1:
-        raise ConfigError("mesh", config.mesh, "none: the environments of this run are on the host")
+        raise ConfigError("mesh", config.mesh, "None: the environments of this run are on the host")
     if config.selection:
         raise ConfigError("selection", config.selection.kind, "None: the environments are on the host, one member a run")
     if distributed.several():
-        raise ConfigError("distributed", True, "one process: the environments of this run are on the host")
+        raise ConfigError("distributed", True, "False: the environments of this run are on the host, in one process")
     if algo.improves or algo.fresh_start:
         raise ConfigError("environment", env.spec.name, f"one on the device: {algo.name} needs whole rollouts in its program")
     if config.offline:
@@ -218,7 +218,7 @@ def gather(algo: Algorithm, env: Env, config: RunConfig, always: Sequence[str] =
     for name in always:
         if name not in names:
             traced = [n for n in names if n.startswith("algo.")]
-            raise ConfigError("setting", name, f"one of the traced settings: {', '.join(traced)}{nearest(name, traced)}")
+            raise ConfigError("setting", name, f"one of the traced settings ({', '.join(traced)}){nearest(name, traced)}")
     columns = list(zip(*map(jax.tree.leaves, runs), strict=True))
     swept = [i for i, column in enumerate(columns) if names[i] in always or any(_differ(column[0], x) for x in column)]
     if config.members == 1:

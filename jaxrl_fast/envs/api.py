@@ -152,7 +152,7 @@ class Env:
     def step(self, noise: PyTree, state: PyTree, action: PyTree) -> tuple[PyTree, PyTree, Outcome]:
         """`transition`, then a fresh reset of the environments whose episode ended. ConfigError as `played`."""
         if checks.is_key(noise):
-            valid = "one row of `env.draw(key, num_steps, num_envs, t)`: step(noise, state, action)"
+            valid = "one row of `env.draw(key, num_steps, num_envs, t)`, as in step(noise, state, action)"
             raise ConfigError(f"{self.spec.name}: step(noise)", "a key", valid)
         step_noise, resets = noise
         state, outcome = played(self, step_noise, state, action)

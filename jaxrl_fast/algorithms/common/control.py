@@ -58,7 +58,7 @@ class ActorCritics(Descent, ControlNetworks, Replay, Normalizing):
             check_widths("critic_hidden", self.critic_hidden)
 
     def bind(self, spec):
-        check_bounded(spec, "environment", spec.name, f"{self.name} needs bounded actions")
+        check_bounded(spec, "environment", spec.name, f"one that {self.name} can act in: {self.name} needs bounded actions")
         if self.normalize_observations and spec.stack > 1:
             raise ConfigError("normalize_observations", True, "False with stacked frames: the replay holds single ones")
         return super().bind(spec)

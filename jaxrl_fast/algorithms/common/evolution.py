@@ -53,7 +53,7 @@ class Evolution(PolicySearch):
         if self.num_steps:
             return super().bind(spec)
         if spec.max_episode_steps is None:
-            raise ConfigError("num_steps", 0, f"the steps of an episode, for {spec.name} has no limit of its own")
+            raise ConfigError("num_steps", 0, f"the steps of an episode: {spec.name} has no limit of its own")
         return type(self).bind(dataclasses.replace(self, num_steps=spec.max_episode_steps), spec)
 
     def init(self, key: jax.Array) -> Agent:
