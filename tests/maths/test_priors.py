@@ -35,5 +35,5 @@ def test_ranges_and_shapes():
     ],
 )  # fmt: skip
 def test_bad_priors(text, valid):
-    with pytest.raises(ConfigError, match=f"algo.x = .*{valid}"):
+    with pytest.raises(ConfigError, match=f"algo.x must be .*{valid}"):
         parse_prior("algo.x", text)
