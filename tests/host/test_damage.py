@@ -16,6 +16,7 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast.cli import command as cli
+from jaxrl_fast.engine.programs import Programs
 from jaxrl_fast.errors import UserError
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs import jsonl
@@ -46,13 +47,13 @@ def made(tmp_path_factory) -> Path:
     )
     scores = iter(range(100))
     with pytest.MonkeyPatch.context() as patched:
-        evaluate = jf.train.__globals__["Programs"].evaluate
+        evaluate = Programs.evaluate
 
         def better_each_time(self, state, rows):
             found = evaluate(self, state, rows)
             return found._replace(ret=np.full_like(found.ret, next(scores)))
 
-        patched.setattr("jaxrl_fast.engine.programs.Programs.evaluate", better_each_time)
+        patched.setattr(Programs, "evaluate", better_each_time)
         patched.setattr(RunDir, "draw", lambda *_: None)
         jf.train(algo, jf.make("CartPole-v1", max_steps_in_episode=20), 256, out=base / "run", **settings)
     shutil.copytree(base / "run", base / "other")

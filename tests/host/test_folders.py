@@ -179,7 +179,7 @@ def test_what_the_saver_makes_again_of_a_run_that_is_gone_is_no_run(left, tmp_pa
     if not left.endswith("/"):
         file.write_text("")
     check_free(folder)
-    RunDir.create(folder, jf.PPO(), jf.make("CartPole-v1"), jf.train.__globals__["run_config"](256, {})).release()
+    RunDir.create(folder, prepare(jf.PPO(), jf.make("CartPole-v1"), RunConfig(total_steps=256))).release()
     assert (folder / "config.json").is_file()
 
 
