@@ -314,7 +314,7 @@ def test_a_member_without_an_ended_episode_is_neither_good_nor_bad():
     pbt.select(s, [nothing])
     halving.select(s, [nothing])
     assert s.taken == [] and nothing.metrics["kept"].tolist() == [1, 1, 1, 1]
-    with pytest.raises(ConfigError, match=r"selection.metric must be .* episode_return.*got 'retrun'"):
+    with pytest.raises(ConfigError, match=r"selection.metric must be .*episode_return.*got 'retrun'"):
         jf.Halving(1, metric="retrun").select(selecting([now]), [now])
 
 
@@ -619,7 +619,7 @@ def test_a_frame_has_a_row_a_configuration_and_seed(monkeypatch):
         (["--grid", "algo.learning-rate"], "SETTING=VALUES"),
         (["--grid", "algo.learning-rate=a,b"], "a number"),
         (["--grid", "seed=1,2"], "a setting of the algorithm or the environment"),
-        (["--sample", "algo.learning-rate=loguniform:1e-5,1e-2"], "members must be .*got None"),
+        (["--sample", "algo.learning-rate=loguniform:1e-5,1e-2"], "members must be the number of settings to draw"),
         (["--pbt", "--members", "4"], "--pbt needs the settings"),
         (["--pbt-every", "4", "--grid", "algo.discount=0.9,1"], "goes with --pbt"),
         (["--pbt", "--halving", "2"], "exclude each other"),
