@@ -26,6 +26,7 @@ time instead, without a batch axis, subclass `jaxrl_fast.envs.single.SingleEnv`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -40,11 +41,8 @@ from jaxrl_fast.errors import ConfigError, expected
 from jaxrl_fast.types import Outcome, PyTree, keep_lasting
 
 LAST = np.int32(2**31 - 1)  # the iteration outside of training: past the end of every curriculum
-
-
-# Methods of older versions -> what an author writes now.
-_GONE = dict.fromkeys(("draw_start", "draw_resets", "draw_again"),
-                      "`draw_reset(key, shape, t)` draws resets, and `resets` names a strategy of `envs.resets`")  # fmt: skip
+_GONE = "draw_start", "draw_resets", "draw_again"  # methods of older versions
+_INSTEAD = "`draw_reset(key, shape, t)` draws all resets, and `resets` names a strategy: `jf.envs.Pool(size)`, ..."
 
 
 class Drawing(NamedTuple):
@@ -66,13 +64,14 @@ class Env(Environment):
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
-        for name in _GONE.keys() & cls.__dict__.keys():
-            raise expected(f"{cls.__name__}.{name}", "left out", f"a method: {_GONE[name]}")
+        for name in filter(functools.partial(hasattr, cls), _GONE):
+            raise expected(f"{cls.__name__}.{name}", "left out", f"a method. {_INSTEAD}")
         reset = cls.__dict__.get("reset")
         if getattr(reset, "__name__", None) == "reset":
             cls.reset = checks.refuse_key(reset)
-        if "draw_reset" in cls.__dict__:
-            cls.draw_reset = checks.with_iteration(cls.__dict__["draw_reset"])
+        draws = checks.with_iteration(cls.draw_reset)
+        if draws is not cls.draw_reset:
+            cls.draw_reset = draws
 
     def on_device(self, parts: int = 1) -> Env:
         """The environment that programs are compiled with. parts: the devices that its environments are divided over."""

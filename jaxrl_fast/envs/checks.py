@@ -60,8 +60,11 @@ def refuse_key(reset: Callable[..., Any]) -> Callable[..., Any]:
 
 def with_iteration(draw_reset: Callable[..., Any]) -> Callable[..., Any]:
     """Return `draw_reset(self, key, shape, t)`, of a function that may leave out `t`."""
-    parameters = inspect.signature(draw_reset).parameters.values()
-    if len(parameters) > 3 or any(p.kind is p.VAR_POSITIONAL for p in parameters):
+    try:
+        inspect.signature(draw_reset).bind("self", "key", "shape", "t")
+    except TypeError:
+        pass
+    else:
         return draw_reset
 
     @functools.wraps(draw_reset)

@@ -85,7 +85,7 @@ def play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> dict[str, A
     narrow, wide = _hull(resets[1], 0.01), _hull(resets[1], 0.5)
     state, obs = env.init(init_key, num_envs)
     begun = state
-    noise = env.draw(draw_key, num_steps, num_envs, jnp.int32(0))
+    noise = env.draw(draw_key, num_steps, num_envs, jnp.int32(LAST))
 
     def one(carry, x):
         state, obs, start, length = carry
