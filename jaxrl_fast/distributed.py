@@ -32,7 +32,7 @@ def start(coordinator: str | None = None, processes: int | None = None, process:
     given = (coordinator, processes, process)
     if any(x is not None for x in given) and any(x is None for x in given):
         missing = next(n for n, x in zip(("coordinator", "processes", "process"), given, strict=True) if x is None)
-        raise ConfigError(missing, None, "a value: coordinator, processes and process are given together, or none of them")
+        raise ConfigError(missing, None, "given: coordinator, processes and process are given together, or none of them")
     if processes is not None and not 0 <= process < processes:
         raise ConfigError("process", process, f"from 0 to {processes - 1}, below processes = {processes}")
     if jax.distributed.is_initialized():
@@ -40,8 +40,9 @@ def start(coordinator: str | None = None, processes: int | None = None, process:
     try:
         jax.distributed.initialize(coordinator, processes, process)
     except (ValueError, RuntimeError) as error:
-        raise ConfigError("distributed", True, "processes that find each other: on a TPU pod or under Slurm JAX sees them, "
-                          f"elsewhere give coordinator, processes and process ({first_line(error)})") from error  # fmt: skip
+        raise ConfigError("distributed", True, "False without processes that find each other: on a TPU pod or under Slurm JAX "
+                          f"sees them, elsewhere give coordinator, processes and process "
+                          f"({first_line(error)})") from error  # fmt: skip
 
 
 def several() -> bool:

@@ -21,6 +21,28 @@ _KNOWN = (
 )  # fmt: skip
 
 
+_MARKS = re.compile(  # what is quoted, a bracket, the end of a clause
+    r"""(?<!\w)'[^']*'(?!\w)|(?<!\w)"[^"]*"|`[^`]*`|[\[({]|[\])}]|(?:[:;]|(?<!\.)\.)(?= )"""
+)
+
+
+def sentence(name: str, wanted: str, got: str) -> str:
+    """Return `NAME must be WANTED, got GOT`, then the reason or the remedy that follows the first clause of `wanted`.
+
+    A clause ends at a colon, a semicolon or a full stop that is neither quoted nor in brackets.
+    """
+    depth, end = 0, len(wanted)
+    for mark in _MARKS.finditer(wanted):
+        if mark[0] in "[({":
+            depth += 1
+        elif mark[0] in "])}":
+            depth = max(0, depth - 1)
+        elif mark[0] in ":;." and depth == 0:
+            end = mark.start()
+            break
+    return f"{name} must be {wanted[:end]}, got {got}{wanted[end:]}"
+
+
 class UserError(Exception):
     """Something the user can mend. `exit_code` is what the command line ends with."""
 
@@ -28,7 +50,7 @@ class UserError(Exception):
 
 
 class ConfigError(UserError, ValueError):
-    """A bad argument: the message names the argument, its value, and what is valid."""
+    """A bad argument: `NAME must be EXPECTED, got VALUE: REASON`, or with a remedy. `valid` is EXPECTED and what follows."""
 
     def __init__(self, argument: str, value: Any, valid: str):
         self.argument, self.value, self.valid = argument, value, valid
@@ -37,13 +59,13 @@ class ConfigError(UserError, ValueError):
         except Exception:  # lists within lists beyond Python's limit, an object whose own `__repr__` fails
             shown = f"<{type(value).__name__}>"
         shown = shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 20]}...{shown[-10:]}"
-        super().__init__(f"{argument} = {shown} is not valid: {valid}")
+        super().__init__(sentence(argument, valid, shown))
 
 
 def expected(name: str, wanted: str, got: str) -> ConfigError:
-    """The error about a value that is not an argument's, such as an observation: `NAME must be WANTED, got GOT`."""
+    """The error about a value that is not an argument's, such as an observation: see `sentence`."""
     error = ConfigError(name, got, wanted)
-    error.args = (f"{name} must be {wanted}, got {got}",)
+    error.args = (sentence(name, wanted, got),)
     return error
 
 
@@ -133,7 +155,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 def check_choice(argument: str, value: Any, choices: Iterable[str]) -> None:
     choices = list(choices)
     if value not in choices:
-        raise ConfigError(argument, value, f"choose from {', '.join(map(repr, choices))}{nearest(value, choices)}")
+        raise ConfigError(argument, value, f"one of {', '.join(map(repr, choices))}{nearest(value, choices)}")
 
 
 def check_int(argument: str, value: Any, low: int = 1, high: int = 2**31 - 1) -> None:
@@ -159,7 +181,7 @@ def is_number(value: Any) -> bool:
 def check_not_zero(argument: str, value: Any) -> None:
     """For what would leave nothing: in float32, as everything is computed."""
     if is_number(value) and float32(value) == 0:
-        raise ConfigError(argument, value, "not zero: there would be nothing to learn")
+        raise ConfigError(argument, value, "other than zero: there would be nothing to learn")
 
 
 def float32(value: float) -> float:

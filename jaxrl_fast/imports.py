@@ -185,7 +185,7 @@ def _absent(path: str, argument: str, scope: dict[str, Any]) -> ConfigError:
     valid = f"a name in {name}{nearest(attribute, scope)}"
     if name == "__main__":  # --import cannot help
         own = "move it from your script or notebook to a module of its own, such as nets.py"
-        valid = f"found only where it was trained: {own}, and write 'nets:{attribute}' into config.json"
+        valid = f"a name of a module; this one is only where it was trained: {own}, and write 'nets:{attribute}' into config.json"
     return ConfigError(argument, path, valid)
 
 

@@ -63,7 +63,7 @@ class Registry(Generic[T]):
                 return imported(found[name])
         entry = self.packages().get(name)
         if entry is None:
-            raise ConfigError(self.kind, name, f"choose from {', '.join(self.names())}{nearest(name, self.names())}")
+            raise ConfigError(self.kind, name, f"one of {', '.join(self.names())}{nearest(name, self.names())}")
         try:
             value = entry.load()
             self.check(name, value)

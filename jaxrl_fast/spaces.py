@@ -162,7 +162,7 @@ class Dict:
     items: tuple[tuple[str, Any], ...]
 
     def __post_init__(self):
-        valid = "spaces of jaxrl_fast by name, at least one: Dict.of(position=Box(-1.0, 1.0, (3,)), ...)"
+        valid = "spaces of jaxrl_fast by name, at least one, such as Dict.of(position=Box(-1.0, 1.0, (3,)), ...)"
         if isinstance(self.items, Mapping):
             object.__setattr__(self, "items", tuple(self.items.items()))
         pairs = isinstance(self.items, (tuple, list)) and all(isinstance(x, tuple) and len(x) == 2 for x in self.items)

@@ -67,7 +67,7 @@ def _new(cls: type[T], *args: Any, **settings: Any) -> T:
         found = type(vars(base)[name]).__name__
         raise ConfigError(
             name, f"the {found} in class {base.__name__}",
-            f"left to be a setting, which it is in a class that {base.__name__} inherits from: pass {cls.__name__}({name}=...), "
+            f"a setting, as in a class that {base.__name__} inherits from: pass {cls.__name__}({name}=...), "
             f"or give another default, with its annotation: `{name}: TYPE = VALUE`",
         )  # fmt: skip
     return object.__new__(cls)

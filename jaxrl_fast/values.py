@@ -89,7 +89,7 @@ def path(name: str, text: str) -> str:
         pass  # whether it must be there, or can be made, is for the command to say
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(name, text, f"a path that this machine can hold and reach ({reason})") from error
+        raise ConfigError(name, text, f"a path that this machine can hold and reach: {reason}") from error
     return text
 
 

@@ -23,11 +23,11 @@ class OnHost:
 
     def check(self, env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
         if config.env_devices > 1 or config.sampling_groups > 1:
-            raise ConfigError("mesh", config.mesh, "none: the environments of this run are on the host")
+            raise ConfigError("mesh", config.mesh, "None: the environments of this run are on the host")
         if config.selection:
             raise ConfigError("selection", config.selection.kind, "None: the environments are on the host, one member a run")
         if distributed.several():
-            raise ConfigError("distributed", True, "one process: the environments of this run are on the host")
+            raise ConfigError("distributed", True, "False: the environments of this run are on the host, in one process")
         if algo.improves or algo.fresh_start:
             raise ConfigError("environment", env.spec.name, f"one on the device: {algo.name} needs whole rollouts in its program")
         if config.offline:

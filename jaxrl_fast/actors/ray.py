@@ -243,7 +243,7 @@ def _begin_cluster(actors: int) -> None:
             ray.init(include_dashboard=False if not address else None, log_to_driver=False, logging_level=logging.ERROR, **given)
         except (ConnectionError, RuntimeError, ValueError) as error:
             if address:
-                valid = f"the address of a Ray cluster that runs ({brief(error, -1)})"
+                valid = f"the address of a Ray cluster that runs: {brief(error, -1)}"
                 raise ConfigError("RAY_ADDRESS", address, valid) from error
             raise
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -10,12 +11,13 @@ import jax.numpy as jnp
 
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.common.action_spaces import check_bounded
-from jaxrl_fast.algorithms.common.descent import Descent
+from jaxrl_fast.algorithms.common.descent import gradient_step, init_optimizer
+from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.algorithms.common.policy_search import PolicySearch
 from jaxrl_fast.envs.gradient import check_differentiable
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import distributions, optim
-from jaxrl_fast.ops.optimizer_settings import schedule_setting
+from jaxrl_fast.ops.optimizer_settings import OPTIMIZER, check_descends, optimizer_setting, schedule_setting
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Mean
@@ -30,7 +32,7 @@ class Agent(NamedTuple):
 
 
 @tree.settings
-class APG(Descent, PolicySearch):
+class APG(PolicySearch):
     """Analytic policy gradient (Freeman et al. 2021): backpropagation through the physics.
 
     Follows the gradient of the mean reward of a short rollout. The environment must have one.
@@ -39,6 +41,7 @@ class APG(Descent, PolicySearch):
     name: ClassVar[str] = "apg"
     action_spaces: ClassVar[tuple[type, ...]] = (Box,)
 
+    optimizer: str | Callable[..., Any] | None = setting(None, OPTIMIZER, convert=optimizer_setting, kw_only=True)
     num_envs: int = setting(16, "environments stepped together")
     num_steps: int = setting(32, "steps of each through which the gradient flows")
     learning_rate: float = setting(3e-3, "Adam's step size", low=0, convert=schedule_setting)
@@ -50,7 +53,8 @@ class APG(Descent, PolicySearch):
     rematerialize: bool = setting(False, "compute each step again in the backward pass: less memory, more time")
 
     def bind(self, spec):
-        check_bounded(spec, "environment", spec.name, f"{self.name} needs bounded actions")
+        check_descends("optimizer", self.optimizer)
+        check_bounded(spec, "environment", spec.name, f"one that {self.name} can act in: {self.name} needs bounded actions")
         return super().bind(spec)
 
     def check_env(self, env):
@@ -67,13 +71,13 @@ class APG(Descent, PolicySearch):
         return self.begin(params, moments)
 
     def begin(self, params, moments=()):
-        return Agent(params, self.init_optimizer(params), moments)
+        return Agent(params, init_optimizer(self, params), moments)
 
     def act(self, agent, carry, obs, noise, clock, mode):
         space = self.spec.action
         if mode == "random":
             return carry, distributions.random_action(noise, space), ()
-        out = self.outputs(agent.params, self.view(agent.moments, obs))
+        out = self.outputs(agent.params, normalize_obs(self.spec.observation, agent.moments, obs))
         if mode == "sample" and self.stochastic:
             out = out + jnp.exp(agent.params["log_std"]) * noise
         return carry, space.from_unit(jnp.tanh(out)), ()
@@ -86,7 +90,7 @@ class APG(Descent, PolicySearch):
             return -jnp.mean(trajectory.steps.reward), (actor, trajectory)
 
         (loss, played), grads = jax.value_and_grad(loss_fn, has_aux=True)(agent.params)
-        params, opt_state = self.gradient_step(clock, agent.params, grads, agent.opt_state)
+        params, opt_state = gradient_step(self, clock, agent.params, grads, agent.opt_state)
         metrics = {"policy_loss": loss, "grad_norm": optim.global_norm(grads)}
         if self.stochastic:
             metrics["policy_std"] = jnp.mean(jnp.exp(agent.params["log_std"]))

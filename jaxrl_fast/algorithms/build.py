@@ -44,7 +44,7 @@ def build_algorithm(cls: type, settings: dict[str, Any]) -> Algorithm:
     fields = {f.name: f for f in dataclasses.fields(cls) if f.name != "spec"}
     for key, value in settings.items():
         if key not in fields:
-            raise ConfigError(f"algo.{key}", value, f"{cls.name} has no such setting{nearest(key, fields)}")
+            raise ConfigError(f"algo.{key}", value, f"a setting of {cls.name}{nearest(key, fields)}")
         if _names_code(fields[key], value):
             network = "Module" in type_name(fields[key])
             settings = settings | {key: (_user_network if network else function_of)(value, f"algo.{key}")}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
+from jaxrl_fast.algorithms.common.control_networks import ControlNetworks
 from jaxrl_fast.algorithms.sac import SAC
 from jaxrl_fast.errors import ConfigError, is_number
 from jaxrl_fast.fields import setting
-from jaxrl_fast.networks import MLP, BatchNormMLP, Dense
+from jaxrl_fast.networks import MLP, BatchNormMLP
 from jaxrl_fast.ops import optim
 from jaxrl_fast.ops.optimizer_settings import schedule_setting
 
@@ -45,29 +47,32 @@ class CrossQ(SAC):
     def default_optimizer(self):
         return optim.adam(epsilon=self.adam_epsilon, b1=self.adam_beta)
 
-    def _torso(self, action: bool, train: bool) -> BatchNormMLP:
-        torso = None if isinstance(self.torso, MLP) else self.torso
-        hidden = self.critic_hidden if action else self.hidden
-        sizes = (self.spec.observation, hidden, self.activation)
-        return BatchNormMLP(*sizes, torso, action, train, self.norm_momentum, self.norm_warmup)
-
     @property
-    def actor(self):
-        return {"torso": self._torso(False, False), "head": Dense(self.actor_outputs, 0.01)}
+    def networks(self):
+        return self._networks(train=False)
 
-    @property
-    def critic(self):
-        return {"torso": self._torso(True, False), "head": Dense(self.critic_outputs, 1.0)}
+    def _networks(self, train: bool) -> ControlNetworks:
+        """SAC's, with batch normalisation; train: by the batch's own statistics."""
+        networks = super().networks
+        torso = networks.actor["torso"]
+        torso = None if isinstance(torso, MLP) else torso
+        norm = self.norm_momentum, self.norm_warmup
+        made = lambda hidden, action: BatchNormMLP(
+            self.spec.observation, hidden, self.activation, torso, action, train, *norm
+        )
+        actor = networks.actor | {"torso": made(self.hidden, False)}
+        critic = networks.critic | {"torso": made(self.critic_hidden, True)}
+        return dataclasses.replace(networks, actor=actor, critic=critic)
 
     def begin(self, params, moments=()):
         return super().begin(params, moments)._replace(target=())
 
     def learn_critics(self, agent, clock, batch, obs, boot_obs, key):
         """One pass over both halves, normalised together; the values of the second are the targets (section 4)."""
-        boot_action, log_prob = self.sample(self.actor_output(agent.params["actor"], boot_obs), key)
+        boot_action, log_prob = self.sample(self.networks.actor_output(agent.params["actor"], boot_obs), key)
         action = jnp.concatenate([self.spec.action.to_unit(batch.action), boot_action])
         x = {"action": action, "observation": jax.tree.map(lambda *x: jnp.concatenate(x), obs, boot_obs)}
-        modules = self.critic | {"torso": self._torso(True, True)}
+        modules = self._networks(train=True).critic
 
         def loss_fn(critics):
             z, seen = jax.vmap(lambda params: apply_learning(modules, params, x))(critics)
@@ -76,11 +81,11 @@ class CrossQ(SAC):
             loss, aux = self.critic_loss(z, target, batch)
             return loss, (*aux, seen)
 
-        agent, (_, (metrics, error, seen)) = self.descend(agent, clock, "critics", loss_fn)
+        agent, (_, (metrics, error, seen)) = self.gradient_step(agent, clock, "critics", loss_fn)
         return self.keep(agent, "critics", seen), metrics, error
 
     def learning_output(self, params, obs):
-        return apply_learning(self.actor | {"torso": self._torso(False, True)}, params, obs)
+        return apply_learning(self._networks(train=True).actor, params, obs)
 
     def keep(self, agent, name, seen):
         part = agent.params[name]

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import lowering, random, tree
-from jaxrl_fast.algorithms.common.replay import Replay
+from jaxrl_fast.algorithms.common import replay
+from jaxrl_fast.algorithms.common.descent import gradient_step, init_optimizer
 from jaxrl_fast.algorithms.common.value_based import ValueBased
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
@@ -29,12 +30,22 @@ class Agent(NamedTuple):
 
 
 @tree.settings
-class DQN(Replay, ValueBased):
+class DQN(ValueBased):
     """Deep Q-learning (Mnih et al. 2015): replay and a target network."""
 
     name: ClassVar[str] = "dqn"
     has_huber: ClassVar[bool] = True  # whether its loss asks for `huber`
 
+    updates_per_iteration: int = setting(1, "optimizer steps after every num_envs * num_steps environment steps")
+    batch_size: int = setting(128, "windows in a batch")
+    buffer_size: int = setting(100_000, "transitions kept", low=2)
+    learning_starts: int = setting(10_000, "environment steps of random actions before the first update", low=0)
+    n_step: int = setting(1, "length of the return before the bootstrap")
+    prioritized: bool = setting(False, "sample windows by their error (Schaul et al. 2016)")
+    priority_exponent: float = setting(0.6, "alpha: 0 samples uniformly", low=0, high=1)
+    importance_exponent: float = setting(0.4, "beta at first; 1 at the horizon", low=0, high=1)
+    priority_epsilon: float = setting(1e-6, "added to every error", low=0, open_low=True)
+    truncation_interval: int = setting(0, replay.TRUNCATION_INTERVAL, low=0)
     target_period: int = setting(50, "updates between two moves of the target network")
     target_tau: float = setting(
         1.0, "how far it moves: 1 copies, 0.005 with period 1 is Polyak", low=0, high=1, open_low=True
@@ -49,16 +60,22 @@ class DQN(Replay, ValueBased):
 
     def __post_init__(self):
         super().__post_init__()
+        replay.check(self)
         if self.munchausen and self.n_step > 1:
             raise ConfigError("n_step", self.n_step, "1 with munchausen: its bonus belongs to each single step")
         if self.huber and not self.has_huber:
             raise ConfigError("huber", True, f"False: the loss of {self.name} is another")
 
+    updates = property(replay.updates)
+    warmup_steps = property(replay.warmup_steps)
+    memory = replay.memory
+    prepare = replay.prepare
+
     def init(self, key: jax.Array) -> Agent:
         return self.begin(self.init_params(key))
 
     def begin(self, params, moments=()):
-        return Agent(params, tree.copy(params), self.init_optimizer(params))
+        return Agent(params, tree.copy(params), init_optimizer(self, params))
 
     def update(self, agent, batch, key, clock):
         target_key, online_key, reset_key = random.split(key, 3)
@@ -71,7 +88,7 @@ class DQN(Replay, ValueBased):
             return jnp.mean(batch.weight * loss), (error, self.expected(z))
 
         (loss, (error, q)), grads = jax.value_and_grad(loss_fn, has_aux=True)(agent.params)
-        params, opt_state = self.gradient_step(clock, agent.params, grads, agent.opt_state)
+        params, opt_state = gradient_step(self, clock, agent.params, grads, agent.opt_state)
         if self.reset_period:
             params, opt_state = self.reset(params, opt_state, reset_key, clock)
         target_params = lowering.when(
@@ -122,7 +139,7 @@ class DQN(Replay, ValueBased):
 
         def fresh():
             new = self.init_params(key) | {"torso": params["torso"]}
-            return new, self.init_optimizer(new)
+            return new, init_optimizer(self, new)
 
         return jax.lax.cond((clock.update + 1) % self.reset_period == 0, fresh, lambda: (params, opt_state))
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.common.descent import Descent
+from jaxrl_fast.algorithms.common.descent import gradient_step, init_optimizer
 from jaxrl_fast.algorithms.common.evolution import Evolution
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import optim
-from jaxrl_fast.ops.optimizer_settings import schedule_setting
+from jaxrl_fast.ops.optimizer_settings import OPTIMIZER, check_descends, optimizer_setting, schedule_setting
 
 
 @tree.settings
-class OpenES(Descent, Evolution):
+class OpenES(Evolution):
     """OpenAI evolution strategy (Salimans et al. 2017): Gaussian noise, ranks of returns.
 
     Follows the gradient of the return smoothed by Gaussian noise.
@@ -24,13 +25,21 @@ class OpenES(Descent, Evolution):
 
     name: ClassVar[str] = "es"
 
+    optimizer: str | Callable[..., Any] | None = setting(None, OPTIMIZER, convert=optimizer_setting, kw_only=True)
     learning_rate: float = setting(0.01, "Adam's step size", low=0, convert=schedule_setting)
     anneal_learning_rate: bool = setting(False, "linearly to zero over the horizon")
     weight_decay: float = setting(0.005, "times the parameters, taken off the gradient", low=0)
 
+    def bind(self, spec):
+        check_descends("optimizer", self.optimizer)
+        return super().bind(spec)
+
     @property
     def default_optimizer(self):
         return optim.adam()
+
+    def init_optimizer(self, params):
+        return init_optimizer(self, params)
 
     def gradient(self, ret, noise):
         """1 / (n sigma) sum F e over n = 2 directions candidates (algorithm 2), F their centred ranks."""
@@ -38,8 +47,8 @@ class OpenES(Descent, Evolution):
         return (forward - backward) @ noise / (ret.size * self.noise_std)
 
     def ascend(self, agent, gradient, clock):
-        descent = jax.tree.map(lambda p, g: self.weight_decay * p - g, agent.params, gradient)
-        return self.gradient_step(clock, agent.params, descent, agent.opt_state)
+        grads = jax.tree.map(lambda p, g: self.weight_decay * p - g, agent.params, gradient)
+        return gradient_step(self, clock, agent.params, grads, agent.opt_state)
 
 
 def centred_ranks(x: jax.Array) -> jax.Array:

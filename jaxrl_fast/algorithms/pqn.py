@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.common.normalize import RewardNormalizing
+from jaxrl_fast.algorithms.common.descent import gradient_step, init_optimizer
+from jaxrl_fast.algorithms.common.normalize import NORMALIZE_REWARD, Rewards
 from jaxrl_fast.algorithms.common.value_based import ValueBased
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
@@ -35,7 +36,7 @@ class Rows(NamedTuple):
 
 
 @tree.settings
-class PQN(RewardNormalizing, ValueBased):
+class PQN(ValueBased):
     """Parallelised Q-network (Gallici et al. 2024): Q(lambda) without replay.
 
     Layer norm takes the place of the target network, many environments that of the replay.
@@ -43,6 +44,7 @@ class PQN(RewardNormalizing, ValueBased):
 
     name: ClassVar[str] = "pqn"
 
+    normalize_reward: bool = setting(False, NORMALIZE_REWARD, kw_only=True)
     num_envs: int = setting(128, "environments stepped together")
     num_steps: int = setting(32, "steps of each environment in one rollout")
     num_epochs: int = setting(2, "passes over a rollout")
@@ -73,7 +75,15 @@ class PQN(RewardNormalizing, ValueBased):
         return self.begin(self.init_params(key))
 
     def begin(self, params, moments=()):
-        return Agent(params, self.init_optimizer(params), self.init_rewards())
+        return Agent(params, init_optimizer(self, params), Rewards.init(self.normalize_reward, self.num_envs))
+
+    def observe(self, agent, trajectory):
+        if not self.normalize_reward:
+            return agent
+        return agent._replace(rewards=agent.rewards.update(trajectory.steps, self.discount))
+
+    def seam(self, agent):
+        return agent._replace(rewards=agent.rewards.seam()) if self.normalize_reward else agent
 
     def prepare(self, agent, trajectory):
         """Lambda returns of the greedy policy's values, the whole rollout in one batch (eq. 16, Peng's Q(lambda))."""
@@ -81,8 +91,9 @@ class PQN(RewardNormalizing, ValueBased):
         obs = stacking.observations(trajectory, stack)
         best = lambda obs: self.action_values(agent.params, obs).max(axis=-1)
         _, next_value = returns.rollout_values(best, trajectory, obs, stack)
+        reward = agent.rewards.normalize(steps.reward) if self.normalize_reward else steps.reward
         target = returns.lambda_returns(
-            self.scaled(agent, steps.reward), steps.terminated, steps.done, next_value, self.discount, self.return_lambda
+            reward, steps.terminated, steps.done, next_value, self.discount, self.return_lambda
         )
         return Rows(obs, steps.action, target)
 
@@ -94,7 +105,7 @@ class PQN(RewardNormalizing, ValueBased):
             return 0.5 * jnp.mean(jnp.square(error)), (q, error)
 
         (loss, (q, error)), grads = jax.value_and_grad(loss_fn, has_aux=True)(agent.params)
-        params, opt_state = self.gradient_step(clock, agent.params, grads, agent.opt_state)
+        params, opt_state = gradient_step(self, clock, agent.params, grads, agent.opt_state)
         metrics = {"loss": loss, "q_value": q.mean(), "td_error": jnp.abs(error).mean()}
         agent = agent._replace(params=params, opt_state=opt_state)
         return agent, {name: Mean.of(x) for name, x in metrics.items()}, ()

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.common.control import ActorCritics
+from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.errors import ConfigError, is_number
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import optim, returns
@@ -65,7 +66,7 @@ class SAC(ActorCritics):
         return TanhNormal(mean, jnp.clip(log_std, self.log_std_min, self.log_std_max))
 
     def choose(self, params, obs, noise, greedy):
-        dist = self.policy(self.actor_output(params, obs))
+        dist = self.policy(self.networks.actor_output(params, obs))
         return dist.squash(dist.mode() if greedy else dist.sample(noise))
 
     def sample(self, output: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -76,7 +77,7 @@ class SAC(ActorCritics):
 
     def update(self, agent, batch, key, clock):
         target_key, actor_key = random.split(key)
-        obs, boot_obs = self.view(agent.moments, batch.obs), self.view(agent.moments, batch.boot_obs)
+        obs, boot_obs = (normalize_obs(self.spec.observation, agent.moments, x) for x in (batch.obs, batch.boot_obs))
         agent, metrics, priority = self.learn_critics(agent, clock, batch, obs, boot_obs, target_key)
         agent, more = self.delayed(agent, clock, lambda: self.update_policy(agent, clock, obs, actor_key))
         return agent, metrics | more, priority
@@ -90,8 +91,8 @@ class SAC(ActorCritics):
 
     def target(self, agent: Agent, batch: Any, boot_obs: Any, key: jax.Array) -> jax.Array:
         """r + gamma (min Q'(s', a') - alpha log pi(a'|s')), a' ~ pi; [b, outputs] (eq. 3 and 5 of 2018b)."""
-        action, log_prob = self.sample(self.actor_output(agent.params["actor"], boot_obs), key)
-        return self.backup(agent, batch, self.critic_output(agent.target, boot_obs, action), log_prob)
+        action, log_prob = self.sample(self.networks.actor_output(agent.params["actor"], boot_obs), key)
+        return self.backup(agent, batch, self.networks.critic_output(agent.target, boot_obs, action), log_prob)
 
     def backup(self, agent: Agent, batch: Any, z: jax.Array, log_prob: jax.Array) -> jax.Array:
         """Targets [b, outputs] from all critics' outputs z at (s', a')."""
@@ -114,20 +115,20 @@ class SAC(ActorCritics):
         def loss_fn(actor):
             output, seen = self.learning_output(actor, obs)
             action, log_prob = self.sample(output, key)
-            q = self.value(self.critic_output(agent.params["critics"], obs, action))
+            q = self.value(self.networks.critic_output(agent.params["critics"], obs, action))
             return jnp.mean(temperature * log_prob - q), (log_prob, seen)
 
-        agent, (loss, (log_prob, seen)) = self.descend(agent, clock, "actor", loss_fn)
+        agent, (loss, (log_prob, seen)) = self.gradient_step(agent, clock, "actor", loss_fn)
         agent = self.keep(agent, "actor", seen)
         metrics = {"actor_loss": loss, "entropy": -jnp.mean(log_prob), "temperature": temperature}
         if self.autotune:
             excess = -jnp.mean(log_prob) - self.target_entropy * self.action_size
-            agent, _ = self.descend(agent, clock, "log_temperature", lambda x: (jnp.exp(x) * excess, ()))
+            agent, _ = self.gradient_step(agent, clock, "log_temperature", lambda x: (jnp.exp(x) * excess, ()))
         return agent, {name: Mean.of(x) for name, x in metrics.items()}
 
     def learning_output(self, params: Any, obs: Any) -> tuple[jax.Array, Any]:
         """The actor's outputs within its update, and what it saw there (running statistics; () without any)."""
-        return self.actor_output(params, obs), ()
+        return self.networks.actor_output(params, obs), ()
 
     def keep(self, agent: Agent, name: str, seen: Any) -> Agent:
         """`agent` with what network `name` saw."""

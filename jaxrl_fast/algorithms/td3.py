@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.common.control import ActorCritics
+from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import optim, returns
 from jaxrl_fast.summary import summary
@@ -49,14 +50,14 @@ class TD3(ActorCritics):
         return Agent(params, tree.copy(params), self.init_optimizers(params), moments)
 
     def policy(self, params: Any, obs: Any) -> jax.Array:
-        return jnp.tanh(self.actor_output(params, obs))
+        return jnp.tanh(self.networks.actor_output(params, obs))
 
     def choose(self, params, obs, noise, greedy):
         action = self.policy(params, obs)
         return action if greedy else jnp.clip(action + self.exploration_noise * noise, -1.0, 1.0)
 
     def update(self, agent, batch, key, clock):
-        obs, boot_obs = self.view(agent.moments, batch.obs), self.view(agent.moments, batch.boot_obs)
+        obs, boot_obs = (normalize_obs(self.spec.observation, agent.moments, x) for x in (batch.obs, batch.boot_obs))
         target = jax.lax.stop_gradient(self.target(agent, batch, boot_obs, key))
         agent, metrics, priority = self.update_critics(agent, clock, obs, batch, target)
         agent, more = self.delayed(agent, clock, lambda: self.update_policy(agent, clock, obs))
@@ -67,7 +68,7 @@ class TD3(ActorCritics):
         action = self.policy(agent.target["actor"], boot_obs)
         noise = self.target_noise * random.normal(key, action.shape)
         noise = jnp.clip(noise, -self.target_noise_clip, self.target_noise_clip)
-        z = self.critic_output(agent.target["critics"], boot_obs, jnp.clip(action + noise, -1.0, 1.0))
+        z = self.networks.critic_output(agent.target["critics"], boot_obs, jnp.clip(action + noise, -1.0, 1.0))
         ret, factor = returns.window_return(batch, self.discount)
         return self.reward_scale * ret[:, None] + factor[:, None] * jnp.min(z, axis=0)
 
@@ -75,8 +76,8 @@ class TD3(ActorCritics):
         """The actor up the first critic, then both targets (the end of the paper's algorithm 1)."""
 
         def loss_fn(actor):
-            return -jnp.mean(self.critic_output(agent.params["critics"], obs, self.policy(actor, obs))[0]), ()
+            return -jnp.mean(self.networks.critic_output(agent.params["critics"], obs, self.policy(actor, obs))[0]), ()
 
-        agent, (loss, _) = self.descend(agent, clock, "actor", loss_fn)
+        agent, (loss, _) = self.gradient_step(agent, clock, "actor", loss_fn)
         agent = agent._replace(target=optim.polyak(agent.target, agent.params, self.target_tau))
         return agent, {"actor_loss": Mean.of(loss)}

@@ -91,7 +91,7 @@ def read_flags(prog: str, options: Sequence[Option], argv: Sequence[str]) -> dic
         option, on = flags[flag]
         if option.kind == "bool":
             if equals:
-                raise ConfigError(flag, text, f"no value: {option.flag} switches it on, {option.off} off")
+                raise ConfigError(flag, text, f"without a value: {option.flag} switches it on, {option.off} off")
             found[option.key] = on
             continue
         texts = [text] if equals else []

@@ -127,7 +127,7 @@ def _dispatch(argv: list[str]) -> None:
     elif argv[0] in commands:
         commands[argv[0]](argv[1:])
     else:
-        raise ConfigError("command", argv[0], f"choose from {', '.join(commands)}{nearest(argv[0], commands)}")
+        raise ConfigError("command", argv[0], f"one of {', '.join(commands)}{nearest(argv[0], commands)}")
 
 
 def _version() -> str:

@@ -88,7 +88,7 @@ def plot(argv: list[str]) -> None:
     try:
         print(plots.learning_curve(rows, out, metric=metric))
     except OSError as error:
-        raise ConfigError("--out", str(out), f"a file that can be written ({error.strerror})") from error
+        raise ConfigError("--out", str(out), f"a file that can be written: {error.strerror}") from error
 
 
 def compare(argv: list[str]) -> None:
@@ -111,9 +111,9 @@ def compare(argv: list[str]) -> None:
         try:
             print(plots.learning_curve(rows, given["out"]))
         except OSError as error:
-            raise ConfigError("--out", given["out"], f"a file that can be written ({error.strerror})") from error
+            raise ConfigError("--out", given["out"], f"a file that can be written: {error.strerror}") from error
     if "csv" in given:
         try:
             print(write_comparison(table, given["csv"]))
         except OSError as error:
-            raise ConfigError("--csv", given["csv"], f"a file that can be written ({error.strerror})") from error
+            raise ConfigError("--csv", given["csv"], f"a file that can be written: {error.strerror}") from error

@@ -158,7 +158,7 @@ def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfi
     picked = {g: {k.partition(".")[2]: v for k, v in given.items() if k.startswith(g + ".")} for g in ("algo", "env")}
     for option in plan.options:
         if option.hint == "required" and option.key not in given:
-            raise ConfigError(option.flag, None, "a value: it has no default")
+            raise ConfigError(option.flag, None, "given: it has no default")
     import_named(plan.cls, picked["algo"].items())
     algo = build_algorithm(plan.cls, plan.algo | picked["algo"])
     env = plan.env_object

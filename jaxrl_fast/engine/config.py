@@ -229,16 +229,18 @@ def by_group(cls: type = RunConfig) -> dict[type, list[dataclasses.Field]]:
     return found
 
 
-def check_names(names: Iterable[str], settings: Mapping[str, Any], prefix: str = "", what: str = "one of") -> None:
+def check_names(names: Iterable[str], settings: Mapping[str, Any], prefix: str = "", owner: str = "") -> None:
     """Raise ConfigError for a setting that is not among `names`, and list them."""
     for name, value in settings.items():
         if name not in names:
-            raise ConfigError(prefix + name, value, f"{what} {', '.join(sorted(names))}{nearest(name, names)}")
+            listed = ", ".join(sorted(names))
+            valid = f"a setting of {owner} ({listed})" if owner else f"one of {listed}"
+            raise ConfigError(prefix + name, value, valid + nearest(name, names))
 
 
 def run_config(total_steps: int, settings: dict[str, Any]) -> RunConfig:
     """Make a RunConfig of the keyword settings of `train`.  Raises ConfigError for an unknown or a bad one."""
-    check_names(RunConfig.__dataclass_fields__, settings, what="a setting of train:")
+    check_names(RunConfig.__dataclass_fields__, settings, owner="train")
     if not isinstance(settings.get("start_from"), (str, Path, type(None))):
         settings = settings | {"start_from": IN_MEMORY}
     return RunConfig(total_steps=total_steps, **settings)

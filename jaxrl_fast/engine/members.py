@@ -192,7 +192,7 @@ def gather(runs: Sequence[Run], config: RunConfig, always: Sequence[str] = ()) -
     for name in always:
         if name not in names:
             traced = [n for n in names if n.startswith("algo.")]
-            raise ConfigError("setting", name, f"one of the traced settings: {', '.join(traced)}{nearest(name, traced)}")
+            raise ConfigError("setting", name, f"one of the traced settings ({', '.join(traced)}){nearest(name, traced)}")
     columns = list(zip(*map(jax.tree.leaves, runs), strict=True))
     swept = [i for i, column in enumerate(columns) if names[i] in always or any(_differ(column[0], x) for x in column)]
     if config.members == 1:

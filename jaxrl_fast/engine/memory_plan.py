@@ -143,12 +143,12 @@ class MemoryPlan:
         if self.fits:
             return
         found = [f"{name} = {value}" for name, value in self.remedies().items()] if self.temporaries is None else []
-        advice = f"it would with {' or '.join(found)}" if found else "lower buffer_size, hidden, num_envs or num_steps"
+        advice = f"the run fits with {' or '.join(found)}" if found else "lower buffer_size, hidden, num_envs or num_steps"
         if self.temporaries is not None:  # how they change with a setting is not known before it is compiled again
             which = "lower batch_size, num_envs, buffer_size, seeds or the --wave of a sweep"
             advice = f"{show(self.temporaries)} of it are XLA's temporaries: {which}"
         where = self.population.devices[0].device_kind
-        raise ConfigError("memory", show(self.need), f"the run must fit the {show(self.have)} of {where}; {advice}")
+        raise ConfigError("memory", show(self.need), f"at most the {show(self.have)} of {where}; {advice}")
 
     def remedies(self) -> dict[str, int]:
         """{setting: the largest value found with which the run fits}, each by itself; empty where none does."""

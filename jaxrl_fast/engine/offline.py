@@ -54,8 +54,9 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
     if own.n_step != data.memory.n_step:
         raise ConfigError("n_step", own.n_step, f"{data.memory.n_step}, as the memory of the data has it")
     if isinstance(own, PrioritizedMemory) != isinstance(data.memory, PrioritizedMemory):
-        kind = f"the kind of memory that `data` is laid out in ({type(data.memory).__name__}; see `offline_memory`)"
-        raise ConfigError("prioritized", isinstance(own, PrioritizedMemory), kind)
+        kind = type(data.memory).__name__
+        valid = f"{not isinstance(own, PrioritizedMemory)}: `data` is laid out in a {kind} (see `offline_memory`)"
+        raise ConfigError("prioritized", isinstance(own, PrioritizedMemory), valid)
     of_algorithm = ("batch_size", "alpha", "beta", "epsilon")  # the layout is that of the data
     settings = {name: getattr(own, name) for name in of_algorithm if hasattr(own, name)}
     memory = dataclasses.replace(data.memory, **settings)
@@ -145,4 +146,4 @@ def check_data(argument: str, data: Filled, spec: EnvSpec) -> None:
         low, high = jnp.min(data.rows.action), jnp.max(data.rows.action - jnp.asarray(sizes, data.rows.action.dtype))
         if low < 0 or high >= 0:
             found = f"{low} to {jnp.max(data.rows.action)}"
-            raise ConfigError(f"{argument}.action", found, f"actions that {spec.name} has: {spec.action}")
+            raise ConfigError(f"{argument}.action", found, f"in {spec.action}, as {spec.name} has it")

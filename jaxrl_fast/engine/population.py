@@ -289,7 +289,7 @@ def plan_population(size: int, mode: str = "auto", devices: Any = None, env: int
     cpu = devices[0].platform == "cpu"
     several = len({d.process_index for d in devices}) > 1
     if mode == "vmap" and cpu and size > 1 and (env > 1 or several) and runtime.vmap_hangs_on_cpu():
-        raise ConfigError("batching", mode, "map or auto: with this jaxlib several CPU devices hang in a batch of members")
+        raise ConfigError("batching", mode, "'map' or 'auto': with this jaxlib several CPU devices hang in a batch of members")
     if env > 1:
         return Population(size, "map" if mode == "auto" and cpu else "vmap" if mode == "auto" else mode, devices, env)
     if mode == "auto":

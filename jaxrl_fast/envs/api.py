@@ -65,7 +65,7 @@ class Env(Environment):
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
         for name in filter(functools.partial(hasattr, cls), _GONE):
-            raise expected(f"{cls.__name__}.{name}", "left out", f"a method. {_INSTEAD}")
+            raise expected(f"{cls.__name__}.{name}", f"left out: {_INSTEAD}", "a method")
         reset = cls.__dict__.get("reset")
         if getattr(reset, "__name__", None) == "reset":
             cls.reset = checks.refuse_key(reset)
@@ -115,13 +115,12 @@ class Env(Environment):
     def step(self, noise: Noise, state: PyTree, action: PyTree) -> tuple[PyTree, PyTree, Outcome]:
         """`transition`, then a fresh reset of the environments whose episode ended. ConfigError as `played`.
 
-        noise: one row of what `draw` returned, `noise.with_rows(row)`.
+        noise: of one step, as `noise.at(i)` of what `draw` returned.
         """
         if not isinstance(noise, Noise):
-            valid = "one row of `env.draw(key, num_steps, num_envs, t)`: step(noise, state, action)"
-            raise ConfigError(
-                f"{self.spec.name}: step(noise)", "a key" if checks.is_key(noise) else type(noise).__name__, valid
-            )
+            found = "a key" if checks.is_key(noise) else type(noise).__name__
+            valid = "one row of `env.draw(key, num_steps, num_envs, t)`, as in step(noise, state, action)"
+            raise ConfigError(f"{self.spec.name}: step(noise)", found, valid)
         state, outcome = played(self, noise.step, state, action)
         done = outcome.terminated | outcome.truncated
         after = noise.resets.apply(self, noise.reset, done, (state, outcome.next_obs))

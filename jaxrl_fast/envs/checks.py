@@ -91,7 +91,7 @@ def is_key(x: Any) -> bool:
 def pair(spec: EnvSpec, function: str, found: Any) -> tuple[Any, Any]:
     """(state, obs) of a function that resets."""
     if not isinstance(found, tuple) or len(found) != 2:
-        raise ConfigError(f"{spec.name}: {function}", describe(found), "two values: (state, obs)")
+        raise ConfigError(f"{spec.name}: {function}", describe(found), "two values (state, obs)")
     return found
 
 
@@ -101,7 +101,7 @@ def outcome_of(spec: EnvSpec, found: Any, before: PyTree, num_envs: int) -> tupl
     The state keeps its shapes and dtypes, the reward is float32, and what terminated is not truncated as well.
     """
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], Outcome):
-        valid = "two values: (state, jaxrl_fast.types.Outcome(next_obs, reward, terminated, truncated))"
+        valid = "two values (state, jaxrl_fast.types.Outcome(next_obs, reward, terminated, truncated))"
         raise ConfigError(f"{spec.name}: transition", describe(found), valid)
     state, outcome = found
     ends = [array(f"{spec.name}: {name}", getattr(outcome, name), (num_envs,), bool) for name in ("terminated", "truncated")]

@@ -22,8 +22,8 @@ from jaxrl_fast.envs.host.gymnasium_adapter import is_simple
 from jaxrl_fast.errors import ConfigError, UserError, brief, expected
 
 VALID = (
-    "a name such as 'CartPole-v1', or an environment of jaxrl_fast, gymnax or Gymnasium: an instance, its class or a function "
-    "that makes it"
+    "a name such as 'CartPole-v1', or an environment of jaxrl_fast, gymnax or Gymnasium, given as an instance, its class or a "
+    "function that makes it"
 )
 _NAMED: dict[str, Any] = {}  # every object that was handed over, by the name that it got
 _READ: dict[str, str] = {}  # what functions read in their module when they got it

@@ -147,7 +147,7 @@ def make(name: Any, **settings: Any) -> Any:
         known = settings_of(name)
     for key, value in settings.items():
         if key not in known:
-            raise ConfigError(f"env.{key}", value, f"{name} has the settings {', '.join(known)}{nearest(key, known)}")
+            raise ConfigError(f"env.{key}", value, f"a setting of {name} ({', '.join(known)}){nearest(key, known)}")
     frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
     try:
         with jax.core.eval_context():  # what is cached outlives the trace that it was made in
@@ -176,7 +176,7 @@ def _build(name: str, settings: dict[str, Any]) -> Environment:
     common = {k: settings.get(k, usual[k]) for k in wrappers.COMMON}
     env = _source(name).make(name, **{k: v for k, v in settings.items() if k not in wrappers.COMMON})
     if not isinstance(env, Environment):
-        raise ConfigError("environment", name, f"a factory that returns a jaxrl_fast Env, not {type(env).__name__}")
+        raise ConfigError("environment", name, f"one whose factory returns a jaxrl_fast Env, not {type(env).__name__}")
     if dataclasses.is_dataclass(env):
         check_settings(env, "env.")
     env = wrap(env, **common)

@@ -57,8 +57,12 @@ class Noise(NamedTuple):
         return self.step, self.reset
 
     def with_rows(self, rows: tuple[PyTree, PyTree]) -> Noise:
-        """Return this noise with other rows, such as one row of `rows` for `Env.step`."""
+        """Return this noise with other rows: inside a scan over `rows`, with the one that `Env.step` takes."""
         return Noise(*rows, self.resets)
+
+    def at(self, step: int | jax.Array) -> Noise:
+        """Return the noise of one step, as `Env.step` takes it."""
+        return self.with_rows(tree.take(self.rows, step))
 
 
 @tree.struct
@@ -84,7 +88,7 @@ class OnEnd(EveryStep):
 class Pool(Resets):
     """Share out `size` resets, which are drawn before each rollout.
 
-    size: 0 for one a `STEPS_A_RESET` steps of an environment, and at least one an environment. Environments that end
+    size: 0 for one for `STEPS_A_RESET` steps of an environment, and at least one an environment. Environments that end
     together must not begin together, for they would stay in lockstep. A rollout of one step would be all resets of
     every step: there a pool of one an environment is `OnEnd`.
     """

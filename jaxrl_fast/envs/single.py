@@ -59,7 +59,7 @@ class SingleEnv(Env):
 
 def _parts(spec: EnvSpec, found: Any) -> tuple:
     """The six values of `step_one`, the last () where it returned five; ConfigError where it returned something else."""
-    valid = "five values: (state, obs, reward, terminated, truncated), or a sixth, a dict of numbers"
+    valid = "five values (state, obs, reward, terminated, truncated), or a sixth, a dict of numbers"
     if not isinstance(found, tuple) or len(found) not in (5, 6):
         raise ConfigError(f"{spec.name}: step_one", checks.describe(found), valid)
     state, obs, reward, terminated, truncated, *info = found

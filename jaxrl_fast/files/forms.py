@@ -42,7 +42,7 @@ def read_json(file: Path, argument: str, what: str, form: Any, remedy: str = "")
     try:
         content = json.loads(_content(file))
     except OSError as error:
-        raise ConfigError(argument, str(file), f"{what} that can be read ({error.strerror}){after}") from error
+        raise ConfigError(argument, str(file), f"{what} that can be read: {error.strerror}{after}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(argument, str(file), f"{what}; this file is damaged ({brief(error)}){after}") from error
     wrong = misfit(content, form)

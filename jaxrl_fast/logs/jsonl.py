@@ -96,7 +96,7 @@ def _lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
-        raise ConfigError("metrics", str(path), f"a readable metrics.jsonl ({error.strerror})") from error
+        raise ConfigError("metrics", str(path), f"a readable metrics.jsonl: {error.strerror}") from error
     numbered = [(i, line) for i, line in enumerate(lines, 1) if line.strip()]
     found = []
     for i, line in numbered:

@@ -156,7 +156,7 @@ def _check_metric(rows_by_run: Mapping[str, Rows], metric: str) -> None:
         if not names:
             raise ConfigError("rows_by_run", label, "a run that has logged at least one row")
         if metric not in names:
-            raise ConfigError("metric", metric, f"logged by {label}: {', '.join(names)}{nearest(metric, names)}")
+            raise ConfigError("metric", metric, f"one that {label} has logged ({', '.join(names)}){nearest(metric, names)}")
 
 
 def _draw_run(axes: Any, label: str, looks: dict, steps: Any, values: Any, window: int, alone: bool, limits: Any) -> None:

@@ -78,7 +78,7 @@ def as_network(name: str, value: Any) -> Any:
         try:
             return value()
         except TypeError as error:
-            valid = f"a class whose fields have defaults, or an object of it ({error})"
+            valid = f"a class whose fields have defaults, or an object of it: {error}"
             raise ConfigError(name, value.__name__, valid) from error
     nnx = sys.modules.get("flax.nnx")  # imported where somebody has made such a module
     if nnx is not None and isinstance(value, nnx.Module):

@@ -175,7 +175,7 @@ def make_torso(network: str | nn.Module, space: Space, hidden: tuple[int, ...], 
         check_widths("hidden", hidden)
     is_image = isinstance(space, Box) and len(space.shape) == 3 and min(space.shape[:2]) >= 3  # the smallest filter
     if network == "cnn" and not is_image:
-        valid = f"a CNN needs observations [H, W, C] of 3x3 or more; these are {space}; use 'mlp'"
+        valid = f"'mlp' for these observations: a CNN needs [H, W, C] of 3x3 or more; these are {space}"
         raise ConfigError("network", network, valid)
     if network == "mlp" or not is_image:
         if image[1]:

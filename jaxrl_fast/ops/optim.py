@@ -135,7 +135,8 @@ def check_optimizer(name: str, optimizer: Any) -> Optimizer:
     """Raises ConfigError for anything but an `Optimizer`: the updates of optax's own have another sign."""
     if not isinstance(optimizer, Optimizer):
         what = f"the optimizer {type(optimizer).__name__}"
-        raise ConfigError(name, what, "of jaxrl_fast.ops.optim: adam(), radam(), rmsprop(), or stock(optax.adamw) for optax's")
+        valid = "an optimizer of jaxrl_fast.ops.optim: adam(), radam(), rmsprop(), or stock(optax.adamw) for optax's"
+        raise ConfigError(name, what, valid)
     return optimizer
 
 

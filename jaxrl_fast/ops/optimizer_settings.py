@@ -31,10 +31,10 @@ ELEMENTWISE = (
 )  # fmt: skip
 OPTIMIZER = "of optax, by name or as a function of the learning rate; none: the algorithm's own"  # its help
 _OPTIMIZER = (
-    "an optimizer as a function of the learning rate: optax.adamw, functools.partial(optax.adamw, weight_decay=1e-4), "
+    "an optimizer as a function of the learning rate, such as optax.adamw, functools.partial(optax.adamw, weight_decay=1e-4), "
     "or as text, 'adamw(weight_decay=1e-4)'"
 )
-_RATE = "a number, or a schedule of optimizer steps: optax.cosine_decay_schedule(1e-3, 10_000), or the same as text"
+_RATE = "a number, or a schedule of optimizer steps such as optax.cosine_decay_schedule(1e-3, 10_000), or the same as text"
 
 
 # From text to functions ----------------------------------------------------------------------------------------------

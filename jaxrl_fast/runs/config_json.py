@@ -91,7 +91,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
         raise ConfigError("config", str(file), "an existing config.json of a run")
     content = forms.read_json(file, "config", "a config.json of jaxrl_fast", forms.CONFIG)
     if content["format"] != FORMAT:
-        raise ConfigError("config", str(file), f"format {FORMAT}; this file has {content['format']!r}")
+        raise ConfigError("config", str(file), f"a config.json of format {FORMAT}; this file has {content['format']!r}")
     return content
 
 

@@ -163,5 +163,5 @@ def _setting_class(path: str, name: str) -> type:
         raise ConfigError(name, path, "a dataclass")
     if not (ours or issubclass(found, kinds) or imports.is_users(home)):
         kinds = f"an environment, a flax.linen.Module, or of a module of yours, which {NAMED}"
-        raise ConfigError(name, path, f"a class of settings: {kinds}")
+        raise ConfigError(name, path, f"a class of settings ({kinds})")
     return found

@@ -67,7 +67,7 @@ def experience(run: Any, member: int = 0, modules: Sequence[str] = ()) -> Filled
             raise ConfigError("run", "in memory", "one with `out`: seeds that train one after another keep no replay in memory")
         return experience(run.out.path, member, modules)
     if member not in run.lanes:
-        raise ConfigError("member", member, f"one that is still there: {', '.join(map(str, run.lanes))}")
+        raise ConfigError("member", member, f"one that is still there ({', '.join(map(str, run.lanes))})")
     first = dataclasses.replace(run.members.first, algo=run.setup(member)[0])
     store = run.population.member(run.state.memory, list(run.lanes).index(member))
     return replay_after(first, store, run.iterations)

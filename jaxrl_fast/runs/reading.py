@@ -77,7 +77,7 @@ def _seed_of(path: Path, order: Sequence[str], config: RunConfig, member: int | 
     if not here:
         raise ConfigError("run", str(path), f"a run with a checkpoint ({' or '.join(order)}); no seed of this one has any")
     if member is not None and member not in here:
-        raise ConfigError("member", member, f"one that has a checkpoint: {', '.join(map(str, here))}")
+        raise ConfigError("member", member, f"one that has a checkpoint ({', '.join(map(str, here))})")
 
     def score(i: int) -> float:
         result = _result(RunDir(folders[i]))
@@ -93,7 +93,7 @@ def _read_one(rundir: RunDir, checkpoints: Checkpoints, one: tuple[str, int], al
     if member is None:
         member = rundir.best_member(config.members, meta.get("best_scores"))
     if member not in meta["lanes"]:
-        raise ConfigError("member", member, f"one that this checkpoint holds: {', '.join(map(str, meta['lanes']))}")
+        raise ConfigError("member", member, f"one that this checkpoint holds ({', '.join(map(str, meta['lanes']))})")
     chosen = {name: values[member] for name, values in meta["settings"].items()}
     algo, env = configure(algo, env, config.settings_of(member) | chosen)
     lanes, bound = len(meta["lanes"]), algo.bind(env.spec)

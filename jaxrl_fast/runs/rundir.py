@@ -229,17 +229,28 @@ def check_free(path: Path) -> None:
 
 
 def check_empty(path: Path) -> None:
-    """Refuse a directory with anything in it but what a process left that was killed before its run began."""
+    """Refuse a directory with anything in it but what a process left that was killed before its run began, or whose run went.
+
+    The saver's threads make the folders of a checkpoint again that they are in the middle of.
+    """
     try:
         found = {p.name for p in path.iterdir()} if path.is_dir() else {path.name} if path.exists() else set()
     except OSError as error:
         raise folders.not_writable("out", path, error) from error
     if not found or (folders.LOCK in found and found <= {folders.LOCK, "config.json"}):
         return
+    if found - {folders.LOCK} == {"checkpoints"} and _unfinished(path / "checkpoints"):
+        return
     begun, resumable = (path / "config.json").is_file(), RunDir(path).resumable
     resume = "; it has no checkpoint to go on from" if begun else ""
     resume = f"; to go on with it: train --resume {path} (from Python: jf.resume)" if resumable else resume
     raise ConfigError("out", str(path), f"a new or empty directory; this one holds another run or files{resume}")
+
+
+def _unfinished(path: Path) -> bool:
+    """Whether there is nothing in a folder but checkpoints without a name yet."""
+    files = [p.relative_to(path) for p in path.rglob("*") if not p.is_dir()]
+    return path.is_dir() and all(any(UNFINISHED in part for part in file.parts) for file in files)
 
 
 def check_outside(path: Path) -> None:

@@ -254,7 +254,7 @@ class SeedsInTurn:
         if member is not None:
             check_int("member", member, 0, self.config.seeds - 1)
         if member not in here:
-            raise ConfigError("member", member, f"one that has begun: {', '.join(map(str, here)) or 'none has'}")
+            raise ConfigError("member", member, f"one that has begun ({', '.join(map(str, here)) or 'none has'})")
         return self.trained[member].make_agent() if member in self.trained else self.session.agent(0)
 
     def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:

@@ -237,7 +237,7 @@ class Session:
         """The parameters and statistics of one member, on the device; donated to the next chunk."""
         lane = np.flatnonzero(self.lanes == member)
         if not lane.size:
-            raise ConfigError("member", member, f"one that is still trained: {', '.join(map(str, self.lanes))}")
+            raise ConfigError("member", member, f"one that is still trained ({', '.join(map(str, self.lanes))})")
         if not distributed.several():
             return self.population.member(self.state.agent, int(lane[0]))
         taken = tree.take if self.population.size > 1 else lambda agent, _: agent

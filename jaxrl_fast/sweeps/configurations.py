@@ -54,7 +54,7 @@ def configurations_of(
     if both:
         raise ConfigError("sample", both[0], "a setting that is not in the grid too")
     if sample and members is None:
-        raise ConfigError("members", None, "how many settings to draw, where settings are sampled")
+        raise ConfigError("members", None, "the number of settings to draw, where settings are sampled")
     if members is not None and not sample:
         raise ConfigError("members", members, "None without settings to sample: a grid has as many as it has points")
     drawn = samples_of(sample, members, seed) if sample else [{}]
@@ -66,7 +66,7 @@ def check_names(algo: Algorithm, env: Environment, grid: Mapping[str, Any], samp
     known = setting_names(algo, env)
     for name in (*grid, *sample):
         if name not in known:
-            raise ConfigError("setting", name, f"one of {algo.name} and {env.spec.name}{nearest(name, known)}")
+            raise ConfigError("setting", name, f"a setting of {algo.name} or {env.spec.name}{nearest(name, known)}")
     fields = {f"algo.{field}": value for field, value in algorithm_settings(algo).items()}
     static = "integer:LOW,HIGH or choice:A,B,...: each value of this setting is a program of its own"
     for name, text in sample.items():

@@ -49,7 +49,7 @@ def read_json(file: Path) -> dict[str, Any]:
             raise ConfigError("sweep", str(file), f"one whose part {index} has some of its {count} configurations")
         own = range(run["seed"], run["seed"] + run["seeds"])
         if part["seed"] not in own or part["seeds"] < 1 or part["seed"] + part["seeds"] > own.stop:
-            raise ConfigError("sweep", str(file), f"one whose part {index} has seeds of the sweep: {own.start} to {own.stop - 1}")
+            raise ConfigError("sweep", str(file), f"one whose part {index} has seeds of the sweep, {own.start} to {own.stop - 1}")
     return content
 
 

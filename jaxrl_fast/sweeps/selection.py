@@ -34,7 +34,7 @@ def fitness_since_last(selection: Any, s: Any, rows: Sequence[Any]) -> np.ndarra
     later = metric == "eval_return" and s.grid.eval_rows  # its first evaluation may be still to come
     if not later and not any(metric in r.metrics for r in history):
         known = sorted({name for r in history for name in r.metrics})
-        raise ConfigError("selection.metric", metric, f"one of the log's until then: {', '.join(known)}")
+        raise ConfigError("selection.metric", metric, f"a metric that the log has until then ({', '.join(known)})")
     since = max((r for r in selection.boundaries(s.grid) if r < s.rows), default=0)
     start = s.grid.env_steps(since)
     scores = fitness([r for r in history if r.env_steps > start], metric, s.config.members)
@@ -186,7 +186,7 @@ class Halving:
         for _ in range(self.rungs):
             last = max(1, int(last / self.eta))
         if distributed.several() and last * config.seeds < 2:
-            raise ConfigError("rungs", self.rungs, "fewer with several processes, or more seeds: two members must be left")
+            raise ConfigError("rungs", self.rungs, "fewer with several processes: two members must be left; or take more seeds")
 
     def boundaries(self, grid: Grid) -> set[int]:
         found = {math.ceil(grid.planned_rows / self.eta ** (self.rungs - i)) for i in range(self.rungs)}

@@ -81,7 +81,7 @@ def sweep(
     seed, pbt = config.seed, getattr(selection, "kind", "") == "pbt"
     if pbt:
         if members is None or grid or sample:
-            raise ConfigError("selection", "pbt", "members = N and neither grid nor sample: PBT draws from its own priors")
+            raise ConfigError("selection", "pbt", "given members = N and neither grid nor sample: PBT draws from its own priors")
         check_names(algo, env, {}, selection.priors, config)
         check_int("members", members, 2, 1_000_000)
         configurations = [{} for _ in range(members)]
@@ -92,7 +92,7 @@ def sweep(
         configurations = configurations_of(grid, sample, members, seed)
         import_named(type(algo), [(k.removeprefix("algo."), v) for c in configurations for k, v in c.items()])
         if configurations == [{}]:
-            raise ConfigError("grid", grid, "settings to compare: grid, or sample with members")
+            raise ConfigError("grid", grid, "settings to compare; or give sample with members")
     if config.population is not None:
         raise ConfigError("population", config.population, "None: grid and sample say what differs")
     spread_members(env, config, len(configurations) * config.seeds)
@@ -101,8 +101,8 @@ def sweep(
     distributed.check_same("sweep", asked)  # before they plan
     parts = split(found, wave)
     if selection and len(parts) > 1:
-        raise ConfigError("selection", selection.kind, f"one program for all members, not {len(parts)}: leave out static "
-                          "settings, or take fewer members")  # fmt: skip
+        raise ConfigError("selection", selection.kind, f"None: one program for all members, not {len(parts)}, is needed; leave "
+                          "out static settings, or take fewer members")  # fmt: skip
     if selection:
         selection.check(dataclasses.replace(config, population=_columns(configurations)))
     content = {

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from jaxrl_fast import tree
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.checks import describe
 from jaxrl_fast.envs.host.api import HostEnv
@@ -149,8 +148,7 @@ def _check_types(env: Env, spec: EnvSpec, num_envs: int) -> None:
 
     def step(key, state, obs):
         action = rollout.random_action(spec.action, obs, key, num_envs)
-        noise = env.draw(key, 1, num_envs, jnp.int32(0))
-        return env.step(noise.with_rows(tree.take(noise.rows, 0)), state, action)
+        return env.step(env.draw(key, 1, num_envs, jnp.int32(0)).at(0), state, action)
 
     result = _shapes(step, key, state, obs)
     assert isinstance(result, tuple) and len(result) == 3 and isinstance(result[2], Outcome), (

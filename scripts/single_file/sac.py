@@ -112,7 +112,7 @@ class SAC:
         soft_value = q - jnp.exp(learner.params["log_temperature"]) * log_prob
         return batch.reward + self.discount * jnp.where(batch.terminated, 0.0, soft_value)
 
-    def descend(self, learner, name, loss):
+    def gradient_step(self, learner, name, loss):
         """One step of Adam down loss(params[name]) -> (value, aux); returns (learner, aux)."""
         grads, aux = jax.grad(loss, has_aux=True)(learner.params[name])
         adam = optax.adam(self.learning_rate)
@@ -129,7 +129,7 @@ class SAC:
             error = self.q_values(critics, batch.obs, batch.action) - target
             return 0.5 * jnp.sum(jnp.mean(error**2, axis=1)), ()
 
-        learner, _ = self.descend(learner, "critics", critic_loss)
+        learner, _ = self.gradient_step(learner, "critics", critic_loss)
         critics, old = learner.params["critics"], learner.target_critics
         target_critics = optax.incremental_update(critics, old, self.target_tau)
         temperature = jnp.exp(learner.params["log_temperature"])
@@ -139,11 +139,11 @@ class SAC:
             q = self.q_values(critics, batch.obs, action).min(axis=0)
             return jnp.mean(temperature * log_prob - q), log_prob
 
-        learner, log_prob = self.descend(learner, "actor", actor_loss)
+        learner, log_prob = self.gradient_step(learner, "actor", actor_loss)
         # More randomness than wanted lowers the temperature, less raises it (equation 18).
         excess = -jnp.mean(log_prob) - self.target_entropy * self.action_size
         temperature_loss = lambda log_temperature: (jnp.exp(log_temperature) * excess, ())
-        learner, _ = self.descend(learner, "log_temperature", temperature_loss)
+        learner, _ = self.gradient_step(learner, "log_temperature", temperature_loss)
         return learner._replace(target_critics=target_critics)
 
     def store(self, replay, transition):

@@ -9,6 +9,7 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import random
+from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.envs.probes.control import Known
 
 COMMON = {
@@ -73,7 +74,8 @@ def test_the_right_actions_and_values(compiled, clock, cls, settings):
         agent = state.agent
         action = algo.act(agent, algo.init_carry(len(known.obs)), known.obs, jnp.zeros((len(known.obs), 1)), clock(), "greedy")[1]
         best = algo.spec.action.to_unit(known.action)
-        q = algo.critic_output(agent.params["critics"], algo.view(agent.moments, known.obs), best)
+        obs = normalize_obs(env.spec.observation, agent.moments, known.obs)
+        q = algo.networks.critic_output(agent.params["critics"], obs, best)
         return action, q.mean(-1), metrics
 
     action, q, metrics = compiled(train, jax.random.key(0))

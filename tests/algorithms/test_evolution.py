@@ -198,10 +198,10 @@ def test_it_learns(learn, cls, name, settings):
 
 
 def test_what_they_refuse():
-    with pytest.raises(ConfigError, match="num_steps = 0 .* no limit of its own"):
+    with pytest.raises(ConfigError, match="num_steps must be .*got 0: .* no limit of its own"):
         jf.ARS().bind(Line(limit=None).spec)
-    with pytest.raises(ConfigError, match="top_directions = 17 .* at most directions = 16"):
+    with pytest.raises(ConfigError, match="top_directions must be at most directions = 16, got 17"):
         jf.ARS(top_directions=17)
-    with pytest.raises(ConfigError, match="noise_std = 0"):
+    with pytest.raises(ConfigError, match="noise_std must be .*got 0"):
         jf.OpenES(noise_std=0.0)
     assert jf.ARS(num_steps=3).bind(Line(limit=None).spec).steps_per_iteration == 2 * 16 * 3

@@ -71,26 +71,27 @@ def test_settings_and_specs():
         ("brax/antt", {}, "did you mean 'brax/ant'"),
         ("brax/swimmer", {}, "swimmer is broken in brax"),
         ("brax/fast", {}, "toy of brax's own unit tests"),
-        ("brax/ant", {"backend": "sprin"}, r"env.backend = 'sprin'.*did you mean 'spring'"),
-        ("brax/ant", {"ctrl_cost": 1.0}, r"env.ctrl_cost = 1.0.*did you mean 'ctrl_cost_weight'"),
-        ("brax/ant", {"ctrl_cost_weight": "x"}, "env.ctrl_cost_weight = 'x'"),
-        ("brax/ant", {"ctrl_cost_weight": float("nan")}, "env.ctrl_cost_weight = nan"),
-        ("brax/ant", {"ctrl_cost_weight": jnp.float32(0.1)}, "env.ctrl_cost_weight = .*part of the program"),
-        ("brax/ant", {"ctrl_cost_weight": np.array(0.1)}, "env.ctrl_cost_weight = .*part of the program"),
-        ("brax/ant", {"ctrl_cost_weight": np.ones(2)}, "env.ctrl_cost_weight = .*part of the program"),
-        ("brax/ant", {"healthy_z_range": (jnp.float32(0.1), 1.0)}, "env.healthy_z_range = .*2 numbers"),
-        ("brax/ant", {"reset_noise_scale": -1.0}, r"env.reset_noise_scale = -1.0.*\[0, inf\)"),
-        ("brax/ant", {"healthy_z_range": (1.0,)}, r"env.healthy_z_range = \(1.0,\).*2 numbers"),
-        ("brax/ant", {"healthy_z_range": (float("nan"), 1.0)}, r"env.healthy_z_range = \(nan, 1.0\).*the lower first"),
-        ("brax/ant", {"healthy_z_range": (1.0, 0.2)}, r"env.healthy_z_range = \(1.0, 0.2\).*the lower first"),
-        ("brax/ant", {"healthy_z_range": (False, 1.0)}, r"env.healthy_z_range = \(False, 1.0\).*2 numbers"),
+        ("brax/ant", {"backend": "sprin"}, r"env.backend must be .*got 'sprin'; did you mean 'spring'"),
+        ("brax/ant", {"ctrl_cost": 1.0}, r"env.ctrl_cost must be .*got 1.0; did you mean 'ctrl_cost_weight'"),
+        ("brax/ant", {"ctrl_cost_weight": "x"}, "env.ctrl_cost_weight must be .*got 'x'"),
+        ("brax/ant", {"ctrl_cost_weight": float("nan")}, "env.ctrl_cost_weight must be .*got nan"),
+        ("brax/ant", {"ctrl_cost_weight": jnp.float32(0.1)}, "env.ctrl_cost_weight must be .*part of the program"),
+        ("brax/ant", {"ctrl_cost_weight": np.array(0.1)}, "env.ctrl_cost_weight must be .*part of the program"),
+        ("brax/ant", {"ctrl_cost_weight": np.ones(2)}, "env.ctrl_cost_weight must be .*part of the program"),
+        ("brax/ant", {"healthy_z_range": (jnp.float32(0.1), 1.0)}, "env.healthy_z_range must be 2 numbers"),
+        ("brax/ant", {"reset_noise_scale": -1.0}, r"env.reset_noise_scale must be .*\[0, inf\), got -1.0"),
+        ("brax/ant", {"healthy_z_range": (1.0,)}, r"env.healthy_z_range must be 2 numbers, got \(1.0,\)"),
+        ("brax/ant", {"healthy_z_range": (float("nan"), 1.0)},
+            r"env.healthy_z_range must be .*the lower first, got \(nan, 1.0\)"),
+        ("brax/ant", {"healthy_z_range": (1.0, 0.2)}, r"env.healthy_z_range must be .*the lower first, got \(1.0, 0.2\)"),
+        ("brax/ant", {"healthy_z_range": (False, 1.0)}, r"env.healthy_z_range must be 2 numbers, got \(False, 1.0\)"),
         ("brax/ant", {"randomize": "link.inertia.mass=0:0"}, "factors above 0 for link.inertia.mass"),
-        ("brax/ant", {"terminate_when_unhealthy": 1}, "env.terminate_when_unhealthy = 1"),
+        ("brax/ant", {"terminate_when_unhealthy": 1}, "env.terminate_when_unhealthy must be .*got 1"),
         ("brax/ant", {"use_contact_forces": True}, "use_contact_forces not implemented"),
-        ("brax/ant", {"episode_length": 2.5}, "env.episode_length = 2.5"),
+        ("brax/ant", {"episode_length": 2.5}, "env.episode_length must be .*got 2.5"),
         ("brax/ant", {"randomize": "geom_frction=1:2"}, "geom_friction"),
-        (PENDULUM, {"randomize": "body_mass=1:2"}, "env.randomize = 'body_mass' .*change nothing"),
-        (PENDULUM, {"randomize": "dof.damping=1:2"}, "'dof.damping' .*generalized: .*dof.damping.*change nothing"),
+        (PENDULUM, {"randomize": "body_mass=1:2"}, "env.randomize must be .*got 'body_mass'.*change nothing"),
+        (PENDULUM, {"randomize": "dof.damping=1:2"}, "generalized: .*dof.damping.*got 'dof.damping'.*change nothing"),
         ("brax/ant", {"randomize": "link.inertia.mass=1:2"}, "spring .*to the power 0 .*generalized, or mjx and body_mass"),
         (PENDULUM, {"backend": "positional", "randomize": "link.inertia.i=1:2"}, "positional .*power 0 .*body_inertia"),
     ],
@@ -107,10 +108,10 @@ def test_a_brax_that_is_broken_or_missing(monkeypatch):
     for cached in (brax_adapter._envs, brax_adapter.about):
         cached.cache_clear()
     monkeypatch.setattr(mujoco_tools, "import_quietly", broken)
-    with pytest.raises(ConfigError, match=r"'brax/ant' .*can be imported: pip install 'brax.*has no attribute 'gone'"):
+    with pytest.raises(ConfigError, match=r"can be imported, got 'brax/ant': pip install 'brax.*has no attribute 'gone'"):
         registry.make("brax/ant", episode_length=12)
     monkeypatch.setattr(Source, "installed", lambda self: self.package != "brax")
-    with pytest.raises(ConfigError, match="is installed: pip install 'brax"):
+    with pytest.raises(ConfigError, match="is installed, got 'brax/ant': pip install 'brax"):
         registry.make("brax/ant", episode_length=12)
     assert not registry.list_environments()["brax/ant"].installed
 

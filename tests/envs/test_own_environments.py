@@ -68,25 +68,32 @@ def step(env, num_envs=4):
 
 OBS, ONE, NO = jnp.zeros(2), jnp.float32(1), jnp.bool_(False)
 SINGLE = {
-    "four values": (lambda s, a: (s, OBS, ONE, s > 9), r"step_one = '4 values .*five values: \(state, obs, reward"),
-    "seven values": (lambda s, a: (s, OBS, ONE, s > 9, NO, {}, {}), "step_one = '7 values"),
-    "a sixth value that is no dict": (lambda s, a: (s, OBS, ONE, s > 9, NO, s), r"sixth value of step_one = 'int32\[\]'"),
-    "a list": (lambda s, a: [s, OBS, ONE, s > 9, NO], "step_one = '5 values"),
-    "an array": (lambda s, a: OBS, r"step_one = 'float32\[2\]'"),
-    "a state of another shape": (lambda s, a: (OBS, OBS, ONE, NO, NO), r"state after a step = 'float32\[4, 2\]'.*int32\[4\]"),
-    "a state of another dtype": (lambda s, a: (s * 1.0, OBS, ONE, NO, NO), r"state after a step = 'float32\[4\]'.*int32\[4\]"),
-    "a state of another structure": (lambda s, a: ((s, s), OBS, ONE, NO, NO), "state after a step = .*as `reset` gave it"),
-    "an observation of another shape": (lambda s, a: (s, jnp.zeros(3), ONE, NO, NO), r"next_obs = 'float32\[4, 3\]'"),
-    "an observation of another dtype": (lambda s, a: (s, jnp.zeros(2, int), ONE, NO, NO), r"next_obs = 'int32\[4, 2\]'"),
-    "an observation that is a dict": (lambda s, a: (s, {"x": OBS}, ONE, NO, NO), "next_obs = 'dict'"),
-    "a reward for each of two": (lambda s, a: (s, OBS, OBS, NO, NO), r"reward = 'float32\[4, 2\]'.*float32\[4\]"),
-    "a complex reward": (lambda s, a: (s, OBS, 1j * ONE, NO, NO), r"reward = 'complex64\[4\]'"),
-    "an end that is a count": (lambda s, a: (s, OBS, ONE, s, NO), r"terminated = 'int32\[4\]'.*bool\[4\]"),
-    "a cut that is 2": (lambda s, a: (s, OBS, ONE, NO, 2), r"truncated = 'int32\[4\]'.*bool\[4\]"),
+    "four values": (lambda s, a: (s, OBS, ONE, s > 9), r"step_one must be five values \(state, obs, reward.*got '4 values"),
+    "seven values": (lambda s, a: (s, OBS, ONE, s > 9, NO, {}, {}), "step_one must be .*got '7 values"),
+    "a sixth value that is no dict": (lambda s, a: (s, OBS, ONE, s > 9, NO, s),
+        r"sixth value of step_one must be .*got 'int32\[\]'"),
+    "a list": (lambda s, a: [s, OBS, ONE, s > 9, NO], "step_one must be .*got '5 values"),
+    "an array": (lambda s, a: OBS, r"step_one must be .*got 'float32\[2\]'"),
+    "a state of another shape": (lambda s, a: (OBS, OBS, ONE, NO, NO),
+        r"state after a step must be int32\[4\].*got 'float32\[4, 2\]'"),
+    "a state of another dtype": (lambda s, a: (s * 1.0, OBS, ONE, NO, NO),
+        r"state after a step must be int32\[4\].*got 'float32\[4\]'"),
+    "a state of another structure": (lambda s, a: ((s, s), OBS, ONE, NO, NO),
+        "state after a step must be .*as `reset` gave it"),
+    "an observation of another shape": (lambda s, a: (s, jnp.zeros(3), ONE, NO, NO),
+        r"next_obs must be .*got 'float32\[4, 3\]'"),
+    "an observation of another dtype": (lambda s, a: (s, jnp.zeros(2, int), ONE, NO, NO),
+        r"next_obs must be .*got 'int32\[4, 2\]'"),
+    "an observation that is a dict": (lambda s, a: (s, {"x": OBS}, ONE, NO, NO), "next_obs must be .*got 'dict'"),
+    "a reward for each of two": (lambda s, a: (s, OBS, OBS, NO, NO), r"reward must be float32\[4\].*got 'float32\[4, 2\]'"),
+    "a complex reward": (lambda s, a: (s, OBS, 1j * ONE, NO, NO), r"reward must be .*got 'complex64\[4\]'"),
+    "an end that is a count": (lambda s, a: (s, OBS, ONE, s, NO), r"terminated must be bool\[4\].*got 'int32\[4\]'"),
+    "a cut that is 2": (lambda s, a: (s, OBS, ONE, NO, 2), r"truncated must be bool\[4\].*got 'int32\[4\]'"),
 }
 BATCHED = {
-    "no pair": (lambda s, a: Outcome(jnp.zeros((4, 2)), a, a > 1, a > 1), r"transition = 'Outcome'.*Outcome\(next_obs"),
-    "five values": (lambda s, a: (s, jnp.zeros((4, 2)), a, a > 1, a > 1), "transition = '5 values"),
+    "no pair": (lambda s, a: Outcome(jnp.zeros((4, 2)), a, a > 1, a > 1),
+        r"transition must be .*Outcome\(next_obs.*got 'Outcome'"),
+    "five values": (lambda s, a: (s, jnp.zeros((4, 2)), a, a > 1, a > 1), "transition must be .*got '5 values"),
     "a state without a batch": (lambda s, a: (s[0], Outcome(jnp.zeros((4, 2)), a, a > 1, a > 1)), r"state.*int32\[4\]"),
 }
 
@@ -103,7 +110,7 @@ def test_what_is_returned_is_as_the_spec_says(cls, found, message):
 
 @pytest.mark.parametrize("start", [lambda key: OBS, lambda key: (*START, {})])
 def test_a_reset_returns_two_values(start):
-    with pytest.raises(ConfigError, match=r"mine: reset_one = .*two values: \(state, obs\)"):
+    with pytest.raises(ConfigError, match=r"mine: reset_one must be two values \(state, obs\)"):
         step(Mine(start=start))
 
 
@@ -132,9 +139,9 @@ def test_any_other_error_says_where_it_was_raised():
     "env", [Mine(), jf.make("CartPole-v1"), jf.make("CartPole-v1", time_limit=9)], ids=["own", "ours", "wrapped"]
 )
 def test_a_key_is_no_noise(env, key):
-    with pytest.raises(ConfigError, match=r"reset\(noise\) = 'a key'.*env\.init\(key, num_envs\)"):
+    with pytest.raises(ConfigError, match=r"reset\(noise\) must be .*got 'a key'.*env\.init\(key, num_envs\)"):
         env.reset(key)
-    with pytest.raises(ConfigError, match=r"step\(noise\) = 'a key'.*env\.draw"):
+    with pytest.raises(ConfigError, match=r"step\(noise\) must be .*env\.draw.*got 'a key'"):
         env.step(key, None, jnp.zeros(1, jnp.int32))
 
 
@@ -209,9 +216,10 @@ class Undecorated(Taken):
 
 
 @pytest.mark.parametrize(("env", "message"), [
-    (lambda: Undecorated(), "env = 'Undecorated' .*@jf.settings above it"),
-    (lambda: Taken(action=gymnasium.spaces.Discrete(2)), "taken: EnvSpec.action = Discrete.*Spaces of gymnasium are for env"),
-    (lambda: Taken(action=(2,)), r"taken: EnvSpec.action = \(2,\)"),
+    (lambda: Undecorated(), "env must be .*@jf.settings above it.*got 'Undecorated'"),
+    (lambda: Taken(action=gymnasium.spaces.Discrete(2)),
+        "taken: EnvSpec.action must be .*got Discrete.*Spaces of gymnasium are for env"),
+    (lambda: Taken(action=(2,)), r"taken: EnvSpec.action must be .*got \(2,\)"),
     (lambda: Taken(action=jf.Dict.of(a=jf.Discrete(2))), "no algorithm takes these: make them one MultiDiscrete or one Box"),
 ])  # fmt: skip
 def test_what_no_run_can_be_of_is_refused(env, message):
@@ -227,7 +235,8 @@ def test_a_time_limit_is_a_positive_integer(limit):
 
 @pytest.mark.parametrize(("algo", "space", "names"), [
     (jf.DQN, jf.Box(-1.0, 1.0, (2,)), "ppo and sac"), (jf.DQN, jf.Box(-3, 3, (2,), np.int8), "ppo without squash, ars and es"),
-    (jf.DQN, jf.Box(-np.inf, 1.0, (2,)), "ppo without squash, ars and es"), (jf.SAC, jf.MultiDiscrete((2, 3)), "ppo, ars and es"),
+    (jf.DQN, jf.Box(-np.inf, 1.0, (2,)), "ppo without squash, ars and es"), (jf.SAC, jf.MultiDiscrete((2, 3)),
+        "ppo, ars and es"),
 ])  # fmt: skip
 def test_the_algorithms_that_a_refusal_names_take_the_actions(algo, space, names):
     spec = Taken(action=space).spec

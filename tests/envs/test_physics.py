@@ -135,7 +135,7 @@ def test_in_rollouts_of_a_step_resets_are_computed_only_when_an_episode_ends():
         def iteration(state, action):
             state, t = state
             noise = env.draw(jax.random.fold_in(jax.random.key(1), t), 1, 5, t)
-            state, obs, outcome = env.step(noise.with_rows(tree.take(noise.rows, 0)), state, action)
+            state, obs, outcome = env.step(noise.at(0), state, action)
             return (state, t + 1), (state, obs, outcome)
 
         return jax.lax.scan(iteration, (env.init(jax.random.key(0), 5)[0], jnp.int32(0)), actions)[1]
@@ -284,7 +284,7 @@ def test_keys_of_another_implementation():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"randomized": "mass"}, "env.randomize = 'mass' .*text like"),
+        ({"randomized": "mass"}, "env.randomize must be text like .*got 'mass'"),
         ({"randomized": "part.mass=2"}, "text like"),
         ({"randomized": "part.mass=a:b"}, "text like"),
         ({"randomized": "part.mass=2:1"}, "the lower of two"),
@@ -294,24 +294,24 @@ def test_keys_of_another_implementation():
         ({"randomized": "part.mass=0:0"}, "factors above 0 for part.mass"),
         ({"randomized": "part.mass=1e-50:1"}, "factors above 0 for part.mass"),  # 0 in float32
         ({"randomized": "part.mass=1:2, part.mass=1:2"}, "comes twice"),
-        ({"randomized": "mass=1:2"}, r"env.randomize = 'mass' .*there are part.mass"),
+        ({"randomized": "mass=1:2"}, r"env.randomize must be .*got 'mass'; there are part.mass"),
         ({"randomized": "part.mas=1:2"}, r"there are part.mass"),
         ({"randomized": "widn=1:2"}, "did you mean 'wind'"),
         ({"randomized": "count=1:2"}, "change nothing"),  # whole numbers too: brax has gears of them
-        ({"randomized": "unread=1:2"}, "env.randomize = 'unread' .*change nothing"),
-        ({"randomized": 3}, "env.randomize = 3"),
+        ({"randomized": "unread=1:2"}, "env.randomize must be .*got 'unread'.*change nothing"),
+        ({"randomized": 3}, "env.randomize must be .*got 3"),
         ({"randomized": lambda key, model, t: model}, "depends on the key"),
         ({"randomized": lambda key, model, t: model.wind}, "returns the model"),
-        ({"randomized": lambda key, model: model}, r"a function \(key, model, t\) -> model \(.*too many"),
+        ({"randomized": lambda key, model: model}, r"a function \(key, model, t\) -> model, got .*too many"),
         ({"randomized": lambda key, model, t: model.replace(wind=jax.random.normal(key, (2,)))}, "of the same shapes"),
-        ({"randomized": "still=1:2"}, "env.randomize = 'still' .*not 0 in this model"),
+        ({"randomized": "still=1:2"}, "env.randomize must be .*not 0 in this model.*got 'still'"),
         ({"randomize_warmup": 3}, "0 without env.randomize"),
-        ({"randomize_warmup": -1, "randomized": MASS}, "env.randomize_warmup = -1"),
+        ({"randomize_warmup": -1, "randomized": MASS}, "env.randomize_warmup must be .*got -1"),
         ({"randomize_warmup": 3, "randomized": lambda key, model, t: model}, "gets t itself"),
-        ({"resets": "never"}, "env.resets = 'never'"),
-        ({"reset_pool": -1}, "env.reset_pool = -1"),
-        ({"reset_pool": 7, "resets": "every_step"}, "env.reset_pool = 7 .*'every_step', which has no pool"),
-        ({"episode_length": 0}, "env.episode_length = 0"),
+        ({"resets": "never"}, "env.resets must be .*got 'never'"),
+        ({"reset_pool": -1}, "env.reset_pool must be .*got -1"),
+        ({"reset_pool": 7, "resets": "every_step"}, "env.reset_pool must be 0 .*'every_step', which has no pool, got 7"),
+        ({"episode_length": 0}, "env.episode_length must be .*got 0"),
     ],
 )
 def test_bad_input(settings, message):
@@ -322,7 +322,7 @@ def test_bad_input(settings, message):
 def test_a_function_that_cannot_be_written_down_is_named(monkeypatch):
     monkeypatch.setattr(registry, "_USER", registry._USER | {"toy/ball": toy})
     env = jf.make("toy/ball", randomized=lambda key, model, t: model.replace(wind=jax.random.normal(key)))
-    with pytest.raises(ConfigError, match="env.randomized = <function"):
+    with pytest.raises(ConfigError, match="env.randomized must be .*got <function"):
         config_json.encode_environment(env)
 
 

@@ -115,10 +115,10 @@ def test_a_setting_of_the_wrappers_is_refused():
         time_limit: int = 7
 
     for factory in (Mine, lambda time_limit: CartPole(), lambda time_limit=3: CartPole()):
-        with pytest.raises(ConfigError, match=r"environment = 'mine' .*'time_limit'.*rename"):
+        with pytest.raises(ConfigError, match=r"environment must be .*'time_limit'.*got 'mine': rename"):
             registry.register("mine", factory)
     registry.register("text", f"{__name__}:Stacked")
-    with pytest.raises(ConfigError, match=r"environment = 'text' .*'stack'"):
+    with pytest.raises(ConfigError, match=r"environment must be .*'stack'.*got 'text'"):
         registry.make("text")
 
 
@@ -130,7 +130,7 @@ class Stacked(CartPole):
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("CartPol-v1", {}, r"environment = 'CartPol-v1'.*did you mean 'CartPole-v1'"),
+        ("CartPol-v1", {}, r"environment must be .*got 'CartPol-v1'; did you mean 'CartPole-v1'"),
         ("breakout-minatar", {}, "did you mean 'Breakout-MinAtar'"),
         ("", {}, "environment"),
         (None, {}, "environment"),
@@ -138,8 +138,8 @@ class Stacked(CartPole):
         ("MNISTBandit-bsuite", {}, "downloads"),
         ("gymnax:MNISTBandit-bsuite", {}, "downloads"),
         ("brax/antt", {}, "did you mean 'brax/ant'"),
-        ("CartPole-v1", {"gravty": 1.0}, r"env.gravty = 1.0.*did you mean 'gravity'"),
-        ("CartPole-v1", {"max_steps_in_episode": 0}, "env.max_steps_in_episode = 0"),
+        ("CartPole-v1", {"gravty": 1.0}, r"env.gravty must be .*got 1.0; did you mean 'gravity'"),
+        ("CartPole-v1", {"max_steps_in_episode": 0}, "env.max_steps_in_episode must be .*got 0"),
         ("CartPole-v1", {"max_steps_in_episode": 2.5}, "env.max_steps_in_episode"),
         ("CartPole-v1", {"max_steps_in_episode": 10**12}, "env.max_steps_in_episode"),
         ("CartPole-v1", {"gravity": float("nan")}, "env.gravity"),
@@ -147,7 +147,7 @@ class Stacked(CartPole):
         ("CartPole-v1", {"length": 0.0}, "env.length"),
         ("CartPole-v1", {"masspole": -1.0}, "env.masspole"),
         ("Breakout-MinAtar", {"max_step_in_episode": 5}, "did you mean 'max_steps_in_episode'"),
-        ("Breakout-MinAtar", {"max_steps_in_episode": -1}, "env.max_steps_in_episode = -1"),
+        ("Breakout-MinAtar", {"max_steps_in_episode": -1}, "env.max_steps_in_episode must be .*got -1"),
         ("Breakout-MinAtar", {"use_minimal_action_set": 3}, "env.use_minimal_action_set"),
         ("Asterix-MinAtar", {"ramping": "yes"}, "env.ramping"),
         ("Asterix-MinAtar", {"ramp_interval": 1.5}, "env.ramp_interval"),

@@ -98,7 +98,8 @@ pictures = st.builds(
     lambda channels, first: theirs.Box(0, 255, (channels, 16, 17) if first else (16, 17, channels), np.uint8),
     st.integers(1, 3), st.booleans(),
 )  # fmt: skip
-leaves = st.one_of(boxes(), discretes, multi_discretes, multi_binaries, pictures, st.just(theirs.Box(0, 255, (16, 17), np.uint8)))
+leaves = st.one_of(boxes(), discretes, multi_discretes, multi_binaries, pictures, st.just(theirs.Box(0, 255, (16, 17),
+    np.uint8)))
 observations = st.recursive(
     leaves,
     lambda inner: st.one_of(
@@ -142,7 +143,8 @@ def edges(draw: Any) -> tuple[theirs.Box, np.ndarray]:
     pairs = st.sampled_from([(a, b) for a in some for b in some if a < b])
     low, high = zip(*draw(st.lists(pairs, min_size=1, max_size=3)), strict=True)
     far = float(np.finfo(np.float32).max)
-    action = st.floats(-far, far, width=32) | st.sampled_from([0.0, 0.1, 0.3, 2.0**31, 2.0**63, 2.0**64, -(2.0**31), -(2.0**63)])
+    action = st.floats(-far, far, width=32) | st.sampled_from([0.0, 0.1, 0.3, 2.0**31, 2.0**63, 2.0**64, -(2.0**31),
+        -(2.0**63)])
     actions = draw(st.lists(st.lists(action, min_size=len(low), max_size=len(low)), min_size=1, max_size=3))
     return theirs.Box(np.array(low, dtype), np.array(high, dtype), dtype=dtype), np.array(actions, np.float32)
 
@@ -165,7 +167,8 @@ def test_actions_at_the_limits_of_a_dtype_are_finite_and_within(case):
     assert own.decode(actions).dtype == space.dtype
 
 
-@pytest.mark.parametrize("name", ["Pendulum-v1", "MountainCarContinuous-v0", "probe/multi-discrete", "probe/dict", "CartPole-v1"])
+@pytest.mark.parametrize("name", ["Pendulum-v1", "MountainCarContinuous-v0", "probe/multi-discrete", "probe/dict",
+    "CartPole-v1"])
 def test_actions_of_our_own_environments_are_in_their_spaces(name):
     env = jf.make(name)
     agent = jf.Agent(Wild().bind(env.spec), env, RunConfig(), {"params": jnp.zeros(1)})
@@ -270,7 +273,7 @@ def test_a_traced_agent_acts_alike(stacked):
     sampled = lambda obs, key: stacked.act(obs, "sample", key)
     np.testing.assert_array_equal(jax.jit(sampled)(STACKS[0], key), sampled(STACKS[0], key))
     np.testing.assert_array_equal(sampled(STACKS[0], jax.random.PRNGKey(1)), sampled(STACKS[0], key))
-    with pytest.raises(jf.ConfigError, match="key = 1 "):
+    with pytest.raises(jf.ConfigError, match="key must be .*got 1$"):
         sampled(STACKS[0], 1)
 
 
@@ -293,7 +296,7 @@ def test_an_agent_goes_to_another_process(stacked, tmp_path):
     file.write_bytes(pickle.dumps((stacked, exported, STACKS[0], stacked.act(STACKS[0]))))
     done = subprocess.run([sys.executable, "-c", ELSEWHERE, file], capture_output=True, text=True, timeout=120, env=os.environ)
     assert done.returncode == 0, done.stderr
-    with pytest.raises(jf.ConfigError, match="mode = 'sample'"):
+    with pytest.raises(jf.ConfigError, match="mode must be .*got 'sample'"):
         jax.export.export(jax.jit(lambda obs: stacked.act(obs, "sample", jax.random.key(0))))(sizes)
 
 
@@ -313,7 +316,7 @@ def test_seeds_are_checked_everywhere(seed, stacked):
 def test_keys_are_checked():
     env, algo = jf.make("CartPole-v1"), jf.PPO()
     for call in (lambda: jf.make_train(algo, env, 64)(0), lambda: jf.evaluate(env, algo, None, np.zeros(2))):
-        with pytest.raises(jf.ConfigError, match=r"key = .* a jax.random.key"):
+        with pytest.raises(jf.ConfigError, match=r"key must be a jax.random.key"):
             call()
 
 

@@ -61,7 +61,7 @@ def test_a_file_may_name_dtypes_of_numbers_only(dtype):
     entry = again(config_json.encode_algorithm(jf.PPO(network=Net(dtype=np.dtype("int8")))))
     assert entry["settings"]["network"]["fields"]["dtype"] == {"dtype": "int8"}
     entry["settings"]["network"]["fields"]["dtype"] = {"dtype": dtype}
-    with pytest.raises(jf.ConfigError, match="network.dtype = .* is not valid: the name of a dtype of numbers"):
+    with pytest.raises(jf.ConfigError, match="network.dtype must be the name of a dtype of numbers"):
         config_json.decode_algorithm(entry)
 
 

@@ -64,7 +64,7 @@ def test_a_path_is_judged_where_it_leads(out, command, run_cli, tmp_path, monkey
     monkeypatch.chdir(here)
     before = contents(tmp_path)
     code, printed, err = run_cli(*command, "--out", out)
-    assert code == 2 and "out = " in err and printed == "", err
+    assert code == 2 and "out must be " in err and printed == "", err
     assert contents(tmp_path) == before
 
 
@@ -99,7 +99,8 @@ def runs(tmp_path):
     return tmp_path
 
 
-INSIDE = ["single/new", "single/checkpoints/new", "single/checkpoints/last/4", "turns/seed-9", "turns/seed-5/new", "link/seed-9",
+INSIDE = ["single/new", "single/checkpoints/new", "single/checkpoints/last/4", "turns/seed-9", "turns/seed-5/new",
+    "link/seed-9",
           "sweep/parts/01", "sweep/new", "copy/../sweep/a/b"]  # fmt: skip
 
 
@@ -110,10 +111,10 @@ def test_a_new_run_inside_another_one_is_refused_with_a_folder_beside_it(out, co
     code, printed, err = run_cli(*command, "--out", out)
     last = err.splitlines()[-1]
     beside = inside.parts[0] if not out.startswith("link") else "link"
-    assert code == 2 and printed == "" and f"out = '{inside}' is not valid: a folder outside of other runs" in last, err
-    assert f"such as {runs / inside.name}: {runs / beside} is that of a {'sweep' if beside == 'sweep' else 'run'}" in last
+    assert code == 2 and printed == "" and "out must be a folder outside of other runs, such as " in last, err
+    assert f"{runs / inside.name}, got '{inside}': {runs / beside} is that of a {'sweep' if beside == 'sweep' else 'run'}" in last
     for call in (jf.train, functools.partial(jf.sweep, grid={"algo.discount": [0.9, 0.99]})):
-        with pytest.raises(jf.ConfigError, match="out = .* a folder outside of other runs"):
+        with pytest.raises(jf.ConfigError, match="out must be a folder outside of other runs"):
             call(jf.PPO(), jf.make("CartPole-v1"), 256, out=out)
     assert contents(runs) == before
 
@@ -121,7 +122,7 @@ def test_a_new_run_inside_another_one_is_refused_with_a_folder_beside_it(out, co
 def test_a_search_inside_a_run_is_refused(runs):
     pytest.importorskip("optuna")
     before, settings = contents(runs), dict(sample={"algo.discount": "uniform:0.9,0.99"}, trials=2, members=2)
-    with pytest.raises(jf.ConfigError, match="out = .* a folder outside of other runs"):
+    with pytest.raises(jf.ConfigError, match="out must be a folder outside of other runs"):
         tuning.tune(jf.PPO(), jf.make("CartPole-v1"), 256, out="single/new", **settings)
     assert contents(runs) == before
 
@@ -167,6 +168,29 @@ def test_a_lock_that_a_killed_process_left_is_no_lock(other):
     assert not (folder / folders.LOCK).exists()
     with pytest.raises(jf.ConfigError):  # with a config.json alone it may be anybody's
         check_free(folder)
+
+
+@pytest.mark.parametrize("left", ["checkpoints/last/3.orbax-checkpoint-tmp/state.orbax-checkpoint-tmp/d/0",
+    "checkpoints/last/"])
+def test_what_the_saver_makes_again_of_a_run_that_is_gone_is_no_run(left, tmp_path):
+    """So the run can be started again, as its last line says."""
+    folder, file = tmp_path / "run", tmp_path / "run" / left
+    (file if left.endswith("/") else file.parent).mkdir(parents=True)
+    if not left.endswith("/"):
+        file.write_text("")
+    check_free(folder)
+    RunDir.create(folder, jf.PPO(), jf.make("CartPole-v1"), jf.train.__globals__["run_config"](256, {})).release()
+    assert (folder / "config.json").is_file()
+
+
+@pytest.mark.parametrize("files", [["checkpoints/last/3/d"], ["checkpoints"], ["checkpoints/last/3.orbax-checkpoint-tmp/d",
+    "x"]])
+def test_other_files_are_no_rest_of_a_run_that_is_gone(files, tmp_path):
+    for name in files:
+        (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "run" / name).write_text("")
+    with pytest.raises(jf.ConfigError, match="holds another run or files"):
+        check_free(tmp_path / "run")
 
 
 def test_two_in_one_process(tmp_path):

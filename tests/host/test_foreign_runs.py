@@ -179,7 +179,7 @@ def test_a_library_beside_the_run_is_not_taken(where, last, here, tmp_path, monk
     if where == "below" and last:  # installed from there, as `pip install -e` does
         jf.load(here[0])
         return
-    with pytest.raises(jf.ConfigError, match=r"library = 'a_library'.*add --import a_library .*in .*config\.json"):
+    with pytest.raises(jf.ConfigError, match=r"library must be .*got 'a_library'.*add --import a_library .*in .*config\.json"):
         jf.load(here[0])
     assert "a_library" not in sys.modules
     monkeypatch.setattr(imports, "named", ["a_library"])
@@ -188,7 +188,8 @@ def test_a_library_beside_the_run_is_not_taken(where, last, here, tmp_path, monk
 
 def test_a_file_gives_no_module_its_trust(here, run_cli, monkeypatch):
     """What a file names because it is imported is imported again, and is no more the user's own than before."""
-    change(*here, {"imports": ["orbax.checkpoint"], "environment": {"name": "gym:orbax.checkpoint:CartPole-v1", "settings": {}}})
+    change(*here, {"imports": ["orbax.checkpoint"], "environment": {"name": "gym:orbax.checkpoint:CartPole-v1",
+        "settings": {}}})
     __import__("orbax.checkpoint"), __import__("jaxrl_fast.sweeps.sweep")
 
     jf.load(here[0])

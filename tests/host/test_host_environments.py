@@ -209,9 +209,9 @@ def test_a_native_vector_that_is_not_the_single_environment():
     assert env.spec.observation.shape == (84, 84, 1) and env.spec.stack == 2
     rows = played(env.open(2, 0), 25)
     assert rows[0][0].shape == (2, 84, 84, 1) and sum(step.over.all() for _, _, step in rows) == 1
-    with pytest.raises(ConfigError, match=r"env\.noop_max = 0.*vectorization 'sync'"):
+    with pytest.raises(ConfigError, match=r"env\.noop_max must be .*vectorization 'sync'.*got 0"):
         jf.make(name, noop_max=0)
-    with pytest.raises(ConfigError, match=r"env\.max_episode_steps = 9"):
+    with pytest.raises(ConfigError, match=r"env\.max_episode_steps must be .*got 9"):
         jf.make(name, vectorization="native", max_episode_steps=9)
     assert jf.make("gym:CartPole-v1", vectorization="native", max_episode_steps=9).spec.max_episode_steps == 9
 
@@ -403,12 +403,14 @@ def test_spaces_and_what_goes_between_them(space, ours):
 
 
 @pytest.mark.parametrize(("observation", "action", "message"), [
-    (theirs.Text(5), theirs.Discrete(2), "mine: observation_space = 'Text'"),
-    (theirs.Dict(a=theirs.Dict(b=theirs.Sequence(theirs.Discrete(2)))), theirs.Discrete(2), r"space\['a'\]\['b'\] = 'Sequ"),
-    (theirs.Discrete(2), theirs.OneOf([theirs.Discrete(2)]), "mine: action_space = 'OneOf'"),
-    (theirs.Discrete(2), None, "mine: action_space = 'NoneType'"), (theirs.Dict(), theirs.Discrete(2), "at least one space"),
+    (theirs.Text(5), theirs.Discrete(2), "mine: observation_space must be .*got 'Text'"),
+    (theirs.Dict(a=theirs.Dict(b=theirs.Sequence(theirs.Discrete(2)))), theirs.Discrete(2),
+        r"space\['a'\]\['b'\] must be .*got 'Sequ"),
+    (theirs.Discrete(2), theirs.OneOf([theirs.Discrete(2)]), "mine: action_space must be .*got 'OneOf'"),
+    (theirs.Discrete(2), None, "mine: action_space must be .*got 'NoneType'"), (theirs.Dict(), theirs.Discrete(2),
+        "at least one space"),
     (theirs.Box(-1, 1, (0,)), theirs.Discrete(2), "at least one entry"),
-    (theirs.Tuple((theirs.Discrete(2), theirs.Text(3))), theirs.Discrete(2), r"observation_space\[1\] = 'Text'"),
+    (theirs.Tuple((theirs.Discrete(2), theirs.Text(3))), theirs.Discrete(2), r"observation_space\[1\] must be .*got 'Text'"),
 ], ids=str)  # fmt: skip
 def test_the_space_that_has_no_form_here_is_named(observation, action, message):
     with pytest.raises(ConfigError, match=message):
@@ -450,16 +452,16 @@ def test_atari():
     ("name", "settings", "message"),
     [
         ("gym:CartPol-v1", {}, "did you mean 'gym:CartPole-v1'"),
-        ("gym:CartPole-v1", {"vectorization": "threads"}, "choose from 'sync', 'async', 'native'"),
+        ("gym:CartPole-v1", {"vectorization": "threads"}, "one of 'sync', 'async', 'native'"),
         ("gym:Acrobot-v1", {"vectorization": "native"}, "has no vector version"),
-        ("gym:CartPole-v1", {"gravity": 1.0}, "has the settings"),
-        ("gym:CartPole-v1", {"max_episode_steps": 0}, "env.max_episode_steps = 0"),
-        ("gym:CartPole-v1", {"action_repeat": 2}, "env.action_repeat = 2.*own settings"),
-        ("gym:CartPole-v1", {"time_limit": 2}, "env.time_limit = 2"),
+        ("gym:CartPole-v1", {"gravity": 1.0}, "a setting of gym:CartPole-v1 "),
+        ("gym:CartPole-v1", {"max_episode_steps": 0}, "env.max_episode_steps must be .*got 0"),
+        ("gym:CartPole-v1", {"action_repeat": 2}, "env.action_repeat must be 1 .*got 2.*own settings"),
+        ("gym:CartPole-v1", {"time_limit": 2}, "env.time_limit must be .*got 2"),
         ("gym:CartPole-v1", {"reward_clip": -1.0}, "env.reward_clip"),
-        ("gym:CartPole-v1", {"stack": 0}, "env.stack = 0"),
+        ("gym:CartPole-v1", {"stack": 0}, "env.stack must be .*got 0"),
         ("ale:Pnog", {}, "did you mean 'ale:Pong'"),
-        ("ale:Pong", {"frameskip": 0}, "env.frameskip = 0"),
+        ("ale:Pong", {"frameskip": 0}, "env.frameskip must be .*got 0"),
         ("ale:Pong", {"repeat_action_probability": 2.0}, "env.repeat_action_probability"),
     ],
 )
@@ -547,11 +549,11 @@ def test_not_inside_programs():
         jf.make_train(algo, env, 64)(jax.random.key(0))
     with pytest.raises(ConfigError, match="on the host"):
         jax.vmap(lambda key: env.init(key, 2))(jax.random.split(jax.random.key(0)))
-    with pytest.raises(ConfigError, match=r"population = .*one after another"):
+    with pytest.raises(ConfigError, match=r"population must be .*one after another"):
         jf.train(algo, env, 64, population={"algo.learning_rate": [1e-3, 1e-2]})
-    with pytest.raises(ConfigError, match=r"actors = 3.*at most num_envs = 2"):
+    with pytest.raises(ConfigError, match=r"actors must be at most num_envs = 2, got 3"):
         jf.train(algo, env, 64, actors=3)
-    with pytest.raises(ConfigError, match="on the device: ars needs whole rollouts"):
+    with pytest.raises(ConfigError, match="on the device, got .*: ars needs whole rollouts"):
         jf.train(jf.ARS(directions=2, num_steps=8), env, 256)
 
 
@@ -575,7 +577,7 @@ def test_a_package_of_the_environment_that_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "Box2D", None)
     monkeypatch.delitem(sys.modules, "gymnasium.envs.box2d.lunar_lander", raising=False)
     monkeypatch.delitem(sys.modules, "gymnasium.envs.box2d", raising=False)
-    line = r"gym:LunarLander-v3.*one whose package is installed: pip install 'jaxrl_fast\[gymnasium\]'"  # our extra has it
+    line = r"one whose package is installed, got 'gym:LunarLander-v3': pip install 'jaxrl_fast\[gymnasium\]'"  # our extra has it
     with pytest.raises(ConfigError, match=line) as error:
         jf.make("gym:LunarLander-v3", max_episode_steps=12)
     assert error.value.exit_code == 2
@@ -584,5 +586,5 @@ def test_a_package_of_the_environment_that_is_missing(monkeypatch):
         raise gymnasium.error.DependencyNotInstalled("MuJoCo is not installed, run `pip install ...`")
 
     monkeypatch.setattr(gymnasium_adapter.GymnasiumEnv, "_found", missing)
-    with pytest.raises(ConfigError, match="gym:Acrobot-v1.*one whose package is installed: MuJoCo is not installed, run"):
+    with pytest.raises(ConfigError, match="one whose package is installed, got 'gym:Acrobot-v1': MuJoCo is not installed, run"):
         jf.make("gym:Acrobot-v1", max_episode_steps=12)

@@ -22,7 +22,8 @@ from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError, MissingExtraError, NonFiniteError
 
 SMALL = dict(num_envs=2, num_steps=4, batch_size=8, buffer_size=256, learning_starts=64, hidden=(4,))
-EASY = ladder.Rung("easy", "a counter", settings=SMALL, environment=f"gym:{host_tools.ID}", run=dict(ahead=1), published=(10, 20))
+EASY = ladder.Rung("easy", "a counter", settings=SMALL, environment=f"gym:{host_tools.ID}", run=dict(ahead=1), published=(10,
+    20))
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +82,7 @@ def test_rungs_are_chosen_by_name(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in there or None)
     assert ladder.choose() == list(ladder.RUNGS)
     assert [r.name for r in ladder.choose(["both", "one"])] == ["both", "one"]
-    with pytest.raises(ConfigError, match="rungs = 'bot'.*'torch', 'one'.*mean 'both'"):
+    with pytest.raises(ConfigError, match="rungs must be .*'torch', 'one'.*got 'bot'.*mean 'both'"):
         ladder.choose(["bot"])
     for package, extra, rungs in [
         ("torch", "torch", ["torch"]), ("cv2", "atari", ["one", "three", "actor"]), ("envpool", "envpool", ["envpool"]),
@@ -191,8 +192,9 @@ def test_ctrl_c_keeps_what_there_is(stop, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(("line", "says"), [
-    ("", "ladder needs a task"), ("pongg", "task = 'pongg'"), ("pong --rungs nine", "rungs = 'nine'"),
-    ("pong --minutes 0", "minutes = 0"), ("pong --minute 3", "did you mean '--minutes'"), ("pong --seed -1", "seed = -1"),
+    ("", "ladder needs a task"), ("pongg", "got 'pongg'; did you mean 'pong'"), ("pong --rungs nine", "got 'nine'"),
+    ("pong --minutes 0", "minutes must be a finite number in (0, inf), got 0"), ("pong --minute 3", "did you mean '--minutes'"),
+    ("pong --seed -1", "seed must be an integer from 0 to 4294967295, got -1"),
     ("pong --full --minutes 3", "exclude each other"),
 ])  # fmt: skip
 def test_bad_input(line, says, tmp_path, monkeypatch, capsys):

@@ -172,7 +172,7 @@ def test_a_run_without_a_finished_episode_still_gets_a_picture(tmp_path, drawn):
     [
         ({"metric": "episode_retrun"}, ["episode_retrun", "did you mean 'episode_return'"]),
         ({"path": "curve.gif"}, ["curve.gif", ".png"]),
-        ({"smooth": 0}, ["smooth = 0"]),
+        ({"smooth": 0}, ["smooth must be ", "got 0"]),
         ({"rows_by_run": {}}, ["at least one run"]),
         ({"rows_by_run": {"a": []}}, ["'a'", "at least one row"]),
     ],

@@ -133,6 +133,6 @@ def test_some_members_on_fewer_places():
 
 
 def test_a_sweep_refuses_what_no_part_of_it_takes_before_anything_is_written(tmp_path):
-    with pytest.raises(jf.ConfigError, match="actors = 2 .* CartPole-v1 is on the device"):
+    with pytest.raises(jf.ConfigError, match="actors must be .*got 2: CartPole-v1 is on the device"):
         jf.sweep(PPO, jf.make("CartPole-v1"), 128, grid={"algo.num_epochs": [1, 2]}, out=tmp_path / "x", actors=2)
     assert not (tmp_path / "x").exists()

@@ -48,9 +48,9 @@ def test_a_new_field_is_a_flag_with_its_help_and_its_checks(more, capsys, tmp_pa
     assert "--postcard-size {small,large} size of a postcard (default: small)" in text
     for command in ("train", "plan"):
         for flags, message in (
-            ("--postcard-rows 1", "postcard_rows = 1 is not valid: an integer from 2 to 9"),
-            ("--postcard-rows none", "--postcard-rows = 'none' is not valid: an integer"),
-            ("--postcard-size larg", "postcard_size = 'larg' is not valid: choose from 'small', 'large'; did you mean 'large'?"),
+            ("--postcard-rows 1", "postcard_rows must be an integer from 2 to 9, got 1"),
+            ("--postcard-rows none", "--postcard-rows must be an integer, such as 500000, 500_000 or 5e5, got 'none'"),
+            ("--postcard-size larg", "postcard_size must be one of 'small', 'large', got 'larg'; did you mean 'large'?"),
         ):
             assert cli.main([command, "ppo", "CartPole-v1", *flags.split()]) == 2
             assert message in capsys.readouterr().err
@@ -61,7 +61,7 @@ def test_a_new_field_is_a_flag_with_its_help_and_its_checks(more, capsys, tmp_pa
 
 def test_a_new_field_is_a_keyword(more):
     assert run_config(64, {"postcard_rows": 3}).postcard_rows == 3
-    with pytest.raises(jf.ConfigError, match=r"postcards = 3 .* a setting of train: .*did you mean 'postcard_"):
+    with pytest.raises(jf.ConfigError, match=r"postcards must be a setting of train .*got 3; did you mean 'postcard_"):
         run_config(64, {"postcards": 3})
 
 
@@ -105,7 +105,7 @@ BAD = [
 def test_a_bad_setting_is_named_with_what_would_be_valid(name, value, valid):
     with pytest.raises(jf.ConfigError) as caught:
         RunConfig(**{name: value})
-    assert str(caught.value).startswith(f"{name} = ") and valid in str(caught.value)
+    assert str(caught.value).startswith(f"{name} must be ") and valid in str(caught.value)
 
 
 def test_settings_go_through_config_json_and_back(tmp_path):
@@ -114,7 +114,7 @@ def test_settings_go_through_config_json_and_back(tmp_path):
     assert made.start_from == str(tmp_path)
     assert decode_run(encode_run(made)) == made
     assert run_config(64, {"start_from": {"w": 1.0}}).start_from == IN_MEMORY
-    with pytest.raises(jf.ConfigError, match=r"run\.total_step = 1 .* total_steps"):
+    with pytest.raises(jf.ConfigError, match=r"run\.total_step must be .* total_steps.*got 1"):
         decode_run({"total_step": 1})
 
 
@@ -148,5 +148,5 @@ def test_optional_fields_take_none_and_are_checked(first):
     assert (mine(size=3, rate=None).size, mine(rate=1).rate, mine().size) == (3, 1.0, None)
     bad = (("size", 1, "from 2"), ("size", 2.5, "an integer"), ("rate", "x", "a number"), ("name", 3, "a text"))
     for name, value, valid in bad:
-        with pytest.raises(jf.ConfigError, match=f"{name} = .*{valid}"):
+        with pytest.raises(jf.ConfigError, match=f"{name} must be .*{valid}"):
             mine(**{name: value})

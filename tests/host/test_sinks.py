@@ -352,15 +352,17 @@ def test_what_the_texts_make(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "text, valid",
     [
-        ("json:x", r"jsonl:PATH, tensorboard\[:DIR\] or wandb\[:PROJECT\]; did you mean 'jsonl'"), ("", "jsonl:PATH"),
-        ("jsonl", "jsonl:PATH; the path of a file"), ("jsonl:.", "jsonl:PATH; the name of a file; this is a directory"),
+        ("json:x", r"jsonl:PATH, tensorboard\[:DIR\] or wandb\[:PROJECT\], got 'json:x'; did you mean 'jsonl'"), ("",
+            "jsonl:PATH"),
+        ("jsonl", "jsonl:PATH, got 'jsonl'; the path of a file"), ("jsonl:.",
+            "jsonl:PATH, got 'jsonl:.'; the name of a file; this is a directory"),
         ("jsonl:there", "a new file, and there is there"), ("jsonl:runs/x/metrics.jsonl", "another file"),
     ],
 )  # fmt: skip
 def test_texts_that_are_none(text, valid, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").write_text("")
-    with pytest.raises(ConfigError, match=rf"--log = .*{valid}"):
+    with pytest.raises(ConfigError, match=rf"--log must be .*{valid}"):
         sink_of(text, RUN)
     assert [p.name for p in tmp_path.iterdir()] == ["there"]
     assert sink_of("jsonl:there", RUN._replace(resumed=True))  # which cuts it, and goes on
@@ -396,7 +398,7 @@ def test_logs_of_a_run_and_of_its_resume(tmp_path, monkeypatch, capsys):
     assert len(read_jsonl(tmp_path / "a.jsonl")) > 2 and len(list((tmp_path / "run/tensorboard").iterdir())) == 1
     capsys.readouterr()
     assert cli.main(["train", "ppo", "CartPole-v1", "--out", "other", *flags]) == 2
-    assert "--log = 'jsonl:a.jsonl'" in capsys.readouterr().err and not (tmp_path / "other").exists()
+    assert "got 'jsonl:a.jsonl'" in capsys.readouterr().err and not (tmp_path / "other").exists()
 
 
 def test_wandb_that_cannot_start_says_what_to_do(tmp_path, monkeypatch):

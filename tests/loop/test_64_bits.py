@@ -64,5 +64,6 @@ def test_an_environment_that_cannot_names_the_switch():
             return state + 1, jnp.zeros(2, int), 1.0, False, state > 7
 
     traced(jf.PPO(**PPO), Counts())
-    with jax.enable_x64(True), pytest.raises(jf.ConfigError, match=r"counts: reset = 'int64\[4, 2\]'.*jax_enable_x64"):
+    with jax.enable_x64(True), pytest.raises(jf.ConfigError,
+        match=r"counts: reset must be .*got 'int64\[4, 2\]'.*jax_enable_x64"):
         traced(jf.PPO(**PPO), Counts())

@@ -123,7 +123,7 @@ def test_a_run_whose_temporaries_do_not_fit_is_refused_before_it_learns(have):
     have(jf.plan(algo, env, **settings).need)
     jf.plan(algo, env, **settings).check()
     rows = []
-    with pytest.raises(ConfigError, match=r"memory = .*the run must fit"):
+    with pytest.raises(ConfigError, match=r"memory must be at most the"):
         jf.train(algo, env, hooks=[lambda *_: rows.append(1)], **settings)
     assert not rows
 
@@ -143,7 +143,7 @@ def test_what_a_refusal_advises_really_fits(name, seeds, mode, part, expected, h
     plan = lambda algo, seeds: jf.plan(algo, tools.environment(), 5000, seeds=seeds, batching=mode, eval_episodes=4)
     limit = int(part * plan(algo, seeds).need)
     have(limit)
-    with pytest.raises(jf.ConfigError, match=r"memory = '[\d.]+ \w+' is not valid: the run must fit the") as refused:
+    with pytest.raises(jf.ConfigError, match=r"memory must be at most the .*, got '[\d.]+ \w+'") as refused:
         plan(algo, seeds).check()
     advice = {name: int(value) for name, value in ADVICE.findall(refused.value.valid)}
     assert advice.keys() == expected
@@ -165,7 +165,7 @@ def test_where_no_single_setting_helps(have):
 
 def test_a_run_that_cannot_fit_leaves_nothing_behind(have, tmp_path):
     have(MIB)
-    with pytest.raises(jf.ConfigError, match="it would with buffer_size"):
+    with pytest.raises(jf.ConfigError, match="the run fits with buffer_size"):
         jf.train(ALGORITHMS["dqn"], tools.environment(), 5000, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -229,7 +229,7 @@ def test_a_plan_that_does_not_fit_is_printed_and_refused(capsys, have):
     assert cli.main(["plan", "dqn", "CartPole-v1", "--compile"]) == 2
     out, err = capsys.readouterr()
     assert "replay" in out and re.search(r"^does not fit: \d+% of the 2.0 MiB", out, re.M)
-    assert err.count("\n") == 1 and "it would with buffer_size = " in err
+    assert err.count("\n") == 1 and "the run fits with buffer_size = " in err
 
 
 def test_bad_input(capsys):

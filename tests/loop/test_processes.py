@@ -150,7 +150,7 @@ def test_processes_that_differ_are_refused_by_all(tmp_path):
     given = lambda address, i: (*FLAGS(address, i), "--algo.learning-rate", ("1e-3", "2e-3")[i])
     found = ends(together(CLI, *TRAIN, "1280", "--out", str(tmp_path / "run"), given=given))
     for code, _, error in found:
-        assert code == 2 and "learning_rate: 0.002 and 0.001 in process 1 and process 0' is not valid" in error, error
+        assert code == 2 and "got 'algo.learning_rate: 0.002 and 0.001 in process 1 and process 0'" in error, error
     assert not (tmp_path / "run").exists()
 
 
@@ -163,9 +163,9 @@ def test_an_error_of_the_first_ends_all(tmp_path):
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match="processes = None is not valid: a value: coordinator, processes and process"):
+    with pytest.raises(ValueError, match="processes must be given, got None: coordinator, processes and process"):
         distributed.start("127.0.0.1:1", None, 0)
-    with pytest.raises(ValueError, match="process = 2 is not valid: from 0 to 1"):
+    with pytest.raises(ValueError, match="process must be from 0 to 1, below processes = 2, got 2"):
         distributed.start("127.0.0.1:1", 2, 2)
     ended = tools.python(CLI, "train", "ppo", "CartPole-v1", "--processes", "2")
     assert ended.returncode == 2 and "--processes goes with --distributed" in ended.stderr

@@ -62,7 +62,7 @@ def test_parameters_in_memory_are_not_in_config_json(unbroken, tmp_path):
     tools.train("ppo", tmp_path / "run", start_from=params, **FEW)
     content = json.loads((tmp_path / "run" / "config.json").read_text())["run"]
     assert content["start_from"] == "<parameters in memory>"
-    with pytest.raises(jf.ConfigError, match="start_from.*in memory.*a run directory"):
+    with pytest.raises(jf.ConfigError, match="start_from must be a run directory.*in memory"):
         jf.train(tools.algorithm("ppo"), tools.environment(), **{k: v for k, v in content.items() if v is not None})
 
 

@@ -62,7 +62,8 @@ def test_groups_and_order(swept):
 
 def test_arrays_with_named_axes(swept):
     values, axes = swept.array()
-    assert axes == {"algo.learning_rate": sorted(RATES), "algo.num_epochs": [1, 2], "seed": [0, 1]} and values.shape == (3, 2, 2)
+    assert axes == {"algo.learning_rate": sorted(RATES), "algo.num_epochs": [1, 2], "seed": [0, 1]} and values.shape == (3, 2,
+        2)
     for c, settings in enumerate(swept.configurations):
         at = [axes[name].index(value) for name, value in settings.items()]
         np.testing.assert_array_equal(values[*at], swept.final[c])
@@ -150,7 +151,7 @@ def test_a_sweep_that_ended_is_not_repeated_and_another_is_refused(swept, monkey
     found = sweep(swept.path, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2)
     np.testing.assert_array_equal(found.final, swept.final)
     np.testing.assert_array_equal(sweeps.resume_sweep(swept.path).final, swept.final)
-    with pytest.raises(jf.ConfigError, match="out = .*this holds another sweep"):
+    with pytest.raises(jf.ConfigError, match="out must be .*this holds another sweep"):
         sweep(swept.path, grid={"algo.learning_rate": RATES}, seeds=2)
 
 
@@ -224,7 +225,7 @@ def test_waves(monkeypatch):
         covered = [(c, p.seed + i) for p in found for c in p.configurations for i in range(p.seeds)]
         assert sorted(covered) == [(c, s) for c in range(5) for s in range(3)]
     monkeypatch.setattr(plan.runtime, "device_memory", lambda device: 1000)
-    with pytest.raises(jf.ConfigError, match="memory = "):
+    with pytest.raises(jf.ConfigError, match="memory must be "):
         split(whole)
 
 
@@ -313,7 +314,7 @@ def test_a_member_without_an_ended_episode_is_neither_good_nor_bad():
     pbt.select(s, [nothing])
     halving.select(s, [nothing])
     assert s.taken == [] and nothing.metrics["kept"].tolist() == [1, 1, 1, 1]
-    with pytest.raises(ConfigError, match=r"selection.metric = 'retrun' .* episode_return"):
+    with pytest.raises(ConfigError, match=r"selection.metric must be .* episode_return.*got 'retrun'"):
         jf.Halving(1, metric="retrun").select(selecting([now]), [now])
 
 
@@ -345,9 +346,9 @@ def test_a_part_that_is_lost_does_not_end_the_sweep(tmp_path):
         again = sweeps.resume_sweep(found.path)
     assert not begin.called and str(again) == str(found)
     rates = {"grid": {"algo.learning_rate": [1e38, 1e-2]}}
-    with pytest.raises(ConfigError, match="wave = 0"):
+    with pytest.raises(ConfigError, match="wave must be .*got 0"):
         sweep(tmp_path / "y", wave=0, **rates)
-    with pytest.raises(ConfigError, match="wave = 2 .* are trained as they were cut"):
+    with pytest.raises(ConfigError, match="wave must be left out, got 2: .* are trained as they were cut"):
         sweep(found.path, wave=2, **rates)
     with mock.patch.object(sweeps, "begin", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         sweep(tmp_path / "z", **rates)
@@ -521,29 +522,30 @@ def test_halving_shrinks_the_axis_and_changes_nothing_for_who_stays(tmp_path):
     assert found.ranking()[0] == kept[0] and "dropped at 192 steps" in found.table()[-1]["lost"]
     agent = jf.load(found.path / "parts" / "00", "last", best[0])
     tools.assert_same(agent.state, whole.agent(best[0]).state)
-    with pytest.raises(jf.ConfigError, match="member = .*one that this checkpoint holds"):
+    with pytest.raises(jf.ConfigError, match="member must be one that this checkpoint holds"):
         jf.load(found.path / "parts" / "00", "last", at_first[0])
 
 
 BAD = {
     "unknown": (dict(grid={"algo.learning_rat": [1e-3, 1e-4]}), "did you mean 'algo.learning_rate'"),
-    "no-part": (dict(grid={"learning_rate": [1e-3, 1e-4]}), "setting = 'learning_rate'"),
-    "type": (dict(grid={"algo.learning_rate": [1e-3, "x"]}), "learning_rate = 'x'"),
-    "range": (dict(grid={"algo.discount": [0.9, 1.5]}), "discount = 1.5"),
+    "no-part": (dict(grid={"learning_rate": [1e-3, 1e-4]}), "setting must be .*got 'learning_rate'"),
+    "type": (dict(grid={"algo.learning_rate": [1e-3, "x"]}), "learning_rate must be .*got 'x'"),
+    "range": (dict(grid={"algo.discount": [0.9, 1.5]}), "discount must be .*got 1.5"),
     "static-continuous": (dict(sample={"algo.num_envs": "uniform:1,8"}, members=3), "integer:LOW,HIGH or choice"),
-    "no-members": (dict(sample={"algo.discount": "uniform:0.9,1"}), "members = None"),
-    "members-of-grid": (dict(grid={"algo.discount": [0.9, 0.99]}, members=3), "members = 3"),
+    "no-members": (dict(sample={"algo.discount": "uniform:0.9,1"}), "members must be .*got None"),
+    "members-of-grid": (dict(grid={"algo.discount": [0.9, 0.99]}, members=3), "members must be .*got 3"),
     "both": (dict(grid={"algo.discount": [0.9]}, sample={"algo.discount": "uniform:0,1"}, members=2), "not in the grid too"),
     "empty": (dict(grid={"algo.discount": []}), "at least one value"),
     "twice": (dict(grid={"algo.discount": [0.9, 0.9]}), "values that differ"),
     "nothing": (dict(), "settings to compare"),
     "pbt-static": (dict(selection=jf.PBT({"algo.num_envs": "uniform:1,8"}), members=4), "integer:LOW,HIGH or choice"),
-    "pbt-grid": (dict(selection=jf.PBT({"algo.discount": "uniform:0.9,1"}), members=4, grid={"algo.discount": [1.0]}), "neither"),
-    "pbt-one": (dict(selection=jf.PBT({"algo.discount": "uniform:0.9,1"}), members=1), "members = 1"),
+    "pbt-grid": (dict(selection=jf.PBT({"algo.discount": "uniform:0.9,1"}), members=4, grid={"algo.discount": [1.0]}),
+        "neither"),
+    "pbt-one": (dict(selection=jf.PBT({"algo.discount": "uniform:0.9,1"}), members=1), "members must be .*got 1"),
     "halving-one": (dict(grid={"algo.discount": [0.9]}, selection=jf.Halving(2)), "at least 2 for successive halving"),
     "halving-groups": (dict(grid={"algo.num_epochs": [1, 2]}, selection=jf.Halving(1)), "one program for all members"),
     "sizes": (dict(grid={"algo.num_minibatches": [2, 5]}), "num_minibatches"),
-    "setting": (dict(grid={"algo.discount": [0.9, 1.0]}, sedes=3), "sedes = 3"),
+    "setting": (dict(grid={"algo.discount": [0.9, 1.0]}, sedes=3), "sedes must be .*got 3"),
 }  # fmt: skip
 
 
@@ -567,7 +569,7 @@ def test_bad_priors_of_pbt():
 def test_a_population_that_needs_several_programs_is_refused():
     with pytest.raises(jf.ConfigError, match="algo.num_epochs is part of the program"):
         tools.train("ppo", population={"algo.learning_rate": [1e-3, 1e-4], "algo.num_epochs": [1, 2]})
-    with pytest.raises(jf.ConfigError, match="population = "):
+    with pytest.raises(jf.ConfigError, match="population must be "):
         tools.train("ppo", population={"algo.learning_rate": [1e-3], "algo.discount": [1.0, 0.9]})
 
 
@@ -617,7 +619,7 @@ def test_a_frame_has_a_row_a_configuration_and_seed(monkeypatch):
         (["--grid", "algo.learning-rate"], "SETTING=VALUES"),
         (["--grid", "algo.learning-rate=a,b"], "a number"),
         (["--grid", "seed=1,2"], "a setting of the algorithm or the environment"),
-        (["--sample", "algo.learning-rate=loguniform:1e-5,1e-2"], "members = None"),
+        (["--sample", "algo.learning-rate=loguniform:1e-5,1e-2"], "members must be .*got None"),
         (["--pbt", "--members", "4"], "--pbt needs the settings"),
         (["--pbt-every", "4", "--grid", "algo.discount=0.9,1"], "goes with --pbt"),
         (["--pbt", "--halving", "2"], "exclude each other"),

@@ -56,7 +56,7 @@ def test_probability_of_improvement_by_hand():
 
 @pytest.mark.parametrize("scores", [[], np.zeros((2, 2, 2)), [[]]])
 def test_bad_scores(scores):
-    with pytest.raises(ConfigError, match="scores = "):
+    with pytest.raises(ConfigError, match="scores must be "):
         iqm(scores)
 
 

@@ -35,7 +35,7 @@ def test_ranges_and_shapes():
     ],
 )  # fmt: skip
 def test_bad_texts(text, valid):
-    with pytest.raises(ConfigError, match=f"algo.x = .*{valid}"):
+    with pytest.raises(ConfigError, match=f"algo.x must be .*{valid}"):
         sampler_of("algo.x", text)
 
 
@@ -106,8 +106,9 @@ def test_a_sampler_of_a_form_and_quantiles(monkeypatch):
     assert set(draws("powers:4,6")) == {16, 32, 64}
     trial = Trial(0.5)
     assert sampler_of("algo.x", "powers:4,6").suggest(trial, "algo.x") == 32 and trial.asked[0] == "suggest_float"
-    for text, valid in (("powers:6,4", "HIGH; the lower one"), ("powers:4", "powers:LOW"), ("power:1", "'powers'")):
-        with pytest.raises(ConfigError, match=f"algo.x = .*{valid}"):
+    for text, valid in (("powers:6,4", "HIGH, got 'powers:6,4'; the lower one"), ("powers:4", "powers:LOW"), ("power:1",
+        "'powers'")):
+        with pytest.raises(ConfigError, match=f"algo.x must be .*{valid}"):
             sampler_of("algo.x", text)
     with pytest.raises(ConfigError, match=r"a subclass of jaxrl_fast.sweeps.samplers.Sampler"):
         SAMPLERS.add("other", dict)

@@ -319,7 +319,7 @@ def test_exponents_out_of_range_are_refused(cls, name, value):
     sizes = dict(capacity=64, num_steps=2, num_envs=4, batch_size=8)
     if cls is PrioritizedSequenceMemory:
         sizes |= dict(seq_len=4, burn_in=0, carry_every=2)
-    with pytest.raises(ConfigError, match=f"{name} = "):
+    with pytest.raises(ConfigError, match=f"{name} must be "):
         cls(**sizes, **{name: value})
 
 
@@ -331,6 +331,6 @@ def test_nothing_to_sample_weighs_nothing():
 
 @pytest.mark.parametrize("cls", [UniformMemory, PrioritizedMemory])
 def test_sizes_that_hold_no_window_are_refused(cls):
-    with pytest.raises(ConfigError, match="capacity = 24 is not valid: at least 32"):
+    with pytest.raises(ConfigError, match="capacity must be at least 32, got 24"):
         cls(capacity=24, num_steps=2, num_envs=4, batch_size=8, n_step=5)
     cls(capacity=32, num_steps=2, num_envs=4, batch_size=8, n_step=5)

@@ -23,7 +23,8 @@ def check_kind(spec: EnvSpec, name: str, kinds: tuple[type, ...]) -> None:
     """Refuse actions that the algorithm `name` does not choose, and say which algorithms do."""
     if not isinstance(spec.action, kinds):
         names = " or ".join(s.__name__ for s in kinds)
-        valid = f"{name} needs {names} actions, this has {spec.action}; {_takers(spec.action)}"
+        need = f"{name} needs {names} actions, this has {spec.action}"
+        valid = f"one that {name} can act in: {need}; {_takers(spec.action)}"
         raise ConfigError("environment", spec.name, valid)
 
 
@@ -50,7 +51,8 @@ def check_mask(spec: EnvSpec) -> None:
     if isinstance(spec.observation, Dict) and "action_mask" in spec.observation and not isinstance(
         spec.action, Discrete
     ):
-        raise ConfigError("environment", spec.name, f"action_mask needs Discrete actions, this has {spec.action}")
+        raise ConfigError("environment", spec.name, f"one without action_mask: action_mask needs Discrete "
+                          f"actions, this has {spec.action}")
 
 
 def check_bounded(spec: EnvSpec, argument: str, value: Any, need: str) -> None:

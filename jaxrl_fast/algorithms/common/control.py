@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -9,22 +11,22 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import lowering, random, tree
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.algorithms.common import descent, replay
 from jaxrl_fast.algorithms.common.action_spaces import check_bounded
-from jaxrl_fast.algorithms.common.control_networks import ControlNetworks
-from jaxrl_fast.algorithms.common.descent import Descent
-from jaxrl_fast.algorithms.common.normalize import Normalizing
-from jaxrl_fast.algorithms.common.replay import Replay
+from jaxrl_fast.algorithms.common.control_networks import ControlNetworks, critic_torso
+from jaxrl_fast.algorithms.common.normalize import init_moments, normalize_obs, update_moments
 from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import setting
-from jaxrl_fast.networks import NETWORK, as_network, check_widths
-from jaxrl_fast.ops import distributions, optim
-from jaxrl_fast.ops.optimizer_settings import schedule_setting
+from jaxrl_fast.networks import NETWORK, Dense, as_network, check_widths, make_torso
+from jaxrl_fast.ops import distributions, optim, stacking
+from jaxrl_fast.ops.optimizer_settings import OPTIMIZER, check_descends, optimizer_setting, schedule_setting
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import Clock, Mean
 
 
 @tree.settings
-class ActorCritics(Descent, ControlNetworks, Replay, Normalizing):
+class ActorCritics(Algorithm):
     """Networks see actions in [-1, 1]^d; the environment and the replay have them in their own bounds.
 
     params: {"actor": {"torso", "head"}, "critics": the same, stacked [num_critics, ...], ...}.
@@ -32,10 +34,20 @@ class ActorCritics(Descent, ControlNetworks, Replay, Normalizing):
 
     action_spaces: ClassVar[tuple[type, ...]] = (Box,)
 
+    normalize_observations: bool = setting(False, "by running mean and variance, updated after the update")
+    num_envs: int = setting(8, "environments stepped together")
+    num_steps: int = setting(1, "steps of each environment between updates")
     updates_per_iteration: int = setting(8, "optimizer steps after every num_envs * num_steps environment steps")
     batch_size: int = setting(256, "windows in a batch")
     buffer_size: int = setting(1_000_000, "transitions kept", low=2)
     learning_starts: int = setting(5_000, "environment steps of random actions before the first update", low=0)
+    n_step: int = setting(1, "length of the return before the bootstrap")
+    prioritized: bool = setting(False, "sample windows by their error (Schaul et al. 2016)")
+    priority_exponent: float = setting(0.6, "alpha: 0 samples uniformly", low=0, high=1)
+    importance_exponent: float = setting(0.4, "beta at first; 1 at the horizon", low=0, high=1)
+    priority_epsilon: float = setting(1e-6, "added to every error", low=0, open_low=True)
+    truncation_interval: int = setting(0, replay.TRUNCATION_INTERVAL, low=0)
+    optimizer: str | Callable[..., Any] | None = setting(None, OPTIMIZER, convert=optimizer_setting, kw_only=True)
     learning_rate: float = setting(3e-4, "Adam's step size", low=0, convert=schedule_setting)
     anneal_learning_rate: bool = setting(False, "linearly to zero over the horizon")
     discount: float = setting(0.99, "gamma", low=0, high=1)
@@ -53,15 +65,50 @@ class ActorCritics(Descent, ControlNetworks, Replay, Normalizing):
 
     def __post_init__(self):
         super().__post_init__()
+        replay.check(self)
         check_not_zero("reward_scale", self.reward_scale)
         if self.layer_norm:
             check_widths("critic_hidden", self.critic_hidden)
 
     def bind(self, spec):
-        check_bounded(spec, "environment", spec.name, f"{self.name} needs bounded actions")
+        check_descends("optimizer", self.optimizer)
+        check_bounded(spec, "environment", spec.name, f"one that {self.name} can act in: {self.name} needs bounded actions")
         if self.normalize_observations and spec.stack > 1:
             raise ConfigError("normalize_observations", True, "False with stacked frames: the replay holds single ones")
-        return super().bind(spec)
+        bound = super().bind(spec)
+        bound.networks  # noqa: B018 - refuses those that do not fit
+        return bound
+
+    # Networks --------------------------------------------------------------------------------------------------------
+
+    @property
+    def action_size(self) -> int:
+        return math.prod(self.spec.action.shape)
+
+    @property
+    def actor_outputs(self) -> int:
+        """Numbers that the actor puts out for a state; every algorithm says how many."""
+        raise NotImplementedError
+
+    @property
+    def critic_outputs(self) -> int:
+        """Numbers that a critic puts out for a state and an action."""
+        return 1
+
+    @property
+    def networks(self) -> ControlNetworks:
+        """The actor and the critics."""
+        torso = make_torso(self.network, self.spec.observation, self.hidden, self.activation)
+        actor = {"torso": torso, "head": Dense(self.actor_outputs, 0.01)}
+        torso = critic_torso(self.spec, torso, self.critic_hidden, self.activation, self.layer_norm)
+        critic = {"torso": torso, "head": Dense(self.critic_outputs, 1.0)}
+        return ControlNetworks(self.spec, actor, critic, self.num_critics)
+
+    def init_networks(self, key: jax.Array) -> tuple[dict[str, Any], Any]:
+        """Return ({"actor", "critics"}, moments of the observations)."""
+        obs = stacking.example(self.spec)
+        moments = init_moments(self.normalize_observations, obs)
+        return self.networks.init(key, normalize_obs(self.spec.observation, moments, obs)), moments
 
     # Actions ---------------------------------------------------------------------------------------------------------
 
@@ -77,7 +124,8 @@ class ActorCritics(Descent, ControlNetworks, Replay, Normalizing):
         noise = jnp.where(carry == 0.0, noise, rho * carry + jnp.sqrt(1.0 - jnp.square(rho)) * noise)
         if mode == "random":
             return noise, distributions.random_action(noise, self.spec.action), ()
-        action = self.choose(agent.params["actor"], self.view(agent.moments, obs), noise, mode == "greedy")
+        obs = normalize_obs(self.spec.observation, agent.moments, obs)
+        action = self.choose(agent.params["actor"], obs, noise, mode == "greedy")
         return noise, self.spec.action.from_unit(action), ()
 
     def choose(self, params: Any, obs: Any, noise: jax.Array, greedy: bool) -> jax.Array:
@@ -86,25 +134,32 @@ class ActorCritics(Descent, ControlNetworks, Replay, Normalizing):
 
     # Learning --------------------------------------------------------------------------------------------------------
 
+    updates = property(replay.updates)
+    warmup_steps = property(replay.warmup_steps)
+    memory = replay.memory
+    prepare = replay.prepare
+
+    def finish(self, agent, rows):
+        return agent._replace(moments=update_moments(agent.moments, rows.obs))
+
     @property
     def default_optimizer(self):
         return optim.adam(epsilon=self.adam_epsilon)
 
-    def layers(self, part=""):
-        """The critics apart."""
-        if part != "critics":
-            return super().layers(part)
-        return optim.View(lambda params: optim.split(params, self.num_critics), lambda seen, like: optim.join(seen))
+    def layers(self, name: str) -> optim.View | None:
+        return self.networks.layers if name == "critics" else None
 
     def init_optimizers(self, params: dict[str, Any]) -> dict[str, Any]:
         """A state for each part of the parameters."""
-        return {name: self.init_optimizer(part, name) for name, part in params.items()}
+        return {name: descent.init_optimizer(self, part, self.layers(name)) for name, part in params.items()}
 
-    def descend(self, agent: Any, clock: Clock, name: str, loss: Any) -> tuple[Any, Any]:
+    def gradient_step(self, agent: Any, clock: Clock, name: str, loss: Any) -> tuple[Any, Any]:
         """One step down loss(params[name]) -> (value, aux) -> (agent, (value, aux))."""
         out, grads = jax.value_and_grad(loss, has_aux=True)(agent.params[name])
         period = 1 if name == "critics" else self.policy_period
-        params, opt_state = self.gradient_step(clock, agent.params[name], grads, agent.opt_state[name], name, period)
+        params, opt_state = descent.gradient_step(
+            self, clock, agent.params[name], grads, agent.opt_state[name], self.layers(name), period
+        )
         params, opt_state = agent.params | {name: params}, agent.opt_state | {name: opt_state}
         return agent._replace(params=params, opt_state=opt_state), out
 
@@ -127,8 +182,8 @@ class ActorCritics(Descent, ControlNetworks, Replay, Normalizing):
     def update_critics(self, agent: Any, clock: Clock, obs: Any, batch: Any, target: jax.Array) -> tuple[Any, dict, jax.Array]:
         """One step of all critics toward targets [b, ...] -> (agent, metrics, priorities [b])."""
         action = self.spec.action.to_unit(batch.action)
-        loss_fn = lambda critics: self.critic_loss(self.critic_output(critics, obs, action), target, batch)
-        agent, (_, (metrics, error)) = self.descend(agent, clock, "critics", loss_fn)
+        loss_fn = lambda critics: self.critic_loss(self.networks.critic_output(critics, obs, action), target, batch)
+        agent, (_, (metrics, error)) = self.gradient_step(agent, clock, "critics", loss_fn)
         return agent, metrics, error
 
     def regression(self, z: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:

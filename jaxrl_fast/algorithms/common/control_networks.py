@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -9,60 +10,50 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast.networks import MLP, Dense, WithAction, apply_parts, initialize_parts, make_torso
-from jaxrl_fast.ops import stacking
+from jaxrl_fast.networks import MLP, WithAction, apply_parts, initialize_parts
+from jaxrl_fast.ops import optim
 from jaxrl_fast.spaces import Box, Dict
+from jaxrl_fast.types import EnvSpec
 
 
+@dataclasses.dataclass(frozen=True)
 class ControlNetworks:
-    """A part of `ActorCritics`, whose settings it reads."""
+    """Actor and critics as pure functions of their parameters, {"torso", "head"} and the same stacked [num_critics, ...].
+
+    Observations are [b, ...], normalised where the algorithm does that; actions are float32 [b, d] in [-1, 1].
+    """
+
+    spec: EnvSpec
+    actor: dict[str, nn.Module]  # {"torso", "head"}
+    critic: dict[str, nn.Module]  # the same, of {"action", "observation"}
+    num_critics: int
 
     @property
-    def action_size(self) -> int:
-        return math.prod(self.spec.action.shape)
+    def layers(self) -> optim.View:
+        """The critics apart, for an optimizer that asks for a layer's shape."""
+        return optim.View(lambda params: optim.split(params, self.num_critics), lambda seen, like: optim.join(seen))
 
-    @property
-    def actor_outputs(self) -> int:
-        """Numbers that the actor puts out for a state; every algorithm says how many."""
-        raise NotImplementedError
-
-    @property
-    def critic_outputs(self) -> int:
-        """Numbers that a critic puts out for a state and an action."""
-        return 1
-
-    @property
-    def torso(self) -> nn.Module:
-        return make_torso(self.network, self.spec.observation, self.hidden, self.activation)
-
-    @property
-    def actor(self) -> dict[str, nn.Module]:
-        return {"torso": self.torso, "head": Dense(self.actor_outputs, 0.01)}
-
-    @property
-    def critic(self) -> dict[str, nn.Module]:
-        space = Dict.of(action=Box(-1.0, 1.0, (self.action_size,)), observation=self.spec.observation)
-        if isinstance(self.torso, MLP):
-            torso = MLP(space, self.critic_hidden, self.activation, self.layer_norm)
-        else:
-            torso = WithAction(self.torso, self.critic_hidden, self.activation, self.layer_norm)
-        return {"torso": torso, "head": Dense(self.critic_outputs, 1.0)}
-
-    def init_networks(self, key: jax.Array) -> tuple[dict[str, Any], Any]:
-        """-> ({"actor", "critics"}, moments)."""
-        obs = stacking.example(self.spec)
-        moments = self.init_moments(obs)
-        obs = self.view(moments, obs)
-        x = {"action": jnp.zeros((1, self.action_size), jnp.float32), "observation": obs}
+    def init(self, key: jax.Array, obs: Any) -> dict[str, Any]:
+        """Draw {"actor", "critics"} for observations like the batch `obs`."""
+        x = {"action": jnp.zeros((1, math.prod(self.spec.action.shape)), jnp.float32), "observation": obs}
         parts = {"actor": (self.actor, obs)} | {f"critic{i}": (self.critic, x) for i in range(self.num_critics)}
         made = initialize_parts(key, parts)
         critics = [made[f"critic{i}"] for i in range(self.num_critics)]
-        return {"actor": made["actor"], "critics": jax.tree.map(lambda *x: jnp.stack(x), *critics)}, moments
+        return {"actor": made["actor"], "critics": jax.tree.map(lambda *x: jnp.stack(x), *critics)}
 
     def actor_output(self, params: Any, obs: Any) -> jax.Array:
+        """Return the actor's outputs [b, outputs]."""
         return apply_parts(self.actor, params, obs)
 
     def critic_output(self, params: Any, obs: Any, action: jax.Array) -> jax.Array:
-        """Every critic's outputs [num_critics, b, outputs]; action [b, d] in [-1, 1]."""
+        """Return every critic's outputs [num_critics, b, outputs]."""
         x = {"action": action, "observation": obs}
         return jax.vmap(lambda params: apply_parts(self.critic, params, x))(params)
+
+
+def critic_torso(spec: EnvSpec, torso: nn.Module, hidden: tuple[int, ...], activation: str, layer_norm: bool) -> nn.Module:
+    """Return the torso of a critic: of its own for an MLP, else `torso` and the action side by side."""
+    if not isinstance(torso, MLP):
+        return WithAction(torso, hidden, activation, layer_norm)
+    space = Dict.of(action=Box(-1.0, 1.0, (math.prod(spec.action.shape),)), observation=spec.observation)
+    return MLP(space, hidden, activation, layer_norm)

@@ -5,14 +5,10 @@ It is the setting `optimizer`, and without one the algorithm's `default_optimize
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from jaxrl_fast import tree
-from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import optim
-from jaxrl_fast.ops.optimizer_settings import OPTIMIZER, check_descends, optimizer_of, optimizer_setting
+from jaxrl_fast.ops.optimizer_settings import optimizer_of
 from jaxrl_fast.types import Clock
 
 
@@ -37,31 +33,3 @@ def gradient_step(
 ) -> tuple[Any, Any]:
     """Take one step down `grads` and return (params, opt_state). period: of the updates in which this optimizer steps."""
     return optim.apply(chosen_optimizer(algo, layers), clock.step_size(algo, period), params, grads, opt_state)
-
-
-@tree.settings
-class Descent(Algorithm):
-    """Steps by the setting `optimizer`, and without one by `default_optimizer`, after clipping to a `max_grad_norm`."""
-
-    optimizer: str | Callable[..., Any] | None = setting(None, OPTIMIZER, convert=optimizer_setting, kw_only=True)
-
-    @property
-    def default_optimizer(self) -> optim.Optimizer:
-        """The algorithm's own, clipping included."""
-        raise NotImplementedError
-
-    def bind(self, spec):
-        check_descends("optimizer", self.optimizer)
-        return super().bind(spec)
-
-    def layers(self, part: str = "") -> optim.View | None:
-        """How an optimizer that asks for a layer's shape sees the parameters, or their `part`: stacked networks apart."""
-        return None
-
-    def init_optimizer(self, params: Any, part: str = "") -> Any:
-        return init_optimizer(self, params, self.layers(part))
-
-    def gradient_step(
-        self, clock: Clock, params: Any, grads: Any, opt_state: Any, part: str = "", period: int = 1
-    ) -> tuple[Any, Any]:
-        return gradient_step(self, clock, params, grads, opt_state, self.layers(part), period)

@@ -14,6 +14,7 @@ from jax.flatten_util import ravel_pytree
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.common.action_spaces import action_mask
+from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.algorithms.common.policy_search import PolicySearch
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
@@ -53,7 +54,7 @@ class Evolution(PolicySearch):
         if self.num_steps:
             return super().bind(spec)
         if spec.max_episode_steps is None:
-            raise ConfigError("num_steps", 0, f"the steps of an episode, for {spec.name} has no limit of its own")
+            raise ConfigError("num_steps", 0, f"the steps of an episode: {spec.name} has no limit of its own")
         return type(self).bind(dataclasses.replace(self, num_steps=spec.max_episode_steps), spec)
 
     def init(self, key: jax.Array) -> Agent:
@@ -70,7 +71,7 @@ class Evolution(PolicySearch):
         space, mask = self.spec.action, action_mask(self.spec.observation, obs)
         if mode == "random":
             return carry, distributions.random_action(noise, space, mask), ()
-        obs = self.view(agent.moments, obs)
+        obs = normalize_obs(self.spec.observation, agent.moments, obs)
         if agent.candidates == ():
             out = self.outputs(agent.params, obs)
         else:
@@ -112,10 +113,6 @@ class Evolution(PolicySearch):
 
     def prepare(self, agent, trajectory):
         return super().prepare(agent, trajectory)._replace(use=first_episode(trajectory.steps.done))
-
-    def finish(self, agent, rows):
-        """Statistics of the steps that count."""
-        return agent._replace(moments=agent.moments.update(rows.obs, rows.use)) if self.normalize_observations else agent
 
 
 def first_episode(done: jax.Array) -> jax.Array:

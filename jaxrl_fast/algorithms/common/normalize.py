@@ -9,8 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import returns
 from jaxrl_fast.ops.stacking import along
 from jaxrl_fast.ops.statistics import Moments
@@ -18,7 +16,6 @@ from jaxrl_fast.spaces import Box, Dict, Space
 from jaxrl_fast.summary import summary
 from jaxrl_fast.types import Timestep
 
-NORMALIZE_OBSERVATIONS = "by running mean and variance, updated after the update"
 NORMALIZE_REWARD = "rewards over the running deviation of the discounted return, clipped to +-10"
 
 
@@ -84,38 +81,3 @@ class Rewards(NamedTuple):
         variance = m2 / jnp.maximum(count, 1.0)
         varies = variance > jnp.square(1e-6 * mean)
         return jnp.clip(reward / jnp.sqrt(jnp.where(varies, variance, 1.0)), -clip, clip)
-
-
-@tree.settings
-class RewardNormalizing(Algorithm):
-    """An agent with a field `rewards`: statistics of the discounted return, () without normalisation."""
-
-    normalize_reward: bool = setting(False, NORMALIZE_REWARD, kw_only=True)
-
-    def init_rewards(self) -> Any:
-        return Rewards.init(self.normalize_reward, self.num_envs)
-
-    def observe(self, agent, trajectory):
-        return agent._replace(rewards=agent.rewards.update(trajectory.steps, self.discount)) if self.normalize_reward else agent
-
-    def seam(self, agent):
-        return agent._replace(rewards=agent.rewards.seam()) if self.normalize_reward else agent
-
-    def scaled(self, agent: Any, reward: jax.Array) -> jax.Array:
-        return agent.rewards.normalize(reward) if self.normalize_reward else reward
-
-
-@tree.settings
-class Normalizing(Algorithm):
-    """An agent with a field `moments`: statistics of the observations, () without normalisation."""
-
-    normalize_observations: bool = setting(False, NORMALIZE_OBSERVATIONS)
-
-    def init_moments(self, obs: Any) -> Any:
-        return init_moments(self.normalize_observations, obs)
-
-    def view(self, moments: Any, obs: Any) -> Any:
-        return normalize_obs(self.spec.observation, moments, obs)
-
-    def finish(self, agent, rows):
-        return agent._replace(moments=update_moments(agent.moments, rows.obs))

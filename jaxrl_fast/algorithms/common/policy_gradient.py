@@ -15,7 +15,6 @@ from jaxrl_fast.algorithms.common import descent
 from jaxrl_fast.algorithms.common.action_spaces import action_mask, check_bounded
 from jaxrl_fast.algorithms.common.actor_critic import ActorCritic
 from jaxrl_fast.algorithms.common.normalize import (
-    NORMALIZE_OBSERVATIONS,
     NORMALIZE_REWARD,
     Rewards,
     init_moments,
@@ -47,7 +46,7 @@ class PolicyGradient(Algorithm):
 
     action_spaces: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Box)
 
-    normalize_observations: bool = setting(False, NORMALIZE_OBSERVATIONS)
+    normalize_observations: bool = setting(False, "by running mean and variance, updated after the update")
     initial_log_std: float = setting(0.0, "of the Gaussian policy (box actions)")
     state_dependent_std: bool = setting(False, "standard deviations from the policy's head, not parameters of their own")
     squash: bool = setting(False, "tanh of the Gaussian, within the bounds of a box")

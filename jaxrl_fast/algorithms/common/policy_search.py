@@ -8,7 +8,8 @@ import flax.linen as nn
 import jax
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.common.normalize import Normalizing
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.algorithms.common.normalize import init_moments, normalize_obs, update_moments
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import NETWORK, Dense, as_network, example_features, initialize, make_torso
 from jaxrl_fast.ops import distributions, stacking
@@ -22,9 +23,10 @@ class Rows(NamedTuple):
 
 
 @tree.settings
-class PolicySearch(Normalizing):
+class PolicySearch(Algorithm):
     """params: {"torso", "head"}; the agent has `params` and `moments`."""
 
+    normalize_observations: bool = setting(False, "by running mean and variance, updated after the update")
     network: str | nn.Module = setting("auto", NETWORK, convert=as_network)
     hidden: tuple[int, ...] = setting((64, 64), "widths of the torso's dense layers; none: a linear policy")
     activation: str = setting("tanh", "of the torso")
@@ -40,8 +42,8 @@ class PolicySearch(Normalizing):
     def init_policy(self, key: jax.Array) -> tuple[Any, Any]:
         """-> (params, moments of the observations; () without normalisation)."""
         obs = stacking.example(self.spec)
-        moments = self.init_moments(obs)
-        obs = self.view(moments, obs)
+        moments = init_moments(self.normalize_observations, obs)
+        obs = normalize_obs(self.spec.observation, moments, obs)
         return initialize(key, {"torso": (self.torso, obs), "head": (self.head, example_features(self.torso, obs))}), moments
 
     def outputs(self, params: Any, obs: Any) -> jax.Array:
@@ -53,3 +55,6 @@ class PolicySearch(Normalizing):
 
     def prepare(self, agent, trajectory):
         return Rows(stacking.observations(trajectory, self.spec.stack))
+
+    def finish(self, agent, rows):
+        return agent._replace(moments=update_moments(agent.moments, rows.obs, rows.use))

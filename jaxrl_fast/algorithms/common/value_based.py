@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -9,8 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import random, tree
+from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.common.action_spaces import action_mask
-from jaxrl_fast.algorithms.common.descent import Descent
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import (
     NETWORK,
@@ -23,17 +24,18 @@ from jaxrl_fast.networks import (
     make_torso,
 )
 from jaxrl_fast.ops import distributions, optim, stacking
-from jaxrl_fast.ops.optimizer_settings import schedule_setting
+from jaxrl_fast.ops.optimizer_settings import OPTIMIZER, check_descends, optimizer_setting, schedule_setting
 from jaxrl_fast.spaces import Discrete
 from jaxrl_fast.types import Clock
 
 
 @tree.settings
-class ValueBased(Descent):
+class ValueBased(Algorithm):
     """Action values from a torso and a head; `outputs` numbers an action, whose meaning `expected` knows."""
 
     action_spaces: ClassVar[tuple[type, ...]] = (Discrete,)
 
+    optimizer: str | Callable[..., Any] | None = setting(None, OPTIMIZER, convert=optimizer_setting, kw_only=True)
     num_envs: int = setting(8, "environments stepped together")
     num_steps: int = setting(1, "steps of each environment between updates")
     learning_rate: float = setting(2.5e-4, "Adam's step size", low=0, convert=schedule_setting)
@@ -52,6 +54,10 @@ class ValueBased(Descent):
     layer_norm: bool = setting(False, "before every activation of the torso")
     image_mean: float = setting(0.0, "of pixels, which a CNN sees as (pixel - image_mean) / image_scale", static=True)
     image_scale: float = setting(0.0, "what they are divided by; 0: their range, to [0, 1]", low=0, static=True)
+
+    def bind(self, spec):
+        check_descends("optimizer", self.optimizer)
+        return super().bind(spec)
 
     @property
     def outputs(self) -> int:

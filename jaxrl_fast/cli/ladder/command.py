@@ -40,7 +40,7 @@ def ladder(argv: list[str]) -> None:
     check_choice("task", names[0], ("pong",))
     out = Path(given.get("out", "ladder"))
     if (out / "ladder.json").exists() or out.is_file():
-        raise ConfigError("--out", str(out), "a folder without a ladder of before")
+        raise ConfigError("--out", str(out), "a folder without an earlier ladder")
     if given.get("full") and "minutes" in given:
         raise UserError("--full and --minutes exclude each other")
     minutes = None if given.get("full") else given.get("minutes", 3.0)

@@ -63,7 +63,7 @@ def reader(space: Space, num_envs: int | None, name: str) -> Callable[[Any], Any
         try:
             value = np.asarray(value)
         except ValueError as error:  # lists of several lengths
-            raise ConfigError(name, type(value).__name__, f"an array of shape {shape} ({error})") from None
+            raise ConfigError(name, type(value).__name__, f"an array of shape {shape}: {error}") from None
         if value.shape != shape:
             raise ConfigError(f"{name}.shape", value.shape, str(shape))
         if value.dtype not in known and not np.can_cast(value.dtype, space.dtype, "same_kind"):

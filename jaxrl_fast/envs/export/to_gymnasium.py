@@ -48,7 +48,7 @@ def to_gymnasium(
     copy             False: arrays are read-only views of the device's memory where it is the host's too. They stay
                      as they are; nothing is written there again.
 
-    Raises ConfigError for what is not valid, and for an action of a wrong shape or type, or outside its space.
+    Raises ConfigError for a wrong argument, and for an action of a wrong shape or type, or outside its space.
     """
     if not isinstance(env, Env):
         if not isinstance(env, Environment):
@@ -62,7 +62,7 @@ def to_gymnasium(
         raise ConfigError("render_mode", render_mode, valid)
     if num_envs is None:
         if mode != MODES[0]:
-            raise ConfigError("autoreset_mode", mode, "for vectors alone: give num_envs")
+            raise ConfigError("autoreset_mode", mode, f"{MODES[0]!r} for a single environment: give num_envs")
         return _Single(env, render_mode)
     check_int("num_envs", num_envs)
     return _Vector(env, int(num_envs), mode, render_mode, copy)
@@ -104,7 +104,7 @@ class _Common:
         self._open()
         for name in options or ():
             if name not in known:
-                raise ConfigError(f"options[{name!r}]", options[name], f"no option: {', '.join(known) or 'none'} is known")
+                raise ConfigError(f"options[{name!r}]", options[name], f"left out: {', '.join(known) or 'none'} is known")
         if seed is not None:
             check_seed("seed", seed, 64)
         return None if seed is None else int(seed)

@@ -37,7 +37,7 @@ NAMES = (
 # gymnax moves Reacher and Swimmer by whatever it is given, however far outside of its own box: they are given the nearest
 # action within. Not these, which clip the push by themselves and let the agent pay for what it asked for, as Gymnasium does.
 COST_OF_THE_RAW_ACTION = ("MountainCarContinuous-v0",)
-LEFT_OUT = {"MNISTBandit-bsuite": "left out, because it downloads its data set when it is built"}
+LEFT_OUT = {"MNISTBandit-bsuite": "another one: it downloads its data set when it is built"}
 
 
 def _observed_bounds(name: str, space: Box, params: Any) -> Box:
@@ -187,7 +187,7 @@ def _constructed(name: str, kwargs: tuple[tuple[str, Any], ...]) -> Any:
         return loading.gymnax().registration.make(name, **listed)[0]
     except (ValueError, TypeError, AssertionError, IndexError) as error:
         raise ConfigError(
-            f"env ({name})", listed, f"arguments that gymnax accepts ({error or 'assertion failed'})"
+            f"env ({name})", listed, f"arguments that gymnax accepts: {error or 'assertion failed'}"
         ) from None
 
 
@@ -247,7 +247,7 @@ def make(name: str, **settings: Any) -> GymnaxEnv:
     known = {**constructor, **params}
     for k in settings:
         if k not in known:
-            raise ConfigError(f"env.{k}", settings[k], f"a setting of {name}: {', '.join(known)}{nearest(k, known)}")
+            raise ConfigError(f"env.{k}", settings[k], f"a setting of {name} ({', '.join(known)}){nearest(k, known)}")
     for k in constructor.keys() & settings.keys():
         default, value = constructor[k], settings[k]
         if isinstance(default, bool) and not isinstance(value, (bool, np.bool_)):

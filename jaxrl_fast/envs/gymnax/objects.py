@@ -160,7 +160,7 @@ def adapt(env: Any, name: str, **settings: Any) -> OwnGymnaxEnv:
     for k, value in settings.items():
         if known.get(k) is None:
             names = [n for n, v in known.items() if v is not None]
-            raise ConfigError(f"env.{k}", value, f"a setting of {name}: {', '.join(names)}{nearest(k, names)}")
+            raise ConfigError(f"env.{k}", value, f"a setting of {name} ({', '.join(names)}){nearest(k, names)}")
     limit = settings.get(LIMIT, known.get(LIMIT))
     if limit is not None:
         check_int(f"env.{LIMIT}", int(limit) if isinstance(limit, float) and limit == int(limit) else limit)

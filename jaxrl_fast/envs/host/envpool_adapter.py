@@ -45,7 +45,7 @@ def _envpool() -> types.ModuleType:
             warnings.simplefilter("ignore")
             return __import__("envpool")
     except Exception as error:  # built for another NumPy, another libc
-        raise ConfigError("environment", PREFIX, f"an EnvPool that can be imported: {INSTALL} ({error!r})") from error
+        raise ConfigError("environment", PREFIX, f"one of an EnvPool that can be imported: {INSTALL} ({error!r})") from error
 
 
 @functools.cache
@@ -128,7 +128,7 @@ class EnvPoolEnv(HostEnv):
             spec = _envpool().make_spec(self.id, **self._arguments())
             observation, action = spec.gymnasium_observation_space, spec.gymnasium_action_space
         except Exception as error:
-            valid = f"settings that EnvPool takes for {self.id} ({first_line(error)})"
+            valid = f"settings that EnvPool takes for {self.id}: {first_line(error)}"
             raise ConfigError("env", dict(self.own), valid) from error
         limit = dict(self.own).get("max_episode_steps", _config(self.id).get("max_episode_steps"))
         return spec_of(self.id, observation, action, limit, _smallest(self.id))

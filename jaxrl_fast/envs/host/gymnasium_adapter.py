@@ -53,7 +53,7 @@ def _spec_of(name: str) -> Any:
             imports.import_user_module(module, "environment", trust=new)  # which registers it
         except UserError as error:
             raise ConfigError(
-                "environment", name, f"one of a module that can be imported ({error.__cause__ or error!r})"
+                "environment", name, f"one of a module that can be imported: {error.__cause__ or error!r}"
             ) from error
     try:
         return gymnasium.spec(id)

@@ -51,7 +51,7 @@ class Copies:
             copy.deepcopy(env).close()
         except Exception as error:
             kind = type(env.unwrapped).__name__
-            valid = f"a function that makes one, such as lambda: {kind}(...): it cannot be copied ({error!r})"
+            valid = f"a function that makes one, such as `lambda: {kind}(...)`: it cannot be copied ({error!r})"
             raise ConfigError("environment", name, valid) from error
 
     def __call__(self) -> Any:
@@ -72,7 +72,7 @@ def adapt(create: Callable[..., Any], name: str, vectorization: str = "sync", ma
     known = defaults(create)
     for key, value in own.items():
         if key not in known:
-            raise ConfigError(f"env.{key}", value, f"a setting of {name}: {', '.join(known)}{nearest(key, known)}")
+            raise ConfigError(f"env.{key}", value, f"a setting of {name} ({', '.join(known)}){nearest(key, known)}")
     return OwnGymnasiumEnv(
         id=name, vectorization=vectorization, max_episode_steps=max_episode_steps, own=tuple(sorted(own.items())), create=create
     )

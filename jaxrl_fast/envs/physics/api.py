@@ -240,7 +240,7 @@ def check_known(name: str, settings: dict[str, Any], known: dict[str, Any]) -> N
     """Refuse a setting that an environment does not have."""
     for k, value in settings.items():
         if k not in known:
-            raise ConfigError(f"env.{k}", value, f"a setting of {name}: {', '.join(known)}{nearest(k, known)}")
+            raise ConfigError(f"env.{k}", value, f"a setting of {name} ({', '.join(known)}){nearest(k, known)}")
 
 
 def check_number(argument: str, value: Any, low: float = -math.inf, open_low: bool = False) -> None:

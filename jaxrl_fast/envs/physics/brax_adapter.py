@@ -80,7 +80,7 @@ def _envs(name: str) -> types.ModuleType:
     try:
         return mujoco_tools.import_quietly("brax.envs")
     except Exception as error:  # a version of something else that it cannot live with shows in many ways
-        raise ConfigError("environment", name, f"a brax that can be imported: {INSTALL} ({error!r})") from error
+        raise ConfigError("environment", name, f"one of a brax that can be imported: {INSTALL} ({error!r})") from error
 
 
 @functools.cache
@@ -89,7 +89,7 @@ def about(name: str) -> dict[str, physics.Setting]:
     if name in LEFT_OUT:
         raise ConfigError("environment", name, LEFT_OUT[name])
     if name not in NAMES:
-        raise ConfigError("environment", name, f"an environment of brax: {', '.join(NAMES)}{suggest(name)}")
+        raise ConfigError("environment", name, f"an environment of brax ({', '.join(NAMES)}){suggest(name)}")
     own = signatures.defaults_of(_envs(name)._envs[name.removeprefix(PREFIX)])
     own = {k: physics.Setting(value, "of brax's own constructor") for k, value in own.items() if k != "backend"}
     return {"backend": physics.Setting(BACKENDS[0], "who computes the physics", BACKENDS), **physics.ABOUT, **own}
@@ -107,7 +107,7 @@ def _constructed(name: str, backend: str, items: tuple[tuple[str, Any], ...]) ->
         try:
             return _envs(name)._envs[name.removeprefix(PREFIX)](backend=backend, **dict(items))
         except (NotImplementedError, ValueError, TypeError) as error:
-            raise ConfigError(f"env ({name})", dict(items), f"arguments that brax accepts ({error})") from None
+            raise ConfigError(f"env ({name})", dict(items), f"arguments that brax accepts: {error}") from None
 
 
 def make(name: str, **settings: Any) -> BraxEnv:

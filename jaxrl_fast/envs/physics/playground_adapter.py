@@ -56,7 +56,7 @@ def _suite(name: str) -> types.ModuleType:
             sys.modules[_PACKAGE] = stub
         return mujoco_tools.import_quietly(f"{_PACKAGE}._src.dm_control_suite")
     except Exception as error:
-        raise ConfigError("environment", name, f"a Playground that can be imported: {INSTALL} ({error!r})") from error
+        raise ConfigError("environment", name, f"one of a Playground that can be imported: {INSTALL} ({error!r})") from error
     finally:
         if stub is not None and sys.modules.get(_PACKAGE) is stub:
             del sys.modules[_PACKAGE]  # whoever asks for the package shall get the real one

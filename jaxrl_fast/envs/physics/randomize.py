@@ -84,7 +84,7 @@ def parse(value: Any, warmup: int, model: Any) -> Callable[[jax.Array, Any, jax.
         if not path or not -np.inf < low <= high < np.inf:
             raise ConfigError("env.randomize", value, f"{_FORM}; the lower of two finite numbers first")
         if path in ranges:
-            raise ConfigError("env.randomize", value, f"each leaf once; {path} comes twice")
+            raise ConfigError("env.randomize", value, f"text with each leaf once; {path} comes twice")
         if path not in known:
             raise ConfigError("env.randomize", path, _unknown(path, known))
         if not np.any(known[path]):
@@ -127,7 +127,7 @@ class Randomizer:
         try:
             inspect.signature(function).bind(key, model, t)
         except TypeError as error:
-            raise ConfigError("env.randomize", function, f"a function (key, model, t) -> model ({error})") from None
+            raise ConfigError("env.randomize", function, f"a function (key, model, t) -> model: {error}") from None
         new = function(key, model, t)
         shapes = lambda tree: [np.shape(x) for x in jax.tree.leaves(tree)]
         if jax.tree.structure(new) != self._structure or shapes(new) != shapes(model):
@@ -166,7 +166,7 @@ class Randomizer:
                 [jnp.asarray(self._leaves[i]) for i in self._places]
             )
         except (jax.errors.JAXTypeError, TypeError) as error:
-            valid = f"leaves that this backend can take from a draw ({first_line(error)})"
+            valid = f"leaves that this backend can take from a draw: {first_line(error)}"
             raise ConfigError("env.randomize", ", ".join(names), valid) from None
         for name, is_used in zip(names, used_inputs(closed.jaxpr), strict=True):
             if not is_used:

@@ -153,7 +153,7 @@ def _array(name: str, value: Any) -> np.ndarray:
     try:
         return np.asarray(value)
     except ValueError as error:  # a list of lists of unequal lengths
-        raise ConfigError(name, type(value).__name__, f"an array of numbers ({error})") from error
+        raise ConfigError(name, type(value).__name__, f"an array of numbers: {error}") from error
 
 
 def _finite(name: str, array: np.ndarray) -> np.ndarray:

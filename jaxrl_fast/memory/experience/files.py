@@ -47,7 +47,7 @@ def save_memory(path: str | Path, filled: Filled) -> None:
     if path.exists():
         raise ConfigError("path", str(path), "a folder that does not exist yet")
     if ROWS.get(kind) is not type(filled.rows):
-        raise ConfigError("rows", kind, f"rows of a replay memory: {' or '.join(ROWS)}")
+        raise ConfigError("rows", kind, f"rows of a replay memory ({' or '.join(ROWS)})")
     logging.getLogger("absl").setLevel(logging.ERROR)
     stored = filled.rows._replace(extras=()) if kind == "Row" else filled.rows
     store = stored if filled.rows is filled.store else filled.store._replace(rows=stored)

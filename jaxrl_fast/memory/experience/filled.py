@@ -211,7 +211,7 @@ def rows_of(filled: Filled) -> Any:
     """
     memory = filled.memory
     if not isinstance(filled.rows, Row | Transition):
-        raise ConfigError("filled", type(filled.rows).__name__, "a memory of rows: Row or Transition")
+        raise ConfigError("filled", type(filled.rows).__name__, "a memory of rows (Row or Transition)")
     size = min(filled.w, memory.num_blocks) * memory.num_steps
     head = (filled.w % memory.num_blocks) * memory.num_steps if filled.w >= memory.num_blocks else 0
     rows = jax.tree.map(lambda x: np.roll(np.asarray(x), -head, axis=0)[:size], as_dataset(filled.rows))

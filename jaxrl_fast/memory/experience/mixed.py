@@ -159,7 +159,7 @@ class StartFrom(Memory):
         if isinstance(start.rows, Transition):
             return start.store  # nothing there has a successor in another row
         if not isinstance(start.rows, Row):
-            raise ConfigError("start", type(start.rows).__name__, "rows of a replay memory: Row or Transition")
+            raise ConfigError("start", type(start.rows).__name__, "rows of a replay memory (Row or Transition)")
         found = start.rows
         if not jax.tree.leaves(found.extras):  # nobody knew anything of these (see `add`); no window crosses to others
             shape = (self.memory.length, self.memory.num_envs)
