@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -50,19 +49,6 @@ class EnvSpec:
 
 
 @dataclasses.dataclass(frozen=True)
-class Shared:
-    """A part of a rollout's noise that all of its steps share: held constant, where the rest goes by time [T].
-
-    `Env.step` finds it in its noise as it is, a `Shared` with its `value` (a pool of resets, one draw an iteration).
-    """
-
-    value: PyTree
-
-
-jax.tree_util.register_dataclass(Shared, ["value"], [])
-
-
-@dataclasses.dataclass(frozen=True)
 class Lasting:
     """A part of an environment's state that outlives episodes: `value` [B, ...], such as statistics or a level reached.
 
@@ -87,17 +73,6 @@ def keep_lasting(state: PyTree, fresh: PyTree) -> PyTree:
         return fresh
     pick = lambda new, old: old if isinstance(new, Lasting) else new
     return jax.tree.map(pick, fresh, state, is_leaf=lambda x: isinstance(x, Lasting))
-
-
-def stepwise(noise: PyTree) -> tuple[list[jax.Array], Callable[[list[jax.Array]], PyTree]]:
-    """The leaves of `noise` that go by time, and the function that puts one step of them back among what is shared."""
-    leaves, structure = jax.tree.flatten(noise, is_leaf=lambda x: isinstance(x, Shared))
-
-    def join(step: list[jax.Array]) -> PyTree:
-        stepped = iter(step)
-        return jax.tree.unflatten(structure, [x if isinstance(x, Shared) else next(stepped) for x in leaves])
-
-    return [x for x in leaves if not isinstance(x, Shared)], join
 
 
 class Outcome(NamedTuple):

@@ -64,7 +64,7 @@ def judge(
 
     def block(carry):
         i, actor, score, lost, fault = carry
-        noise = rollout.draw_again(env, algo, random.keys_at(play_key, i, 2), BLOCK, start)
+        noise = rollout.draw_frozen(env, algo, random.keys_at(play_key, i, 2), BLOCK, start)
         actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, mode, watch=True)
         within = i * BLOCK + jnp.arange(BLOCK) < limit  # which may be no multiple of BLOCK
         done = trajectory.steps.done & within[:, None]

@@ -281,7 +281,7 @@ def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
     once = {id(x): x for x in jax.tree.leaves((trajectory, rows))}  # what `prepare` passes on is there once
     means = iteration.iterations(run, state, zero, row, True)[1] if row else ()
     players = collect.init(env, algo, key, episodes)
-    noise = collect.draw_again(env, algo, random.split(key), BLOCK, players)
+    noise = collect.draw_frozen(env, algo, random.split(key), BLOCK, players)
     scored = jnp.zeros((BLOCK, episodes), jnp.float32), jnp.zeros((BLOCK, episodes), bool)  # rewards and ends: all it keeps
     return state, (draws, list(once.values())), trajectory, batch, (noise, players, scored), means
 

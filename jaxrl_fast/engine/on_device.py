@@ -17,10 +17,10 @@ from jaxrl_fast.engine.backend import Film
 from jaxrl_fast.engine.config import Host, RunConfig
 from jaxrl_fast.engine.evaluate import evaluate
 from jaxrl_fast.engine.programs import Programs
-from jaxrl_fast.envs.api import Env, played
+from jaxrl_fast.envs.api import Env, played, steps_by_base
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.ops import stacking
-from jaxrl_fast.types import Clock, stepwise
+from jaxrl_fast.types import Clock
 
 
 class OnDevice:
@@ -74,14 +74,9 @@ def _episode(env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: i
         yield jax.tree.map(_first_on_host, actor.env)
         actor, done = _step(traced_env, traced_algo, agent, actor, play_key, np.int32(t))
         if done:
-            if _resets_apart(env):
+            if steps_by_base(env):
                 yield jax.tree.map(_first_on_host, actor.env)
             return
-
-
-def _resets_apart(env: Env) -> bool:
-    """Whether its step is a transition and then a reset, as the base class has it."""
-    return type(env).draw is Env.draw and type(env).step is Env.step
 
 
 @jax.jit
@@ -93,14 +88,13 @@ def _start(env: Env, algo: Algorithm, key: jax.Array) -> rollout.Actor:
 def _step(env: Env, algo: Algorithm, agent: Any, actor: rollout.Actor, key: jax.Array, t: jax.Array):
     """One step of one environment -> (actor, whether the episode ended); without a reset where that can be."""
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
-    noise = rollout.draw_again(env, algo, random.keys_at(key, t, 2), 1, actor)
-    if not _resets_apart(env):
+    noise = rollout.draw_frozen(env, algo, random.keys_at(key, t, 2), 1, actor)
+    if not steps_by_base(env):
         actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, "greedy")
         return actor, trajectory.steps.done[0, 0]
-    stepped, join = stepwise(noise)
-    noise = join([x[0] for x in stepped])
-    carry, action, _ = algo.act(algo.acting(agent), actor.carry, actor.obs, noise.act, clock, "greedy")
-    state, outcome = played(env, noise.env[0], actor.env, action)
+    step, act = tree.take((noise.env.step, noise.act), 0)
+    carry, action, _ = algo.act(algo.acting(agent), actor.carry, actor.obs, act, clock, "greedy")
+    state, outcome = played(env, step, actor.env, action)
     done = outcome.terminated | outcome.truncated
     state, obs = tree.strong((state, stacking.advance(actor.obs, outcome.next_obs, done, env.spec.stack)))
     return rollout.Actor(state, obs, carry), done[0]

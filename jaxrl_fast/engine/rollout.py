@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import lowering
+from jaxrl_fast import lowering, tree
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.envs.api import LAST, Env
+from jaxrl_fast.envs import resets
+from jaxrl_fast.envs.api import LAST, Env, draw_noise, steps_by_base
+from jaxrl_fast.errors import expected
 from jaxrl_fast.ops import stacking, sums
 from jaxrl_fast.spaces import Box, Space
 from jaxrl_fast.summary import summary
-from jaxrl_fast.types import Clock, Episodes, Mean, Timestep, Trajectory, lasting, stepwise
+from jaxrl_fast.types import Clock, Episodes, Mean, Timestep, Trajectory, lasting
 
 
 class Actor(NamedTuple):
@@ -29,10 +31,10 @@ class Actor(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """Everything random of a rollout, drawn before its scan. [T], but for what is `Shared` by all of its steps."""
+    """Everything random of a rollout, drawn before its scan."""
 
-    env: Any
-    act: Any
+    env: resets.Noise
+    act: Any  # [T, B]
 
 
 def init(
@@ -43,24 +45,29 @@ def init(
     before: the environments' states so far, of which what is `Lasting` goes on.
     """
     if lasting(before):
-        state, obs = env.init_after(before, key, num_envs, t)
+        state, obs = resets.begun_after(env, before, key, num_envs, t)
     else:
         state, obs = env.init(key, num_envs) if t is None else env.init(key, num_envs, t)
     carry = algo.evaluation_carry(num_envs) if t is None else algo.init_carry(num_envs)
     return Actor(state, stacking.start(obs, env.spec.stack), carry)
 
 
-def draw_again(env: Env, algo: Algorithm, keys: jax.Array, num_steps: int, start: Actor) -> Noise:
-    """Like `draw`, for those who do not look at what follows an episode's end: it goes on from `start`."""
-    starts = start.env, stacking.newest(start.obs, env.spec.stack)
+def draw_frozen(env: Env, algo: Algorithm, keys: jax.Array, num_steps: int, start: Actor) -> Noise:
+    """Draw like `draw`, for evaluations and pictures: an environment whose episode ended goes on from `start`."""
     num_envs = jax.tree.leaves(start.obs)[0].shape[0]
-    drawn = env.draw_again(keys[0], num_steps, num_envs, jnp.int32(LAST), starts)
+    if not steps_by_base(env):  # it may know its own resets alone
+        return draw(env, algo, keys, num_steps, num_envs, jnp.int32(LAST))
+    frozen = resets.Frozen((start.env, stacking.newest(start.obs, env.spec.stack)))
+    drawn = draw_noise(env, frozen, keys[0], num_steps, num_envs, jnp.int32(LAST))
     return Noise(drawn, algo.draw(keys[1], num_steps, num_envs))
 
 
 def draw(env: Env, algo: Algorithm, keys: Sequence[jax.Array], num_steps: int, num_envs: int, t: jax.Array) -> Noise:
     """Draw the noise of a rollout in iteration t. keys: the environments' and the policy's."""
-    return Noise(env.draw(keys[0], num_steps, num_envs, t), algo.draw(keys[1], num_steps, num_envs))
+    drawn = env.draw(keys[0], num_steps, num_envs, t)
+    if not isinstance(drawn, resets.Noise):
+        raise expected(f"{env.spec.name}: draw", "the Noise of `Env.draw`", f"a {type(drawn).__name__}")
+    return Noise(drawn, algo.draw(keys[1], num_steps, num_envs))
 
 
 def collect(
@@ -78,12 +85,12 @@ def collect(
 @functools.partial(jax.jit, static_argnums=(6, 7, 8))  # traced once, though `init` and the memory plan ask for its shapes
 def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch):
     stack, agent = env.spec.stack, algo.acting(agent)
-    stepped, join = stepwise(noise)
+    rows = noise.env.rows, noise.act
 
-    def step(actor: Actor, stepped: list[jax.Array]):
-        noise = join(stepped)
-        carry, action, extras = algo.act(agent, actor.carry, actor.obs, noise.act, clock, mode)
-        state, frame, outcome = env.step(noise.env, actor.env, action)
+    def step(actor: Actor, x: Any):
+        drawn, act = x
+        carry, action, extras = algo.act(agent, actor.carry, actor.obs, act, clock, mode)
+        state, frame, outcome = env.step(noise.env.with_rows(drawn), actor.env, action)
         done = outcome.terminated | outcome.truncated
         obs = stacking.advance(actor.obs, frame, done, stack)
         row = Timestep(
@@ -93,13 +100,13 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch):
         return Actor(state, obs, carry), (row, fault(env.spec.action, actor.obs, action) if watch else ())
 
     step = jax.checkpoint(step) if algo.rematerialize else step
-    if stepped[0].shape[0] == 1:  # a loop of one step is only overhead
-        end, row = step(actor, [x[0] for x in stepped])
+    if jax.tree.leaves(rows)[0].shape[0] == 1:  # a loop of one step is only overhead
+        end, row = step(actor, tree.take(rows, 0))
         steps, faults = jax.tree.map(lambda x: x[None], row)
     elif unroll is None:
-        end, (steps, faults) = lowering.scan(step, actor, stepped)
+        end, (steps, faults) = lowering.scan(step, actor, rows)
     else:
-        end, (steps, faults) = jax.lax.scan(step, actor, stepped, unroll=unroll or 1)
+        end, (steps, faults) = jax.lax.scan(step, actor, rows, unroll=unroll or 1)
     return end, Trajectory(steps, actor.carry, actor.obs, end.obs, faults)
 
 

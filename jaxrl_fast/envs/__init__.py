@@ -24,6 +24,10 @@ _NAMES = {
     "RewardClip": "wrappers",
     "TimeLimit": "wrappers",
     "FrameStack": "wrappers",
+    "EveryStep": "resets",
+    "OnEnd": "resets",
+    "Pool": "resets",
+    "Frozen": "resets",
     "Known": "probes.control",
 }
 __all__ = sorted(_NAMES)

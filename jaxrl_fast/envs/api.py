@@ -2,21 +2,20 @@
 
 An environment implements four functions about transitions and resets, without any auto-reset:
 
-    draw_reset(key, shape)             -> noise [*shape, ...]      randomness of resets, drawn in one go
+    draw_reset(key, shape, t)          -> noise [*shape, ...]      randomness of resets, drawn in one go
     reset(noise [B])                   -> (state [B], obs [B])
     draw_step(key, T, B, t)            -> noise [T, B, ...]        randomness of transitions; () when there is none
     transition(noise, state, action)   -> (state [B], Outcome)
 
-and inherits the three that `collect` calls:
+names in `resets` how a rollout begins new episodes (`envs.resets`: `EveryStep()`, unless resets are dear), and inherits
+the three that `collect` calls:
 
     init(key, num_envs, t)             -> (state, obs)
-    draw(key, T, B, t)                 -> noise [T]                everything random of T steps, drawn before the scan
+    draw(key, T, B, t)                 -> Noise                    everything random of T steps, drawn before the scan
     step(noise, state, action)         -> (state, obs, Outcome)    transition, then a fresh reset where it ended
 
 `t` is the iteration, for curricula. Outside of training (evaluations, pictures, `to_gymnasium`) it is `LAST`, beyond every
-curriculum's end, or None where episodes are started: clamp what grows with it. A curriculum of starts overrides
-`draw_start` too. Where resets are dear, `draw_resets` may draw fewer than T * B: what all steps share, such as a pool of
-them, goes into `types.Shared`, which has no time axis; or it may be `Rare` (`envs.physics` does both).
+curriculum's end: clamp what grows with it. `draw_reset` may leave it out, as `draw_reset(key, shape)`.
 
 A state begins anew with every episode, but for the parts of it in `types.Lasting`; `restart` is `reset` after them.
 
@@ -27,35 +26,23 @@ time instead, without a batch axis, subclass `jaxrl_fast.envs.single.SingleEnv`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.envs import checks
 from jaxrl_fast.envs.base import Environment
-from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.types import Outcome, PyTree, Shared, keep_lasting
+from jaxrl_fast.envs.resets import EveryStep, Noise, Resets, begun
+from jaxrl_fast.errors import ConfigError, expected
+from jaxrl_fast.types import Outcome, PyTree, keep_lasting
 
 LAST = np.int32(2**31 - 1)  # the iteration outside of training: past the end of every curriculum
-
-
-class Again(NamedTuple):
-    """Instead of noise for resets: what to go on from after an end."""
-
-    starts: Shared  # (state, obs) [B]
-    time: jax.Array  # [T]; nothing, but noise has a time axis
-
-
-class Rare(NamedTuple):
-    """What `draw_resets` may return where resets are dear: they are computed in those steps alone in which an episode
-    ends. A real branch, but where a population is vmapped, whose members take both sides; and where a wrapper draws more
-    for a reset and puts this inside of it, `reset` gets it as it is, to be computed always."""
-
-    noise: PyTree
+_GONE = "draw_start", "draw_resets", "draw_again"  # methods of older versions
+_INSTEAD = "`draw_reset(key, shape, t)` draws all resets, and `resets` names a strategy: `jf.envs.Pool(size)`, ..."
 
 
 class Drawing(NamedTuple):
@@ -73,28 +60,29 @@ class Env(Environment):
     """
 
     runs_on = "device"
+    resets: ClassVar[Resets] = EveryStep()  # or a field, or a property
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
+        for name in filter(functools.partial(hasattr, cls), _GONE):
+            raise expected(f"{cls.__name__}.{name}", f"left out: {_INSTEAD}", "a method")
         reset = cls.__dict__.get("reset")
         if getattr(reset, "__name__", None) == "reset":
             cls.reset = checks.refuse_key(reset)
+        draws = checks.with_iteration(cls.draw_reset)
+        if draws is not cls.draw_reset:
+            cls.draw_reset = draws
 
     def on_device(self, parts: int = 1) -> Env:
         """The environment that programs are compiled with. parts: the devices that its environments are divided over."""
         return self
 
-    def draw_reset(self, key: jax.Array, shape: tuple[int, ...]) -> PyTree:
-        """Randomness for resets, leading axes `shape`. One key each, unless an environment knows better."""
+    def draw_reset(self, key: jax.Array, shape: tuple[int, ...], t: jax.Array = LAST) -> PyTree:
+        """Draw the randomness of resets in iteration t, leading axes `shape`. One key each, unless overridden.
+
+        shape: (n,) for episodes that begin together, outside of a rollout; (T, B) for the steps of one.
+        """
         return random.split(key, shape)
-
-    def draw_start(self, key: jax.Array, num_envs: int, t: jax.Array | None) -> PyTree:
-        """What `reset` is given where all environments begin [B]; t: the iteration, None in an evaluation."""
-        return self.draw_reset(key, (num_envs,))
-
-    def draw_resets(self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> PyTree:
-        """What `reset` is given at each of `num_steps` steps, leading axes [T, B] but for what is `Shared`."""
-        return self.draw_reset(key, (num_steps, num_envs))
 
     def reset(self, noise: PyTree) -> tuple[PyTree, PyTree]:
         """noise [B] -> (state [B], obs [B])."""
@@ -109,10 +97,8 @@ class Env(Environment):
         raise NotImplementedError
 
     def init(self, key: jax.Array, num_envs: int, t: jax.Array | None = None) -> tuple[PyTree, PyTree]:
-        """Fresh episodes in `num_envs` environments; t: the iteration of training, None elsewhere."""
-        with checks.noted(self.spec, "reset"):
-            state, obs = checks.pair(self.spec, "reset", self.reset(self.draw_start(key, num_envs, t)))
-        return tree.strong((state, checks.observation(self.spec, "reset", obs, num_envs)))
+        """Begin episodes in `num_envs` environments; t: the iteration of training, None elsewhere."""
+        return begun(self, self.draw_reset(key, (num_envs,), LAST if t is None else t), num_envs)
 
     def restart(self, noise: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
         """`reset` after the episodes that ended in `state` [B], of which the `types.Lasting` parts go on.
@@ -122,47 +108,22 @@ class Env(Environment):
         fresh, obs = self.reset(noise)
         return keep_lasting(state, fresh), obs
 
-    def init_after(self, state: PyTree, key: jax.Array, num_envs: int, t: jax.Array) -> tuple[PyTree, PyTree]:
-        """`init` after the episodes that were left in `state` [B]: what lasts goes on."""
-        return tree.strong(restarted(self, self.draw_start(key, num_envs, t), state))
+    def draw(self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> Noise:
+        """Draw everything random of `num_steps` steps in iteration t; once an iteration, before the scan."""
+        return draw_noise(self, self.resets, key, num_steps, num_envs, t)
 
-    def draw(self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> PyTree:
-        """Everything random of `num_steps` steps, leading axis [T]; drawn once an iteration, before the scan."""
-        if type(self).draw_step is Env.draw_step:  # transitions draw nothing: one key is enough
-            return (), self.draw_resets(key, num_steps, num_envs, t)
-        step_key, reset_key = random.split(key)
-        return self.draw_step(step_key, num_steps, num_envs, t), self.draw_resets(reset_key, num_steps, num_envs, t)
+    def step(self, noise: Noise, state: PyTree, action: PyTree) -> tuple[PyTree, PyTree, Outcome]:
+        """`transition`, then a fresh reset of the environments whose episode ended. ConfigError as `played`.
 
-    def draw_again(
-        self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array, starts: tuple[PyTree, PyTree]
-    ) -> PyTree:
-        """Like `draw`, for evaluations: environments whose episode ended go on from `starts`, (state, obs) [B].
-
-        Evaluations play one episode an environment. Their programs are smaller by the resets that nobody would see.
+        noise: of one step, as `noise.at(i)` of what `draw` returned.
         """
-        if type(self).draw is not Env.draw or type(self).step is not Env.step:
-            return self.draw(key, num_steps, num_envs, t)  # noise of a form that only this environment knows
-        again = Again(Shared(starts), jnp.zeros(num_steps, bool))
-        if type(self).draw_step is Env.draw_step:
-            return (), again
-        return self.draw_step(random.split(key)[0], num_steps, num_envs, t), again
-
-    def step(self, noise: PyTree, state: PyTree, action: PyTree) -> tuple[PyTree, PyTree, Outcome]:
-        """`transition`, then a fresh reset of the environments whose episode ended. ConfigError as `played`."""
-        if checks.is_key(noise):
+        if not isinstance(noise, Noise):
+            found = "a key" if checks.is_key(noise) else type(noise).__name__
             valid = "one row of `env.draw(key, num_steps, num_envs, t)`, as in step(noise, state, action)"
-            raise ConfigError(f"{self.spec.name}: step(noise)", "a key", valid)
-        step_noise, resets = noise
-        state, outcome = played(self, step_noise, state, action)
-        done, after = outcome.terminated | outcome.truncated, (state, outcome.next_obs)
-        if isinstance(resets, Rare):
-            renewed = lambda: tree.where(done, restarted(self, resets.noise, state), after)
-            after = jax.lax.cond(done.any(), renewed, lambda: after)
-        elif isinstance(resets, Again):
-            fresh, obs = resets.starts.value
-            after = tree.where(done, (keep_lasting(state, fresh), obs), after)
-        else:
-            after = tree.where(done, restarted(self, resets, state), after)
+            raise ConfigError(f"{self.spec.name}: step(noise)", found, valid)
+        state, outcome = played(self, noise.step, state, action)
+        done = outcome.terminated | outcome.truncated
+        after = noise.resets.apply(self, noise.reset, done, (state, outcome.next_obs))
         return (*tree.strong(after), outcome)
 
     def render(self, state: Any) -> Any:
@@ -175,12 +136,25 @@ class Env(Environment):
         return None if type(self).render is Env.render else Drawing(self.render)
 
 
-def restarted(env: Env, noise: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
-    """`env.restart` in the dtypes of its spec and of `state` [B]."""
-    with checks.noted(env.spec, "reset"):
-        fresh, obs = checks.pair(env.spec, "reset", env.restart(noise, state))
-    num_envs = jax.tree.leaves(obs)[0].shape[0]
-    return checks.like(env.spec, fresh, state, "a reset"), checks.observation(env.spec, "reset", obs, num_envs)
+def draw_noise(env: Env, resets: Resets, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> Noise:
+    """Draw everything random of `num_steps` steps of `env`, whose episodes `resets` begins.
+
+    Raises:
+        ConfigError: `resets` is not one of the strategies.
+    """
+    if not isinstance(resets, Resets):
+        raise expected(f"{env.spec.name}: resets", "EveryStep(), OnEnd(), Pool(size) or Frozen(starts)", repr(resets))
+    if type(env).draw_step is Env.draw_step:  # transitions draw nothing: one key is enough
+        step, reset_key = (), key
+    else:
+        step_key, reset_key = random.split(key)
+        step = env.draw_step(step_key, num_steps, num_envs, t)
+    return Noise(step, *resets.draw(env, reset_key, num_steps, num_envs, t))
+
+
+def steps_by_base(env: Env) -> bool:
+    """Whether its steps are those of `Env`: a transition, then what `resets` does."""
+    return type(env).draw is Env.draw and type(env).step is Env.step
 
 
 def played(env: Env, noise: PyTree, state: PyTree, action: PyTree) -> tuple[PyTree, Outcome]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -57,9 +58,25 @@ def refuse_key(reset: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
+def with_iteration(draw_reset: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `draw_reset(self, key, shape, t)`, of a function that may leave out `t`."""
+    try:
+        inspect.signature(draw_reset).bind("self", "key", "shape", "t")
+    except TypeError:
+        pass
+    else:
+        return draw_reset
+
+    @functools.wraps(draw_reset)
+    def drawn(self, key, shape, t=None):
+        return draw_reset(self, key, shape)
+
+    return drawn
+
+
 def _is_noise(env: Any, words: jax.Array) -> bool:
     """Whether uint32[2], a key in JAX's older form, is also what the environment draws for two resets."""
-    drawn = jax.eval_shape(lambda: env.draw_reset(jax.random.key(0), words.shape))
+    drawn = jax.eval_shape(lambda: env.draw_reset(jax.random.key(0), words.shape, np.int32(0)))
     return getattr(drawn, "shape", None) == words.shape and drawn.dtype == words.dtype
 
 

@@ -11,7 +11,6 @@ from jaxrl_fast import spaces
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.tracing import depends_on_inputs
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.types import stepwise
 
 # Among brax's backends mjx alone has no gradient: its solver is a while loop.
 _BACKENDS = "--env.backend spring (or positional, generalized) has one"
@@ -43,13 +42,11 @@ def _missing(env: Env) -> str | None:
         return env.init(key, 1)[0], env.draw_step(key, 2, 1, jnp.int32(0)), spaces.zeros(env.spec.action, (2, 1))
 
     def pull_back(cotangent: jax.Array, state, noise, actions: jax.Array) -> jax.Array:
-        stepped, join = stepwise(noise)
-
         def step(state, x):
-            state, outcome = env.transition(join(x[0]), state, x[1])
+            state, outcome = env.transition(x[0], state, x[1])
             return state, outcome.reward
 
-        rewards = lambda actions: jnp.sum(jax.lax.scan(step, state, (stepped, actions))[1])
+        rewards = lambda actions: jnp.sum(jax.lax.scan(step, state, (noise, actions))[1])
         return jax.vjp(rewards, actions)[1](cotangent)[0]
 
     try:

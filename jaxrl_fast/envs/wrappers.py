@@ -16,11 +16,12 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.envs.api import Drawing, Env, played
+from jaxrl_fast.envs.api import LAST, Drawing, Env, played
+from jaxrl_fast.envs.resets import Resets
 from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import check_settings, setting
 from jaxrl_fast.spaces import Box, zeros
-from jaxrl_fast.types import EnvSpec, keep_lasting, lasting, stepwise
+from jaxrl_fast.types import EnvSpec, keep_lasting, lasting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,14 +85,12 @@ class Wrapper(Env):
     def on_device(self, parts=1):
         return self if parts == 1 else dataclasses.replace(self, env=self.env.on_device(parts))
 
-    def draw_reset(self, key, shape):
-        return self.env.draw_reset(key, shape)
+    @property
+    def resets(self) -> Resets:
+        return self.env.resets
 
-    def draw_start(self, key, num_envs, t):
-        return self.env.draw_start(key, num_envs, t)
-
-    def draw_resets(self, key, num_steps, num_envs, t):
-        return self.env.draw_resets(key, num_steps, num_envs, t)
+    def draw_reset(self, key, shape, t=LAST):
+        return self.env.draw_reset(key, shape, t)
 
     def reset(self, noise):
         return self.env.reset(noise)
@@ -160,22 +159,20 @@ class ActionRepeat(Wrapper):
         return inner and inner._replace(step_seconds=inner.step_seconds and inner.step_seconds * self.repeat)
 
     def draw_step(self, key, num_steps, num_envs, t):
-        stepped, join = stepwise(self.env.draw_step(key, num_steps * self.repeat, num_envs, t))
-        return join([x.reshape(num_steps, self.repeat, *x.shape[1:]) for x in stepped])
+        noise = self.env.draw_step(key, num_steps * self.repeat, num_envs, t)
+        return jax.tree.map(lambda x: x.reshape(num_steps, self.repeat, *x.shape[1:]), noise)
 
     def transition(self, noise, state, action):
-        stepped, join = stepwise(noise)
-
-        def again(carry, stepped):
+        def again(carry, noise):
             state, outcome = carry
             over = outcome.terminated | outcome.truncated
-            next_state, new = played(self.env, join(stepped), state, action)
+            next_state, new = played(self.env, noise, state, action)
             new = new._replace(reward=outcome.reward + new.reward)
             return tree.where(over, (state, outcome), tree.strong((next_state, new))), None
 
         # tree.strong on both sides: the carry of a scan must keep its types.
-        carry = tree.strong(played(self.env, join(tree.take(stepped, 0)), state, action))
-        return jax.lax.scan(again, carry, [x[1:] for x in stepped], length=self.repeat - 1)[0]
+        carry = tree.strong(played(self.env, tree.take(noise, 0), state, action))
+        return jax.lax.scan(again, carry, tree.take(noise, slice(1, None)), length=self.repeat - 1)[0]
 
 
 @tree.settings

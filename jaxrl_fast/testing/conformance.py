@@ -19,9 +19,10 @@ from jax.extend import core
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.checks import describe
 from jaxrl_fast.envs.host.api import HostEnv
+from jaxrl_fast.envs.resets import Noise
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.testing import host, rollout
-from jaxrl_fast.types import EnvSpec, Outcome, stepwise
+from jaxrl_fast.types import EnvSpec, Outcome
 
 _CHANCE = 1e-4  # what happens with less than this probability by chance is taken for a mistake
 _NEVER = {  # counts that must be zero at every step
@@ -141,14 +142,13 @@ def _check_types(env: Env, spec: EnvSpec, num_envs: int) -> None:
         raise AssertionError(f"init: a run calls it with the iteration as well, init(key, num_envs, t) ({error})") from None
     require_equal("init must give the same where it is told the iteration", begun, (state, obs))
     noise = jax.eval_shape(lambda k: env.draw(k, 3, num_envs, jnp.int32(0)), key)
-    stepped, _ = stepwise(noise)
-    for x in stepped:
+    assert isinstance(noise, Noise), f"draw: returns {jax.tree.structure(noise)}, expected the Noise of `Env.draw`"
+    for x in jax.tree.leaves(noise.rows):
         assert x.shape[:1] == (3,), f"draw: noise for 3 steps has a leaf {describe(x)}; its first axis is time"
 
     def step(key, state, obs):
         action = rollout.random_action(spec.action, obs, key, num_envs)
-        stepped, join = stepwise(env.draw(key, 1, num_envs, jnp.int32(0)))
-        return env.step(join([x[0] for x in stepped]), state, action)
+        return env.step(env.draw(key, 1, num_envs, jnp.int32(0)).at(0), state, action)
 
     result = _shapes(step, key, state, obs)
     assert isinstance(result, tuple) and len(result) == 3 and isinstance(result[2], Outcome), (

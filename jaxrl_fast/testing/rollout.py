@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.api import LAST, Env
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
-from jaxrl_fast.types import lasting, stepwise
+from jaxrl_fast.types import lasting
 
 NUM_RESETS = 256  # resets that are sampled to learn what first states look like
 
@@ -81,17 +81,17 @@ def play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> dict[str, A
     init_key, draw_key, act_key, reset_key = jax.random.split(key, 4)
     spec = env.spec
     limit = spec.max_episode_steps or 2**30
-    resets = env.reset(env.draw_reset(reset_key, (NUM_RESETS,)))
+    resets = env.reset(env.draw_reset(reset_key, (NUM_RESETS,), jnp.int32(LAST)))
     narrow, wide = _hull(resets[1], 0.01), _hull(resets[1], 0.5)
     state, obs = env.init(init_key, num_envs)
     begun = state
-    stepped, join = stepwise(env.draw(draw_key, num_steps, num_envs, jnp.int32(0)))
+    noise = env.draw(draw_key, num_steps, num_envs, jnp.int32(LAST))
 
     def one(carry, x):
         state, obs, start, length = carry
-        stepped, key = x
+        rows, key = x
         action = random_action(spec.action, obs, key, num_envs)
-        next_state, next_obs, out = env.step(join(stepped), state, action)
+        next_state, next_obs, out = env.step(noise.with_rows(rows), state, action)
         done, length = out.terminated | out.truncated, length + 1
         legal = obs["action_mask"].any(axis=-1) if isinstance(obs, dict) and "action_mask" in obs else jnp.bool_(True)
         left = ~_inside(narrow, out.next_obs)  # the successor lies where no episode starts
@@ -123,7 +123,7 @@ def play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> dict[str, A
         return (next_state, next_obs, new_start, jnp.where(done, 0, length)), counts
 
     carry = (state, obs, (state, obs), jnp.zeros(num_envs, jnp.int32))
-    (last_state, last_obs, _, _), steps = jax.lax.scan(one, carry, (stepped, jax.random.split(act_key, num_steps)))
+    (last_state, last_obs, _, _), steps = jax.lax.scan(one, carry, (noise.rows, jax.random.split(act_key, num_steps)))
     return {"resets": resets, "first": (state, obs), "last": (last_state, last_obs), "steps": steps}
 
 

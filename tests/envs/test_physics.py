@@ -26,7 +26,7 @@ from jaxrl_fast.envs.probes import control as probes
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.runs import config_json
 from jaxrl_fast.testing import check_env
-from jaxrl_fast.types import Clock, stepwise
+from jaxrl_fast.types import Clock
 
 MASS = "part.mass=0.5:2"
 
@@ -36,13 +36,13 @@ def play(env, actions, key=0, t=0, jit=True):
 
     def run(key, actions):
         state, first = env.init(key, actions.shape[1])
-        stepped, join = stepwise(env.draw(jax.random.fold_in(key, 1), len(actions), actions.shape[1], jnp.int32(t)))
+        noise = env.draw(jax.random.fold_in(key, 1), len(actions), actions.shape[1], jnp.int32(t))
 
         def step(state, x):
-            state, obs, outcome = env.step(join(x[0]), state, x[1])
+            state, obs, outcome = env.step(noise.with_rows(x[0]), state, x[1])
             return state, (state, obs, outcome)
 
-        return *jax.lax.scan(step, state, (stepped, actions))[1], first
+        return *jax.lax.scan(step, state, (noise.rows, actions))[1], first
 
     return jax.tree.map(np.asarray, jax.jit(run)(jax.random.key(key), actions))
 
@@ -85,25 +85,27 @@ def test_actions_are_clipped_to_the_space():
 
 
 def pool(env, key, num_steps=8, num_envs=16, t=0):
-    noise = env.draw_resets(jax.random.key(key), num_steps, num_envs, jnp.int32(t))
-    return noise, np.asarray(noise.pool.value[1])[:, 0]
+    """Which entries the steps take, int32 [T, B]; the pool; and where its entries start."""
+    index, drawn = env.resets.draw(env, jax.random.key(key), num_steps, num_envs, jnp.int32(t))
+    return np.asarray(index), drawn, np.asarray(drawn.entries[1][1])[:, 0]
 
 
 def test_the_pool_is_fresh_every_iteration_and_shared_out():
-    noise, starts = pool(toy(), 0)
+    *_, starts = pool(toy(), 0)
     assert len(starts) == 16 == len(np.unique(starts))  # 8 * 16 steps: one for 64 of them would be 2
-    assert len(pool(toy(), 0, num_steps=256)[1]) == 64  # and here it is one for 64
-    noise, starts = pool(toy(reset_pool=40), 0)
-    index = np.asarray(noise.index)
+    assert len(pool(toy(), 0, num_steps=256)[2]) == 64  # and here it is one for 64
+    index, drawn, starts = pool(toy(reset_pool=40), 0)
     assert len(np.unique(starts)) == 40 and index.shape == (8, 16)
     assert all(len(np.unique(row)) == 16 for row in index)  # those that end together start apart
     assert index.min() >= 0 and index.max() < 40 and len(np.unique(index[:, 0])) > 3
-    other, others = pool(toy(reset_pool=40), 1)
-    assert not np.intersect1d(starts, others).size and (other.index != index).any()
-    assert len(pool(toy(reset_pool=1000), 0)[1]) == 128  # no more than could be used
-    assert len(pool(toy(), 0, 2, 1)[1]) == 1
-    state, obs = toy(reset_pool=40).reset(noise._replace(index=noise.index[3]))
-    np.testing.assert_array_equal(np.asarray(obs)[:, 0], starts[index[3]])
+    other, _, others = pool(toy(reset_pool=40), 1)
+    assert not np.intersect1d(starts, others).size and (other != index).any()
+    assert len(pool(toy(reset_pool=1000), 0)[2]) == 128  # no more than could be used
+    assert len(pool(toy(), 0, 2, 1)[2]) == 1
+    before, done = toy().init(jax.random.key(5), 16), jnp.arange(16) % 3 == 0
+    state, obs = drawn.apply(toy(), index[3], done, before)
+    expected = np.where(done, starts[index[3]], np.asarray(before[1])[:, 0])
+    np.testing.assert_array_equal(np.asarray(obs)[:, 0], expected)
     np.testing.assert_array_equal(np.asarray(state.physics["x"]), np.asarray(obs))
 
 
@@ -132,8 +134,8 @@ def test_in_rollouts_of_a_step_resets_are_computed_only_when_an_episode_ends():
     def run(env, actions):
         def iteration(state, action):
             state, t = state
-            stepped, join = stepwise(env.draw(jax.random.fold_in(jax.random.key(1), t), 1, 5, t))
-            state, obs, outcome = env.step(join([x[0] for x in stepped]), state, action)
+            noise = env.draw(jax.random.fold_in(jax.random.key(1), t), 1, 5, t)
+            state, obs, outcome = env.step(noise.at(0), state, action)
             return (state, t + 1), (state, obs, outcome)
 
         return jax.lax.scan(iteration, (env.init(jax.random.key(0), 5)[0], jnp.int32(0)), actions)[1]
@@ -148,7 +150,7 @@ def test_in_rollouts_of_a_step_resets_are_computed_only_when_an_episode_ends():
     wrapped = functools.partial(wrappers.wrap, action_repeat=2, time_limit=7)
     branches = lambda env: str(jax.make_jaxpr(lambda a: run(env, a))(actions)).count(" cond[")
     assert branches(rare) == branches(wrapped(rare)) == branches(always) + 1 == branches(wrapped(always)) + 1
-    assert len(pool(toy(reset_pool=3), 0, num_steps=1)[1]) == 3  # who wants fewer than one an environment gets a pool
+    assert len(pool(toy(reset_pool=3), 0, num_steps=1)[2]) == 3  # who wants fewer than one an environment gets a pool
 
 
 def test_a_wrapper_may_draw_more_for_a_reset():
@@ -156,11 +158,8 @@ def test_a_wrapper_may_draw_more_for_a_reset():
     class Shifted(wrappers.Wrapper):
         env: jf.Env = wrappers._inner()
 
-        def draw_start(self, key, num_envs, t):
-            return jnp.ones(num_envs), self.env.draw_start(key, num_envs, t)
-
-        def draw_resets(self, key, num_steps, num_envs, t):
-            return jnp.ones((num_steps, num_envs)), self.env.draw_resets(key, num_steps, num_envs, t)
+        def draw_reset(self, key, shape, t):
+            return jnp.ones(shape), self.env.draw_reset(key, shape, t)
 
         def reset(self, noise):
             state, obs = self.env.reset(noise[1])
@@ -240,8 +239,8 @@ def test_a_curriculum_opens_the_range():
     env = toy(randomized="part.mass=0.5:2, wind=3:5", randomize_warmup=10, reset_pool=400)
 
     def ranges(t):
-        noise = env.draw_resets(jax.random.key(0), 20, 20, jnp.int32(t))
-        wind, mass = noise.pool.value[0].varied
+        _, drawn, _ = pool(env, 0, 20, 20, t)
+        wind, mass = drawn.entries[1][0].varied
         factors = np.stack([np.asarray(wind) / 0.01, np.asarray(mass)[:, 0] / 2.0])
         return np.stack([factors.min(1), factors.max(1)], 1)
 
@@ -339,8 +338,8 @@ def test_what_may_be_nothing():
 def test_resets_come_in_turn_only_on_a_cpu_and_only_where_they_are_few():
     """In a program for another platform too, which is made on a CPU."""
     env = toy()
-    few = lambda key: env.draw_resets(key, 100, 8, jnp.int32(0)).pool
-    many = lambda key: env.draw_resets(key, 2, 8, jnp.int32(0)).pool  # as many as environments
+    few = lambda key: env.resets.draw(env, key, 100, 8, jnp.int32(0))
+    many = lambda key: env.resets.draw(env, key, 2, 8, jnp.int32(0))  # as many as environments
     key = jax.random.key(0)
     loops = lambda make, on: jax.jit(make).trace(key).lower(lowering_platforms=(on,)).as_text().count("stablehlo.while")
     beside = loops(many, "cpu")  # of the random bits themselves
@@ -428,10 +427,11 @@ def test_a_rollout_of_one_step_and_of_several():
     noise = rollout.draw(env, algo, jax.random.split(jax.random.key(2)), 6, 4, jnp.int32(0))
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0))
     end, whole = rollout.collect(env, algo, agent, actor, noise, clock, "sample")
-    stepped, join = stepwise(noise)
     rows = []
     for t in range(6):
-        actor, one = rollout.collect(env, algo, agent, actor, join([x[t : t + 1] for x in stepped]), clock, "sample")
+        drawn, act = tree.take((noise.env.rows, noise.act), slice(t, t + 1))
+        row = rollout.Noise(noise.env.with_rows(drawn), act)
+        actor, one = rollout.collect(env, algo, agent, actor, row, clock, "sample")
         rows.append(one.steps)
     assert whole.steps.truncated.any()
     for got, want in ((actor, end), (jax.tree.map(lambda *x: jnp.concatenate(x), *rows), whole.steps)):

@@ -21,8 +21,9 @@ from jaxrl_fast.envs.api import Env, played
 from jaxrl_fast.envs.export.spaces import to_space
 from jaxrl_fast.envs.export.stepper import MODES
 from jaxrl_fast.envs.host.gymnasium_spaces import space_of
+from jaxrl_fast.envs.resets import EveryStep, OnEnd, Pool, Resets
 from jaxrl_fast.errors import MissingExtraError
-from jaxrl_fast.types import Outcome, Shared
+from jaxrl_fast.types import Outcome
 
 QUIET = 4
 
@@ -61,9 +62,9 @@ class Toy(Env):
 
 @tree.settings
 class Lottery(Env):
-    """One step an episode; each begins with a number of its own, from a pool of `pool` where that is not 0."""
+    """One step an episode; each begins with a number of its own."""
 
-    pool: int = 0
+    resets: Resets = EveryStep()
 
     @property
     def spec(self):
@@ -72,15 +73,7 @@ class Lottery(Env):
     def draw_reset(self, key, shape):
         return jax.random.uniform(key, (*shape, 1))
 
-    def draw_resets(self, key, num_steps, num_envs, t):
-        if not self.pool:
-            return super().draw_resets(key, num_steps, num_envs, t)
-        turn = jnp.arange(num_steps * num_envs).reshape(num_steps, num_envs) % self.pool
-        return Shared(self.draw_reset(key, (self.pool,))), turn
-
     def reset(self, noise):
-        if isinstance(noise, tuple):
-            noise = noise[0].value[noise[1]]
         return noise, noise
 
     def transition(self, noise, state, action):
@@ -259,12 +252,13 @@ def test_without_a_seed_every_object_is_another():
     assert not same(*starts)
 
 
-@pytest.mark.parametrize("pool", [0, 5])
-def test_every_episode_is_a_new_one(pool):
-    envs = jf.to_gymnasium(Lottery(pool), 2)
+@pytest.mark.parametrize(("resets", "starts"), [(EveryStep(), 128), (OnEnd(), 128), (Pool(5), 5), (Pool(), 2)])
+def test_every_episode_is_a_new_one(resets, starts):
+    """Steps are drawn 64 at a time, in two environments: a pool is drawn anew for each 64 of them."""
+    envs = jf.to_gymnasium(Lottery(resets), 2)
     seen = np.stack([row[0] for row in play(envs, [np.zeros(2, int)] * 200, seed=0)])[1:, :, 0]
     blocks = [set(seen[i : i + 64].reshape(-1).tolist()) for i in (0, 64, 128)]
-    assert [len(b) for b in blocks] == [pool or 128] * 3
+    assert [len(b) for b in blocks] == [starts] * 3
     assert len(set.union(*blocks)) == 3 * len(blocks[0])
 
 

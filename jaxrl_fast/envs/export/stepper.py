@@ -20,9 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import random, tree
-from jaxrl_fast.envs.api import LAST, Env, played
+from jaxrl_fast.envs.api import LAST, Env, played, steps_by_base
+from jaxrl_fast.envs.resets import begun_after
 from jaxrl_fast.ops import stacking
-from jaxrl_fast.types import lasting, stepwise
+from jaxrl_fast.types import lasting
 
 MODES = ("same_step", "next_step", "disabled")  # when an episode that ended is followed by the next one
 BLOCK = 64  # steps whose randomness is drawn at once, fewer for very many environments
@@ -57,7 +58,7 @@ def _build(env: Env, num_envs: int, mode: str) -> Programs:
     env, stack = tree.as_float32(env, np.asarray), env.spec.stack  # settings are constants of the programs
     steps = min(BLOCK, max(1, 2**20 // num_envs))
     # Without a reset of its own a step is a transition, unless the environment has its own idea of either.
-    bare = mode == "disabled" and type(env).draw is Env.draw and type(env).step is Env.step
+    bare = mode == "disabled" and steps_by_base(env)
 
     def start(words, at):
         state, frame = env.init(_key(words), num_envs)
@@ -66,7 +67,7 @@ def _build(env: Env, num_envs: int, mode: str) -> Programs:
 
     def restart(carry, seen, obs, words, mask):
         if lasting(carry.state):
-            state, frame = env.init_after(carry.state, _key(words), num_envs, jnp.int32(LAST))
+            state, frame = begun_after(env, carry.state, _key(words), num_envs, jnp.int32(LAST))
             ended = jax.tree.map(jnp.zeros_like, carry.ended)
             fresh, first = Carry(state, ended, carry.at), stacking.start(frame, stack)
         else:
@@ -79,13 +80,12 @@ def _build(env: Env, num_envs: int, mode: str) -> Programs:
         return (env.draw_step if bare else env.draw)(key, steps, num_envs, jnp.int32(LAST))
 
     def step(carry, seen, noise, action):
-        rows, join = stepwise(noise)
-        row = join([jax.lax.dynamic_index_in_dim(x, carry.at, 0, keepdims=False) for x in rows])
+        now = lambda rows: jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, carry.at, 0, keepdims=False), rows)
         if bare:
-            state, outcome = tree.strong(played(env, row, carry.state, action))
+            state, outcome = tree.strong(played(env, now(noise), carry.state, action))
             frame = outcome.next_obs
         else:
-            state, frame, outcome = env.step(row, carry.state, action)
+            state, frame, outcome = env.step(noise.with_rows(now(noise.rows)), carry.state, action)
         result = jnp.stack([outcome.reward, outcome.terminated, outcome.truncated]).astype(jnp.float32)
         over = outcome.terminated | outcome.truncated
         final = stacking.push(seen, outcome.next_obs, stack)

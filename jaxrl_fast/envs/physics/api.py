@@ -5,11 +5,8 @@ environment: resets are fresh, `Outcome.next_obs` is the true successor, `done` 
 `episode_length` a truncation.
 
 A reset costs a tenth to a fifth of a step, and few steps end an episode, so one for every environment at every step
-would be waste. With `resets="pool"` an iteration draws `reset_pool` of them, once, before its rollout, and environments
-whose episodes end share them out. They are renewed every iteration; within one, two episodes may have the same start by
-chance. There are at least as many as environments: those that end together must not begin together, for they would stay
-in lockstep. In rollouts of one step, as off-policy algorithms have them, that would be all resets of every step: there they
-are computed only when an episode ends.
+would be waste: `env.resets` is a `Pool` (`envs.resets`), unless the setting `resets` is "every_step". Within a rollout
+two episodes may have the same start by chance.
 """
 
 from __future__ import annotations
@@ -23,14 +20,14 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import random, tree
-from jaxrl_fast.envs.api import LAST, Env, Rare
+from jaxrl_fast.envs.api import LAST, Env
 from jaxrl_fast.envs.physics.randomize import Randomizer
+from jaxrl_fast.envs.resets import STEPS_A_RESET, EveryStep, Pool
 from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int, is_number, nearest
 from jaxrl_fast.spaces import Box, Dict, Space
 from jaxrl_fast.summary import summary
-from jaxrl_fast.types import EnvSpec, Outcome, Shared
+from jaxrl_fast.types import EnvSpec, Outcome
 
-STEPS_A_RESET = 64
 # What fits a core's cache: so many bytes of states and actions, whose step has several times as much in hand, and so many
 # environments in any case. Blocks of less than a quarter of these are not worth their loop.
 BLOCK_BYTES, BLOCK_ENVS = 200_000, 64
@@ -68,24 +65,17 @@ class PhysicsState(NamedTuple):
 
 
 class Fresh(NamedTuple):
-    """Noise of a reset: a key an environment, and the iteration."""
+    """Noise of a reset."""
 
     key: jax.Array  # [B]
-    t: Shared
+    t: jax.Array | tuple[()]  # int32 [B]: the iteration, where leaves of the model are drawn
 
 
 class Start(NamedTuple):
-    """The same where all environments begin: once, so it is compiled for little and not for speed."""
+    """The same where episodes begin together, once: compiled for little and not for speed."""
 
     key: jax.Array  # [B]
-    t: Shared
-
-
-class Pooled(NamedTuple):
-    """Noise of a reset: which of the resets in the pool."""
-
-    pool: Shared  # (state, obs) [P]
-    index: jax.Array  # [B]
+    t: jax.Array | tuple[()]
 
 
 class PhysicsEnv(Env):
@@ -95,6 +85,7 @@ class PhysicsEnv(Env):
     model_attribute = ""  # the environment's physical model
 
     def __init_subclass__(cls):
+        super().__init_subclass__()
         jax.tree_util.register_static(cls)
 
     def __init__(
@@ -106,7 +97,7 @@ class PhysicsEnv(Env):
         check_int("env.reset_pool", reset_pool, low=0)
         if reset_pool and resets == "every_step":
             raise ConfigError("env.reset_pool", reset_pool, "0 with env.resets = 'every_step', which has no pool")
-        self.env, self.resets, self.reset_pool = env, resets, int(reset_pool)
+        self.env, self.resets = env, EveryStep() if resets == "every_step" else Pool(int(reset_pool))
         self._parts, self._divided = 1, {}  # devices that the environments are divided over; itself for other numbers of them
         # What a State is made of; found by tracing alone, for a reset that runs op by op takes seconds.
         self.template = jax.eval_shape(env.reset, jax.eval_shape(jax.random.PRNGKey, 0))
@@ -132,45 +123,21 @@ class PhysicsEnv(Env):
             self._divided[kind]._parts = parts
         return self._divided[kind]
 
-    def draw_reset(self, key, shape):
-        return Start(random.split(key, shape), Shared(jnp.int32(LAST)))
-
-    def draw_start(self, key, num_envs, t):
-        t = LAST if t is None else t
-        return Start(random.split(key, num_envs), Shared(jnp.asarray(t, jnp.int32)))
-
-    def draw_resets(self, key, num_steps, num_envs, t):
-        all_at_once = num_steps == 1 and (self.reset_pool or num_envs) >= num_envs
-        if self.resets == "every_step" or all_at_once:
-            fresh = Fresh(random.split(key, (num_steps, num_envs)), Shared(jnp.asarray(t, jnp.int32)))
-            return fresh if self.resets == "every_step" else Rare(fresh)
-        turns = num_steps * num_envs
-        few = math.ceil(turns / STEPS_A_RESET)
-        size = min(self.reset_pool or max(few, num_envs), turns)
-        pool_key, offset_key = random.split(key)
-        reset = self._reset_few if size <= few else self._reset_all
-        pool = reset(random.split(pool_key, size), jnp.asarray(t, jnp.int32))
-        # Those that end together take entries next to each other, from a place drawn for each step. (Turns that simply
-        # go on, t * B + b, would give an environment the same entry at each of its ends where the pool's size divides B.)
-        places = random.randint(offset_key, (num_steps, 1), 0, size)
-        return Pooled(Shared(pool), (places + jnp.arange(num_envs, dtype=jnp.int32)) % size)
+    def draw_reset(self, key, shape, t=LAST):
+        noise = Start if len(shape) == 1 else Fresh
+        return noise(random.split(key, shape), jnp.full(shape, t, jnp.int32) if self.randomizer else ())
 
     def reset(self, noise):
-        if isinstance(noise, Pooled):
-            return tree.take(noise.pool.value, noise.index)
-        if isinstance(noise, Start):
-            return self._reset_few(noise.key, noise.t.value)
-        if isinstance(noise, Rare):  # inside what a wrapper draws, where `Env.step` does not see it
-            noise = noise.noise
-        return self._reset_all(noise.key, noise.t.value)
+        reset = self._reset_few if isinstance(noise, Start) else self._reset_all
+        return reset(noise.key, noise.t)
 
     def _reset_all(self, keys: jax.Array, t: jax.Array) -> tuple[PhysicsState, Any]:
-        return jax.vmap(lambda key: _reset_one(self, key, t))(keys)
+        return jax.vmap(lambda key, t: _reset_one(self, key, t))(keys, t)
 
     def _reset_few(self, keys: jax.Array, t: jax.Array) -> tuple[PhysicsState, Any]:
         """Resets that are few beside the steps. On a CPU one after the other: two to five times as slow, but compiled in
         two thirds of the time, which is seconds."""
-        in_turn = lambda keys, t: jax.lax.map(lambda key: _reset_one(self, key, t), keys)
+        in_turn = lambda *noise: jax.lax.map(lambda x: _reset_one(self, *x), noise)
         return jax.lax.platform_dependent(keys, t, cpu=in_turn, default=self._reset_all)
 
     def _with(self, varied: list[jax.Array]) -> Any:

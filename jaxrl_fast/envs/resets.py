@@ -1,0 +1,161 @@
+"""How a rollout begins new episodes: `env.resets` names one of four strategies.
+
+    draw(env, key, num_steps, num_envs, t)  -> (rows [T], strategy)   before the rollout's scan
+    apply(env, row, done, after)            -> (state, obs)           in each of its steps
+
+`draw` returns the strategy with what all steps share, such as a pool of resets; `rows` has a leading axis of time.
+`apply` takes one row, bool [B] whose episode ended, and the state and observation after the transition.
+
+| strategy | an episode begins | resets are computed |
+|---|---|---|
+| `EveryStep()` | afresh | for every environment in every step |
+| `OnEnd()` | afresh | in the steps in which an episode ends |
+| `Pool(size)` | with an entry of a pool that each rollout draws anew | `size` times a rollout |
+| `Frozen(starts)` | in a given state of its environment | never |
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import random, tree
+from jaxrl_fast.envs import checks
+from jaxrl_fast.errors import check_int
+from jaxrl_fast.types import PyTree, keep_lasting, lasting
+
+STEPS_A_RESET = 64
+Episode = tuple[PyTree, PyTree]  # (state, obs), each with leading axis [B]
+
+
+class Resets:
+    """Base class of the strategies; see the text of the module. All are pytrees and hashable without what they share."""
+
+    def draw(self, env: Any, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> tuple[PyTree, Resets]:
+        """Draw the resets of `num_steps` steps of `num_envs` environments in iteration t."""
+        raise NotImplementedError
+
+    def apply(self, env: Any, row: PyTree, done: jax.Array, after: Episode) -> Episode:
+        """Replace the episodes in `after` that are `done`, bool [B]."""
+        raise NotImplementedError
+
+
+class Noise(NamedTuple):
+    """Everything random of T steps of an environment: what `Env.draw` returns."""
+
+    step: PyTree  # [T, B]: what `transition` is given
+    reset: PyTree  # [T]: what `resets` needs of each step
+    resets: Resets  # the strategy, with what all steps share
+
+    @property
+    def rows(self) -> tuple[PyTree, PyTree]:
+        """What goes by time: a pytree with leading axis [T]."""
+        return self.step, self.reset
+
+    def with_rows(self, rows: tuple[PyTree, PyTree]) -> Noise:
+        """Return this noise with other rows: inside a scan over `rows`, with the one that `Env.step` takes."""
+        return Noise(*rows, self.resets)
+
+    def at(self, step: int | jax.Array) -> Noise:
+        """Return the noise of one step, as `Env.step` takes it."""
+        return self.with_rows(tree.take(self.rows, step))
+
+
+@tree.struct
+class EveryStep(Resets):
+    """Reset every environment in every step, and keep the resets of those whose episode ended."""
+
+    def draw(self, env, key, num_steps, num_envs, t):
+        return env.draw_reset(key, (num_steps, num_envs), t), self
+
+    def apply(self, env, row, done, after):
+        return tree.where(done, restarted(env, row, after[0]), after)
+
+
+@tree.struct
+class OnEnd(EveryStep):
+    """Reset every environment in the steps in which an episode ends, by a branch; under `vmap` in every step."""
+
+    def apply(self, env, row, done, after):
+        return jax.lax.cond(done.any(), lambda: EveryStep.apply(self, env, row, done, after), lambda: after)
+
+
+@tree.settings
+class Pool(Resets):
+    """Share out `size` resets, which are drawn before each rollout.
+
+    size: 0 for one for `STEPS_A_RESET` steps of an environment, and at least one an environment. Environments that end
+    together must not begin together, for they would stay in lockstep. A rollout of one step would be all resets of
+    every step: there a pool of one an environment is `OnEnd`.
+    """
+
+    size: int = 0
+    entries: Any = dataclasses.field(default=(), metadata={"static": False})  # drawn: (noise, (state, obs)), each [P]
+
+    def __post_init__(self):
+        check_int("Pool.size", self.size, low=0)
+
+    def draw(self, env, key, num_steps, num_envs, t):
+        if num_steps == 1 and (self.size or num_envs) >= num_envs:
+            return OnEnd().draw(env, key, num_steps, num_envs, t)
+        turns = num_steps * num_envs
+        few = math.ceil(turns / STEPS_A_RESET)
+        size = min(self.size or max(few, num_envs), turns)
+        pool_key, offset_key = random.split(key)
+        if size <= few:  # like first episodes: few beside the steps
+            noise = env.draw_reset(pool_key, (size,), t)
+        else:  # like the resets of a step: many
+            noise = tree.take(env.draw_reset(pool_key, (1, size), t), 0)
+        entries = noise, begun(env, noise, size)
+        # Those that end together take entries next to each other, from a place drawn for each step. (Turns that simply
+        # go on, t * B + b, would give an environment the same entry at each of its ends where the size divides B.)
+        places = random.randint(offset_key, (num_steps, 1), 0, size)
+        return (places + jnp.arange(num_envs, dtype=jnp.int32)) % size, dataclasses.replace(self, entries=entries)
+
+    def apply(self, env, row, done, after):
+        noise, episodes = self.entries
+        if lasting(after[0]):  # where an episode begins may depend on what lasts
+            return OnEnd().apply(env, tree.take(noise, row), done, after)
+        fresh, obs = tree.take(episodes, row)
+        return tree.where(done, (checks.like(env.spec, fresh, after[0], "a reset"), obs), after)
+
+
+@tree.struct
+class Frozen(Resets):
+    """Go on from `starts`, (state, obs) [B], without any reset: for evaluations, which play one episode an environment.
+
+    Their programs are smaller by the resets that nobody would see.
+    """
+
+    starts: Episode = ()
+
+    def draw(self, env, key, num_steps, num_envs, t):
+        return jnp.zeros(num_steps, bool), self  # rows without content: noise has an axis of time
+
+    def apply(self, env, row, done, after):
+        fresh, obs = self.starts
+        return tree.where(done, (keep_lasting(after[0], fresh), obs), after)
+
+
+def begun(env: Any, noise: PyTree, num_envs: int) -> Episode:
+    """Return `env.reset` of noise [B] in the dtypes of its spec; ConfigError where it is something else."""
+    with checks.noted(env.spec, "reset"):
+        state, obs = checks.pair(env.spec, "reset", env.reset(noise))
+    return tree.strong((state, checks.observation(env.spec, "reset", obs, num_envs)))
+
+
+def begun_after(env: Any, state: PyTree, key: jax.Array, num_envs: int, t: jax.Array) -> Episode:
+    """Return new episodes after those that were left in `state` [B], whose `types.Lasting` parts go on."""
+    return tree.strong(restarted(env, env.draw_reset(key, (num_envs,), t), state))
+
+
+def restarted(env: Any, noise: PyTree, state: PyTree) -> Episode:
+    """Return `env.restart` in the dtypes of its spec and of `state` [B]."""
+    with checks.noted(env.spec, "reset"):
+        fresh, obs = checks.pair(env.spec, "reset", env.restart(noise, state))
+    num_envs = jax.tree.leaves(obs)[0].shape[0]
+    return checks.like(env.spec, fresh, state, "a reset"), checks.observation(env.spec, "reset", obs, num_envs)
