@@ -50,7 +50,10 @@ class UserError(Exception):
 
 
 class ConfigError(UserError, ValueError):
-    """A bad argument: `NAME must be EXPECTED, got VALUE: REASON`, or with a remedy. `valid` is EXPECTED and what follows."""
+    """A bad argument: `NAME must be EXPECTED, got VALUE: REASON`.
+
+    `valid` is EXPECTED, and the reason or the remedy after it.
+    """
 
     def __init__(self, argument: str, value: Any, valid: str):
         self.argument, self.value, self.valid = argument, value, valid
