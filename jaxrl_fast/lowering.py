@@ -1,8 +1,9 @@
 """Choices that depend on the platform that a program is lowered for, and what a JAXPR holds on a platform.
 
-A GPU pays for launches and for each look of the host at a result: loops of small steps are unrolled there, and no trip
-count depends on data. A CPU pays for operations. The platform is that of the lowering, not the default backend: a program
-lowered for CUDA on a machine without a GPU is the one that a GPU runs, under `vmap` too.
+A GPU pays for launches and for each look of the host at a result: loops of small steps are unrolled there, and few
+branches and trip counts depend on data (docs/decisions/gpu-programs.md). A CPU pays for operations. The platform is that
+of the lowering, not the default backend: a program lowered for CUDA on a machine without a GPU is the one that a GPU runs,
+under `vmap` too.
 """
 
 from __future__ import annotations

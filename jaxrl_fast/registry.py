@@ -93,6 +93,8 @@ class Registry(Generic[T]):
         for entry in metadata.entry_points(group=self.group):
             if entry.name in self.ours:
                 self._leave_out(f"{self.kind} {entry.name!r} of {_origin(entry)}, a name that is taken")
+            elif entry.name in found and found[entry.name].value != entry.value:
+                self._leave_out(f"{self.kind} {entry.name!r} of {_origin(entry)}, which {_origin(found[entry.name])} has too")
             else:
                 found.setdefault(entry.name, entry)
         return found

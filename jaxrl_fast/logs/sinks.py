@@ -54,6 +54,7 @@ class Sink:
         write(row)        one log interval
         flush()           everything written so far is on disk when this returns; called before a checkpoint commits
         cut(env_steps)    drop what was written after `env_steps`: a resumed run writes those rows again
+        leave_out(seconds)  so many seconds do not come again, such as a compilation; for forecasts of the run's end
         close()           flush, and let go of files and terminal; calling it twice is harmless
 
     and the flag `--log KIND:TARGET` makes a sink of a class in `SINKS`:
@@ -83,6 +84,9 @@ class Sink:
         pass
 
     def cut(self, env_steps: int) -> None:
+        pass
+
+    def leave_out(self, seconds: float) -> None:
         pass
 
 
