@@ -1,0 +1,38 @@
+"""The sentence of an error: `NAME must be EXPECTED, got VALUE`, then the reason or the remedy."""
+
+import pytest
+
+from jaxrl_fast.errors import ConfigError, expected
+
+
+@pytest.mark.parametrize(
+    ("valid", "message"),
+    [
+        ("at least 2", "x must be at least 2, got 1"),
+        ("0: dqn has no epochs; ppo has", "x must be 0, got 1: dqn has no epochs; ppo has"),
+        ("a whole file; line 3 is damaged. Start again", "x must be a whole file, got 1; line 3 is damaged. Start again"),
+        ("a known module. Add --import", "x must be a known module, got 1. Add --import"),
+        ("one of 'a: b', 'c; d'; did you mean 'c; d'?", "x must be one of 'a: b', 'c; d', got 1; did you mean 'c; d'?"),
+        ('a mapping such as {"a": 1}, not empty', 'x must be a mapping such as {"a": 1}, not empty, got 1'),
+        ("in [0, inf); in float32 this is 0", "x must be in [0, inf), got 1; in float32 this is 0"),
+        ("a function such as `lambda: x`: it is copied", "x must be a function such as `lambda: x`, got 1: it is copied"),
+        ("the run's: none has another's", "x must be the run's, got 1: none has another's"),
+        ("choice:A,B,... or 0.5", "x must be choice:A,B,... or 0.5, got 1"),
+        ("text (with: an end", "x must be text (with: an end, got 1"),
+    ],
+)
+def test_the_reason_follows_the_value(valid, message):
+    assert str(ConfigError("x", 1, valid)) == str(expected("x", valid, "1")) == message
+    error = ConfigError("x", 1, valid)
+    assert (error.argument, error.value, error.valid, error.exit_code) == ("x", 1, valid, 2)
+
+
+def test_a_long_value_is_shortened_and_one_without_a_text_is_named_by_its_type():
+    class Silent:
+        def __repr__(self):
+            raise RuntimeError("no text")
+
+    assert str(ConfigError("x", Silent(), "a number")) == "x must be a number, got <Silent>"
+    message = str(ConfigError("x", "y" * 10_000, "a number: long texts are none"))
+    assert message.startswith("x must be a number, got 'yyy") and message.endswith("yy': long texts are none")
+    assert len(message) < 400
