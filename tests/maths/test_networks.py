@@ -58,7 +58,7 @@ FLAT = Box(0, 1, (4,))
 
 @pytest.mark.parametrize(("network", "space"), [("mlp", Box(0, 1, (10, 10, 1))), ("auto", FLAT), (MLP(FLAT), FLAT)])
 def test_only_a_cnn_of_ours_scales_pixels(network, space):
-    with pytest.raises(ConfigError, match="image_scale must be 0 .*got 64.0"):
+    with pytest.raises(ConfigError, match="image_scale must be 0.*got 64.0"):
         make_torso(network, space, (8,), "relu", image=(87.0, 64.0))
     with pytest.raises(ConfigError, match="image_mean must be 0 without .*got 87.0"):
         make_torso(network, space, (8,), "relu", image=(87.0, 0.0))
