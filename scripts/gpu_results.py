@@ -23,8 +23,8 @@ WHAT = {
     "ppo_65536": "PPO CartPole, 65,536 environments",
     "ppo_1048576": "PPO CartPole, 1,048,576 environments, rollouts of 32",
     "ppo_breakout": "PPO Breakout-MinAtar, 64 environments",
-    "seeds_64": "PPO CartPole, 64 agents of 4 environments",
-    "seeds_2048": "PPO CartPole, 2,048 agents of 4 environments",
+    "seeds_64": "PPO CartPole, 64 agents",
+    "seeds_2048": "PPO CartPole, 2,048 agents",
     "agents_2048_whole": "2,048 PPO agents, 499,712 steps each",
     "dqn_cartpole": "DQN CartPole, 10 environments",
     "dqn_breakout": "DQN Breakout-MinAtar, 1 environment, an update a step",
@@ -40,7 +40,7 @@ WHAT = {
     "dqn_breakout_20": "DQN Breakout-MinAtar to 20",
     "ant_6000": "PPO brax ant (spring) to 6,000",
 }
-FLAGS = {"graphs_off": "no CUDA graphs", "graphs_while": "loops in CUDA graphs too"}
+FLAGS = {"graphs_off": "no graphs", "graphs_while": "loops in graphs"}
 
 
 def named(row: str) -> str:

@@ -193,7 +193,7 @@ def test_a_file_gives_no_module_its_trust(here, run_cli, monkeypatch):
     __import__("orbax.checkpoint"), __import__("jaxrl_fast.sweeps.sweep")
 
     jf.load(here[0])
-    monkeypatch.setattr(sys.modules["jaxrl_fast.sweeps.sweep"], "train", lambda *_, **__: None)
+    monkeypatch.setattr(sys.modules["jaxrl_fast.sweeps.sweep"], "begin", lambda *_, **__: None)
     run_cli("sweep", "--resume", str(here[1]))
     assert imports.named == [] and not imports.is_users("orbax.checkpoint")
 

@@ -134,7 +134,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert [r["rung"] for r in content["rungs"]] == ["easy", "other"] and content["rungs"][0]["solved_seconds"] > 0
     assert (tmp_path / "l" / "ladder.png").stat().st_size > 5_000
     assert cli.main(["ladder", "pong", "--out", str(tmp_path / "l")]) == 2
-    assert "a folder without a ladder" in capsys.readouterr().err
+    assert "a folder without an earlier ladder" in capsys.readouterr().err
 
 
 def rungs(out):

@@ -16,7 +16,7 @@ from jaxrl_fast import lowering
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.grid import RunConfig
 from jaxrl_fast.engine.iteration import Run
-from jaxrl_fast.engine.members import gather
+from jaxrl_fast.engine.members import build_run
 from jaxrl_fast.tree import as_float32
 
 
@@ -128,7 +128,7 @@ def test_a_rollout_is_unrolled_on_a_gpu(name, members):
 def test_the_unrolling_that_the_user_chose_is_that_of_every_platform(unroll):
     """By `make_train`, and of the `Run` that `train` compiles."""
     algo, env = tools.algorithm("ppo", num_steps=24), tools.environment()
-    run = gather(algo, env, RunConfig(total_steps=960, unroll=unroll)).first
+    run = build_run(algo, env, RunConfig(total_steps=960, unroll=unroll))
     state = jax.eval_shape(lambda: iteration.init(run, jax.random.key(0)))
     row = jax.make_jaxpr(lambda state: iteration.iterations(run, state, jnp.int32(0), 2, True))(state)
     train = jax.make_jaxpr(jf.make_train(algo, env, 960, unroll=unroll))(jax.random.key(0))
