@@ -96,12 +96,6 @@ class RunDir:
             with contextlib.suppress(OSError):  # somebody else has put a file there
                 self.path.rmdir()
 
-    def clear(self) -> None:
-        """Remove what the saver's threads made again of a directory that is gone: folders of checkpoints without a name yet."""
-        files = [p.relative_to(self.path) for p in self.path.rglob("*") if not p.is_dir()]
-        if self.checkpoints.is_dir() and all(any(UNFINISHED in part for part in file.parts) for file in files):
-            shutil.rmtree(self.path, ignore_errors=True)
-
     def sinks(self, tensorboard: bool) -> list[Any]:
         found: list[Any] = [JsonlSink(self.metrics)]
         return found + ([TensorBoardSink(self.path / "tensorboard")] if tensorboard else [])

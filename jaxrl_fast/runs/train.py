@@ -187,17 +187,9 @@ def run_session(prepared, open_rundir, hooks=(), sinks=(), tensorboard=True, pro
             if rundir and resume is None and distributed.is_first():
                 rundir.discard()
             if rundir and isinstance(error, WriteError):
-                raise _ended(rundir, error) from error
+                raise RunError(f"{error}{standing(rundir.path)}") from error
             raise
     return _heeded(session, signals)
-
-
-def _ended(rundir: RunDir, error: WriteError) -> RunError:
-    """What a run says that cannot write its directory any more; what is left of one that is gone goes too."""
-    said = RunError(f"{error}{standing(rundir.path)}")
-    if distributed.is_first() and not (rundir.path / "config.json").exists():
-        rundir.clear()
-    return said
 
 
 def _play(s: Session, signals: Signals, stack: contextlib.ExitStack, start: str, sinks, tensorboard) -> None:
@@ -225,7 +217,7 @@ def _go_on(s: Session, tensorboard: bool, progress: bool, sinks: Sequence[Sink])
         try:
             _play(s, signals, stack, "memory", sinks, tensorboard)
         except WriteError as error:
-            raise _ended(s.out, error) from error
+            raise RunError(f"{error}{standing(s.out.path)}") from error
     return _heeded(s, signals)
 
 
