@@ -236,7 +236,7 @@ def check_empty(path: Path) -> None:
     if found - {folders.LOCK} == {"checkpoints"} and _unfinished(path / "checkpoints"):
         return
     begun, resumable = (path / "config.json").is_file(), RunDir(path).resumable
-    resume = "; it has no checkpoint to go on from" if begun else ""
+    resume = "; it has no checkpoint to go on from: choose another, or remove this one" if begun else ""
     resume = f"; to go on with it: train --resume {path} (from Python: jf.resume)" if resumable else resume
     raise ConfigError("out", str(path), f"a new or empty directory; this one holds another run or files{resume}")
 

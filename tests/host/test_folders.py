@@ -166,7 +166,7 @@ def test_a_lock_that_a_killed_process_left_is_no_lock(other):
     with folders.held("out", folder):
         assert folders.holder(folder) == "this process"
     assert not (folder / folders.LOCK).exists()
-    with pytest.raises(jf.ConfigError):  # with a config.json alone it may be anybody's
+    with pytest.raises(jf.ConfigError, match="choose another, or remove this one"):  # a config.json alone may be anybody's
         check_free(folder)
 
 
