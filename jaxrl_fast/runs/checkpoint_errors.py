@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
+import traceback
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -76,3 +79,13 @@ def silence_other_reads() -> None:
             shown(unraisable)
 
     sys.unraisablehook = silent
+    logging.getLogger("asyncio").addFilter(_shown)
+    warnings.filterwarnings("ignore", r"coroutine 'async_serialize.*' was never awaited", RuntimeWarning)
+
+
+def _shown(record: logging.LogRecord) -> bool:
+    """Whether a line of asyncio's log stays: not one about a write of orbax that failed beside the first."""
+    if "exception was never retrieved" not in record.getMessage():
+        return True
+    frames = traceback.walk_tb(record.exc_info[2]) if record.exc_info else ()
+    return "orbax" not in record.getMessage() and not any("orbax" in frame.f_code.co_filename for frame, _ in frames)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import logging
 import resource
 import shutil
 import sys
@@ -135,6 +136,19 @@ def test_what_orbax_has_half_read_is_not_shown(monkeypatch):
     sys.unraisablehook(SimpleNamespace(object=print, exc_value=None))
     sys.unraisablehook(SimpleNamespace(object=None, exc_value=RuntimeError("Event loop is closed")))
     assert len(shown) == 2
+
+
+@pytest.mark.parametrize(("text", "shown"), [
+    ("Task exception was never retrieved\nfuture: <Task coro=<write() defined at lib/orbax/checkpoint/x.py:1> exception=E()>", 0),
+    ("Future exception was never retrieved\nfuture: <Future exception=E('last/3.orbax-checkpoint-tmp/d')>", 0),
+    ("Task exception was never retrieved\nfuture: <Task coro=<mine() defined at mine.py:1> exception=E()>", 1),
+    ("Executing <Task of orbax> took 2 seconds", 1),
+])  # fmt: skip
+def test_what_orbax_has_half_written_is_not_shown(text, shown, monkeypatch, caplog):
+    monkeypatch.setattr(sys, "unraisablehook", print)
+    checkpoint_errors.silence_other_reads()
+    logging.getLogger("asyncio").error(text)
+    assert len(caplog.records) == shown
 
 
 @pytest.mark.slow
