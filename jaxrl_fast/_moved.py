@@ -29,6 +29,9 @@ _FOLDERS = {  # {folder: {old name: name in the folder}}
         "sinks": "sinks", "jsonl": "jsonl", "boards": "boards", "terminal": "terminal", "plots": "plots",
         "time_plot": "time_plot", "walltime": "walltime", "reports": "reports",
     },
+    "memory": {
+        "memory.uniform": "ring",
+    },
     "memory.experience": {
         "memory.adapted": "adapted", "memory.dataset": "dataset", "memory.files": "files", "memory.filled": "filled",
         "memory.mixed": "mixed",
@@ -68,8 +71,8 @@ _FOLDERS = {  # {folder: {old name: name in the folder}}
     },
     "engine": {
         "grid": "grid", "members": "members", "population": "population", "iterate": "iteration",
-        "collect": "rollout", "evaluate": "evaluate", "offline": "offline", "plan": "memory_plan",
-        "plan_table": "plan_table", "programs": "programs",
+        "collect": "rollout", "evaluate": "evaluate", "offline": "offline", "plan": "prepared",
+        "programs": "programs",
     },
     "actors": {
         "watch": "watch", "host_play": "play", "groups": "groups", "groups_async": "groups_async",
