@@ -27,7 +27,7 @@ _FOLDERS = {  # {folder: {old name: name in the folder}}
     },
     "logs": {
         "sinks": "sinks", "jsonl": "jsonl", "boards": "boards", "terminal": "terminal", "plots": "plots",
-        "time_plot": "time_plot", "walltime": "walltime", "reports": "reports",
+        "time_plot": "plots", "logs.time_plot": "plots", "walltime": "walltime", "reports": "reports",
     },
     "memory": {
         "memory.uniform": "ring",

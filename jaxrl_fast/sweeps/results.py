@@ -22,7 +22,7 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.files import forms
 from jaxrl_fast.logs.jsonl import read_jsonl
 from jaxrl_fast.logs.terminal import aligned
-from jaxrl_fast.ops.aggregate import bootstrap, frame, iqm, probability_of_improvement, win_rate
+from jaxrl_fast.ops.aggregate import bootstrap, few, frame, iqm, probability_of_improvement, win_rate
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.config_values import reading
 from jaxrl_fast.runs.rundir import RunDir
@@ -229,6 +229,7 @@ def format_table(result: SweepResult, most: int = 20) -> str:
         middle = f"{row['iqm']:.2f}" if math.isfinite(row["iqm"]) else row["lost"].split(" at ")[0] or "-"
         lines.append([str(row["rank"]), *(short(row[n]) for n in names), middle, interval, scores, better])
     text = aligned(lines)
+    text += few(result.final.shape[1])
     if len(table) > most:
         text.append(f"... {len(table) - most} more in table.csv")
     return "\n".join(text)
