@@ -15,7 +15,7 @@ from typing import Any
 PACKAGE = __name__.partition(".")[0]
 _FOLDERS = {  # {folder: {old name: name in the folder}}
     "": {
-        "hosts": "distributed",
+        "hosts": "distributed", "signatures": "fields", "summary": "tree",
     },
     "files": {
         "folders": "folders", "forms": "forms", "checksums": "checksums",
@@ -23,7 +23,7 @@ _FOLDERS = {  # {folder: {old name: name in the folder}}
     "ops": {
         "returns": "returns", "losses": "losses", "distributions": "distributions", "statistics": "statistics",
         "sums": "sums", "stacking": "stacking", "optim": "optim", "optimizer_settings": "optimizer_settings",
-        "aggregate": "aggregate",
+        "aggregate": "aggregate", "lowering": "lowering",
     },
     "logs": {
         "sinks": "sinks", "jsonl": "jsonl", "boards": "boards", "terminal": "terminal", "plots": "plots",
@@ -35,6 +35,9 @@ _FOLDERS = {  # {folder: {old name: name in the folder}}
     "memory.experience": {
         "memory.adapted": "adapted", "memory.dataset": "dataset", "memory.files": "files", "memory.filled": "filled",
         "memory.mixed": "mixed",
+    },
+    "envs": {
+        "exact": "exact", "own_spaces": "own_spaces",
     },
     "envs.native": {
         "envs.acrobot": "acrobot", "envs.breakout": "breakout", "envs.cartpole": "cartpole",

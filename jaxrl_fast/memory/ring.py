@@ -22,7 +22,7 @@ from jaxrl_fast import random
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.memory.successors import INTERVAL, Slots, Successors
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Window
 
 

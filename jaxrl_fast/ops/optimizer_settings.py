@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxrl_fast import signatures
+from jaxrl_fast import fields
 from jaxrl_fast.errors import ConfigError, first_line, nearest
 from jaxrl_fast.ops import optim
 
@@ -57,7 +57,7 @@ def _names() -> list[str]:
 
 
 def _first_parameter(function: Callable) -> str:
-    return next(iter(signatures.parameters(function)), "")
+    return next(iter(fields.parameters(function)), "")
 
 
 def _is_optimizer(function: Callable) -> bool:
@@ -140,7 +140,7 @@ def _schedule_text(schedule: Any) -> str:
         held["boundaries_and_scales"] = dict(zip(held["boundaries"], held["scales"], strict=True))
     # a cosine's function turns them into floats when it is first called
     held = {k: int(v) if k.endswith("_steps") and v == int(v) else v for k, v in held.items()}
-    parameters = signatures.parameters(getattr(optax, maker))
+    parameters = fields.parameters(getattr(optax, maker))
     text = _call_text(maker, {k: held[k] for k, p in parameters.items() if k in held and not _same(held[k], p.default)})
     step = jax.ShapeDtypeStruct((), jnp.int32)
     if str(jax.make_jaxpr(_schedule_of(text))(step)) != str(jax.make_jaxpr(schedule)(step)):

@@ -20,14 +20,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl_fast import imports, signatures
+from jaxrl_fast import fields, imports
 from jaxrl_fast.envs import wrappers
+from jaxrl_fast.envs.exact import ends, exact
 from jaxrl_fast.envs.host.api import HostEnv, HostStep, Vector, at, guarded, put
 from jaxrl_fast.envs.host.gymnasium_spaces import decoder, picture_encoder, spec_of, stack
 from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.errors import ConfigError, UserError, check_choice, check_int
-from jaxrl_fast.exact import ends, exact
 from jaxrl_fast.logs.reports import flat
 from jaxrl_fast.types import EnvSpec
 
@@ -73,9 +73,9 @@ def _own(name: str, native: bool) -> dict[str, Any]:
     """The settings of one environment with their defaults, or those of its native vector, where it has one."""
     spec = _spec_of(name)
     create = _creator(spec.vector_entry_point if native else spec.entry_point)
-    own = signatures.defaults_of(create) | dict(spec.kwargs)
+    own = fields.defaults_of(create) | dict(spec.kwargs)
     simple = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items() if is_simple(v) and k not in _TAKEN}
-    return _own(name, False) | simple if native and signatures.takes_any(create) else simple
+    return _own(name, False) | simple if native and fields.takes_any(create) else simple
 
 
 # What `make` means by these names, and what a run decides, goes before what the environment does.
@@ -113,7 +113,7 @@ def make(name: str, vectorization: str = "sync", max_episode_steps: int | None =
             raise ConfigError(f"env.{key}", value, f"left out with vectorization {vectorization!r}, which has {', '.join(usual)}")
     changed = {k: v for k, v in own.items() if v != usual[k]}
     limit = max_episode_steps if max_episode_steps != spec.max_episode_steps else None
-    if native and limit is not None and not signatures.takes(_creator(spec.vector_entry_point), "max_episode_steps"):
+    if native and limit is not None and not fields.takes(_creator(spec.vector_entry_point), "max_episode_steps"):
         raise ConfigError("env.max_episode_steps", limit, f"{spec.max_episode_steps}: {name}'s own vector has no such limit")
     return GymnasiumEnv(
         id=name.removeprefix(PREFIX), vectorization=vectorization, max_episode_steps=limit, own=tuple(sorted(changed.items()))
@@ -174,8 +174,8 @@ class GymnasiumEnv(HostEnv):
         entry_point, _ = spec.vector_entry_point if native else spec.entry_point, self.spec
         modes = self.__dict__.get("_modes", ())
         if modes:
-            return "rgb_array" in modes and signatures.takes(_creator(entry_point), "render_mode")
-        return "render_mode" in signatures.parameters(_creator(entry_point))
+            return "rgb_array" in modes and fields.takes(_creator(entry_point), "render_mode")
+        return "render_mode" in fields.parameters(_creator(entry_point))
 
     def _make(self, num_envs: int, more: dict[str, Any]) -> Any:
         """Gymnasium's vector of them; where it is drawn, an episode's last state stays until the next step."""
