@@ -15,8 +15,8 @@ import jaxrl_fast as jf
 from helpers import counters as tools
 from jaxrl_fast.envs.exact import Misfit, exact
 from jaxrl_fast.envs.host import api as host
-from jaxrl_fast.envs.host.gymnasium_adapter import GymnasiumVector
 from jaxrl_fast.envs.host.gymnasium_spaces import own_form
+from jaxrl_fast.envs.host.gymnasium_vector import GymnasiumVector
 from jaxrl_fast.errors import ConfigError
 
 SAME = [
