@@ -110,15 +110,15 @@ def today(module: str) -> str:
     return f"{root}.{MOVED.get(rest, rest)}" if root == PACKAGE and rest else module
 
 
-def contents_of(module: str) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a folder that has the old name of `module`: what that defines is found here too."""
+def contents_of(*modules: str) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a folder that has the old name of modules in it: what they define is found here too."""
 
     def __getattr__(name: str) -> Any:
-        home = f"{PACKAGE}.{module}"
-        found = None if name.startswith("__") else getattr(importlib.import_module(home), name, None)
-        if getattr(found, "__module__", None) != home:  # not what the module itself only imports
-            raise AttributeError(f"module {home.rpartition('.')[0]!r} has no attribute {name!r}")
-        return found
+        for home in [] if name.startswith("__") else [f"{PACKAGE}.{module}" for module in modules]:
+            found = getattr(importlib.import_module(home), name, None)
+            if getattr(found, "__module__", None) == home:  # not what the module itself only imports
+                return found
+        raise AttributeError(f"module '{PACKAGE}.{modules[0].rpartition('.')[0]}' has no attribute {name!r}")
 
     return __getattr__
 
