@@ -82,16 +82,18 @@ class APG(PolicySearch):
             out = out + jnp.exp(agent.params["log_std"]) * noise
         return carry, space.from_unit(jnp.tanh(out)), ()
 
-    def improve(self, agent, rollout, key, clock):
+    def learn(self, agent, mem, iteration):
         """The gradient ends where the rollout began, and at an episode's end: a fresh state depends on no parameter."""
 
         def loss_fn(params):
-            actor, trajectory = rollout(agent._replace(params=params))
-            return -jnp.mean(trajectory.steps.reward), (actor, trajectory)
+            played = iteration.collect(agent._replace(params=params))
+            return -jnp.mean(played.trajectory.steps.reward), played
 
         (loss, played), grads = jax.value_and_grad(loss_fn, has_aux=True)(agent.params)
-        params, opt_state = gradient_step(self, clock, agent.params, grads, agent.opt_state)
+        params, opt_state = gradient_step(self, iteration.clock(), agent.params, grads, agent.opt_state)
         metrics = {"policy_loss": loss, "grad_norm": optim.global_norm(grads)}
         if self.stochastic:
             metrics["policy_std"] = jnp.mean(jnp.exp(agent.params["log_std"]))
-        return Agent(params, opt_state, agent.moments), {k: Mean.of(v) for k, v in metrics.items()}, played
+        agent = Agent(params, opt_state, agent.moments)
+        agent = self.finish(agent, self.prepare(agent, played.trajectory))
+        return agent, mem, {k: Mean.of(v) for k, v in metrics.items()}, played

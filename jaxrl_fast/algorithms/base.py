@@ -14,14 +14,12 @@
     update(agent, batch, key, clock)            -> (agent, metrics, priority)  one optimizer step
     finish(agent, rows)                         -> agent                       once an iteration, after its updates
 
-An algorithm that looks at whole rollouts as functions of the agent (a gradient through the environment, returns of many
-candidates) has, in place of memory and update,
+    learn(agent, mem, iteration)                -> (agent, mem, metrics, played)       all of it, in this order
 
-    improve(agent, rollout, key, clock)         -> (agent, metrics, (actor, trajectory))
-
-where `rollout(agent) -> (actor, trajectory)` is `collect` from where the environments stand, with noise that was drawn
-already: the same for every agent it is called with, and differentiable. What it returns last is the rollout that counts:
-the environments go on from its actor, and episodes, `prepare` and `finish` see its trajectory; nothing is stored.
+`learn` is one iteration: collect, observe, prepare, memory.add, updates, finish. An algorithm that looks at rollouts as
+functions of the agent (a gradient through the environment, the returns of many candidates) overrides it, calls
+`iteration.collect` with agents of its own making, and says so by `whole_rollouts`. The rollout that it returns counts: the
+environments go on from there, and the log shows its episodes.
 
 `bind(spec)` ties the settings to an environment's spaces (checked there) before any of these is called; inside them
 `self.spec` is set. `check_env(env)` then refuses an environment for what its spec does not tell, before anything is
@@ -31,18 +29,18 @@ compiled. Rollout, loop, logging and checkpoints stand elsewhere, once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
 
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.common.action_spaces import check_kind, check_mask
+from jaxrl_fast.algorithms.common.learning import Iteration, Metrics, Played, take_in, update_all
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.fields import check_settings
-from jaxrl_fast.memory import Memory, NoMemory, Ring, RolloutMemory
-from jaxrl_fast.types import Clock, EnvSpec, Mean, PyTree, Trajectory
+from jaxrl_fast.memory import Memory, Ring
+from jaxrl_fast.types import Clock, EnvSpec, PyTree, Trajectory
 
 
 @tree.settings
@@ -55,7 +53,7 @@ class Algorithm:
     name: ClassVar[str] = "algorithm"
     action_spaces: ClassVar[tuple[type, ...]] = ()  # what `bind` accepts
     takes_older_rollouts: ClassVar[bool] = True  # `ahead` on the host: its loss has a meaning for actions of an older policy
-    fresh_start: ClassVar[bool] = False  # every rollout begins with new episodes in all environments
+    whole_rollouts: ClassVar[bool] = False  # `learn` plays rollouts of agents that it makes itself; none of their rows is kept
     rematerialize: ClassVar[bool] = False  # a gradient through a rollout computes each step again, it keeps its carry
 
     spec: EnvSpec | None = dataclasses.field(default=None, kw_only=True, repr=False, metadata={"static": True})
@@ -67,8 +65,6 @@ class Algorithm:
     @property
     def updates(self) -> int:
         """Optimizer steps an iteration."""
-        if self.improves:
-            return 1
         raise NotImplementedError
 
     @property
@@ -77,14 +73,9 @@ class Algorithm:
         return 0
 
     @property
-    def improves(self) -> bool:
-        """Whether `improve` takes the place of memory and update."""
-        return type(self).improve is not Algorithm.improve
-
-    @property
     def off_policy(self) -> bool:
         """Whether it learns from experience of older agents anyway, or corrects for it."""
-        return not isinstance(self.memory(), (RolloutMemory, NoMemory))
+        return self.memory().replays
 
     @property
     def steps_per_iteration(self) -> int:
@@ -137,9 +128,18 @@ class Algorithm:
         raise NotImplementedError
 
     def memory(self) -> Memory:
-        if self.improves:
-            return NoMemory()
         raise NotImplementedError
+
+    def learn(self, agent: PyTree, mem: PyTree, iteration: Iteration) -> tuple[PyTree, PyTree, Metrics, Played]:
+        """Learn from one rollout -> (agent, memory, metrics, the rollout)."""
+        played, metrics = iteration.collect(agent), {}
+        if played.trajectory is not None:
+            agent, mem, rows = take_in(self, agent, mem, played, iteration)
+        if iteration.learns:
+            agent, mem, metrics = update_all(self, agent, mem, iteration)
+        if played.trajectory is not None:  # in warm-up too: the first batches are drawn from its rows
+            agent = self.finish(agent, rows)
+        return agent, mem, metrics, played
 
     def observe(self, agent: PyTree, trajectory: Trajectory) -> PyTree:
         """The agent after it has looked at a new rollout, before `prepare`."""
@@ -153,16 +153,9 @@ class Algorithm:
         return agent
 
     def prepare(self, agent: PyTree, trajectory: Trajectory) -> PyTree:
-        if self.improves:
-            return ()
         raise NotImplementedError
 
-    def improve(
-        self, agent: PyTree, rollout: Callable[[PyTree], tuple[PyTree, Trajectory]], key: jax.Array, clock: Clock
-    ) -> tuple[PyTree, dict[str, Mean], tuple[PyTree, Trajectory]]:
-        raise NotImplementedError
-
-    def update(self, agent: PyTree, batch: Any, key: jax.Array, clock: Clock) -> tuple[PyTree, dict[str, Mean], Any]:
+    def update(self, agent: PyTree, batch: Any, key: jax.Array, clock: Clock) -> tuple[PyTree, Metrics, Any]:
         raise NotImplementedError
 
     def finish(self, agent: PyTree, rows: PyTree) -> PyTree:

@@ -23,6 +23,7 @@ from jaxrl_fast.engine.grid import Grid, plan_grid
 from jaxrl_fast.engine.iteration import Run, check_types
 from jaxrl_fast.engine.offline import check_data, check_spaces, replay_of
 from jaxrl_fast.engine.population import Members, spread
+from jaxrl_fast.engine.sources import FromDataset, FromEnvironments
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, nearest
@@ -83,14 +84,17 @@ def build(algo: Algorithm, env: Environment, config: RunConfig, outline: bool = 
     algo.check_env(env)
     backend = backend_of(env)
     backend.check(env, algo, config)
-    if algo.improves and config.sampling_groups > 1:
+    if algo.whole_rollouts and config.sampling_groups > 1:
         argument, parts = ("mesh env", config.env_devices) if config.groups is None else ("groups", config.groups)
-        reason = f"1: {algo.name} improves by its rollout as a whole, which is not divided among devices"
+        reason = f"1: {algo.name} compares or differentiates whole rollouts, which are not divided among devices"
         raise ConfigError(argument, parts, f"{reason}; its seeds are: --mesh population=N")
     data = load_data(algo, config, outline) if config.experience is not None else None
     grid = plan_grid(algo, config)
     groups, fraction = config.sampling_groups, config.experience_fraction
-    run = Run(backend.placed(env, algo, config), algo, float(grid.horizon), groups, config.unroll, data, fraction)
+    source = FromDataset() if config.offline else FromEnvironments()
+    run = Run(
+        backend.placed(env, algo, config), algo, float(grid.horizon), groups, config.unroll, data, fraction, source
+    )
     run = tree.as_float32(run, np.asarray)
     try:
         _check_memory(run)  # refuses groups that something cannot be divided into

@@ -270,13 +270,12 @@ def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
     memory, clock = run.memory(), Clock(zero, zero, jnp.float32(0))
     state = iteration.init(run, key)
     draws = iteration.draw(run, key, zero)
-    actor = collect.Actor(state.env, state.obs, state.carry)
-    trajectory, rows, batch, mem = (), (), (), state.memory
-    if not run.offline:
-        _, trajectory = collect.collect(env, algo, state.agent, actor, draws.rollout, clock, "sample", run.unroll)
-        rows = algo.prepare(state.agent, collect.without_info(trajectory)[0])
+    played = run.source.collect(run, state, state.agent, draws.rollout, clock, "sample")
+    trajectory, rows, batch, mem = (played.trajectory, played.info), (), (), state.memory
+    if played.trajectory is not None:
+        rows = algo.prepare(state.agent, played.trajectory)
         mem = memory.add(mem, rows, zero)
-    if algo.updates:
+    if run.updates:
         batch, _ = memory.fetch(mem, tree.take(draws.plan, 0))
     once = {id(x): x for x in jax.tree.leaves((trajectory, rows))}  # what `prepare` passes on is there once
     means = iteration.iterations(run, state, zero, row, True)[1] if row else ()

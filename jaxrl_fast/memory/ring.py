@@ -13,7 +13,7 @@ the host that cannot be skipped).
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -83,6 +83,7 @@ class Ring(Memory):
     batch_size: int
     n_step: int = 1
     stack: int = 1
+    replays: ClassVar[bool] = True
     truncation_interval: int = dataclasses.field(default=INTERVAL, kw_only=True)
 
     @property

@@ -558,6 +558,19 @@ def test_not_inside_programs():
         jf.train(jf.ARS(directions=2, num_steps=8), env, 256)
 
 
+def test_an_algorithm_that_plays_other_agents_than_the_actors_is_refused():
+    """Where it does not declare it by `whole_rollouts`, the rollout that it asks for is the actors' all the same."""
+
+    @jf.settings
+    class Twice(jf.PPO):
+        def learn(self, agent, mem, iteration):
+            iteration.collect(jax.tree.map(jnp.zeros_like, agent))
+            return super().learn(agent, mem, iteration)
+
+    with pytest.raises(ConfigError, match="on the device, got 'CartPole-v1': ppo learns from rollouts of agents that it makes"):
+        jf.train(Twice(num_envs=2, num_steps=4, num_minibatches=2, hidden=(4,)), jf.make("gym:CartPole-v1"), 64)
+
+
 def test_atari_is_evaluated_by_few_games_with_some_exploration():
     """A greedy policy may wait for ever."""
     for algorithm in ("dqn", "rainbow", "pqn", "apex", "ppo", "impala"):

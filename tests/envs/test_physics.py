@@ -261,7 +261,7 @@ def test_a_run_begins_where_its_curriculum_does(algo):
     algo = algo.bind(env.spec)
     run = tree.as_float32(iterate.Run(env, algo, 20.0))
     np.testing.assert_allclose(masses(iterate.init(run, jax.random.key(0)).env), 1.0, rtol=1e-6)
-    if algo.fresh_start:  # two steps on, in the episodes that the iteration began
+    if algo.whole_rollouts:  # two steps on, in the episodes that the iteration began
         at = lambda t: masses(iterate.iterations(run, iterate.init(run, jax.random.key(0)), jnp.int32(t), 1, True)[0].env)
         np.testing.assert_allclose(at(0), 1.0, rtol=1e-6)
         assert len(np.unique(at(5))) == 4 and at(5).min() >= 0.75 and at(5).max() <= 1.5
