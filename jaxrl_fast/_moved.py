@@ -63,19 +63,19 @@ _FOLDERS = {  # {folder: {old name: name in the folder}}
         "to_gymnasium": "to_gymnasium", "to_gymnasium_spaces": "spaces", "stepper": "stepper",
     },
     "algorithms.common": {
-        "algorithms.action_spaces": "action_spaces", "algorithms.actor_critic": "actor_critic",
+        "algorithms.actor_critic": "actor_critic",
         "algorithms.control": "control", "algorithms.control_networks": "control_networks",
         "algorithms.descent": "descent", "algorithms.evolution": "evolution", "algorithms.normalize": "normalize",
         "algorithms.policy_gradient": "policy_gradient", "algorithms.policy_search": "policy_search",
         "algorithms.replay": "replay", "algorithms.value_based": "value_based",
     },
     "algorithms": {
-        "presets": "presets",
+        "presets": "presets", "algorithms.action_spaces": "base",
     },
     "engine": {
         "grid": "grid", "members": "members", "population": "population", "iterate": "iteration",
         "collect": "rollout", "evaluate": "evaluate", "offline": "offline", "plan": "prepared",
-        "programs": "programs",
+        "plan_table": "memory_plan", "programs": "programs",
     },
     "actors": {
         "watch": "watch", "host_play": "play", "groups": "groups", "groups_async": "groups_async",
