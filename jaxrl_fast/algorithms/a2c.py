@@ -1,4 +1,4 @@
-"""Synchronous advantage actor-critic (Mnih et al. 2016, algorithm S3, its workers as one batch)."""
+"""Synchronous advantage actor-critic (Mnih et al. 2016, algorithm S3, in one batch)."""
 
 from __future__ import annotations
 

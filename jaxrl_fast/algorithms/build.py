@@ -42,7 +42,7 @@ def build_algorithm(cls: type, settings: dict[str, Any]) -> Algorithm:
     """Build an algorithm from named settings.
 
     "module:name" in place of a flax module, an optimizer or a schedule is the user's own,
-    of a known module (`import_named`). Raises ConfigError for an unknown name, with the nearest one.
+    of a known module (`import_named`). Raises ConfigError for an unknown name, with the nearest.
     """
     fields = {f.name: f for f in dataclasses.fields(cls) if f.name != "spec"}
     for key, value in settings.items():

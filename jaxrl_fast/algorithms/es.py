@@ -1,4 +1,4 @@
-"""OpenAI's evolution strategy (Salimans et al. 2017): antithetic Gaussian noise, ranks, Adam."""
+"""OpenAI's evolution strategy (Salimans et al. 2017): antithetic noise, ranks, Adam."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proximal policy optimization (Schulman et al. 2017), with the details of Huang et al. 2022 as settings."""
+"""Proximal policy optimization (Schulman et al. 2017); Huang et al. 2022's details."""
 
 from __future__ import annotations
 

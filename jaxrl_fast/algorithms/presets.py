@@ -35,8 +35,8 @@ _RAINBOW_MINATAR = _MINATAR | _MINATAR_ATOMS | _NO_EPSILON | dict(adam_epsilon=1
 _PPO_MINATAR = dict(num_envs=64, num_steps=128, num_epochs=4, num_minibatches=8, learning_rate=5e-3, network="mlp",
                     activation="relu")  # fmt: skip
 
-# On CartPole an entropy bonus of 0.01 and a discount of 0.98 let single seeds drift off the track. 16 IMPALA updates a
-# rollout lose two seeds of five for good: its loss has no term that holds it near the old policy.
+# On CartPole an entropy bonus of 0.01 and a discount of 0.98 let single seeds drift off the track.
+# 16 IMPALA updates a rollout lose two seeds of five: no loss term holds it near the old policy.
 _A2C = dict(num_envs=16, num_steps=8, learning_rate=4e-3, gae_lambda=0.95, entropy_coefficient=0.001)
 _IMPALA = dict(num_envs=16, num_steps=32, num_epochs=2, num_minibatches=4, learning_rate=1e-3, rmsprop=False,
                gae_lambda=0.95, entropy_coefficient=0.001)  # fmt: skip
@@ -201,7 +201,7 @@ _TABLE: dict[str, tuple[dict[str, Any], ...]] = {
     "ppo/brax/ant": (_PPO_BRAX | dict(squash=True), dict(total_steps=3_000_000)),
     "ppo/brax/hopper": (_PPO_LEGS, dict(total_steps=3_000_000)),
     "ppo/brax/walker2d": (_PPO_LEGS, dict(total_steps=3_000_000)),
-    # Measured: reacher and halfcheetah; not humanoid, humanoidstandup, pusher, inverted_double_pendulum.
+    # Measured: reacher and halfcheetah. Not: humanoid, humanoidstandup, pusher, double pendulum.
     "ppo/brax/*": (_PPO_BRAX, dict(total_steps=3_000_000)),
     # White noise averages out before the cart moves. Discount, rewards and layer norm stop drift.
     "sac/brax/inverted_pendulum": (

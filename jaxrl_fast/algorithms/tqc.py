@@ -19,7 +19,7 @@ from jaxrl_fast.ops import losses
 class TQC(SAC):
     """Truncated quantile critics (Kuznetsov et al. 2020): SAC with distributional critics.
 
-    A critic gives quantiles of the return; a target pools those of all critics and drops the highest.
+    A critic gives quantiles of the return; a target pools all critics' and drops the highest.
     """
 
     name: ClassVar[str] = "tqc"

@@ -1,4 +1,4 @@
-"""Prioritized replay (Schaul et al. 2016), proportional and stratified, over the ring and a sum tree."""
+"""Prioritized replay (Schaul et al. 2016), proportional, over the ring and a sum tree."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Prioritized(NamedTuple):
 def sample(
     tree: sum_tree.Tree, uniform: jax.Array, beta: jax.Array, axis: str | None = None
 ) -> tuple[jax.Array, jax.Array]:
-    """Draw leaves by priority, one from each of [b] equal strata -> (leaf, weight); weight 0: none.
+    """Draw leaves by priority, one a stratum -> (leaf, weight) [b]; weight 0: none.
 
     uniform: [2, b]; the second row refines a place beyond float32, so that leaves of less than
     about 10^-7 of the sum can be drawn. axis: of groups that sample by themselves; a leaf's share

@@ -33,7 +33,7 @@ def interval_of(max_episode_steps: int | None) -> int:
 
 
 class Successors(NamedTuple):
-    """Frames after truncations and their owners; an environment's S slots are in the order of rows."""
+    """Frames after truncations and their owners; the slots S follow the rows' order."""
 
     obs: Any  # [S, B, ...]
     owner: jax.Array  # int32 [S, B]: the owner's place in the ring, from 1; 0: none

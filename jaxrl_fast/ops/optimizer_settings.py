@@ -1,8 +1,9 @@
-"""The settings `optimizer` and `learning_rate`: optax's functions, as objects or as the text of a call.
+"""The settings `optimizer` and `learning_rate`: optax's functions as objects or as text.
 
-A text such as "adamw(weight_decay=1e-4)" or "cosine_decay_schedule(1e-3, 10_000)" names functions of optax, with literals
-(or further calls) as arguments. It is what config.json holds and what is typed on the command line; it runs nothing else.
-What optax's functions return is turned into that text where it can be; a function of the user's own stays a function.
+A text such as "adamw(weight_decay=1e-4)" or "cosine_decay_schedule(1e-3, 10_000)" calls functions
+of optax with literals (or further calls). config.json and the command line hold it; it runs nothing
+else. Results of optax's functions are turned back into text if possible; a user's function stays a
+function.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from jaxrl_fast import signatures
 from jaxrl_fast.errors import ConfigError, first_line, nearest
 from jaxrl_fast.ops import optim
 
-# Optimizers of optax that treat every number by itself, so that small leaves can be packed into one vector.
+# Elementwise optimizers of optax: their small leaves can be packed into one vector.
 ELEMENTWISE = (
     "acprop", "adabelief", "adadelta", "adagrad", "adam", "adamax", "adamaxw", "adamw", "adan", "ademamix", "adopt", "amsgrad",
     "lion", "optimistic_adam", "optimistic_adam_v2", "optimistic_gradient_descent", "radam", "rmsprop", "rprop", "sgd",
     "sign_sgd", "signum", "yogi",
 )  # fmt: skip
-OPTIMIZER = "of optax, by name or as a function of the learning rate; none: the algorithm's own"  # its help
+OPTIMIZER = "optax optimizer, by name or as a function of the rate; none: the algorithm's own"  # its help
 _OPTIMIZER = (
     "an optimizer as a function of the learning rate, such as optax.adamw, functools.partial(optax.adamw, weight_decay=1e-4), "
     "or as text, 'adamw(weight_decay=1e-4)'"
@@ -37,11 +38,11 @@ _OPTIMIZER = (
 _RATE = "a number, or a schedule of optimizer steps such as optax.cosine_decay_schedule(1e-3, 10_000), or the same as text"
 
 
-# From text to functions ----------------------------------------------------------------------------------------------
+# From text to functions ---------------------------------------------------------------------------
 
 
 def _function(node: ast.expr) -> Callable:
-    """The function of optax that a name stands for, with or without "optax." or "contrib." before it."""
+    """Return the optax function of a name, with or without "optax." or "contrib."."""
     name = ast.unparse(node).rpartition(".")[2]
     for module in (optax, optax.contrib):
         found = getattr(module, name, None)
@@ -69,7 +70,7 @@ def _is_schedule_maker(function: Callable) -> bool:
 
 
 def _value(node: ast.expr) -> Any:
-    """What an expression of literals and calls stands for."""
+    """Return the value of an expression of literals and calls."""
     if isinstance(node, ast.Call):
         if any(keyword.arg is None for keyword in node.keywords):
             raise ValueError("** is not read here")
@@ -83,7 +84,7 @@ def _value(node: ast.expr) -> Any:
 
 @functools.lru_cache(256)
 def _optimizer_of(text: str) -> Callable:
-    """optax's function behind a name or a call, whose arguments are keywords."""
+    """Return optax's function of a name, or of a call with keyword arguments."""
     node = ast.parse(text.strip(), mode="eval").body
     if not isinstance(node, ast.Call):
         return _function(node)
@@ -100,11 +101,11 @@ def _schedule_of(text: str) -> Callable:
     return _value(node)
 
 
-# And back ------------------------------------------------------------------------------------------------------------
+# And back -----------------------------------------------------------------------------------------
 
 
 def _literal(value: Any) -> str:
-    """The text of a value; raises ValueError where there is none."""
+    """Return the text of a value; raises ValueError without one."""
     if isinstance(value, (tuple, list)):
         return f"[{', '.join(map(_literal, value))}]"
     if isinstance(value, dict):
@@ -128,7 +129,7 @@ def _call_text(name: str, keywords: dict[str, Any]) -> str:
 
 
 def _schedule_text(schedule: Any) -> str:
-    """The call of optax that made a schedule, from what its function holds; raises ValueError where that is not clear."""
+    """Return the optax call that made a schedule; raises ValueError if unclear."""
     if not inspect.isfunction(schedule) or not schedule.__module__.startswith("optax.schedules"):
         raise ValueError("it is none of optax's")
     held = dict(inspect.getclosurevars(schedule).nonlocals)
@@ -138,7 +139,7 @@ def _schedule_text(schedule: Any) -> str:
     if "interpolate_fn" in held:
         held["interpolate_type"] = "linear" if "linear" in held["interpolate_fn"].__name__ else "cosine"
         held["boundaries_and_scales"] = dict(zip(held["boundaries"], held["scales"], strict=True))
-    # a cosine's function turns them into floats when it is first called
+    # a cosine's function converts them to floats when it is first called
     held = {k: int(v) if k.endswith("_steps") and v == int(v) else v for k, v in held.items()}
     parameters = signatures.parameters(getattr(optax, maker))
     text = _call_text(maker, {k: held[k] for k, p in parameters.items() if k in held and not _same(held[k], p.default)})
@@ -148,12 +149,12 @@ def _schedule_text(schedule: Any) -> str:
     return text
 
 
-# The settings --------------------------------------------------------------------------------------------------------
+# The settings -------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
 class Partial:
-    """`functools.partial` of an optimizer that has no text; equal ones are equal."""
+    """`functools.partial` of an optimizer without text; equal ones are equal."""
 
     function: Callable
     keywords: tuple[tuple[str, Any], ...]
@@ -165,7 +166,7 @@ class Partial:
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """A learning rate by the optimizer's step: a function, or the text of optax's. A pytree without leaves."""
+    """A learning rate by optimizer step: a function or optax's text; a leafless pytree."""
 
     source: str | Callable
 
@@ -178,7 +179,7 @@ class Schedule:
 
 
 def schedule_setting(name: str, value: Any) -> Any:
-    """A learning rate as it was given: numbers and arrays as they are, schedules as a `Schedule`.
+    """Return a learning rate: numbers and arrays unchanged, schedules as a `Schedule`.
 
     Raises ConfigError for a function that is no schedule.
     """
@@ -201,9 +202,9 @@ def schedule_setting(name: str, value: Any) -> Any:
 
 
 def optimizer_setting(name: str, value: Any) -> Any:
-    """An optimizer as it was given: text where there is one, else a `Partial` or the user's function; None stays.
+    """Return an optimizer as text, else a `Partial` or the user's function; None stays.
 
-    Raises ConfigError for anything that is no function of the learning rate alone.
+    Raises ConfigError for anything but a function of the learning rate alone.
     """
     if value is None:
         return None
@@ -245,7 +246,7 @@ def _canonical(value: Any) -> Any:
 
 @functools.lru_cache(256)
 def _problem(optimizer: Any) -> str:
-    """What keeps `optimizer` from being one, empty where nothing does; by shapes alone."""
+    """Return the reason why `optimizer` is none, or "", from shapes alone."""
     params = {"a": jax.ShapeDtypeStruct((2, 3), jnp.float32), "b": jax.ShapeDtypeStruct((3,), jnp.float32)}
 
     def step(params, grads, rate):
@@ -267,7 +268,7 @@ def _problem(optimizer: Any) -> str:
 
 @functools.lru_cache(256)
 def _ascends(optimizer: Callable) -> bool:
-    """Whether three steps along one gradient go up it. Runs on the device, so not before a run is planned."""
+    """Return whether three steps along one gradient ascend; runs on the device."""
 
     @jax.jit
     def moved():
@@ -282,7 +283,7 @@ def _ascends(optimizer: Callable) -> bool:
 
 
 def check_descends(name: str, optimizer: Any) -> None:
-    """Raises ConfigError for a function of the user's whose optimizer goes up the gradient."""
+    """Raise ConfigError for a user's function with an optimizer that ascends the gradient."""
     if callable(optimizer) and _ascends(optimizer):
         raise ConfigError(
             name, _shown(optimizer), "an optimizer whose updates descend when they are added, as optax's do: "
@@ -291,12 +292,12 @@ def check_descends(name: str, optimizer: Any) -> None:
 
 
 def make(optimizer: Any) -> Callable[[Any], Any]:
-    """The function of the learning rate behind the setting."""
+    """Return the function of the learning rate behind the setting."""
     return _optimizer_of(optimizer) if isinstance(optimizer, str) else optimizer
 
 
 def optimizer_of(setting: Any, max_grad_norm: Any, layers: optim.View | None) -> optim.Optimizer:
-    """The optimizer behind the setting; `layers` shows it each layer's own leaves, where it does more than treat numbers."""
+    """Return the setting's optimizer; `layers` shows layers apart if it is not elementwise."""
     function = make(setting)
     keywords = function.keywords if isinstance(function, functools.partial) else {}
     whole = getattr(function, "func", function).__name__ if isinstance(setting, str) else ""
@@ -305,7 +306,7 @@ def optimizer_of(setting: Any, max_grad_norm: Any, layers: optim.View | None) ->
 
 
 def as_text(name: str, value: Any) -> Any:
-    """`value` as sweep.json can hold it: optax's functions as their text. Raises ConfigError for other functions."""
+    """Return `value` for sweep.json, optax's functions as text; raises ConfigError for others."""
     if not callable(value) or dataclasses.is_dataclass(value):
         return value
     for setting in (optimizer_setting, schedule_setting):
@@ -316,7 +317,7 @@ def as_text(name: str, value: Any) -> Any:
         found = getattr(found, "source", found)
         if isinstance(found, str):
             return found
-    raise ConfigError(name, _shown(value), "a value that has a text, as optimizers and schedules of optax have")
+    raise ConfigError(name, _shown(value), "a value with a text, such as an optimizer or schedule of optax")
 
 
 def _shown(value: Any) -> str:

@@ -20,7 +20,7 @@ def action_mask(space: Space, obs: PyTree) -> jax.Array | None:
 
 
 def check_kind(spec: EnvSpec, name: str, kinds: tuple[type, ...]) -> None:
-    """Raise ConfigError, with the algorithms that fit, unless `name` can act in the spec's space."""
+    """Raise ConfigError, with the algorithms that fit, unless `name` can act in the spec."""
     if not isinstance(spec.action, kinds):
         names = " or ".join(s.__name__ for s in kinds)
         need = f"{name} needs {names} actions, this has {spec.action}"

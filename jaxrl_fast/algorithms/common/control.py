@@ -81,7 +81,7 @@ class ActorCritics(Algorithm):
         bound.networks  # noqa: B018 - raises ConfigError for an unfit network
         return bound
 
-    # Networks --------------------------------------------------------------------------------------------------------
+    # Networks -------------------------------------------------------------------------------------
 
     @property
     def action_size(self) -> int:
@@ -112,7 +112,7 @@ class ActorCritics(Algorithm):
         moments = init_moments(self.normalize_observations, obs)
         return self.networks.init(key, normalize_obs(self.spec.observation, moments, obs)), moments
 
-    # Actions ---------------------------------------------------------------------------------------------------------
+    # Actions --------------------------------------------------------------------------------------
 
     def init_carry(self, num_envs):
         """Return the last noise of each environment; 0 means none."""
@@ -134,7 +134,7 @@ class ActorCritics(Algorithm):
         """Return the action in [-1, 1]^d."""
         raise NotImplementedError
 
-    # Learning --------------------------------------------------------------------------------------------------------
+    # Learning -------------------------------------------------------------------------------------
 
     updates = property(replay.updates)
     warmup_steps = property(replay.warmup_steps)

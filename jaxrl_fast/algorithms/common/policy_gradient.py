@@ -123,7 +123,7 @@ class PolicyGradient(Algorithm):
         opt_state = descent.init_optimizer(self, params, self.networks.layers)
         return Agent(params, opt_state, moments, Rewards.init(self.normalize_reward, self.num_envs))
 
-    # Acting ----------------------------------------------------------------------------------------------------------
+    # Acting ---------------------------------------------------------------------------------------
 
     def draw(self, key, num_steps, num_envs):
         return distributions.draw_noise(key, self.spec.action, (num_steps, num_envs))
@@ -141,7 +141,7 @@ class PolicyGradient(Algorithm):
             return carry, space.from_unit(dist.squash(action)), (dist, action)
         return carry, action.reshape(action.shape[:1] + space.shape), (dist, ())
 
-    # Learning --------------------------------------------------------------------------------------------------------
+    # Learning -------------------------------------------------------------------------------------
 
     def observe(self, agent, trajectory):
         if not self.normalize_reward:

@@ -40,7 +40,7 @@ def with_experience(memory: Ring, data: Filled, fraction: float) -> Memory:
 
 
 def load_experience(path: str | Path, memory: Ring, fraction: float) -> Filled:
-    """Read a folder of `save_memory`, laid out anew if `with_experience` cannot take it as it is.
+    """Read a folder of `save_memory`, laid out anew if `with_experience` needs that.
 
     The members of a population get the same object. Equal layouts keep their priorities.
     """
