@@ -1,4 +1,4 @@
-"""Where the time of a run with environments on the host went: one picture, from the rows of its log."""
+"""The plot of where the time of a run on host environments goes, from its log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxrl_fast.logs.plots import PALETTE, Rows, figure, legend_beside, save
 
-# Shares of a row's time that are logged, for actors and learner, in the order in which they are drawn.
+# Logged shares of a row's time, of actors and learner, in drawing order.
 PARTS = {
     "actors": {
         "environments": "time_actors_environments", "transfer": "time_actors_transfer", "inference": "time_actors_inference",
@@ -27,10 +27,10 @@ def has_times(rows: Rows) -> bool:
 
 
 def time_use(rows: Rows, path: str | Path) -> Path:
-    """Shares of the wall clock over environment steps: what the actors did above, what the learner did below.
+    """Draw the shares of the wall clock over environment steps: actors above, learner below.
 
-    Each one's shares add up to one; numbers in the legend are of the whole run. Small observations are sent with the
-    launch of what looks at them, and are part of inference. Logs of older versions hold fewer parts.
+    Each side's shares sum to one; the legend has those of the whole run. Small observations travel
+    with the launch of the policy and count as inference. Logs of older versions hold fewer parts.
     """
     rows = [row for row in rows if "time_learner_updates" in row]
     canvas, first = figure()
