@@ -1,4 +1,4 @@
-"""What the signature of a class or function says: its parameters, and those with defaults, which are settings."""
+"""Signatures of classes and functions: parameters, and defaults, which are settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters by name; none where Python knows no signature: of an instance, or of what is written in C."""
+    """Return the parameters by name; none for objects without a signature (C code)."""
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -25,10 +25,10 @@ def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def takes_any(function: Callable[..., Any]) -> bool:
-    """Whether there is a `**keywords`."""
+    """Return whether the function has `**keywords`."""
     return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters(function).values())
 
 
 def takes(function: Callable[..., Any], name: str) -> bool:
-    """Whether `function(**{name: ...})` reaches it."""
+    """Return whether `function(**{name: ...})` is accepted."""
     return name in parameters(function) or takes_any(function)

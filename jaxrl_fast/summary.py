@@ -1,4 +1,4 @@
-"""Short forms of what holds arrays: what a notebook prints for the last line of a cell."""
+"""Short forms of objects with arrays, for a notebook's output."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 import jax
 import numpy as np
 
-FEW = 4  # entries of an array that are shown
+FEW = 4  # shown entries of an array
 
 
 def summary(value: Any) -> str:
-    """A named tuple or dataclass as `Name(field=..., ...)`, each field by `describe`. Use it as `__repr__`."""
+    """Return `Name(field=..., ...)` of a named tuple or dataclass; use it as `__repr__`."""
     names = getattr(value, "_fields", None) or [f.name for f in dataclasses.fields(value) if f.repr]
     return f"{type(value).__name__}({', '.join(f'{name}={describe(getattr(value, name))}' for name in names)})"
 
 
 def describe(value: Any) -> str:
-    """A value in a few words: small arrays by their numbers, others by dtype and shape, trees by their size."""
+    """Return a short form: small arrays by numbers, others by dtype and shape, trees by size."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return _array(value)
     leaves = [] if isinstance(value, (str, bytes)) else jax.tree.leaves(value)
@@ -26,7 +26,7 @@ def describe(value: Any) -> str:
         return _plain(value)
     if type(value).__repr__ is not tuple.__repr__ and type(value).__repr__ is summary and len(leaves) <= FEW:
         return summary(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):  # settings have short forms of their own
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):  # settings have their own short forms
         return repr(value)
     sizes = [x.size * x.dtype.itemsize for x in leaves if hasattr(x, "dtype")]
     return f"<{len(leaves)} arrays, {bytes_text(sum(sizes))}>" if len(leaves) > 1 else _array(leaves[0])
@@ -49,7 +49,7 @@ def _array(x: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    """What holds no arrays; long sequences by their ends."""
+    """Return the short form of a value without arrays; long sequences by their ends."""
     if type(value) in (tuple, list) and len(value) > 2 * FEW and all(isinstance(x, (int, float)) for x in value):
         start, end = (", ".join(map(repr, part)) for part in (value[:2], value[-1:]))
         return f"({start}, ... {end})"
