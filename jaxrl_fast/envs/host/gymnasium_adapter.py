@@ -1,11 +1,11 @@
-"""Make any environment of Gymnasium's registry: "gym:ID" ("gym:LunarLander-v3", "gym:my_package:MyEnv-v0").
+"""Gymnasium's registry: "gym:ID" ("gym:LunarLander-v3", "gym:my_package:MyEnv-v0").
 
-vectorization   "sync": one after the other in one thread; "async": a process each; "native": the environment's own
-                vector version (its `vector_entry_point`).
+vectorization: "sync" (one after the other in one thread), "async" (a process each) or "native" (the
+environment's own `vector_entry_point`).
 
-A `Vector` here returns the true successor in each of Gymnasium's auto-reset modes. A native vector that can reset only in
-the step after an end makes a row of that reset, without reward and truncated. `HostStep.real` marks such a row as false and
-`Timestep.reset_only` of the rollout as true, so that replay does not learn from it.
+A `Vector` returns the true successor in each auto-reset mode. A native vector that resets in the
+step after an end makes a row of that reset, truncated and without reward; `HostStep.real` is False
+and `Timestep.reset_only` True for it, so replay does not learn from it.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from jaxrl_fast.logs.reports import flat
 from jaxrl_fast.types import EnvSpec
 
 PREFIX = "gym:"
-NOT_NUMBERS = {name for key in ("final_obs", "final_info") for name in (key, f"_{key}")}  # of an info: what an end left
+NOT_NUMBERS = {name for key in ("final_obs", "final_info") for name in (key, f"_{key}")}  # of an info: left by an end
 INSTALL = "pip install 'jaxrl_fast[gymnasium]'"
 
 
 def modules_of(name: str) -> tuple[str, ...]:
-    """What making the environment imports: MODULE of "gym:MODULE:ID"."""
+    """Return the modules that making it imports: MODULE of "gym:MODULE:ID"."""
     module = name.removeprefix(PREFIX).rpartition(":")[0]
     return (module,) if module else ()
 
 
 def _spec_of(name: str) -> Any:
-    """Gymnasium's own spec; a ConfigError that names the nearest where there is none."""
+    """Return Gymnasium's spec; raises ConfigError, with the nearest id, without one."""
     import gymnasium
 
     module, _, id = name.removeprefix(PREFIX).rpartition(":")
@@ -63,14 +63,14 @@ def _spec_of(name: str) -> Any:
 
 @functools.cache
 def defaults(name: str) -> dict[str, Any]:
-    """Ours, then the parameters of the environment's constructor, and those that its native vector alone has."""
+    """Return our settings, the constructor's, and those of the native vector alone."""
     ours = {"vectorization": "sync", "max_episode_steps": _spec_of(name).max_episode_steps}
     return ours | _own(name, True) | _own(name, False)
 
 
 @functools.cache
 def _own(name: str, native: bool) -> dict[str, Any]:
-    """The settings of one environment with their defaults, or those of its native vector, where it has one."""
+    """Return one environment's settings with defaults, or those of its native vector."""
     spec = _spec_of(name)
     create = _creator(spec.vector_entry_point if native else spec.entry_point)
     own = signatures.defaults_of(create) | dict(spec.kwargs)
@@ -78,12 +78,12 @@ def _own(name: str, native: bool) -> dict[str, Any]:
     return _own(name, False) | simple if native and signatures.takes_any(create) else simple
 
 
-# What `make` means by these names, and what a run decides, goes before what the environment does.
+# `make`'s and the run's meaning of these names has precedence.
 _TAKEN = {"render_mode", "max_episode_steps", "num_envs", "batch_size", "vectorization", *wrappers.COMMON}
 
 
 def _creator(entry_point: Any) -> Any:
-    """The class or function that an entry point names; None for none, and where it cannot be imported."""
+    """Return the class or function of an entry point; None without one or if it fails to import."""
     from gymnasium.envs.registration import load_env_creator
 
     if entry_point is None or callable(entry_point):
@@ -122,7 +122,7 @@ def make(name: str, vectorization: str = "sync", max_episode_steps: int | None =
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GymnasiumEnv(HostEnv):
-    """`id` as Gymnasium makes it; `max_episode_steps` None: as it is registered; `own`: arguments of its constructor."""
+    """Gymnasium's `id`; max_episode_steps None: as registered; own: constructor arguments."""
 
     id: str
     vectorization: str = "sync"
@@ -131,7 +131,7 @@ class GymnasiumEnv(HostEnv):
 
     @property
     def imports(self) -> tuple[str, ...]:
-        """Modules that Gymnasium imports to make it."""
+        """Return the modules that Gymnasium imports to make it."""
         return modules_of(self.id)
 
     @property
@@ -148,7 +148,7 @@ class GymnasiumEnv(HostEnv):
 
         try:
             return self._found()
-        except DependencyNotInstalled as error:  # which says what to install, but not that our extra has it
+        except DependencyNotInstalled as error:  # says what to install, but not our extra
             ours = any(name in str(error).lower() for name in ("box2d", "pygame"))
             install = INSTALL if ours else str(error)
             raise ConfigError("environment", PREFIX + self.id, f"one whose package is installed: {install}") from error
@@ -156,7 +156,7 @@ class GymnasiumEnv(HostEnv):
     def _found(self) -> EnvSpec:
         import gymnasium
 
-        if self.vectorization == "native":  # which need not be copies of the single environment
+        if self.vectorization == "native":  # need not be copies of the single environment
             env, limit = self._make(1, {}), self.max_episode_steps or _spec_of(self.id).max_episode_steps
             spaces = env.single_observation_space, env.single_action_space
         else:
@@ -169,7 +169,7 @@ class GymnasiumEnv(HostEnv):
             env.close()
 
     def _is_drawn(self) -> bool:
-        """Whether it draws pictures: its constructor takes a `render_mode`, and "rgb_array" is one, or no word is said."""
+        """Return whether it draws pictures: it takes `render_mode` with "rgb_array"."""
         native, spec = self.vectorization == "native", _spec_of(self.id)
         entry_point, _ = spec.vector_entry_point if native else spec.entry_point, self.spec
         modes = self.__dict__.get("_modes", ())
@@ -178,7 +178,7 @@ class GymnasiumEnv(HostEnv):
         return "render_mode" in signatures.parameters(_creator(entry_point))
 
     def _make(self, num_envs: int, more: dict[str, Any]) -> Any:
-        """Gymnasium's vector of them; where it is drawn, an episode's last state stays until the next step."""
+        """Return Gymnasium's vector; a drawn one keeps an episode's last state for a step."""
         import gymnasium
         from gymnasium.vector import AutoresetMode
 
@@ -188,10 +188,10 @@ class GymnasiumEnv(HostEnv):
         from jaxrl_fast.envs.host import gymnasium_worker as side
 
         mode = AutoresetMode.SAME_STEP
-        if "render_mode" in more:  # without Gymnasium's checker, which speaks of frame rates and modes
+        if "render_mode" in more:  # without Gymnasium's checker and its messages about rendering
             mode, arguments = AutoresetMode.NEXT_STEP, arguments | {"disable_env_checker": True}
         apart, kwargs = self.vectorization == "async", {"autoreset_mode": mode}
-        if apart:  # a process that was forked off JAX's threads may never wake up
+        if apart:  # a process forked off JAX's threads may never wake up
             kwargs |= {"context": "spawn", "worker": side.worker}
         with side.uninterrupted() if apart else contextlib.nullcontext():
             return gymnasium.make_vec(
@@ -199,25 +199,25 @@ class GymnasiumEnv(HostEnv):
             )
 
     def failed(self, error):
-        lost = EOFError, BrokenPipeError, ConnectionResetError  # a pipe's; an environment may lose other connections
+        lost = EOFError, BrokenPipeError, ConnectionResetError  # of a pipe; an environment may lose other connections
         if self.vectorization != "async" or not isinstance(error, lost):
             return ""
         return f'the process of one of its environments died (a script needs `if __name__ == "__main__":`): {error!r}'
 
     @guarded
     def _open(self, num_envs, seed, training, render):
-        for driver in ("SDL_AUDIODRIVER", "SDL_VIDEODRIVER"):  # pygame looks for loudspeakers, and says when there are none
+        for driver in ("SDL_AUDIODRIVER", "SDL_VIDEODRIVER"):  # pygame looks for loudspeakers and reports missing ones
             os.environ.setdefault(driver, "dummy")
         drawn = render and self._is_drawn()
         with warnings.catch_warnings():
             if drawn:
-                warnings.simplefilter("ignore")  # of render modes that an environment draws in without listing them
+                warnings.simplefilter("ignore")  # about unlisted render modes
             vector = self._make(num_envs, {"render_mode": "rgb_array"} if drawn else {})
         return GymnasiumVector(vector, seed, self.id)
 
 
 class GymnasiumVector(Vector):
-    """A `gymnasium.vector.VectorEnv` of any auto-reset mode."""
+    """A `gymnasium.vector.VectorEnv` in any auto-reset mode."""
 
     def __init__(self, vector: Any, seed: int, name: str = Vector.name):
         from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
@@ -232,7 +232,7 @@ class GymnasiumVector(Vector):
             encode = self.encode
             self.encode = lambda obs: jax.tree.map(np.array, encode(obs))
         self.decode = decoder(vector.single_action_space)
-        self.resetting = np.zeros(self.num_envs, bool)  # by the next step, whatever it is given
+        self.resetting = np.zeros(self.num_envs, bool)  # by the next step, whatever its action
         self.over = np.zeros(self.num_envs, bool)  # in the last step
         self.obs: Any = None
         self.pending: Any = None
@@ -241,7 +241,7 @@ class GymnasiumVector(Vector):
     @guarded
     def reset(self):
         self.obs = self.encode(self.vector.reset(seed=self.seed)[0])
-        self.seed = None  # from here on the environments' own random numbers go on
+        self.seed = None  # the environments' own random numbers continue
         self.resetting[:] = self.over[:] = False
         return self.obs
 
@@ -279,7 +279,7 @@ class GymnasiumVector(Vector):
         return HostStep(obs, successors, reward, terminated, truncated, reward, over, real, info=info)
 
     def _numbers(self, info: dict[str, Any], ended: np.ndarray, real: np.ndarray | None) -> dict[str, np.ndarray]:
-        """What the steps reported; not what the resets did."""
+        """Return the steps' reports, without those of resets."""
         final = info.get("final_info") if self.mode == "SAME_STEP" and ended.any() else None
         found = flat({k: v for k, v in info.items() if k not in NOT_NUMBERS}, self.num_envs)
         if final is not None:
@@ -304,7 +304,7 @@ class GymnasiumVector(Vector):
     def close(self):
         if not self.steps_apart:
             return self.vector.close()
-        self.kill()  # Gymnasium would first wait for the step of processes that are no more
+        self.kill()  # Gymnasium would first wait for dead processes
         for pipe in self.vector.parent_pipes:
             if pipe is not None:
                 pipe.close()
