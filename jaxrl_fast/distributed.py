@@ -94,10 +94,7 @@ def tell(value: T) -> T:
 
 
 def on_first(fn: Callable[[], T]) -> T | None:
-    """Call fn in the first process while the others wait; return its result (else None).
-
-    Its error is raised in all.
-    """
+    """Call fn in the first process while others wait for its result (None there) or error."""
     if not several():
         return fn()
     result, failure = None, None

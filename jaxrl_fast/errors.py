@@ -51,10 +51,7 @@ class UserError(Exception):
 
 
 class ConfigError(UserError, ValueError):
-    """A bad argument: `NAME must be EXPECTED, got VALUE: REASON`.
-
-    `valid` is EXPECTED followed by the reason or remedy.
-    """
+    """A bad argument: `NAME must be EXPECTED, got VALUE: REASON`; `valid` is EXPECTED: REASON."""
 
     def __init__(self, argument: str, value: Any, valid: str):
         self.argument, self.value, self.valid = argument, value, valid

@@ -36,7 +36,7 @@ def setting(
 
     Args:
         convert: `convert(name, value)` returns the kept value before other checks and accepts its
-            own results. A callable result is not checked as a number; a valid None is not converted.
+            own results. A callable result is no number; a valid None is not converted.
         none: The meaning of None, such as "a tenth of the run"; its flag does not read "none".
         flag: The kind of the flag, of `values.KINDS`; "": from the annotation; None: no flag.
         metavar: The value's name in `--help`; by default the choices or the kind.

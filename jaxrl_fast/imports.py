@@ -63,10 +63,7 @@ def import_user_module(name: str, argument: str = "--import", trust: bool = True
 
 
 def check_known(modules: Iterable[str], argument: str, value: Any = None) -> None:
-    """Raise ConfigError, with the flags to add, if a file names unknown modules.
-
-    value: the file's text, if it is more than a module.
-    """
+    """Raise ConfigError, with the flags to add, if a file (`value`) names unknown modules."""
     unknown = [module for module in dict.fromkeys(modules) if not is_known(_stem(module))]
     if not unknown:
         return

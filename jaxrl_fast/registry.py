@@ -109,10 +109,7 @@ class Registry(Generic[T]):
 
 
 def same_definition(a: Any, b: Any) -> bool:
-    """Return whether two objects are one class or function.
-
-    One may be its path "module:name", or the class of a script that is also imported as a module.
-    """
+    """Return whether two objects are one class or function, by object, path or script."""
     (home_a, name_a), (home_b, name_b) = map(_place, (a, b))
     return a == b or (name_a == name_b and (home_a == home_b or "__main__" in (home_a, home_b)))
 

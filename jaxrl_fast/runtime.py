@@ -20,10 +20,7 @@ def jaxlib_version() -> tuple[int, int]:
 
 
 def vmap_hangs_on_cpu() -> bool:
-    """Return whether this jaxlib deadlocks with LAPACK batches on several CPU devices.
-
-    See docs/architecture.md.
-    """
+    """Return whether this jaxlib deadlocks with LAPACK batches on several CPU devices."""
     return jaxlib_version() < (0, 11)
 
 
@@ -103,10 +100,7 @@ def device_memory(device: Any) -> int | None:
 
 
 def enable_compile_cache() -> str | None:
-    """Keep compiled programs on disk, unless set otherwise; return the folder or None.
-
-    JAXRL_FAST_CACHE=off and a folder set in JAX have precedence.
-    """
+    """Keep compiled programs on disk, unless set otherwise; return the folder or None."""
     import jax
 
     if jax.config.jax_compilation_cache_dir:

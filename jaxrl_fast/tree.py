@@ -124,10 +124,7 @@ def strong(tree: T) -> T:
 
 
 def as_float32(tree: T, asarray: Callable = jnp.asarray) -> T:
-    """Return Python and NumPy numbers among the leaves as strong float32 or int32 arrays.
-
-    On the device; with `np.asarray` on the host.
-    """
+    """Return numbers among the leaves as strong float32 or int32 arrays, by `asarray`."""
 
     def one(x):
         if isinstance(x, (bool, np.bool_)):

@@ -76,10 +76,7 @@ def keep_lasting(state: PyTree, fresh: PyTree) -> PyTree:
 
 
 class Outcome(NamedTuple):
-    """The result of a transition, before any reset.
-
-    `next_obs` is the true successor, also at an end.
-    """
+    """The result of a transition, before any reset: `next_obs` is the true successor."""
 
     next_obs: PyTree  # [B, ...]
     reward: jax.Array  # float32 [B]

@@ -19,10 +19,7 @@ NAMED = "an installed package is once --import (from Python: modules=) names it"
 
 
 def function_of(path: str, name: str) -> Any:
-    """Return the function, dtype or class of layers "module:name".
-
-    A user's module gives any callable.
-    """
+    """Return the function, dtype or layer class "module:name"; of a user's module any callable."""
     from flax import linen
 
     found, home = imports.look_up(path, name)

@@ -17,10 +17,7 @@ from jaxrl_fast.ops import losses
 
 @tree.settings
 class C51(DQN):
-    """Categorical DQN (Bellemare et al. 2017): a distribution over `num_atoms` fixed returns.
-
-    The network gives the logit of each atom.
-    """
+    """Categorical DQN (Bellemare et al. 2017): logits of `num_atoms` fixed returns."""
 
     name: ClassVar[str] = "c51"
     has_huber: ClassVar[bool] = False

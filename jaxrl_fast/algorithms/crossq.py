@@ -20,10 +20,7 @@ from jaxrl_fast.ops.optimizer_settings import schedule_setting
 
 @tree.settings
 class CrossQ(SAC):
-    """CrossQ (Bhatt et al. 2024): SAC with batch normalisation and no target networks.
-
-    The critics are wide and batch-renormalised, with one update a step.
-    """
+    """CrossQ (Bhatt et al. 2024): SAC with batch normalisation and no target networks."""
 
     name: ClassVar[str] = "crossq"
 

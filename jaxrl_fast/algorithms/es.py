@@ -18,10 +18,7 @@ from jaxrl_fast.ops.optimizer_settings import OPTIMIZER, check_descends, optimiz
 
 @tree.settings
 class OpenES(Evolution):
-    """OpenAI evolution strategy (Salimans et al. 2017): Gaussian noise, ranks of returns.
-
-    Follows the gradient of the return smoothed by Gaussian noise.
-    """
+    """OpenAI evolution strategy (Salimans et al. 2017): Gaussian noise, ranks of returns."""
 
     name: ClassVar[str] = "es"
 

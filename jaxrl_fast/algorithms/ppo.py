@@ -40,10 +40,7 @@ class Steps(NamedTuple):
 
 @tree.settings
 class PPO(PolicyGradient):
-    """Proximal policy optimization (Schulman et al. 2017): a clipped policy gradient.
-
-    For discrete, multi-discrete and box actions.
-    """
+    """Proximal policy optimization (Schulman et al. 2017): a clipped policy gradient."""
 
     name: ClassVar[str] = "ppo"
 

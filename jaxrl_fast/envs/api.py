@@ -57,10 +57,7 @@ class Drawing(NamedTuple):
 
 
 class Env(Environment):
-    """Base class of environments on the device: batched, pure, reset inside `step`.
-
-    The module's docstring is the protocol.
-    """
+    """Base class of environments on the device: batched, pure, reset inside `step`."""
 
     runs_on = "device"
     resets: ClassVar[Resets] = EveryStep()  # or a field, or a property
@@ -118,10 +115,7 @@ class Env(Environment):
         return draw_noise(self, self.resets, key, num_steps, num_envs, t)
 
     def step(self, noise: Noise, state: PyTree, action: PyTree) -> tuple[PyTree, PyTree, Outcome]:
-        """Step by `transition`, then reset the environments whose episode ended.
-
-        noise: of one step, as `noise.at(i)` of `draw`. Raises ConfigError as `played`.
-        """
+        """Step by `transition`, then reset ended environments; noise: `noise.at(i)` of `draw`."""
         if not isinstance(noise, Noise):
             found = "a key" if checks.is_key(noise) else type(noise).__name__
             valid = "one row of `env.draw(key, num_steps, num_envs, t)`, as in step(noise, state, action)"
@@ -142,10 +136,7 @@ class Env(Environment):
 
 
 def draw_noise(env: Env, resets: Resets, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> Noise:
-    """Draw all randomness of `num_steps` steps of `env` under the strategy `resets`.
-
-    Raises ConfigError unless `resets` is a strategy.
-    """
+    """Draw all randomness of `num_steps` steps of `env` under the strategy `resets`."""
     if not isinstance(resets, Resets):
         raise expected(f"{env.spec.name}: resets", "EveryStep(), OnEnd(), Pool(size) or Frozen(starts)", repr(resets))
     if type(env).draw_step is Env.draw_step:  # transitions draw nothing: one key is enough

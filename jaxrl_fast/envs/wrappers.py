@@ -261,10 +261,7 @@ class TimeLimit(Wrapper):
 
 @tree.settings
 class FrameStack(Wrapper):
-    """Marks in the spec that the agent sees the last `stack` observations, along the last axis.
-
-    `collect` stacks, so trajectories and replay hold single frames.
-    """
+    """Marks in the spec that the agent sees the last `stack` observations; `collect` stacks."""
 
     env: Env = _inner()
     stack: int = 1

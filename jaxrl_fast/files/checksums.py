@@ -29,10 +29,7 @@ def write_checksums(folder: Path) -> None:
 
 
 def verify_checksums(folder: Path) -> None:
-    """Raise ValueError with the first file that differs (ConfigError for a bad table).
-
-    A folder without checksums passes.
-    """
+    """Raise ValueError with the first file that differs; a folder without checksums passes."""
     if not (folder / NAME).exists():  # of an older version
         return
     written = forms.read_json(folder / NAME, "checksums", f"a table of checksums ({NAME})", {"*": [(int, str)]})

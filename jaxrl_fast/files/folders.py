@@ -30,10 +30,7 @@ _held: set[Identity] = set()  # this process's lock files, which do not stop it
 
 
 def folder_path(argument: str, path: str | Path) -> Path:
-    """Return the folder that `path` leads to; raises ConfigError if it is no path.
-
-    "new/../run" is run. Nothing is made.
-    """
+    """Return the folder that `path` leads to ("new/../run" is run); raises ConfigError."""
     text = str(path)
     if not text.strip() or "\0" in text or (isinstance(path, Path) and path == Path()):
         raise ConfigError(argument, text, "the name of a folder")
@@ -74,10 +71,7 @@ def check_writable(argument: str, folder: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a new file beside `path` that atomically replaces it when the block ends.
-
-    Links there, of a run from elsewhere, are not followed.
-    """
+    """Yield a new file beside `path` that atomically replaces it (links are not followed)."""
     temporary = path.with_name(path.name + ".tmp")
     temporary.unlink(missing_ok=True)
     try:
@@ -159,10 +153,7 @@ def hold(argument: str, folder: Path) -> Lock:
 
 @contextlib.contextmanager
 def held(argument: str, folder: Path, create: bool = False) -> Iterator[None]:
-    """Hold the folder's lock for a block, in the first of several processes.
-
-    create: make the folder, unless it exists.
-    """
+    """Hold the folder's lock for a block, in the first process; create: make the folder."""
 
     def take() -> tuple[Lock, bool]:
         new = create and not folder.exists()

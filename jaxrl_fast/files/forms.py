@@ -37,10 +37,7 @@ SWEEP = {
 
 
 def read_json(file: Path, argument: str, what: str, form: Any, remedy: str = "") -> Any:
-    """Return the content of a JSON file; raises ConfigError unless it is `what`.
-
-    what: such as "a config.json"; remedy: how to continue.
-    """
+    """Return the content of a JSON file; raises ConfigError unless it is `what`."""
     after = f". {remedy}" if remedy else ""
     try:
         content = json.loads(_content(file))

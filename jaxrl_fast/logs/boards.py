@@ -54,8 +54,8 @@ class TensorBoardSink(Sink):
         from tensorboardX.proto.event_pb2 import Event, SessionLog
 
         self.directory.mkdir(parents=True, exist_ok=True)
-        # File names hold whole seconds, and a resume within a second would overwrite the rows before
-        # it; nanoseconds keep TensorBoard's order of names.
+        # File names hold whole seconds, and a resume within a second would overwrite earlier rows;
+        # nanoseconds keep TensorBoard's order of names.
         self._writer = EventsWriter(str(self.directory / "events"), f".{time.time_ns()}")
         if self._purge is not None:
             mark = SessionLog(status=SessionLog.START)

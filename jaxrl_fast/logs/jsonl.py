@@ -63,10 +63,7 @@ def encode(record: dict[str, Any]) -> bytes:
 
 
 def read_jsonl(path: str | Path) -> list[dict[str, Any]]:
-    """Return the rows of a `metrics.jsonl`, every metric a list over the members.
-
-    Skips a torn last line; raises ConfigError for damage elsewhere.
-    """
+    """Return the rows of a file, metrics as lists; raises ConfigError, but skips a torn end."""
     listed = lambda name, value: value if name in FIXED or isinstance(value, list) else [value]
     return [{name: listed(name, value) for name, value in row.items()} for _, row in _lines(Path(path))]
 

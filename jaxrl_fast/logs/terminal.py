@@ -144,10 +144,7 @@ class Display:
 
 
 def _console(stream: TextIO) -> Any:
-    """Return rich's console of a terminal with the last columns free, for the terminal's own ^C.
-
-    ^C would move the cursor below the bar and leave that bar behind.
-    """
+    """Return rich's console of a terminal with the last columns free for the terminal's ^C."""
     from rich.console import Console, ConsoleDimensions
 
     class Free(Console):

@@ -18,10 +18,7 @@ from jaxrl_fast.spaces import COUNTABLE, Box, Dict, Discrete, MultiDiscrete, Spa
 
 
 def orthogonal(scale: float):
-    """Return an initializer: orthonormal rows or columns of normals [..., m, n], times `scale`.
-
-    Saxe et al. 2014.
-    """
+    """Return an orthonormal initializer of gain `scale` (Saxe et al. 2014), from normals."""
 
     def make(normal: jax.Array) -> jax.Array:
         rows, columns = math.prod(normal.shape[:-1]), normal.shape[-1]

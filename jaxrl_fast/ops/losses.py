@@ -15,10 +15,7 @@ def policy_gradient(log_prob: jax.Array, advantage: jax.Array) -> jax.Array:
 
 
 def clipped_surrogate(log_prob: jax.Array, old_log_prob: jax.Array, advantage: jax.Array, clip: jax.Array):
-    """Return PPO's loss -min(rho A, clip(rho, 1 - eps, 1 + eps) A) [b] and the ratio rho [b].
-
-    Schulman et al. 2017, eq. 7.
-    """
+    """Return PPO's loss -min(rho A, clip(rho, 1 - eps, 1 + eps) A) [b] (2017, eq. 7) and rho."""
     ratio = jnp.exp(log_prob - old_log_prob)
     clipped = jnp.clip(ratio, 1.0 - clip, 1.0 + clip)
     return -jnp.minimum(ratio * advantage, clipped * advantage), ratio

@@ -143,10 +143,10 @@ def vtrace(
         A_t     = rho_t (r_t + gamma (1 - terminated_t) (V(next_obs_t)
                                        + lambda (1 - done_t) (v_{t+1} - V(obs_{t+1}))) - V(obs_t))
 
-    Returns (v, A), [T, B] each; the caller stops their gradients. reward, value, next_value, ratio: float
-    [T, B]; terminated, done: bool [T, B]. After the last row only V(next_obs) is known. With lambda
-    = 1, A is the paper's rho_t (r_t + gamma v_{t+1} - V(obs_t)), section 4.2. On policy, with every
-    ratio 1 and neither bound below it, v is the lambda-return and A is GAE(lambda).
+    Returns (v, A), [T, B] each; the caller stops their gradients. reward, value, next_value, ratio:
+    float [T, B]; terminated, done: bool [T, B]. After the last row only V(next_obs) is known. With
+    lambda = 1, A is the paper's rho_t (r_t + gamma v_{t+1} - V(obs_t)), section 4.2. On policy,
+    with every ratio 1 and neither bound below it, v is the lambda-return and A is GAE(lambda).
     """
     chex.assert_equal_shape([reward, terminated, done, value, next_value, ratio])
     rho, c = jnp.minimum(rho_bar, ratio), lambda_ * jnp.minimum(c_bar, ratio)

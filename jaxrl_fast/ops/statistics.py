@@ -35,10 +35,7 @@ class Moments(NamedTuple):
         return cls(jnp.float32(0.0), zeros, zeros)
 
     def update(self, batch: Any, use: jax.Array | None = None) -> Moments:
-        """Merge a batch with leaves [*batch, *feature].
-
-        use: bool [*batch], the rows that count; None: all of them.
-        """
+        """Merge a batch with leaves [*batch, *feature], or its rows `use`, bool [*batch]."""
         first_batch, first_mean = jax.tree.leaves(batch)[0], jax.tree.leaves(self.mean)[0]
         axes = tuple(range(first_batch.ndim - first_mean.ndim))
         n = jnp.float32(first_batch.size / max(first_mean.size, 1)) if use is None else jnp.sum(use, dtype=jnp.float32)

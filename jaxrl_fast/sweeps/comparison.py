@@ -66,10 +66,7 @@ def _entry(path: Path) -> Entry:
 
 
 def comparison_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Return a row a run: IQM, its 95% bootstrap interval, P(a seed beats the next run's).
-
-    Runs are compared on the same environment; None without a number.
-    """
+    """Return a row a run: IQM, 95% bootstrap interval, P(a seed beats the next run's) or None."""
     rows = []
     for entry, after in zip(entries, [*entries[1:], None], strict=True):
         low, high = bootstrap(entry.scores)

@@ -64,10 +64,7 @@ def read_folder(path: str | Path, argument: str = "--resume") -> dict[str, Any]:
 def decode_base(
     content: dict[str, Any], modules: Sequence[str] = (), folder: Path | None = None
 ) -> tuple[Algorithm, Environment, RunConfig, dict[str, Any]]:  # fmt: skip
-    """Return the base: algorithm, environment, run, and the other keys of its config.json.
-
-    Imports `modules` first. folder: the sweep's, if read from one.
-    """
+    """Return the base: algorithm, environment, run, and the other keys of its config.json."""
     base = content["base"]
     for module in modules:
         imports.import_user_module(module)
@@ -104,10 +101,7 @@ class SweepResult:
         return np.where(has, self.final, np.where(has.any(axis=1, keepdims=True), worst, np.nan))
 
     def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
-        """Return (env_steps [row], values [configuration, seed, row]) of rows with a value.
-
-        NaN marks a missing value.
-        """
+        """Return (env_steps [row], values [configuration, seed, row]), NaN for missing values."""
         has = lambda row: row.get(metric, [None])[0] is not None
         steps = sorted({row["env_steps"] for seeds in self.rows for rows in seeds for row in rows if has(row)})
         place = {s: i for i, s in enumerate(steps)}
@@ -143,10 +137,7 @@ class SweepResult:
         return grid, settings | axes
 
     def ranking(self) -> list[int]:
-        """Return configurations, best first, by the interquartile mean over their seeds.
-
-        Those without any score come last, the longest trained first.
-        """
+        """Return configurations, best first, by IQM over seeds; unscored last, by steps."""
         middle = [iqm(x) if np.isfinite(self.final[c]).any() else -math.inf for c, x in enumerate(self.scores)]
         return sorted(range(len(middle)), key=lambda c: (-middle[c], *(-x for x in self._last(c)), c))
 
@@ -206,10 +197,7 @@ class SweepResult:
         return self.ranking()[0]
 
     def improvement(self, a: int, b: int) -> tuple[float, float, float]:
-        """Return (P, low, high): the probability that a run of a beats one of b.
-
-        NaN if one of them has no score.
-        """
+        """Return (P, low, high): the probability that a run of a beats one of b, or NaN."""
         scores = self.scores[[a, b]]
         return probability_of_improvement(*scores) if np.isfinite(scores).all() else (math.nan,) * 3
 

@@ -117,10 +117,7 @@ class PBT:
         check_metric(self, config)
 
     def boundaries(self, grid: Grid) -> set[int]:
-        """Return the rows to select after: by the horizon, so that a run in parts selects alike.
-
-        Never the last row.
-        """
+        """Return the rows to select after, fixed by the horizon; never the last one."""
         per = grid.row * grid.steps
         gap = max(1, grid.planned_rows // 20) if self.every is None else -(-self.every // per)
         return set(range(gap, grid.planned_rows, gap))

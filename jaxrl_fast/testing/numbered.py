@@ -133,10 +133,7 @@ def frames(value: np.ndarray, lead: tuple[int, ...], channels: int) -> np.ndarra
 
 
 def check_frames(name: str, seen: np.ndarray, newest: np.ndarray, begun: np.ndarray, num_envs: int) -> None:
-    """Assert that stacks [N, stack] are row `newest` [N] and those before, oldest first.
-
-    The first row of the episode, `begun` [N], is repeated.
-    """
+    """Assert that stacks [N, stack] end at row `newest` [N] and repeat the first, `begun` [N]."""
     want = np.maximum(newest[:, None] - np.arange(seen.shape[1])[::-1] * num_envs, begun[:, None])
     wrong = (seen != want).any(axis=1)
     if wrong.any():

@@ -42,10 +42,7 @@ class Agent(NamedTuple):
 
 @tree.settings
 class PolicyGradient(Algorithm):
-    """A stochastic policy trained on rollouts that keep its distributions.
-
-    Subclasses write `prepare` and `update`.
-    """
+    """A stochastic policy trained on rollouts; subclasses write `prepare` and `update`."""
 
     action_spaces: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Box)
 

@@ -163,10 +163,7 @@ class Stepper:
         return self.obs
 
     def step(self, action: Any) -> tuple[Shown, np.ndarray, np.ndarray]:
-        """Step all environments -> (outputs, reward float32 [B], terminated and truncated [2, B]).
-
-        Waits for the device.
-        """
+        """Step all environments -> (outputs, reward [B], terminated and truncated [2, B])."""
         if self.left == 0:
             self.noise = self.programs.refill(self.root, np.int32(self.block))
             self.block += 1

@@ -67,10 +67,7 @@ def to_gymnasium(
 
 
 def _spec(env: Env) -> gymnasium.envs.registration.EnvSpec:
-    """Return Gymnasium's spec, for wrappers that ask for the limit and for `spec.make`.
-
-    It holds functions because Gymnasium copies specs deeply.
-    """
+    """Return Gymnasium's spec, of functions: Gymnasium copies specs deeply."""
     return gymnasium.envs.registration.EnvSpec(
         "jaxrl_fast/" + re.sub(r"[^\w:.-]", "-", env.spec.name),
         entry_point=lambda **kwargs: to_gymnasium(env, **kwargs),

@@ -30,10 +30,7 @@ ASKED_TO_STOP = (signal.SIGINT, signal.SIGTERM)
 
 
 class Checked(gymnasium.Wrapper):
-    """Copies observations in their space's shape and dtype; checks rewards and ends.
-
-    Gymnasium's vectors would silently convert them.
-    """
+    """Copies observations in their space's shape and dtype; checks rewards and ends."""
 
     def __init__(self, env: gymnasium.Env):
         super().__init__(env)

@@ -57,10 +57,7 @@ class Canvas:
 
 
 def grid(channels: np.ndarray, cell: int = 20) -> np.ndarray:
-    """Draw a grid [H, W] or [H, W, C] of zeros and ones -> uint8 [H * cell, W * cell, 3].
-
-    Later channels lie on top. Every cell keeps a dark edge of one pixel.
-    """
+    """Draw a grid [H, W(, C)] of zeros and ones -> uint8 [H * cell, W * cell, 3], edges dark."""
     channels = np.asarray(channels)
     if channels.ndim == 2:
         channels = channels[..., None]

@@ -50,10 +50,7 @@ def import_quietly(name: str) -> types.ModuleType:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence brax's and MuJoCo's notes on maintenance and old XML; other warnings stay.
-
-    MuJoCo's own would go to the terminal and to MUJOCO_LOG.TXT in the working directory.
-    """
+    """Silence brax's and MuJoCo's notes on maintenance and old XML, and MUJOCO_LOG.TXT."""
     import mujoco
 
     before = mujoco.get_mju_user_warning()

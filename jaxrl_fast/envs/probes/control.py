@@ -87,10 +87,7 @@ class ConstantReward(Bandit):
 
 @tree.settings
 class RewardAtEnd(Env):
-    """Reward 1 on the last of `length` steps: V of step i = gamma^(length - 1 - i).
-
-    Observation: one-hot step.
-    """
+    """Reward 1 on the last of `length` steps: V = gamma^(length - 1 - i) at one-hot step i."""
 
     length: int = setting(4, low=1)
 

@@ -34,10 +34,7 @@ class Continuous(Bandit):
 
 @tree.settings
 class MultiDiscreteAction(Bandit):
-    """Three actions of 3, 2 and 4 choices; the observation holds the right ones' one-hots.
-
-    Reward: the share that is right.
-    """
+    """Three actions of 3, 2 and 4 choices; observed are the right one-hots. Reward: share right."""
 
     @property
     def spec(self) -> EnvSpec:

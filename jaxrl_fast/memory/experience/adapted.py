@@ -70,10 +70,7 @@ def _load(path: Path, written: int, memory: Ring, fraction: float) -> Filled:
 
 
 def outline_experience(path: str | Path, memory: Ring, fraction: float) -> Filled:
-    """Return the shapes of `load_experience` from layout.json, to plan a run before reading.
-
-    A new layout counts as full.
-    """
+    """Return the shapes of `load_experience` from layout.json; a new layout counts as full."""
     memory, data = _usual(memory), open_memory(path, outline=True)
     check_windows("experience", data)
     if _as_it_is(memory, data, fraction):

@@ -105,10 +105,7 @@ def identity(path: str | Path) -> str:
 
 
 def open_memory(path: str | Path, outline: bool = False) -> Filled:
-    """Read a memory of `save_memory` in its own layout, with batches of 1.
-
-    outline: shapes in place of arrays, from layout.json alone.
-    """
+    """Read a saved memory in its own layout, with batches of 1; outline: shapes alone."""
     path = Path(path).absolute()
     about = _read(path)
     sizes = {name: value for name, value in about["layout"].items() if name != "class"}

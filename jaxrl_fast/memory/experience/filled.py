@@ -224,10 +224,7 @@ def rows_of(filled: Filled) -> Any:
 
 
 def _with_cuts(rows: Row, cuts: Any, time: np.ndarray, env: np.ndarray) -> Row:
-    """Insert the observations `cuts` [N, ...] behind the truncated rows (time, env), int [N].
-
-    Columns with fewer cuts end in truncated rows of zeros.
-    """
+    """Insert observations `cuts` [N, ...] behind truncated rows (time, env); pad with zeros."""
     columns = []
     for b in range(rows.reward.shape[1]):
         mine = np.flatnonzero((env == b) & rows.truncated[time, env])

@@ -71,10 +71,7 @@ def _join(a: Window, b: Window) -> Window:
 
 
 def mix(memory: Ring, data: Filled, fraction: float = 0.5) -> MixedMemory:
-    """Return `memory` with `fraction` (static) of its batch from `data`.
-
-    RLPD (Ball et al. 2023) takes half.
-    """
+    """Return `memory` with `fraction` (static; RLPD: half) of its batch from `data`."""
     refuse_sequences("memory", memory)
     refuse_sequences("data", data.memory)
     check_float("fraction", fraction, 0, 1)
