@@ -15,7 +15,7 @@ from typing import Any
 PACKAGE = __name__.partition(".")[0]
 _FOLDERS = {  # {folder: {old name: name in the folder}}
     "": {
-        "hosts": "distributed",
+        "hosts": "distributed", "signatures": "fields", "summary": "tree",
     },
     "files": {
         "folders": "folders", "forms": "forms", "checksums": "checksums",
@@ -23,15 +23,21 @@ _FOLDERS = {  # {folder: {old name: name in the folder}}
     "ops": {
         "returns": "returns", "losses": "losses", "distributions": "distributions", "statistics": "statistics",
         "sums": "sums", "stacking": "stacking", "optim": "optim", "optimizer_settings": "optimizer_settings",
-        "aggregate": "aggregate",
+        "aggregate": "aggregate", "lowering": "lowering",
     },
     "logs": {
         "sinks": "sinks", "jsonl": "jsonl", "boards": "boards", "terminal": "terminal", "plots": "plots",
-        "time_plot": "time_plot", "walltime": "walltime", "reports": "reports",
+        "time_plot": "plots", "logs.time_plot": "plots", "walltime": "walltime", "reports": "reports",
+    },
+    "memory": {
+        "memory.uniform": "ring",
     },
     "memory.experience": {
         "memory.adapted": "adapted", "memory.dataset": "dataset", "memory.files": "files", "memory.filled": "filled",
         "memory.mixed": "mixed",
+    },
+    "envs": {
+        "exact": "exact", "own_spaces": "own_spaces",
     },
     "envs.native": {
         "envs.acrobot": "acrobot", "envs.breakout": "breakout", "envs.cartpole": "cartpole",
@@ -68,8 +74,8 @@ _FOLDERS = {  # {folder: {old name: name in the folder}}
     },
     "engine": {
         "grid": "grid", "members": "members", "population": "population", "iterate": "iteration",
-        "collect": "rollout", "evaluate": "evaluate", "offline": "offline", "plan": "memory_plan",
-        "plan_table": "plan_table", "programs": "programs",
+        "collect": "rollout", "evaluate": "evaluate", "offline": "offline", "plan": "prepared",
+        "programs": "programs",
     },
     "actors": {
         "watch": "watch", "host_play": "play", "groups": "groups", "groups_async": "groups_async",

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxrl_fast.errors import ConfigError, check_int
-from jaxrl_fast.own_spaces import Own, OwnDict
 from jaxrl_fast.spaces import Space
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
+
+if TYPE_CHECKING:
+    from jaxrl_fast.envs.own_spaces import Own, OwnDict
 
 PyTree = Any
 
@@ -25,7 +27,7 @@ class EnvSpec:
     max_episode_steps     the time limit after which an episode is truncated; None when there is none.
     stack                 the environment emits single frames and the agent sees the last `stack` of them,
                           concatenated along the last axis, oldest first. `observation` describes one frame.
-    own_observation       how the environment itself writes them, where that is another form (`own_spaces`); None: as
+    own_observation       how the environment itself writes them, where that is another form (`envs.own_spaces`); None: as
     own_action            the spaces say
     """
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from jaxrl_fast import imports, signatures
+from jaxrl_fast import fields, imports
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.gymnax import objects as gymnax_objects
 from jaxrl_fast.envs.host import gymnasium_objects
@@ -189,6 +189,6 @@ def _gymnax(label: str, source: Any) -> Maker:
 def parameters(factory: Callable[..., Any]) -> dict[str, Any]:
     """The settings of a class or function: the fields of the dataclass, or the parameters, that have defaults."""
     if dataclasses.is_dataclass(factory):
-        fields = [f for f in dataclasses.fields(factory) if f.init]
-        return {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
-    return signatures.defaults_of(factory)
+        known = [f for f in dataclasses.fields(factory) if f.init]
+        return {f.name: f.default for f in known if f.default is not dataclasses.MISSING}
+    return fields.defaults_of(factory)

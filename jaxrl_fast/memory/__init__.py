@@ -8,11 +8,10 @@ from jaxrl_fast.memory.experience.filled import Filled, fill, hold, rows_of
 from jaxrl_fast.memory.experience.mixed import MixedMemory, OfflineMemory, StartFrom, mix, offline
 from jaxrl_fast.memory.grouped import Grouped, grouped
 from jaxrl_fast.memory.prioritized import PrioritizedMemory
-from jaxrl_fast.memory.ring import Ring, Row
+from jaxrl_fast.memory.ring import Ring, Row, UniformMemory
 from jaxrl_fast.memory.rollout import RolloutMemory
 from jaxrl_fast.memory.sequence import PrioritizedSequenceMemory, Recurrent, SequenceMemory
 from jaxrl_fast.memory.transitions import Transition, TransitionMemory
-from jaxrl_fast.memory.uniform import UniformMemory
 
 __all__ = [
     "Filled", "Grouped", "Memory", "MixedMemory", "OfflineMemory", "PrioritizedMemory",

@@ -13,8 +13,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import lowering
-from jaxrl_fast.ops import stacking
+from jaxrl_fast.ops import lowering, stacking
 from jaxrl_fast.types import Trajectory, Window
 
 IN_A_ROW = 16  # steps of a recursion that a GPU computes in one turn of its loop: one launch or two in place of 16 times three

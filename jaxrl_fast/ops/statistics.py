@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 
 # Rows that the past counts for at most. At 2^24 a float32 count would stand still while the squares went on adding up;
 # at 2^22 a single row is still more than rounding (updates of one row: a variance off by 0.7%; of four: by nothing).

@@ -20,7 +20,7 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import distributions, sums
 from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock, Mean
 
 

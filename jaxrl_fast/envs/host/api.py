@@ -32,9 +32,9 @@ from jaxrl_fast import tree
 from jaxrl_fast.envs import wrappers
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.base import Environment
+from jaxrl_fast.envs.exact import Misfit
 from jaxrl_fast.envs.host.aside import in_time
 from jaxrl_fast.errors import ConfigError, RunError, UserError, brief
-from jaxrl_fast.exact import Misfit
 from jaxrl_fast.spaces import Dict, zeros
 from jaxrl_fast.types import EnvSpec, Outcome
 

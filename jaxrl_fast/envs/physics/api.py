@@ -25,7 +25,7 @@ from jaxrl_fast.envs.physics.randomize import Randomizer
 from jaxrl_fast.envs.resets import STEPS_A_RESET, EveryStep, Pool
 from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int, is_number, nearest
 from jaxrl_fast.spaces import Box, Dict, Space
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import EnvSpec, Outcome
 
 # What fits a core's cache: so many bytes of states and actions, whose step has several times as much in hand, and so many

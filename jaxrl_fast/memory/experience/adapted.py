@@ -27,9 +27,8 @@ from jaxrl_fast.memory.experience.filled import (
 )
 from jaxrl_fast.memory.experience.mixed import StartFrom, mix, offline
 from jaxrl_fast.memory.prioritized import PrioritizedMemory
-from jaxrl_fast.memory.ring import Ring, Row, as_dataset, successors_of
+from jaxrl_fast.memory.ring import Ring, Row, UniformMemory, as_dataset, successors_of
 from jaxrl_fast.memory.transitions import Transition, TransitionMemory
-from jaxrl_fast.memory.uniform import UniformMemory
 
 
 def with_experience(memory: Ring, data: Filled, fraction: float) -> Memory:
