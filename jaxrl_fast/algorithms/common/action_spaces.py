@@ -1,4 +1,4 @@
-"""What an environment's spaces say of its actions: which are legal, and whether an algorithm can choose among them."""
+"""Action masks, and checks of whether an algorithm can act in a space."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from jaxrl_fast.types import EnvSpec, PyTree
 
 
 def action_mask(space: Space, obs: PyTree) -> jax.Array | None:
-    """The legal-action flags bool [..., n] of an observation, None where the environment gives none."""
+    """Return the legal-action flags bool [..., n] of an observation, or None."""
     if isinstance(space, Dict) and "action_mask" in space:
         return obs["action_mask"].astype(bool)
     return None
 
 
 def check_kind(spec: EnvSpec, name: str, kinds: tuple[type, ...]) -> None:
-    """Refuse actions that the algorithm `name` does not choose, and say which algorithms do."""
+    """Raise ConfigError, with the algorithms that fit, unless `name` can act in the spec's space."""
     if not isinstance(spec.action, kinds):
         names = " or ".join(s.__name__ for s in kinds)
         need = f"{name} needs {names} actions, this has {spec.action}"
@@ -29,7 +29,7 @@ def check_kind(spec: EnvSpec, name: str, kinds: tuple[type, ...]) -> None:
 
 
 def _takers(space: Space) -> str:
-    """Which algorithms choose among these actions."""
+    """Return which algorithms act in the space."""
     if isinstance(space, Dict):
         return "no algorithm takes these: make them one MultiDiscrete or one Box"
     if isinstance(space, Box):
@@ -41,13 +41,13 @@ _UNSCALED = "ppo without squash, ars and es take these"
 
 
 def _is_scalable(space: Box) -> bool:
-    """Whether [-1, 1]^d can be scaled to it."""
+    """Return whether [-1, 1]^d can be scaled to the box."""
     low, high = space.bounds()
     return space.bounded and bool((low < high).all()) and jnp.issubdtype(space.dtype, jnp.floating)
 
 
 def check_mask(spec: EnvSpec) -> None:
-    """An `action_mask` only means something for Discrete actions."""
+    """Raise ConfigError for an `action_mask` without Discrete actions."""
     if isinstance(spec.observation, Dict) and "action_mask" in spec.observation and not isinstance(
         spec.action, Discrete
     ):
@@ -56,7 +56,7 @@ def check_mask(spec: EnvSpec) -> None:
 
 
 def check_bounded(spec: EnvSpec, argument: str, value: Any, need: str) -> None:
-    """Refuse actions that [-1, 1]^d cannot be scaled to: without bounds, with no room between them, or whole numbers."""
+    """Raise ConfigError unless [-1, 1]^d scales to the actions: bounded floats with low < high."""
     if not isinstance(spec.action, Box):
         return
     if not _is_scalable(spec.action):
