@@ -63,19 +63,19 @@ _FOLDERS = {  # {folder: {old name: name in the folder}}
         "to_gymnasium": "to_gymnasium", "to_gymnasium_spaces": "spaces", "stepper": "stepper",
     },
     "algorithms.common": {
-        "algorithms.action_spaces": "action_spaces", "algorithms.actor_critic": "actor_critic",
+        "algorithms.actor_critic": "actor_critic",
         "algorithms.control": "control", "algorithms.control_networks": "control_networks",
         "algorithms.descent": "descent", "algorithms.evolution": "evolution", "algorithms.normalize": "normalize",
         "algorithms.policy_gradient": "policy_gradient", "algorithms.policy_search": "policy_search",
         "algorithms.replay": "replay", "algorithms.value_based": "value_based",
     },
     "algorithms": {
-        "presets": "presets",
+        "presets": "presets", "algorithms.action_spaces": "base",
     },
     "engine": {
         "grid": "grid", "members": "members", "population": "population", "iterate": "iteration",
         "collect": "rollout", "evaluate": "evaluate", "offline": "offline", "plan": "prepared",
-        "programs": "programs",
+        "plan_table": "memory_plan", "programs": "programs",
     },
     "actors": {
         "watch": "watch", "host_play": "play", "groups": "groups", "groups_async": "groups_async",
@@ -110,15 +110,15 @@ def today(module: str) -> str:
     return f"{root}.{MOVED.get(rest, rest)}" if root == PACKAGE and rest else module
 
 
-def contents_of(module: str) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a folder that has the old name of `module`: what that defines is found here too."""
+def contents_of(*modules: str) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a folder that has the old name of modules in it: what they define is found here too."""
 
     def __getattr__(name: str) -> Any:
-        home = f"{PACKAGE}.{module}"
-        found = None if name.startswith("__") else getattr(importlib.import_module(home), name, None)
-        if getattr(found, "__module__", None) != home:  # not what the module itself only imports
-            raise AttributeError(f"module {home.rpartition('.')[0]!r} has no attribute {name!r}")
-        return found
+        for home in [] if name.startswith("__") else [f"{PACKAGE}.{module}" for module in modules]:
+            found = getattr(importlib.import_module(home), name, None)
+            if getattr(found, "__module__", None) == home:  # not what the module itself only imports
+                return found
+        raise AttributeError(f"module '{PACKAGE}.{modules[0].rpartition('.')[0]}' has no attribute {name!r}")
 
     return __getattr__
 

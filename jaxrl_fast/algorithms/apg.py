@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.common.action_spaces import check_bounded
+from jaxrl_fast.algorithms.base import check_bounded
 from jaxrl_fast.algorithms.common.descent import gradient_step, init_optimizer
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.algorithms.common.policy_search import PolicySearch

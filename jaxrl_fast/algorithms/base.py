@@ -32,14 +32,15 @@ import dataclasses
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.common.action_spaces import check_kind, check_mask
 from jaxrl_fast.algorithms.common.learning import Iteration, Metrics, Played, take_in, update_all
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.fields import check_settings
 from jaxrl_fast.memory import Memory, Ring
+from jaxrl_fast.spaces import Box, Dict, Discrete, Space
 from jaxrl_fast.types import Clock, EnvSpec, PyTree, Trajectory
 
 
@@ -89,9 +90,9 @@ class Algorithm:
         """These settings for an environment; raises ConfigError where they do not fit it."""
         if jax.tree_util.all_leaves([self]):
             raise ConfigError("algorithm", type(self).__name__, "a class with @jf.settings above it, as every subclass needs")
-        check_kind(spec, self.name, self.action_spaces)
+        _check_kind(spec, self.name, self.action_spaces)
         check_int("num_envs * num_steps", self.steps_per_iteration)
-        check_mask(spec)
+        _check_mask(spec)
         bound = dataclasses.replace(self, spec=spec)
         memory = bound.memory()
         if isinstance(memory, Ring) and memory.batch_size > memory.starts:
@@ -160,3 +161,51 @@ class Algorithm:
 
     def finish(self, agent: PyTree, rows: PyTree) -> PyTree:
         return agent
+
+
+def action_mask(space: Space, obs: PyTree) -> jax.Array | None:
+    """The legal-action flags bool [..., n] of an observation, None where the environment gives none."""
+    if isinstance(space, Dict) and "action_mask" in space:
+        return obs["action_mask"].astype(bool)
+    return None
+
+
+def _check_kind(spec: EnvSpec, name: str, kinds: tuple[type, ...]) -> None:
+    """Refuse actions that the algorithm `name` does not choose, and say which algorithms do."""
+    if not isinstance(spec.action, kinds):
+        names = " or ".join(s.__name__ for s in kinds)
+        need = f"{name} needs {names} actions, this has {spec.action}"
+        valid = f"one that {name} can act in: {need}; {_takers(spec.action)}"
+        raise ConfigError("environment", spec.name, valid)
+
+
+def _takers(space: Space) -> str:
+    """Which algorithms choose among these actions."""
+    if isinstance(space, Dict):
+        return "no algorithm takes these: make them one MultiDiscrete or one Box"
+    if isinstance(space, Box):
+        return "ppo and sac take these" if _is_scalable(space) else _UNSCALED
+    return "ppo and dqn take these" if isinstance(space, Discrete) else "ppo, ars and es take these"
+
+
+_UNSCALED = "ppo without squash, ars and es take these"
+
+
+def _is_scalable(space: Box) -> bool:
+    """Whether [-1, 1]^d can be scaled to it."""
+    low, high = space.bounds()
+    return space.bounded and bool((low < high).all()) and jnp.issubdtype(space.dtype, jnp.floating)
+
+
+def _check_mask(spec: EnvSpec) -> None:
+    """An `action_mask` only means something for Discrete actions."""
+    masked = isinstance(spec.observation, Dict) and "action_mask" in spec.observation
+    if masked and not isinstance(spec.action, Discrete):
+        valid = f"one without action_mask: action_mask needs Discrete actions, this has {spec.action}"
+        raise ConfigError("environment", spec.name, valid)
+
+
+def check_bounded(spec: EnvSpec, argument: str, value: Any, need: str) -> None:
+    """Refuse actions that [-1, 1]^d cannot be scaled to: without bounds, with no room between them, or whole numbers."""
+    if isinstance(spec.action, Box) and not _is_scalable(spec.action):
+        raise ConfigError(argument, value, f"{need}, this has {spec.action}; {_UNSCALED}")

@@ -110,11 +110,13 @@ def _check_memory(run: Run) -> None:
     jax.eval_shape(lambda run: (run.memory(), ())[1], run)
 
 
-def with_experience(run: Run, config: RunConfig) -> Run:
-    """Return `run`, which was built with the outline of its experience, with the experience itself; see `load_data`."""
-    run = tree.as_float32(dataclasses.replace(run, experience=load_data(run.algo, config)), np.asarray)
-    _check_memory(run)
-    return run
+def with_experience(runs: Sequence[Run], config: RunConfig) -> list[Run]:
+    """Return runs of one program, built with the outline of their experience, with the experience itself: read once, shared."""
+    data = load_data(runs[0].algo, config)
+    runs = [tree.as_float32(dataclasses.replace(run, experience=data), np.asarray) for run in runs]
+    for run in runs:
+        _check_memory(run)
+    return runs
 
 
 def load_data(algo: Algorithm, config: RunConfig, outline: bool = False) -> Filled:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+
+from jaxrl_fast.envs import sources
 
 # Ids of packages that alone know all of theirs.
 GYMNASIUM = tuple("gym:" + name for name in (
@@ -25,14 +27,6 @@ ATARI = tuple("ale:" + name for name in (
 NEAR, SURE = 0.6, 0.85  # similarity from which a name is worth a guess, and from which it is no other's
 MOST = 3
 
-_names: Callable[[], Iterable[str]] = tuple  # of the environments that `registry` lists; it says so itself
-
-
-def listed_by(names: Callable[[], Iterable[str]]) -> None:
-    """Where the names of every other source are."""
-    global _names
-    _names = names
-
 
 def task(name: str) -> str:
     """What is the same in the names of one task: no source, version or suffix of a suite, lower case, letters and digits."""
@@ -47,7 +41,7 @@ def candidates(more: Iterable[str] = ()) -> list[str]:
     registered = [f"gym:{spec.id}" for spec in gymnasium.registry.values() if "/" not in spec.id] if gymnasium else []
     standard = {task(name) for name in (*GYMNASIUM, *ATARI)}
     own = [name for name in registered if task(name) not in standard]
-    return list(dict.fromkeys([*_names(), *GYMNASIUM, *ATARI, *own, *more]))
+    return list(dict.fromkeys([*sources.names(), *GYMNASIUM, *ATARI, *own, *more]))
 
 
 def best(name: str, more: Iterable[str] = ()) -> tuple[list[str], float]:

@@ -134,7 +134,7 @@ def no_ray(monkeypatch):
 
 def thresholds(monkeypatch):
     """An environment whose reward depends on the action by a threshold alone."""
-    from jaxrl_fast.envs import registry
+    from jaxrl_fast.envs import sources
     from jaxrl_fast.envs.probes.spaces import Continuous
 
     @jf.settings
@@ -146,7 +146,7 @@ def thresholds(monkeypatch):
         def _reward(self, obs, action):
             return action[:, 0] > obs[:, 0]
 
-    monkeypatch.setattr(registry, "_USER", dict(registry._USER))
+    monkeypatch.setattr(sources, "USER", dict(sources.USER))
     jf.register("test/thresholds", Thresholds)
 
 

@@ -22,7 +22,7 @@ from jaxrl_fast import algorithms, values
 from jaxrl_fast.cli import args as cli_args
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.cli.train import describe_train
-from jaxrl_fast.envs import registry
+from jaxrl_fast.envs import sources
 from jaxrl_fast.envs.physics import mujoco_tools
 from jaxrl_fast.errors import RunError
 
@@ -41,7 +41,7 @@ def rows(run: Path) -> list[dict]:
 
 @pytest.fixture(autouse=True)
 def _forget_what_is_registered(monkeypatch):
-    monkeypatch.setattr(registry, "_USER", dict(registry._USER))
+    monkeypatch.setattr(sources, "USER", dict(sources.USER))
     monkeypatch.setattr(algorithms.ALGORITHMS, "added", dict(algorithms.ALGORITHMS.added))
 
 

@@ -11,9 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import random, tree
-from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.algorithms.base import Algorithm, check_bounded
 from jaxrl_fast.algorithms.common import descent, replay
-from jaxrl_fast.algorithms.common.action_spaces import check_bounded
 from jaxrl_fast.algorithms.common.control_networks import ControlNetworks, critic_torso
 from jaxrl_fast.algorithms.common.normalize import init_moments, normalize_obs, update_moments
 from jaxrl_fast.errors import ConfigError, check_not_zero

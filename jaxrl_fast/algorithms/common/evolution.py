@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from jaxrl_fast import random, tree
-from jaxrl_fast.algorithms.common.action_spaces import action_mask
+from jaxrl_fast.algorithms.base import action_mask
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.algorithms.common.policy_search import PolicySearch
 from jaxrl_fast.errors import ConfigError

@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.algorithms.base import Algorithm, action_mask, check_bounded
 from jaxrl_fast.algorithms.common import descent
-from jaxrl_fast.algorithms.common.action_spaces import action_mask, check_bounded
 from jaxrl_fast.algorithms.common.actor_critic import ActorCritic
 from jaxrl_fast.algorithms.common.normalize import (
     NORMALIZE_REWARD,

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast.envs.exact import ends, exact
-from jaxrl_fast.envs.host.api import HostEnv, HostStep, Lives, Vector, guarded, picture, put
+from jaxrl_fast.envs.host.api import HostEnv, guarded
 from jaxrl_fast.envs.host.gymnasium_spaces import decoder, own_form
+from jaxrl_fast.envs.host.vector import HostStep, Lives, Vector, picture, put
 from jaxrl_fast.envs.own_spaces import Own
 from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest

@@ -13,8 +13,9 @@ import jax
 import numpy as np
 
 from jaxrl_fast.envs.exact import ends, exact
-from jaxrl_fast.envs.host.api import HostStep, Vector, at, guarded, put
+from jaxrl_fast.envs.host.api import guarded
 from jaxrl_fast.envs.host.gymnasium_spaces import decoder, picture_encoder, stack
+from jaxrl_fast.envs.host.vector import HostStep, Vector, at, put
 from jaxrl_fast.logs.reports import flat
 
 NOT_NUMBERS = {name for key in ("final_obs", "final_info") for name in (key, f"_{key}")}  # of an info: what an end left

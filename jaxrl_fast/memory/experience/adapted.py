@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import warnings
 from pathlib import Path
 from typing import Any
@@ -43,10 +42,13 @@ def load_experience(path: str | Path, memory: Ring, fraction: float) -> Filled:
 
     The members of a population get the same object. Equal layouts keep their priorities.
     """
-    path = Path(path).absolute()
-    file = path / "layout.json"
-    written = file.stat().st_mtime_ns if file.is_file() else 0
-    return _load(path, written, _usual(memory), fraction)
+    memory, data = _usual(memory), open_memory(path)
+    check_windows("experience", data)
+    if _as_it_is(memory, data, fraction):
+        return data
+    rows = rows_of(data)
+    del data  # the device has room for what is made of it
+    return fill(memory, _newest(memory, rows)) if fraction == 0 else hold(memory, rows)
 
 
 def _usual(memory: Ring) -> Ring:
@@ -55,17 +57,6 @@ def _usual(memory: Ring) -> Ring:
     if isinstance(memory, PrioritizedMemory):
         usual |= {name: getattr(PrioritizedMemory, name) for name in ("alpha", "beta", "epsilon", "first")}
     return dataclasses.replace(memory, **usual)
-
-
-@functools.lru_cache(maxsize=1)
-def _load(path: Path, written: int, memory: Ring, fraction: float) -> Filled:
-    data = open_memory(path)
-    check_windows("experience", data)
-    if _as_it_is(memory, data, fraction):
-        return data
-    rows = rows_of(data)
-    del data  # frees the device's memory for the new layout
-    return fill(memory, _newest(memory, rows)) if fraction == 0 else hold(memory, rows)
 
 
 def outline_experience(path: str | Path, memory: Ring, fraction: float) -> Filled:
@@ -99,11 +90,6 @@ def _as_it_is(memory: Ring, data: Filled, fraction: float) -> bool:
     kind = UniformMemory if whole else type(data.memory)
     shape = lambda memory: (memory.n_step, 1 if whole else memory.stack)
     return kind is type(memory) and shape(data.memory) == shape(memory)
-
-
-def forget_experience() -> None:
-    """Drop the last loaded experience: it may be large."""
-    _load.cache_clear()
 
 
 def _check_shuffled(memory: Ring, fraction: float) -> None:
