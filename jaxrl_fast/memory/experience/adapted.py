@@ -40,7 +40,7 @@ def with_experience(memory: Ring, data: Filled, fraction: float) -> Memory:
 def load_experience(path: str | Path, memory: Ring, fraction: float) -> Filled:
     """Read a folder of `save_memory`, laid out anew if `with_experience` cannot take it as it is.
 
-    The members of a population get the same object. Equal layouts keep their priorities.
+    All members of a population can take it. Equal layouts keep their priorities.
     """
     memory, data = _usual(memory), open_memory(path)
     check_windows("experience", data)
