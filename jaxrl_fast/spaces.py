@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast.errors import ConfigError, check_int
-from jaxrl_fast.exact import kind_of
-from jaxrl_fast.summary import describe
+from jaxrl_fast.tree import describe
 
 COUNTABLE = 2.0**24  # integers that float32 distinguishes
 
@@ -205,7 +204,7 @@ def _dtype(given: Any) -> Any:
         found = jnp.dtype(given)
     except TypeError:
         found = None
-    if found is None or kind_of(found) not in "biuf":
+    if found is None or not (found.kind in "biuf" or jnp.issubdtype(found, jnp.floating)):
         raise ConfigError("Box: dtype", given, "a dtype of real numbers, such as 'float32' or 'uint8'")
     return found
 

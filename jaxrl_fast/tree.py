@@ -1,4 +1,4 @@
-"""Helpers for pytrees, and the decorator that makes a frozen dataclass a pytree."""
+"""The decorators that make a frozen dataclass a pytree, helpers on pytrees, and their short forms in a notebook."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import numpy as np
 
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import type_name
-from jaxrl_fast.summary import summary
 
 T = TypeVar("T")
 _DYNAMIC = {"float", "Array", "Any"}
+FEW = 4  # shown entries of an array
 
 
 @dataclass_transform(frozen_default=True)
@@ -147,3 +147,48 @@ def all_finite(tree: Any) -> jax.Array:
     """Return a scalar bool: every floating leaf is finite."""
     flags = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
     return jnp.all(jnp.stack(flags)) if flags else jnp.bool_(True)
+
+
+def summary(value: Any) -> str:
+    """Return `Name(field=..., ...)` of a named tuple or dataclass; use it as `__repr__`."""
+    names = getattr(value, "_fields", None) or [f.name for f in dataclasses.fields(value) if f.repr]
+    return f"{type(value).__name__}({', '.join(f'{name}={describe(getattr(value, name))}' for name in names)})"
+
+
+def describe(value: Any) -> str:
+    """Return a short form: small arrays by numbers, others by dtype and shape, trees by size."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return _array(value)
+    leaves = [] if isinstance(value, (str, bytes)) else jax.tree.leaves(value)
+    if not any(hasattr(x, "shape") for x in leaves):
+        return _plain(value)
+    if type(value).__repr__ is not tuple.__repr__ and type(value).__repr__ is summary and len(leaves) <= FEW:
+        return summary(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):  # settings have their own short forms
+        return repr(value)
+    sizes = [x.size * x.dtype.itemsize for x in leaves if hasattr(x, "dtype")]
+    return f"<{len(leaves)} arrays, {bytes_text(sum(sizes))}>" if len(leaves) > 1 else _array(leaves[0])
+
+
+def bytes_text(size: int) -> str:
+    """`36.8 kB`."""
+    unit = next((i for i, limit in enumerate((1e3, 1e6, 1e9)) if size < limit), 3)
+    return f"{size} B" if unit == 0 else f"{size / 1e3**unit:.3g} {('kB', 'MB', 'GB')[unit - 1]}"
+
+
+def _array(x: Any) -> str:
+    kind = f"{x.dtype}{list(x.shape)}"
+    unknown = isinstance(x, (jax.core.Tracer, jax.ShapeDtypeStruct)) or jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended)
+    if unknown or x.size > FEW:
+        return kind
+    if isinstance(x, jax.Array) and (x.is_deleted() or not x.is_fully_addressable):  # donated, or of other processes
+        return kind
+    return str(np.asarray(x)) if x.ndim == 0 else str(np.asarray(x).tolist())
+
+
+def _plain(value: Any) -> str:
+    """Return the short form of a value without arrays; long sequences by their ends."""
+    if type(value) in (tuple, list) and len(value) > 2 * FEW and all(isinstance(x, (int, float)) for x in value):
+        start, end = (", ".join(map(repr, part)) for part in (value[:2], value[-1:]))
+        return f"({start}, ... {end})"
+    return repr(value)

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxrl_fast.errors import ConfigError, check_int
-from jaxrl_fast.own_spaces import Own, OwnDict
 from jaxrl_fast.spaces import Space
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
+
+if TYPE_CHECKING:
+    from jaxrl_fast.envs.own_spaces import Own, OwnDict
 
 PyTree = Any
 
 
 @dataclasses.dataclass(frozen=True)
 class EnvSpec:
-    """The description of an environment: spaces, limits, name. Static and hashable.
+    """What an environment is: spaces, limits, name. Static and hashable.
 
-    Args:
-        observation, action: spaces; `action_mask` in a `Dict` observation (bool, True where legal)
-            restricts a Discrete action.
-        max_episode_steps: the time limit that truncates an episode, or None.
-        stack: the environment emits single frames (`observation`); the agent sees the last `stack`
-            of them along the last axis, oldest first.
-        own_observation, own_action: the environment's own forms (`own_spaces`), or None.
+    observation, action   spaces; an observation that is a `Dict` with the entry `action_mask` (bool, one flag an
+                          action, True where legal) restricts a Discrete action to legal choices.
+    max_episode_steps     the time limit after which an episode is truncated; None when there is none.
+    stack                 the environment emits single frames and the agent sees the last `stack` of them,
+                          concatenated along the last axis, oldest first. `observation` describes one frame.
+    own_observation       how the environment itself writes them, where that is another form (`envs.own_spaces`); None: as
+    own_action            the spaces say
     """
 
     name: str

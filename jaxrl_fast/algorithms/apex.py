@@ -14,7 +14,7 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import returns
 from jaxrl_fast.ops.optimizer_settings import schedule_setting
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Window
 
 

@@ -10,14 +10,14 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import lowering, random, tree
+from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.common import replay
 from jaxrl_fast.algorithms.common.descent import gradient_step, init_optimizer
 from jaxrl_fast.algorithms.common.value_based import ValueBased
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
-from jaxrl_fast.ops import losses, optim, returns
-from jaxrl_fast.summary import summary
+from jaxrl_fast.ops import losses, lowering, optim, returns
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Mean
 
 

@@ -14,7 +14,7 @@ from jaxrl_fast.algorithms.common.policy_gradient import PolicyGradient, approx_
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
 from jaxrl_fast.ops import distributions, losses, optim, returns, stacking
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Mean
 
 

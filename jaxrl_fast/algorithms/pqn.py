@@ -15,7 +15,7 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
 from jaxrl_fast.ops import distributions, optim, returns, stacking
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Mean
 
 

@@ -14,7 +14,7 @@ from jaxrl_fast.errors import ConfigError, is_number
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import optim, returns
 from jaxrl_fast.ops.distributions import TanhNormal
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock, Mean
 
 

@@ -12,6 +12,7 @@ from jaxrl_fast.engine.config import MODES
 from jaxrl_fast.errors import ConfigError, NonFiniteError, UserError, check_choice, check_seed
 from jaxrl_fast.logs import plots
 from jaxrl_fast.logs.jsonl import read_jsonl
+from jaxrl_fast.ops import aggregate
 from jaxrl_fast.runs import config_json as configs
 
 
@@ -46,10 +47,8 @@ def evaluate(argv: list[str]) -> None:
     if bad:
         raise NonFiniteError(f"the return of {bad} of {found.ret.size} episodes is not finite: a reward, an observation or an "
                              "action was not")  # fmt: skip
-    mean, low, high = plots.interval(found.ret)
-    spread = f", 95% interval {low:.2f} to {high:.2f}" if found.ret.size > 1 else ""
     print(f"{agent.algo.name} on {agent.environment}, {given.get('mode') or agent.config.eval_mode} actions")
-    print(f"return {mean:.2f} over {found.ret.size} episodes{spread}")
+    print(f"return {found.ret.mean():.2f} over {found.ret.size} episodes{aggregate.span(found.ret)}")
     print(f"lowest {found.ret.min():.2f}, highest {found.ret.max():.2f}, mean length {found.length.mean():.1f}")
     cut = int(np.sum(~found.finished))
     if cut:

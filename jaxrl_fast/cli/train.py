@@ -241,16 +241,16 @@ def sinks_of(
 
 def print_end(session: Any) -> None:
     """Print the score and the next commands."""
-    from jaxrl_fast.logs.plots import interval
+    from jaxrl_fast.ops.aggregate import interval, span
 
     s, run = session, session.out.path
-    mean, low, high = interval(s.eval_return)
+    mean, *_ = interval(s.eval_return)
     kind = f"mean of {s.eval_episodes} {s.config.eval_mode} episodes"
     if s.config.members == 1:
         print(f"return {mean:.2f}, {kind}")
     else:
         what = "members" if s.config.population else "seeds"
-        print(f"return {mean:.2f}, 95% interval {low:.2f} to {high:.2f} over {s.config.members} {what}, each the {kind}")
+        print(f"return {mean:.2f}{span(s.eval_return)} over {s.config.members} {what}, each the {kind}")
         if s.config.seeds == s.config.members <= 16:
             print("  by seed: " + "  ".join(f"{s.config.seed + i}: {x:.2f}" for i, x in enumerate(s.eval_return)))
     for member, where in s.lost.items():

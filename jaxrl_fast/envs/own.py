@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from jaxrl_fast import imports, signatures
+from jaxrl_fast import fields, imports
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.gymnax import objects as gymnax_objects
 from jaxrl_fast.envs.host import gymnasium_objects
@@ -25,8 +25,7 @@ VALID = (
     "a name such as 'CartPole-v1', or an environment of jaxrl_fast, gymnax or Gymnasium, given as an instance, its class or a "
     "function that makes it"
 )
-_NAMED: dict[str, Any] = {}  # every passed object by its name
-_READ: dict[str, str] = {}  # the globals that functions read when they were named
+_NAMED: dict[str, tuple[Any, str]] = {}  # name: an object that was handed over in this process, and `_read` of it then
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,13 +52,18 @@ def name_of(source: Any) -> str:
     name = f"{made_by.__module__}:{getattr(made_by, '__qualname__', made_by)}"
     source = _canonical(source, name)
     read = _read(source)
-    known = next((name for name, other in _NAMED.items() if _READ[name] == read and _same(other, source)), None)
+    known = next((name for name, (other, then) in _NAMED.items() if then == read and _same(other, source)), None)
     if known is not None:
         return known
-    if source is not _attribute(name) or _NAMED.get(name) is source:
+    if source is not _attribute(name) or _named(name) is source:
         name = next(f"{name}#{n}" for n in range(1, 10**9) if f"{name}#{n}" not in _NAMED)
-    _NAMED[name], _READ[name] = source, read
+    _NAMED[name] = source, read
     return name
+
+
+def _named(name: str) -> Any:
+    """The object that got this name; None for none."""
+    return _NAMED.get(name, (None, ""))[0]
 
 
 def _read(source: Any) -> str:
@@ -108,7 +112,7 @@ def find(name: str) -> Any:
     function.
     """
     if name in _NAMED or "#" in name or not all(name.partition(":")):
-        return _NAMED.get(name)
+        return _named(name)
     found, home = imports.look_up(name, "environment")
     environments = isinstance(found, type) and (is_foreign(found) or issubclass(found, Environment))
     if not (environments or is_foreign(found) or (callable(found) and imports.is_users(home))):
@@ -190,6 +194,6 @@ def _gymnax(label: str, source: Any) -> Maker:
 def parameters(factory: Callable[..., Any]) -> dict[str, Any]:
     """Return the settings of a class or function: fields or parameters with defaults."""
     if dataclasses.is_dataclass(factory):
-        fields = [f for f in dataclasses.fields(factory) if f.init]
-        return {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
-    return signatures.defaults_of(factory)
+        known = [f for f in dataclasses.fields(factory) if f.init]
+        return {f.name: f.default for f in known if f.default is not dataclasses.MISSING}
+    return fields.defaults_of(factory)

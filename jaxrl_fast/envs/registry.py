@@ -4,42 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
 
 import jax
 
-from jaxrl_fast.envs import own, suggest, wrappers
+from jaxrl_fast.envs import own, sources, suggest, wrappers
 from jaxrl_fast.envs.base import Environment
-from jaxrl_fast.envs.sources import Source
+from jaxrl_fast.envs.sources import SOURCES, Factory, Source
 from jaxrl_fast.envs.tables import check_parameters, table
 from jaxrl_fast.errors import ConfigError, nearest
 from jaxrl_fast.fields import check_settings
-from jaxrl_fast.registry import Registry, same_definition
-
-Factory = Callable[..., Environment]
-
-
-def _check(name: str, source: Any) -> None:
-    if not isinstance(source, Source):
-        raise ConfigError("environment source", type(source).__name__, "a jaxrl_fast.envs.Source")
-    bad = [x for x in (source.prefix, *source.names) if not x.startswith(f"{name}/")]
-    if bad:
-        raise ConfigError("prefix", bad[0], f"{name}/, as its entry point, at the begin of all its names")
-
-
-_ENVS = "jaxrl_fast.envs"
-SOURCES: Registry[Source] = Registry("environment source", "jaxrl_fast.environments", {
-    "native": f"{_ENVS}.native.source:SOURCE",
-    "gymnax": f"{_ENVS}.gymnax.source:SOURCE",
-    "brax": f"{_ENVS}.physics.brax_adapter:SOURCE",
-    "playground": f"{_ENVS}.physics.playground_adapter:SOURCE",
-    "gym": f"{_ENVS}.host.gymnasium_adapter:SOURCE",
-    "envpool": f"{_ENVS}.host.envpool_adapter:SOURCE",
-    "ale": f"{_ENVS}.host.ale_adapter:SOURCE",
-    "probe": f"{_ENVS}.probes.source:SOURCE",
-}, _check)  # fmt: skip
-_USER: dict[str, Factory | str] = {}  # passed to `register`
+from jaxrl_fast.registry import same_definition
 
 
 class Listed(NamedTuple):
@@ -78,11 +54,11 @@ def register(name: str, factory: Factory | str) -> None:
     if not (callable(factory) or own.is_foreign(factory) or (isinstance(factory, str) and factory.count(":") == 1)):
         valid = 'an environment of gymnax or Gymnasium, a function or class that makes an environment, or "module:attribute"'
         raise ConfigError("factory", factory, valid)
-    if any(name in source.names for source in ours) or not same_definition(_USER.get(name, factory), factory):
+    if any(name in source.names for source in ours) or not same_definition(sources.USER.get(name, factory), factory):
         raise ConfigError("name", name, "a name that is not taken")
     if callable(factory):
         check_parameters(name, factory)
-    _USER[name] = factory
+    sources.USER[name] = factory
 
 
 def list_environments() -> dict[str, Listed]:
@@ -206,12 +182,9 @@ def name_of(env: Environment) -> str:
     return origin[0] if origin else env.spec.name
 
 
-suggest.listed_by(lambda: list(list_environments()))
-
-
 def _users() -> Source:
     """Return the user's own source: registered names, and named objects."""
-    return dataclasses.replace(table("", _USER, own.find), known=own.is_known)
+    return dataclasses.replace(table("", sources.USER, own.find), known=own.is_known)
 
 
 def _sources(name: Any) -> Iterator[Source]:

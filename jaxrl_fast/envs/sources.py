@@ -1,4 +1,4 @@
-"""Sources of environments and their protocol; `registry.SOURCES` holds them by name."""
+"""Where environments come from: what a source is, and all of them by name."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.base import Environment
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.registry import Registry
+
+Factory = Callable[..., Environment]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -52,3 +57,30 @@ class Source:
     def installed(self) -> bool:
         """Return whether the library can be imported; does not import it."""
         return not self.package or self.package in sys.modules or importlib.util.find_spec(self.package) is not None
+
+
+def _check(name: str, source: Any) -> None:
+    if not isinstance(source, Source):
+        raise ConfigError("environment source", type(source).__name__, "a jaxrl_fast.envs.Source")
+    bad = [x for x in (source.prefix, *source.names) if not x.startswith(f"{name}/")]
+    if bad:
+        raise ConfigError("prefix", bad[0], f"{name}/, as its entry point, at the begin of all its names")
+
+
+_ENVS = "jaxrl_fast.envs"
+SOURCES: Registry[Source] = Registry("environment source", "jaxrl_fast.environments", {
+    "native": f"{_ENVS}.native.source:SOURCE",
+    "gymnax": f"{_ENVS}.gymnax.source:SOURCE",
+    "brax": f"{_ENVS}.physics.brax_adapter:SOURCE",
+    "playground": f"{_ENVS}.physics.playground_adapter:SOURCE",
+    "gym": f"{_ENVS}.host.gymnasium_adapter:SOURCE",
+    "envpool": f"{_ENVS}.host.envpool_adapter:SOURCE",
+    "ale": f"{_ENVS}.host.ale_adapter:SOURCE",
+    "probe": f"{_ENVS}.probes.source:SOURCE",
+}, _check)  # fmt: skip
+USER: dict[str, Factory | str] = {}  # what `jf.register` was given, in this process
+
+
+def names() -> list[str]:
+    """Return every name that is known before the library behind it is imported."""
+    return [*(name for _, source in SOURCES.items() for name in source.names), *USER]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+
+from jaxrl_fast.envs import sources
 
 # Ids of packages that list theirs only when imported.
 GYMNASIUM = tuple("gym:" + name for name in (
@@ -25,14 +27,6 @@ ATARI = tuple("ale:" + name for name in (
 NEAR, SURE = 0.6, 0.85  # similarity for a guess, and for certainty
 MOST = 3
 
-_names: Callable[[], Iterable[str]] = tuple  # names that `registry` lists; set by it
-
-
-def listed_by(names: Callable[[], Iterable[str]]) -> None:
-    """Set the function that lists the names of the other sources."""
-    global _names
-    _names = names
-
 
 def task(name: str) -> str:
     """Return the task of a name: lower-case letters and digits, no source, version or suite."""
@@ -47,7 +41,7 @@ def candidates(more: Iterable[str] = ()) -> list[str]:
     registered = [f"gym:{spec.id}" for spec in gymnasium.registry.values() if "/" not in spec.id] if gymnasium else []
     standard = {task(name) for name in (*GYMNASIUM, *ATARI)}
     own = [name for name in registered if task(name) not in standard]
-    return list(dict.fromkeys([*_names(), *GYMNASIUM, *ATARI, *own, *more]))
+    return list(dict.fromkeys([*sources.names(), *GYMNASIUM, *ATARI, *own, *more]))
 
 
 def best(name: str, more: Iterable[str] = ()) -> tuple[list[str], float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxrl_fast import signatures
+from jaxrl_fast import fields
 from jaxrl_fast.envs import own, wrappers
 from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
@@ -41,6 +41,6 @@ def table(prefix: str, factories: Mapping[str, Any], find: Callable[[str], Any] 
 
 def check_parameters(name: str, factory: Callable[..., Any]) -> None:
     """Raise ConfigError for a setting with the name of a wrapper's, which `make` takes."""
-    for parameter in signatures.parameters(factory):
+    for parameter in fields.parameters(factory):
         if parameter in wrappers.COMMON:
             raise ConfigError("environment", name, f"one without a setting {parameter!r}, which `make` itself takes: rename it")

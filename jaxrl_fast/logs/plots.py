@@ -1,6 +1,6 @@
-"""Learning curves from the rows of `metrics.jsonl`.
+"""Pictures of a run's log: learning curves, and on the host the shares of time. Drawn by matplotlib, without pyplot.
 
-matplotlib is imported on use, without pyplot: no global state, window or backend.
+So there is no global state, no window, no backend to choose, and a caller's own figures stay as they are.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxrl_fast.errors import ConfigError, check_int, nearest
 from jaxrl_fast.files import folders
+from jaxrl_fast.ops.aggregate import SURE, intervals, spread
 
 # Distinct for the colour-blind and in grey; the first is the project's blue.
 PALETTE = ("#2f6db5", "#d9822b", "#2a9d7f", "#b5476b", "#7a5fb0", "#8a8f3c", "#4fb3d9", "#6b4a36", "#e39aa8", "#8b9099",
@@ -27,15 +28,6 @@ _FORMATS = ("png", "svg", "pdf")
 Rows = Sequence[Mapping[str, Any]]  # of `jsonl.read_jsonl`
 
 
-def interval(values: Any, confidence: float = 0.95) -> tuple[float, float, float]:
-    """Return (mean, low, high): Student's t-interval of the finite `values` [K].
-
-    One value gives NaN for low and high, no value NaN for all three.
-    """
-    finite = np.asarray(values, np.float64).reshape(1, -1)
-    return tuple(float(x[0]) for x in _intervals(finite, confidence))  # type: ignore[return-value]
-
-
 def learning_curve(
     rows_by_run: Mapping[str, Rows],
     path: str | Path,
@@ -45,11 +37,10 @@ def learning_curve(
 ) -> Path:
     """Draw `metric` over environment steps, one colour a run, as png, svg or pdf.
 
-    A thick line is the mean over a run's members, its band the 95% t-interval of that mean; thin
-    lines are the members as logged, without rows in which they have no value. In the mean a member
-    keeps its last value over such rows: they are not random, because long episodes are missing in
-    them. Dots are `eval_return`. Intervals are cut at the lowest and highest value seen: those of
-    two or three seeds reach beyond what a task can give.
+    A thick line is the mean over a run's members, its band their range or the 95% interval of the mean
+    (`ops.aggregate.interval`), and thin lines are the members as logged, less the rows where they have no value. In the
+    mean a member keeps its last value over such rows: they are not random, the long episodes are missing in them.
+    `eval_return` is drawn as dots where rows hold it.
 
     smooth: rows of the trailing mean; None: a hundredth of the rows.
     """
@@ -65,18 +56,17 @@ def learning_curve(
     found = {label: (_columns(rows, metric), _columns(evaluations(rows), "eval_return")) for label, rows in rows_by_run.items()}
     seen = np.concatenate([values[np.isfinite(values)] for pair in found.values() for _, values in pair])
     drawn = [label for label, ((_, values), _) in found.items() if np.isfinite(values).any()]
-    limits = (seen.min(), seen.max()) if drawn else (0.0, 1.0)
     for i, label in enumerate(found):
         if label in drawn:
             curve, dots = found[label]
             window = smooth or max(1, len(rows_by_run[label]) // 100)
             windows.add(window)
-            _draw_run(axes, label, look(i), *curve, window, alone, limits)
-            _draw_evaluations(axes, look(i)["color"], *dots, alone, limits)
+            _draw_run(axes, label, look(i), *curve, window, alone)
+            _draw_evaluations(axes, look(i)["color"], *dots, alone)
     _style(axes, metric, max(windows, default=1), title if title or len(rows_by_run) > 1 else next(iter(rows_by_run)))
     if drawn:
-        room = 0.05 * (limits[1] - limits[0]) or 1.0
-        axes.set_ylim(limits[0] - room, limits[1] + room)
+        room = 0.05 * (seen.max() - seen.min()) or 1.0
+        axes.set_ylim(seen.min() - room, seen.max() + room)
         if alone:
             axes.legend(frameon=False, fontsize=9, labelcolor=_INK)
         else:  # curves of several runs leave no free place
@@ -161,7 +151,7 @@ def _check_metric(rows_by_run: Mapping[str, Rows], metric: str) -> None:
             raise ConfigError("metric", metric, f"one that {label} has logged ({', '.join(names)}){nearest(metric, names)}")
 
 
-def _draw_run(axes: Any, label: str, looks: dict, steps: Any, values: Any, window: int, alone: bool, limits: Any) -> None:
+def _draw_run(axes: Any, label: str, looks: dict, steps: Any, values: Any, window: int, alone: bool) -> None:
     members, colour = values.shape[1], looks["color"]
     if members > 1 or window > 1:
         alpha = max(0.08, min(0.35, 4 / members))
@@ -169,11 +159,10 @@ def _draw_run(axes: Any, label: str, looks: dict, steps: Any, values: Any, windo
             has = np.isfinite(member)
             thin = {"color": colour, "alpha": alpha, "linewidth": 0.7, "zorder": 2}
             axes.plot(steps[has], member[has], **thin, label="members" if alone and members > 1 and j == 0 else None)
-    mean, low, high = _intervals(_held(_trailing_mean(values, window)))
+    mean, low, high = intervals(_held(_trailing_mean(values, window)))
     has = np.isfinite(mean)
     if members > 1:
-        text = "95% interval of the mean" if alone else None
-        low, high = np.clip(low, *limits), np.clip(high, *limits)
+        text = f"{spread(members)} of the {'mean' if members >= SURE else 'members'}" if alone else None
         axes.fill_between(steps[has], low[has], high[has], color=colour, alpha=0.2, linewidth=0, zorder=3, label=text)
     count = f"{members} members" if members > 1 else "1 member"
     text = (f"mean of {count}" if members > 1 else "training") if alone else f"{label} ({count})"
@@ -181,8 +170,8 @@ def _draw_run(axes: Any, label: str, looks: dict, steps: Any, values: Any, windo
     axes.plot(steps[has], mean[has], **looks, linewidth=2, zorder=4, label=text, marker=marker, markersize=4)
 
 
-def _draw_evaluations(axes: Any, colour: str, steps: Any, values: Any, alone: bool, limits: Any) -> None:
-    mean, low, high = _intervals(values)
+def _draw_evaluations(axes: Any, colour: str, steps: Any, values: Any, alone: bool) -> None:
+    mean, low, high = intervals(values)
     has = np.isfinite(mean)
     if not has.any():
         return
@@ -190,7 +179,6 @@ def _draw_evaluations(axes: Any, colour: str, steps: Any, values: Any, alone: bo
     dots = {"linestyle": "none", "marker": "o", "markersize": 5, "zorder": 5, "markeredgewidth": 1.2}
     axes.plot(steps[has], mean[has], **dots, color=colour, markerfacecolor="white", label=text)
     sure = has & np.isfinite(low)
-    low, high = np.clip(low, *limits), np.clip(high, *limits)
     axes.vlines(steps[sure], low[sure], high[sure], color=colour, linewidth=1.2, zorder=4.5)
 
 
@@ -251,15 +239,45 @@ def _held(values: np.ndarray) -> np.ndarray:
     return np.where(has.any(axis=1, keepdims=True), held, np.nan)
 
 
-def _intervals(values: np.ndarray, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return mean and t-interval of the finite values of every row of [R, K]."""
-    from scipy.special import stdtrit  # scipy comes with jax
+# Logged shares of a row's time, of actors and learner, in drawing order.
+_SHARES = {
+    "actors": {
+        "environments": "time_actors_environments", "transfer": "time_actors_transfer", "inference": "time_actors_inference",
+        "waiting": "time_actors_waiting",
+    },
+    "learner": {
+        "learning": "time_learner_updates", "evaluating": "time_learner_evaluates", "writing": "time_learner_writes",
+        "compiling": "time_learner_compiles", "waiting": "time_learner_waits",
+    },
+}  # fmt: skip
 
-    has = np.isfinite(values)
-    count = has.sum(axis=1)
-    mean = np.where(count > 0, np.where(has, values, 0.0).sum(axis=1) / np.maximum(count, 1), np.nan)
-    squares = np.where(has, values - mean[:, None], 0.0) ** 2
-    freedom = np.maximum(count - 1, 1)
-    half = stdtrit(freedom, 0.5 + confidence / 2) * np.sqrt(squares.sum(axis=1) / freedom / np.maximum(count, 1))
-    half = np.where(count > 1, half, np.nan)
-    return mean, mean - half, mean + half
+
+def has_times(rows: Rows) -> bool:
+    return any("time_learner_updates" in row for row in rows)
+
+
+def time_use(rows: Rows, path: str | Path) -> Path:
+    """Draw the shares of the wall clock over environment steps: actors above, learner below.
+
+    Each side's shares sum to one; the legend has those of the whole run. Small observations travel
+    with the launch of the policy and count as inference. Logs of older versions hold fewer parts.
+    """
+    rows = [row for row in rows if "time_learner_updates" in row]
+    canvas, first = figure()
+    first.remove()
+    steps = np.array([row["env_steps"] for row in rows], float)
+    lasted = np.diff([row.get("wall_seconds") or 0.0 for row in rows], prepend=0.0).clip(1e-9)
+    for i, (who, parts) in enumerate(_SHARES.items()):
+        axes = canvas.add_subplot(2, 1, i + 1)
+        shares = np.array([[_value(row.get(name)) for row in rows] for name in parts.values()])
+        labels = [f"{label} {100 * share:.0f}%" for label, share in zip(parts, np.average(shares, 1, lasted), strict=True)]
+        colours = [PALETTE[j] if label != "waiting" else "#c9ccd3" for j, label in enumerate(parts)]
+        axes.stackplot(steps, shares, labels=labels, colors=colours, step="pre")
+        axes.set(ylim=(0, 1), ylabel=who, xlim=(steps[0], steps[-1]) if len(steps) > 1 else None)
+        legend_beside(axes)
+    axes.set_xlabel("environment steps")
+    return save(canvas, Path(path))
+
+
+def _value(found: Any) -> float:
+    return float(found[0]) if found and found[0] is not None else 0.0

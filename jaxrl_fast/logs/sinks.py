@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxrl_fast.errors import ConfigError, expected, nearest
 from jaxrl_fast.registry import Registry
-from jaxrl_fast.summary import describe
+from jaxrl_fast.tree import describe
 
 SHOWN = ("episode_return", "eval_return")  # metrics of a row's short form
 

@@ -30,6 +30,10 @@ class Grouped(Memory):
     memory: Memory  # of one group
     groups: int
 
+    @property
+    def replays(self) -> bool:
+        return self.memory.replays
+
     def _split(self, x):
         """Split [T, B, ...] into [groups, T, B / groups, ...]; of a shape, its shape."""
         shape = (x.shape[0], self.groups, x.shape[1] // self.groups, *x.shape[2:])

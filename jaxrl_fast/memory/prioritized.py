@@ -13,7 +13,7 @@ from jaxrl_fast import random
 from jaxrl_fast.errors import check_float
 from jaxrl_fast.memory import sum_tree
 from jaxrl_fast.memory.ring import Ring, Row, gather_windows, held
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Window
 
 SPACING = 2.0**-22  # of the sum; above float32's resolution of a place in it

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import random, tree
-from jaxrl_fast.lowering import on_gpu
 from jaxrl_fast.memory.api import Memory
+from jaxrl_fast.ops.lowering import on_gpu
 
 SORTED = 1 << 16  # items up to which a GPU sorts too: a longer sort takes dozens of passes
 MOST_BITS = 20  # of an index that shares a uint32 with random bits; less than 12 of these would show ties

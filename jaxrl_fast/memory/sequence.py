@@ -22,7 +22,7 @@ from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.memory import sum_tree
 from jaxrl_fast.memory.prioritized import Prioritized, PrioritizedMemory, check_exponents, renew, sample
 from jaxrl_fast.memory.ring import Ring, Row, gather_obs, gather_successors, held, successors_of
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Sequence
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxrl_fast import random
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory.ring import Ring
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Window
 
 

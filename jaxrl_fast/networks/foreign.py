@@ -23,7 +23,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import signatures
+from jaxrl_fast import fields
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.spaces import Dict, Space
 
@@ -97,7 +97,7 @@ def _parameters(function: Any) -> Any:
     """Return a function's parameter names; of a class those of its `__init__`, hidden by nnx."""
     while isinstance(function, functools.partial):
         function = function.func
-    return signatures.parameters(function.__init__ if isinstance(function, type) else function)
+    return fields.parameters(function.__init__ if isinstance(function, type) else function)
 
 
 def _is_parameter(leaf: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Aggregate scores of runs: interquartile mean, stratified bootstrap, comparisons.
+"""Scores of several runs as one number with its uncertainty: mean, interquartile mean, bootstrap, comparisons.
 
 Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (arXiv
 2108.13264). Scores are [runs] of one task or [runs, tasks] on one scale. A score that is not finite
@@ -15,6 +15,52 @@ import numpy as np
 from jaxrl_fast.errors import ConfigError, check_float, check_int
 
 Statistic = Callable[[np.ndarray], np.ndarray]  # [..., runs, tasks] -> [...]
+
+
+SURE = 6  # values from which an interval within their range holds the mean in 95% of cases
+
+
+def spread(count: int) -> str:
+    """Return what `interval` of this many values is: their range, or an interval of the mean."""
+    return "95% interval" if count >= SURE else "range"
+
+
+def few(count: int) -> list[str]:
+    """Return the line that a table of bootstrap intervals of `count` values needs, if it needs one."""
+    return [f"an interval of fewer than {SURE} seeds holds less than 95%"] if 1 < count < SURE else []
+
+
+def interval(values: Any) -> tuple[float, float, float]:
+    """Return (mean, low, high) of `values` [K], those that are not finite left out.
+
+    Below `SURE` values low and high are the least and the largest: an interval that holds the mean in 95% of cases would
+    reach beyond what a task can return (docs/decisions/intervals-of-few-seeds.md). From there on they are Student's
+    t-interval, cut at the range. One value has no interval: low and high are NaN. Without any value all three are.
+    """
+    return tuple(float(x[0]) for x in intervals(np.asarray(values, np.float64).reshape(1, -1)))  # type: ignore[return-value]
+
+
+def span(values: Any) -> str:
+    """Return `interval` as what follows a mean, `, range 480.00 to 500.00`; of fewer than two values an empty text."""
+    _, low, high = interval(values)
+    return f", {spread(np.isfinite(values).sum())} {low:.2f} to {high:.2f}" if np.isfinite(low) else ""
+
+
+def intervals(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return mean, low and high of every row of [R, K], as `interval` does."""
+    from scipy.special import stdtrit  # scipy comes with jax
+
+    has = np.isfinite(values)
+    count = has.sum(axis=1)
+    known, at_least = count > 0, np.maximum(count, 1)
+    mean = np.where(known, np.where(has, values, 0.0).sum(axis=1) / at_least, np.nan)
+    least = np.min(values, axis=1, where=has, initial=np.inf)
+    most = np.max(values, axis=1, where=has, initial=-np.inf)
+    squares = np.where(has, values - mean[:, None], 0.0) ** 2
+    freedom = np.maximum(count - 1, 1)
+    half = stdtrit(freedom, 0.975) * np.sqrt(squares.sum(axis=1) / freedom / at_least)
+    half = np.where(count >= SURE, half, np.where(count > 1, np.inf, np.nan))
+    return mean, np.maximum(mean - half, least), np.minimum(mean + half, most)
 
 
 def frame(rows: Sequence[dict[str, Any]]) -> Any:

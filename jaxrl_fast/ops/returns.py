@@ -14,8 +14,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import lowering
-from jaxrl_fast.ops import stacking
+from jaxrl_fast.ops import lowering, stacking
 from jaxrl_fast.types import Trajectory, Window
 
 IN_A_ROW = 16  # steps of a recursion in one turn of a GPU's loop: one or two launches instead of 16 times three

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 
 # Rows of the past that count. At 2^24 a float32 count stands still while the squares grow; at
 # 2^22 a row exceeds rounding (updates of one row: a variance off by 0.7%; of four: by nothing).

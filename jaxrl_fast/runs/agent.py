@@ -22,10 +22,10 @@ from jaxrl_fast.engine.config import MODES, RunConfig
 from jaxrl_fast.engine.evaluate import Evaluation
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
+from jaxrl_fast.envs.own_spaces import own_of
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_int, check_seed, expected
 from jaxrl_fast.ops import stacking
-from jaxrl_fast.own_spaces import own_of
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock, EnvSpec
 
 

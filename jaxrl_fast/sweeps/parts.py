@@ -82,8 +82,8 @@ def split(sweep: Sweep, wave: int | None = None, first: int = 0) -> list[Part]:
         else:
             edges = np.array_split(np.arange(config.seeds), -(-config.seeds // most))
             parts += [Part((m,), config.seed + int(e[0]), len(e)) for m in members for e in edges]
-    for i in [i for members in groups.values() for i in members if config.experience is not None]:
-        with_experience(sweep.built(i)[0], config)  # the outline has room: this checks its content
     for members in groups.values():
+        if config.experience is not None:
+            with_experience([sweep.built(i)[0] for i in members], config)  # there is room for it: what it holds is checked
         given_by(config, None, sweep.built(members[0])[0].algo)  # raises if it does not fit
     return parts

@@ -39,16 +39,8 @@ from jaxrl_fast.runs.train import at_start, begin
 from jaxrl_fast.sweeps import plots as sweep_plots
 from jaxrl_fast.sweeps.configurations import Settings, check_names, configurations_of
 from jaxrl_fast.sweeps.parts import Part, Sweep, split
-from jaxrl_fast.sweeps.results import (
-    FORMAT,
-    SweepResult,
-    decode_base,
-    part_folder,
-    read_folder,
-    read_json,
-    read_sweep,
-    write_results,
-)
+from jaxrl_fast.sweeps.results import SweepResult, read_sweep, write_results
+from jaxrl_fast.sweeps.sweep_json import FORMAT, decode_base, part_folder, read_folder, read_json
 
 
 def sweep(

@@ -30,9 +30,10 @@ from jaxrl_fast.ops.aggregate import iqm
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.sweeps.configurations import check_names
 from jaxrl_fast.sweeps.parts import Sweep, split
-from jaxrl_fast.sweeps.results import FORMAT, SweepResult, decode_base, read_folder, read_sweep
+from jaxrl_fast.sweeps.results import SweepResult, read_sweep
 from jaxrl_fast.sweeps.samplers import sampler_of
 from jaxrl_fast.sweeps.sweep import at_work, finish, open_folder, run_parts
+from jaxrl_fast.sweeps.sweep_json import FORMAT, decode_base, read_folder
 
 JOURNAL = "optuna.log"
 

@@ -7,15 +7,12 @@ is known here.
 from __future__ import annotations
 
 import functools
-import hashlib
-import re
 from collections import Counter
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core
 
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.checks import describe
@@ -23,6 +20,7 @@ from jaxrl_fast.envs.host.api import HostEnv
 from jaxrl_fast.envs.resets import Noise
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.testing import host, rollout
+from jaxrl_fast.testing.purity import as_data, check_purity
 from jaxrl_fast.types import EnvSpec, Outcome
 
 _CHANCE = 1e-4  # an event less probable by chance counts as a mistake
@@ -173,52 +171,6 @@ def _check_types(env: Env, spec: EnvSpec, num_envs: int) -> None:
 def _program(num_envs: int, num_steps: int) -> Any:
     """Return two lanes of `play` as a new function, so that JAX traces it afresh."""
     return jax.jit(jax.vmap(lambda env, key: rollout.play(env, key, num_envs, num_steps), in_axes=(None, 0)))
-
-
-def digest(jaxpr: Any, known: dict[Any, str]) -> str:
-    """Return a hash of a program that does not depend on which parts JAX shares."""
-    if jaxpr in known:
-        return known[jaxpr]
-    numbers: dict[Any, int] = {}
-
-    def variable(v: Any) -> str:
-        return f"{v.val!r}" if isinstance(v, core.Literal) else f"{numbers.setdefault(v, len(numbers))}:{v.aval}"
-
-    def parameter(x: Any) -> str:
-        if isinstance(x, core.ClosedJaxpr):
-            return digest(x.jaxpr, known) + "".join(str(np.asarray(as_data(c)).tobytes()) for c in x.consts)
-        if isinstance(x, core.Jaxpr):
-            return digest(x, known)
-        if isinstance(x, (tuple, list)):
-            return f"({','.join(map(parameter, x))})"
-        return re.sub(r"0x[0-9a-f]+", "", str(x))
-
-    lines = [" ".join(map(variable, (*jaxpr.constvars, *jaxpr.invars)))]
-    for e in jaxpr.eqns:
-        parameters = " ".join(f"{k}={parameter(v)}" for k, v in sorted(e.params.items()))
-        lines.append(f"{' '.join(map(variable, e.outvars))} = {e.primitive} {' '.join(map(variable, e.invars))} {parameters}")
-    lines.append(" ".join(map(variable, jaxpr.outvars)))
-    known[jaxpr] = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-    return known[jaxpr]
-
-
-def check_purity(first: Any, second: Any, what: str = "environment") -> None:
-    """Assert that two traces are the same program without callbacks or prints."""
-    for closed in (first, second):
-        assert not closed.effects, f"purity: the {what} has side effects in the program: {closed.effects}"
-    assert "callback" not in str(first), f"purity: the {what} calls back into Python from inside the program"
-    alike = len(first.consts) == len(second.consts) and all(
-        np.array_equal(np.asarray(as_data(a)), np.asarray(as_data(b)))
-        for a, b in zip(first.consts, second.consts, strict=True)
-    )
-    assert digest(first.jaxpr, {}) == digest(second.jaxpr, {}) and alike, (
-        f"purity: tracing the {what} twice gives two programs; it draws from NumPy or Python's random, or keeps "
-        "something between calls. All randomness comes from the key, all memory lives in the state"
-    )
-
-
-def as_data(x: Any) -> Any:
-    return jax.random.key_data(x) if jax.dtypes.issubdtype(getattr(x, "dtype", None), jax.dtypes.prng_key) else x
 
 
 def _play_twice(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> tuple[Any, Any]:

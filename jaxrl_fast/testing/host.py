@@ -8,7 +8,8 @@ import jax
 import numpy as np
 
 from jaxrl_fast import tree
-from jaxrl_fast.envs.host.api import HostEnv, HostStep, Vector
+from jaxrl_fast.envs.host.api import HostEnv
+from jaxrl_fast.envs.host.vector import HostStep, Vector
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space, zeros
 
 Played = list[tuple[Any, np.ndarray, HostStep]]  # (observation, actions, outcome)

@@ -20,7 +20,8 @@ from jaxrl_fast.envs.checks import describe
 from jaxrl_fast.memory import Memory, Recurrent, Ring, Row, SequenceMemory, StartFrom, Transition, TransitionMemory
 from jaxrl_fast.memory.grouped import Grouped
 from jaxrl_fast.testing import ends, numbered
-from jaxrl_fast.testing.conformance import as_data, check_purity, require_equal, require_strong
+from jaxrl_fast.testing.conformance import require_equal, require_strong
+from jaxrl_fast.testing.purity import as_data, check_purity
 from jaxrl_fast.types import Clock, Sequence, Window
 
 

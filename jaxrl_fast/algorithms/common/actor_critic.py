@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.common.action_spaces import action_mask
-from jaxrl_fast.lowering import on_gpu
+from jaxrl_fast.algorithms.base import action_mask
 from jaxrl_fast.networks import MLP, Dense, example_features, initialize
 from jaxrl_fast.ops import distributions, optim, stacking
+from jaxrl_fast.ops.lowering import on_gpu
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import EnvSpec
 

@@ -10,16 +10,15 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import lowering, random, tree
-from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast import random, tree
+from jaxrl_fast.algorithms.base import Algorithm, check_bounded
 from jaxrl_fast.algorithms.common import descent, replay
-from jaxrl_fast.algorithms.common.action_spaces import check_bounded
 from jaxrl_fast.algorithms.common.control_networks import ControlNetworks, critic_torso
 from jaxrl_fast.algorithms.common.normalize import init_moments, normalize_obs, update_moments
 from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import NETWORK, Dense, as_network, check_widths, make_torso
-from jaxrl_fast.ops import distributions, optim, stacking
+from jaxrl_fast.ops import distributions, lowering, optim, stacking
 from jaxrl_fast.ops.optimizer_settings import OPTIMIZER, check_descends, optimizer_setting, schedule_setting
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import Clock, Mean

@@ -13,7 +13,7 @@ from jaxrl_fast.ops import returns
 from jaxrl_fast.ops.stacking import along
 from jaxrl_fast.ops.statistics import Moments
 from jaxrl_fast.spaces import Box, Dict, Space
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Timestep
 
 NORMALIZE_REWARD = "rewards over the running deviation of the discounted return, clipped to +-10"

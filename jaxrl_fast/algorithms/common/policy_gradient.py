@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.algorithms.base import Algorithm, action_mask, check_bounded
 from jaxrl_fast.algorithms.common import descent
-from jaxrl_fast.algorithms.common.action_spaces import action_mask, check_bounded
 from jaxrl_fast.algorithms.common.actor_critic import ActorCritic
 from jaxrl_fast.algorithms.common.normalize import (
     NORMALIZE_REWARD,
@@ -27,7 +26,7 @@ from jaxrl_fast.networks import NETWORK, as_network, make_torso
 from jaxrl_fast.ops import distributions, optim, stacking
 from jaxrl_fast.ops.optimizer_settings import OPTIMIZER, check_descends, optimizer_setting, schedule_setting
 from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock, Trajectory
 
 

@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import random, tree
-from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.algorithms.common.action_spaces import action_mask
+from jaxrl_fast.algorithms.base import Algorithm, action_mask
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import (
     NETWORK,

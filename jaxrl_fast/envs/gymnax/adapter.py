@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast import signatures, tree
+from jaxrl_fast import fields, tree
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.gymnax import loading
 from jaxrl_fast.envs.native import draw
@@ -208,8 +208,8 @@ def _defaults(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         raise ConfigError("environment", name, f"an environment of gymnax 1.0{near}")
     factory = loading.gymnax().registration._registry[name]
     # DeepSea's `action_mapping_key` is an array and no part of a name; its mapping stays the
-    # default.
-    constructor = {k: v for k, v in signatures.defaults_of(factory).items() if k != "action_mapping_key"}
+# default.
+    constructor = {k: v for k, v in fields.defaults_of(factory).items() if k != "action_mapping_key"}
     params = _constructed(name, ()).default_params
     params = {f.name: plain(getattr(params, f.name)) for f in dataclasses.fields(params)}
     return constructor, params | {"max_steps_in_episode": int(params["max_steps_in_episode"])}  # a float in BernoulliBandit

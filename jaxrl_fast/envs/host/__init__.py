@@ -2,4 +2,4 @@
 
 from jaxrl_fast import _moved
 
-__getattr__ = _moved.contents_of("envs.host.api")
+__getattr__ = _moved.contents_of("envs.host.api", "envs.host.vector")

@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.envs.host.api import HostEnv, HostStep, Lives, Vector, guarded, picture, put
+from jaxrl_fast.envs.exact import ends, exact
+from jaxrl_fast.envs.host.api import HostEnv, guarded
 from jaxrl_fast.envs.host.gymnasium_spaces import decoder, own_form
+from jaxrl_fast.envs.host.vector import HostStep, Lives, Vector, picture, put
+from jaxrl_fast.envs.own_spaces import Own
 from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.errors import ConfigError, check_float, check_int
-from jaxrl_fast.exact import ends, exact
-from jaxrl_fast.own_spaces import Own
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import EnvSpec
 

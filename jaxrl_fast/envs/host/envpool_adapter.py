@@ -19,12 +19,13 @@ import jax
 import numpy as np
 
 from jaxrl_fast import runtime
-from jaxrl_fast.envs.host.api import HostEnv, HostStep, Lives, Vector, at, guarded, picture, put
+from jaxrl_fast.envs.exact import ends, exact
+from jaxrl_fast.envs.host.api import HostEnv, guarded
 from jaxrl_fast.envs.host.gymnasium_spaces import PICTURE, decoder, picture_encoder, spec_of
+from jaxrl_fast.envs.host.vector import HostStep, Lives, Vector, at, picture, put
 from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.errors import ConfigError, check_float, check_int, first_line
-from jaxrl_fast.exact import ends, exact
 from jaxrl_fast.logs.reports import flat
 
 PREFIX = "envpool:"

@@ -1,11 +1,7 @@
 """Gymnasium's registry: "gym:ID" ("gym:LunarLander-v3", "gym:my_package:MyEnv-v0").
 
-vectorization: "sync" (one after the other in one thread), "async" (a process each) or "native" (the
-environment's own `vector_entry_point`).
-
-A `Vector` returns the true successor in each auto-reset mode. A native vector that resets in the
-step after an end makes a row of that reset, truncated and without reward; `HostStep.real` is False
-and `Timestep.reset_only` True for it, so replay does not learn from it.
+vectorization   "sync": one after the other in one thread; "async": a process each; "native": the environment's own
+                vector version (its `vector_entry_point`).
 """
 
 from __future__ import annotations
@@ -17,22 +13,17 @@ import os
 import warnings
 from typing import Any
 
-import jax
-import numpy as np
-
-from jaxrl_fast import imports, signatures
+from jaxrl_fast import fields, imports
 from jaxrl_fast.envs import wrappers
-from jaxrl_fast.envs.host.api import HostEnv, HostStep, Vector, at, guarded, put
-from jaxrl_fast.envs.host.gymnasium_spaces import decoder, picture_encoder, spec_of, stack
+from jaxrl_fast.envs.host.api import HostEnv, guarded
+from jaxrl_fast.envs.host.gymnasium_spaces import spec_of
+from jaxrl_fast.envs.host.gymnasium_vector import GymnasiumVector
 from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.errors import ConfigError, UserError, check_choice, check_int
-from jaxrl_fast.exact import ends, exact
-from jaxrl_fast.logs.reports import flat
 from jaxrl_fast.types import EnvSpec
 
 PREFIX = "gym:"
-NOT_NUMBERS = {name for key in ("final_obs", "final_info") for name in (key, f"_{key}")}  # of an info: left by an end
 INSTALL = "pip install 'jaxrl_fast[gymnasium]'"
 
 
@@ -73,9 +64,9 @@ def _own(name: str, native: bool) -> dict[str, Any]:
     """Return one environment's settings with defaults, or those of its native vector."""
     spec = _spec_of(name)
     create = _creator(spec.vector_entry_point if native else spec.entry_point)
-    own = signatures.defaults_of(create) | dict(spec.kwargs)
+    own = fields.defaults_of(create) | dict(spec.kwargs)
     simple = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items() if is_simple(v) and k not in _TAKEN}
-    return _own(name, False) | simple if native and signatures.takes_any(create) else simple
+    return _own(name, False) | simple if native and fields.takes_any(create) else simple
 
 
 # `make`'s and the run's meaning of these names has precedence.
@@ -113,7 +104,7 @@ def make(name: str, vectorization: str = "sync", max_episode_steps: int | None =
             raise ConfigError(f"env.{key}", value, f"left out with vectorization {vectorization!r}, which has {', '.join(usual)}")
     changed = {k: v for k, v in own.items() if v != usual[k]}
     limit = max_episode_steps if max_episode_steps != spec.max_episode_steps else None
-    if native and limit is not None and not signatures.takes(_creator(spec.vector_entry_point), "max_episode_steps"):
+    if native and limit is not None and not fields.takes(_creator(spec.vector_entry_point), "max_episode_steps"):
         raise ConfigError("env.max_episode_steps", limit, f"{spec.max_episode_steps}: {name}'s own vector has no such limit")
     return GymnasiumEnv(
         id=name.removeprefix(PREFIX), vectorization=vectorization, max_episode_steps=limit, own=tuple(sorted(changed.items()))
@@ -174,8 +165,8 @@ class GymnasiumEnv(HostEnv):
         entry_point, _ = spec.vector_entry_point if native else spec.entry_point, self.spec
         modes = self.__dict__.get("_modes", ())
         if modes:
-            return "rgb_array" in modes and signatures.takes(_creator(entry_point), "render_mode")
-        return "render_mode" in signatures.parameters(_creator(entry_point))
+            return "rgb_array" in modes and fields.takes(_creator(entry_point), "render_mode")
+        return "render_mode" in fields.parameters(_creator(entry_point))
 
     def _make(self, num_envs: int, more: dict[str, Any]) -> Any:
         """Return Gymnasium's vector; a drawn one keeps an episode's last state for a step."""
@@ -214,112 +205,6 @@ class GymnasiumEnv(HostEnv):
                 warnings.simplefilter("ignore")  # about unlisted render modes
             vector = self._make(num_envs, {"render_mode": "rgb_array"} if drawn else {})
         return GymnasiumVector(vector, seed, self.id)
-
-
-class GymnasiumVector(Vector):
-    """A `gymnasium.vector.VectorEnv` in any auto-reset mode."""
-
-    def __init__(self, vector: Any, seed: int, name: str = Vector.name):
-        from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
-
-        from jaxrl_fast.envs.host.gymnasium_worker import quiet
-
-        self.vector = quiet(vector) if isinstance(vector, AsyncVectorEnv) else vector
-        self.seed, self.num_envs, self.name = seed, vector.num_envs, name
-        self.mode = getattr(vector.metadata.get("autoreset_mode"), "name", "NEXT_STEP")
-        self.encode = picture_encoder(vector.single_observation_space)
-        if not isinstance(vector, (AsyncVectorEnv, SyncVectorEnv)):  # a native one may write there again
-            encode = self.encode
-            self.encode = lambda obs: jax.tree.map(np.array, encode(obs))
-        self.decode = decoder(vector.single_action_space)
-        self.resetting = np.zeros(self.num_envs, bool)  # by the next step, whatever its action
-        self.over = np.zeros(self.num_envs, bool)  # in the last step
-        self.obs: Any = None
-        self.pending: Any = None
-        self.steps_apart = isinstance(vector, AsyncVectorEnv)  # processes
-
-    @guarded
-    def reset(self):
-        self.obs = self.encode(self.vector.reset(seed=self.seed)[0])
-        self.seed = None  # the environments' own random numbers continue
-        self.resetting[:] = self.over[:] = False
-        return self.obs
-
-    @guarded
-    def send(self, action):
-        action = self.decode(action)
-        if self.steps_apart:
-            self.vector.step_async(action)
-        else:
-            self.pending = action
-
-    @guarded
-    def receive(self):
-        if self.pending is None:
-            found = self.vector.step_wait()
-        else:
-            found, self.pending = self.vector.step(self.pending), None
-        obs, reward, terminated, truncated, info = found
-        before, obs = self.obs, self.encode(obs)
-        reward, (terminated, truncated) = np.array(exact(reward, np.float32, "rewards")), ends(terminated, truncated)
-        ended, successors = terminated | truncated, obs
-        if self.mode == "SAME_STEP" and ended.any():
-            successors = put(obs, ended, self.encode(stack([info["final_obs"][i] for i in np.flatnonzero(ended)])))
-        elif self.mode == "DISABLED" and ended.any():
-            successors, obs = obs, self.encode(self.vector.reset(options={"reset_mask": ended})[0])
-        real, over = None, ended
-        if self.mode == "NEXT_STEP":
-            real = ~self.resetting
-            if self.resetting.any():
-                successors = put(successors, self.resetting, at(before, self.resetting))
-                reward, truncated = np.where(real, reward, np.float32(0)), truncated | self.resetting
-            self.resetting = ended
-        self.obs, self.over = obs, over
-        info = self._numbers(info, ended, real) if info else {}
-        return HostStep(obs, successors, reward, terminated, truncated, reward, over, real, info=info)
-
-    def _numbers(self, info: dict[str, Any], ended: np.ndarray, real: np.ndarray | None) -> dict[str, np.ndarray]:
-        """Return the steps' reports, without those of resets."""
-        final = info.get("final_info") if self.mode == "SAME_STEP" and ended.any() else None
-        found = flat({k: v for k, v in info.items() if k not in NOT_NUMBERS}, self.num_envs)
-        if final is not None:
-            last = flat(final, self.num_envs)
-            nothing = np.full(self.num_envs, np.nan)
-            found = {k: np.where(ended, last.get(k, nothing), found.get(k, nothing)) for k in {**found, **last}}
-        return found if real is None else {k: np.where(real, x, np.nan) for k, x in found.items()}
-
-    def failed(self, error):
-        if not self.steps_apart or not isinstance(error, (EOFError, OSError)):
-            return ""
-        from jaxrl_fast.envs.host.gymnasium_worker import died
-
-        return died(self.vector)
-
-    def kill(self):
-        if self.steps_apart:
-            from jaxrl_fast.envs.host.gymnasium_worker import kill
-
-            kill(self.vector.processes)
-
-    def close(self):
-        if not self.steps_apart:
-            return self.vector.close()
-        self.kill()  # Gymnasium would first wait for dead processes
-        for pipe in self.vector.parent_pipes:
-            if pipe is not None:
-                pipe.close()
-        self.vector.closed = True
-
-    @guarded
-    def render(self):
-        begun_again = self.mode != "NEXT_STEP" and self.over[0]
-        if getattr(self.vector, "render_mode", None) is None or begun_again:
-            return None
-        try:
-            found = self.vector.render()
-        except NotImplementedError:
-            return None
-        return None if found is None else np.asarray(found[0] if isinstance(found, (tuple, list)) else found)
 
 
 SOURCE = Source(

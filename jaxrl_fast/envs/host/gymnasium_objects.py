@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from jaxrl_fast import signatures
+from jaxrl_fast import fields
 from jaxrl_fast.envs.host.gymnasium_adapter import GymnasiumEnv, is_simple
 from jaxrl_fast.envs.host.gymnasium_spaces import spec_of
 from jaxrl_fast.errors import ConfigError, check_choice, check_int, nearest
@@ -60,7 +60,7 @@ class Copies:
 
 def defaults(create: Callable[..., Any]) -> dict[str, Any]:
     """Return our settings, then the callable's parameters with simple defaults."""
-    own = signatures.defaults_of(create)
+    own = fields.defaults_of(create)
     return OURS | {k: v for k, v in own.items() if is_simple(v) and k not in (*OURS, "render_mode")}
 
 
@@ -103,7 +103,7 @@ class OwnGymnasiumEnv(GymnasiumEnv):
 
     def _is_drawn(self) -> bool:
         modes = self.__dict__.get("_modes", ())
-        return signatures.takes(self.create, "render_mode") and ("rgb_array" in modes or not modes)
+        return fields.takes(self.create, "render_mode") and ("rgb_array" in modes or not modes)
 
     def _make(self, num_envs: int, more: dict[str, Any]) -> Any:
         from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl_fast.envs.own_spaces import Own, OwnDict
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.own_spaces import Own, OwnDict
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 from jaxrl_fast.types import EnvSpec
 

@@ -23,8 +23,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import async_vector_env
 
+from jaxrl_fast.envs.exact import exact, misfit
 from jaxrl_fast.errors import debugging
-from jaxrl_fast.exact import exact, misfit
 
 ASKED_TO_STOP = (signal.SIGINT, signal.SIGTERM)
 

@@ -18,7 +18,7 @@ from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.native import draw
 from jaxrl_fast.fields import setting
 from jaxrl_fast.spaces import Box, Discrete
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import EnvSpec, Outcome
 
 LEFT, RIGHT = 1, 3  # of MinAtar's six actions: none, left, up, right, down, fire

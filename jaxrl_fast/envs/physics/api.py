@@ -25,7 +25,7 @@ from jaxrl_fast.envs.physics.randomize import Randomizer
 from jaxrl_fast.envs.resets import STEPS_A_RESET, EveryStep, Pool
 from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int, is_number, nearest
 from jaxrl_fast.spaces import Box, Dict, Space
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import EnvSpec, Outcome
 
 # Bytes of states and actions that fit a core's cache (a step uses several times as much), and

@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl_fast import signatures
+from jaxrl_fast import fields
 from jaxrl_fast.envs.physics import api as physics
 from jaxrl_fast.envs.physics import mujoco_tools, randomize
 from jaxrl_fast.envs.sources import Source
@@ -89,7 +89,7 @@ def about(name: str) -> dict[str, physics.Setting]:
         raise ConfigError("environment", name, LEFT_OUT[name])
     if name not in NAMES:
         raise ConfigError("environment", name, f"an environment of brax ({', '.join(NAMES)}){suggest(name)}")
-    own = signatures.defaults_of(_envs(name)._envs[name.removeprefix(PREFIX)])
+    own = fields.defaults_of(_envs(name)._envs[name.removeprefix(PREFIX)])
     own = {k: physics.Setting(value, "argument of brax's constructor") for k, value in own.items() if k != "backend"}
     return {"backend": physics.Setting(BACKENDS[0], "physics engine", BACKENDS), **physics.ABOUT, **own}
 

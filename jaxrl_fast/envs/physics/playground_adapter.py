@@ -28,7 +28,6 @@ NAMES = tuple(PREFIX + name for name in (
     "FishSwim", "HopperHop", "HopperStand", "HumanoidRun", "HumanoidStand", "HumanoidWalk", "PendulumSwingup",
     "PointMass", "ReacherEasy", "ReacherHard", "SwimmerSwimmer6", "WalkerRun", "WalkerStand", "WalkerWalk",
 ))  # fmt: skip
-LEFT_OUT: dict[str, str] = {}
 INSTALL = "pip install 'jaxrl_fast[playground]'"
 _PACKAGE = "mujoco_playground"
 

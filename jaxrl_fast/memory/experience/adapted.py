@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import warnings
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,8 @@ from jaxrl_fast.memory.experience.filled import (
 )
 from jaxrl_fast.memory.experience.mixed import StartFrom, mix, offline
 from jaxrl_fast.memory.prioritized import PrioritizedMemory
-from jaxrl_fast.memory.ring import Ring, Row, as_dataset, successors_of
+from jaxrl_fast.memory.ring import Ring, Row, UniformMemory, as_dataset, successors_of
 from jaxrl_fast.memory.transitions import Transition, TransitionMemory
-from jaxrl_fast.memory.uniform import UniformMemory
 
 
 def with_experience(memory: Ring, data: Filled, fraction: float) -> Memory:
@@ -42,12 +40,15 @@ def with_experience(memory: Ring, data: Filled, fraction: float) -> Memory:
 def load_experience(path: str | Path, memory: Ring, fraction: float) -> Filled:
     """Read a folder of `save_memory`, laid out anew if `with_experience` needs that.
 
-    The members of a population get the same object. Equal layouts keep their priorities.
+    All members of a population can take it. Equal layouts keep their priorities.
     """
-    path = Path(path).absolute()
-    file = path / "layout.json"
-    written = file.stat().st_mtime_ns if file.is_file() else 0
-    return _load(path, written, _usual(memory), fraction)
+    memory, data = _usual(memory), open_memory(path)
+    check_windows("experience", data)
+    if _as_it_is(memory, data, fraction):
+        return data
+    rows = rows_of(data)
+    del data  # the device has room for what is made of it
+    return fill(memory, _newest(memory, rows)) if fraction == 0 else hold(memory, rows)
 
 
 def _usual(memory: Ring) -> Ring:
@@ -56,17 +57,6 @@ def _usual(memory: Ring) -> Ring:
     if isinstance(memory, PrioritizedMemory):
         usual |= {name: getattr(PrioritizedMemory, name) for name in ("alpha", "beta", "epsilon", "first")}
     return dataclasses.replace(memory, **usual)
-
-
-@functools.lru_cache(maxsize=1)
-def _load(path: Path, written: int, memory: Ring, fraction: float) -> Filled:
-    data = open_memory(path)
-    check_windows("experience", data)
-    if _as_it_is(memory, data, fraction):
-        return data
-    rows = rows_of(data)
-    del data  # frees the device's memory for the new layout
-    return fill(memory, _newest(memory, rows)) if fraction == 0 else hold(memory, rows)
 
 
 def outline_experience(path: str | Path, memory: Ring, fraction: float) -> Filled:
@@ -97,11 +87,6 @@ def _as_it_is(memory: Ring, data: Filled, fraction: float) -> bool:
     kind = UniformMemory if whole else type(data.memory)
     shape = lambda memory: (memory.n_step, 1 if whole else memory.stack)
     return kind is type(memory) and shape(data.memory) == shape(memory)
-
-
-def forget_experience() -> None:
-    """Drop the last loaded experience: it may be large."""
-    _load.cache_clear()
 
 
 def _check_shuffled(memory: Ring, fraction: float) -> None:

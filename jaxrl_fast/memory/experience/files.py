@@ -20,9 +20,8 @@ from jaxrl_fast.files import folders, forms
 from jaxrl_fast.files.checksums import verify_checksums, write_checksums
 from jaxrl_fast.memory.experience.filled import Filled, layout, refuse_sequences, row_shapes
 from jaxrl_fast.memory.prioritized import PrioritizedMemory, converted
-from jaxrl_fast.memory.ring import Ring, Row, successors_of
+from jaxrl_fast.memory.ring import Ring, Row, UniformMemory, successors_of
 from jaxrl_fast.memory.transitions import Transition, TransitionMemory
-from jaxrl_fast.memory.uniform import UniformMemory
 
 FORMAT = 1
 ROWS = {"Row": Row, "Transition": Transition}

@@ -20,11 +20,10 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import type_name
 from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.memory.experience.dataset import extend
-from jaxrl_fast.memory.ring import Ring, Row, as_dataset, successors_of
+from jaxrl_fast.memory.ring import Ring, Row, UniformMemory, as_dataset, successors_of
 from jaxrl_fast.memory.sequence import SequenceMemory
 from jaxrl_fast.memory.transitions import Transition, TransitionMemory
-from jaxrl_fast.memory.uniform import UniformMemory
-from jaxrl_fast.summary import bytes_text
+from jaxrl_fast.tree import bytes_text
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["store"], meta_fields=["memory", "w"])

@@ -6,6 +6,7 @@ Each wraps the memory of an algorithm, so that algorithms need no change.
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +31,7 @@ class MixedMemory(Memory):
 
     online: Ring
     offline: Filled
+    replays: ClassVar[bool] = True
 
     def init(self, rows):
         data = self.offline.rows
@@ -99,6 +101,7 @@ class OfflineMemory(Memory):
     """
 
     data: Filled
+    replays: ClassVar[bool] = True
 
     def _with_rows(self, mem):
         return self.data.store if mem == () else mem._replace(rows=self.data.rows)
@@ -144,6 +147,7 @@ class StartFrom(Memory):
 
     memory: Ring
     start: Filled
+    replays: ClassVar[bool] = True
 
     def __post_init__(self):
         found, wanted = layout(self.start.memory), layout(self.memory)

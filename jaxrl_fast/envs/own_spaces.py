@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl_fast.envs.exact import exact, kind_of, warned, within
 from jaxrl_fast.errors import expected, first_line
-from jaxrl_fast.exact import exact, kind_of, warned, within
 from jaxrl_fast.spaces import Box, Dict, Space
 
 
