@@ -1,4 +1,4 @@
-"""Modules under the names that they had in older versions: for programs, pickles and config.json files of then."""
+"""Modules under the names of older versions, for programs, pickles and config.json files."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ MOVED = {old: f"{folder}.{name}".lstrip(".") for folder, names in _FOLDERS.items
 
 
 def today(module: str) -> str:
-    """Return the name that a module of this package has now; any other name as it is."""
+    """Return the current name of a module of this package; any other name as it is."""
     root, _, rest = module.partition(".")
     return f"{root}.{MOVED.get(rest, rest)}" if root == PACKAGE and rest else module
 
@@ -124,7 +124,7 @@ def contents_of(*modules: str) -> Callable[[str], Any]:
 
 
 class OldNames(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds a module by its old name, where nothing else has that name; a DeprecationWarning says what it is called now."""
+    """Finds a module by its old name with a DeprecationWarning, if nothing else has that name."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         return importlib.util.spec_from_loader(fullname, self) if today(fullname) != fullname else None
@@ -132,7 +132,7 @@ class OldNames(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         warnings.warn(f"{spec.name} is {today(spec.name)} now", DeprecationWarning, stacklevel=2)
         module = importlib.import_module(today(spec.name))
-        spec.loader_state = module.__spec__  # Python is about to write `spec` over it
+        spec.loader_state = module.__spec__  # Python is about to overwrite `spec`
         return module
 
     def exec_module(self, module: ModuleType) -> None:

@@ -18,23 +18,23 @@ Factory = Callable[..., Environment]
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Source:
-    """A source of environments, a library or a package: functions of an environment's name.
+    """A source of environments, such as a library: functions of an environment's name.
 
-    This is its protocol; `table` makes the usual one.
+    This is the protocol; `table` makes the usual source.
 
     Args:
         make: make(name, **settings) -> Env.
-        settings: settings(name) -> {setting: default}; both raise ConfigError for a name that the source has not.
-        prefix: how its names begin, "brax/"; that of a package whose entry point is NAME: "NAME/".
-        names: the names that are known before the library is imported.
-        family: for `jaxrl-fast list`, what else there is, where only the library knows its names.
-        package: the module of the library, looked for before it is imported; "" for none.
+        settings: settings(name) -> {setting: default}; both raise ConfigError for an unknown name.
+        prefix: the start of its names, "brax/"; of a package with the entry point NAME: "NAME/".
+        names: the names known before the library is imported.
+        family: for `jaxrl-fast list`: names that only the library knows.
+        package: the library's module, looked for before its import; "" for none.
         install: the command that installs it.
         on_host: whether its environments step on the host, outside of XLA.
         about: about(name) -> {setting: an object with `help` and `choices`}, for `--help`.
-        modules: modules(name) -> modules that the name itself names, as "gym:MODULE:ID" does; making it imports them.
-        known: known(name) -> whether a name without the prefix is one of its names; imports nothing.
-        identity: identity(name) -> what the environment is made of; where it has changed, `make` makes it anew.
+        modules: modules(name) -> modules in a name such as "gym:MODULE:ID", imported by `make`.
+        known: known(name) -> whether it has a name without the prefix; imports nothing.
+        identity: identity(name) -> the environment's definition; a change makes `make` rebuild.
     """
 
     make: Callable[..., Env]

@@ -17,15 +17,15 @@ from jaxrl_fast.errors import ConfigError, check_int, nearest
 from jaxrl_fast.files import folders
 from jaxrl_fast.ops.aggregate import SURE, intervals, spread
 
-# Told apart by the colour-blind and in grey; the first is the project's own blue.
+# Distinct for the colour-blind and in grey; the first is the project's blue.
 PALETTE = ("#2f6db5", "#d9822b", "#2a9d7f", "#b5476b", "#7a5fb0", "#8a8f3c", "#4fb3d9", "#6b4a36", "#e39aa8", "#8b9099",
            "#1d4d3a", "#c9a413")  # fmt: skip
-_DASHES = ("-", "--", ":", "-.")  # for the runs after the last colour
-_WIDE, _TITLE = 84, 68  # characters that a legend and a title have room for
+_DASHES = ("-", "--", ":", "-.")  # for runs after the last colour
+_WIDE, _TITLE = 84, 68  # characters in a legend and a title
 _INK, _FAINT = "#2b2d33", "#e3e5ea"
 _FORMATS = ("png", "svg", "pdf")
 
-Rows = Sequence[Mapping[str, Any]]  # as `jsonl.read_jsonl` returns them
+Rows = Sequence[Mapping[str, Any]]  # of `jsonl.read_jsonl`
 
 
 def learning_curve(
@@ -35,14 +35,14 @@ def learning_curve(
     smooth: int | None = None,
     title: str | None = None,
 ) -> Path:
-    """Draw `metric` over environment steps, one colour a run, into a picture (png, svg or pdf by the path's ending).
+    """Draw `metric` over environment steps, one colour a run, as png, svg or pdf.
 
     A thick line is the mean over a run's members, its band their range or the 95% interval of the mean
     (`ops.aggregate.interval`), and thin lines are the members as logged, less the rows where they have no value. In the
     mean a member keeps its last value over such rows: they are not random, the long episodes are missing in them.
     `eval_return` is drawn as dots where rows hold it.
 
-    smooth: the mean and its band are over the last `smooth` rows; None takes a hundredth of the rows.
+    smooth: rows of the trailing mean; None: a hundredth of the rows.
     """
     path = Path(path)
     _kind(path)
@@ -69,7 +69,7 @@ def learning_curve(
         axes.set_ylim(seen.min() - room, seen.max() + room)
         if alone:
             axes.legend(frameon=False, fontsize=9, labelcolor=_INK)
-        else:  # among the curves of several runs there is no free place
+        else:  # curves of several runs leave no free place
             legend_below(canvas, axes)
     else:
         axes.text(0.5, 0.5, f"no {metric} yet", transform=axes.transAxes, ha="center", va="center", color=_INK)
@@ -78,7 +78,7 @@ def learning_curve(
 
 
 def figure() -> tuple[Any, Any]:
-    """(figure, axes), of the size and look of all our pictures."""
+    """Return (figure, axes) in the size and look of all plots."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -88,12 +88,12 @@ def figure() -> tuple[Any, Any]:
 
 
 def look(i: int) -> dict[str, str]:
-    """Colour and dashes of the i-th run of a picture: no two of the first 48 are alike."""
+    """Return colour and dashes of the i-th run; the first 48 differ."""
     return {"color": PALETTE[i % len(PALETTE)], "linestyle": _DASHES[i // len(PALETTE) % len(_DASHES)]}
 
 
 def legend_below(canvas: Any, axes: Any) -> None:
-    """The legend of `axes` below the picture, which grows by as much; labels that are too long are folded."""
+    """Put the legend below a figure that grows by its height; long labels are folded."""
     handles, labels = axes.get_legend_handles_labels()
     columns = 2 if max(map(len, labels)) <= _WIDE // 2 - 4 else 1
     labels = [folded(label, _WIDE if columns == 1 else _WIDE // 2) for label in labels]
@@ -103,19 +103,19 @@ def legend_below(canvas: Any, axes: Any) -> None:
 
 
 def legend_beside(axes: Any) -> None:
-    """The legend of `axes` at its right, where it hides nothing."""
+    """Put the legend at the right of `axes`."""
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9, labelcolor=_INK)
 
 
 def name_ticks(axes: Any, names: Sequence[str]) -> None:
-    """Places 0, 1, ... of the x axis under their names: level where there is room for them, else slanted."""
+    """Name the places 0, 1, ... of the x axis, slanted without room."""
     room = 80 / max(len(names), 1)  # characters
     slanted = {} if max(map(len, names), default=0) <= room else {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
     axes.set_xticks(range(len(names)), [folded(name, 30) for name in names], **slanted)
 
 
 def folded(text: str, width: int) -> str:
-    """Text in lines of at most `width` characters, folded at spaces, commas and slashes where there are any."""
+    """Fold text to lines of at most `width` characters, at spaces, commas and slashes."""
     words, lines = re.findall(r"[^\s,/]*[\s,/]*", text), [""]
     for piece in (word[k : k + width] for word in words for k in range(0, len(word), width)):
         if len(lines[-1]) + len(piece.rstrip()) > width:
@@ -132,7 +132,7 @@ def _kind(path: Path) -> str:
 
 
 def save(canvas: Any, path: Path) -> Path:
-    """Write a figure, atomically: a picture that is being looked at is never half a picture."""
+    """Write a figure atomically."""
     kind = _kind(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with folders.replacing(path) as temporary:
@@ -191,7 +191,7 @@ def _style(axes: Any, metric: str, window: int, title: str | None) -> None:
 
 
 def style(axes: Any, x: str, y: str, title: str | None = None, grid: bool = True) -> None:
-    """Labels, grid and colours of all our pictures."""
+    """Set labels, grid and colours of all plots."""
     axes.set_xlabel(x, color=_INK)
     axes.set_ylabel(y, color=_INK)
     if title:
@@ -207,7 +207,7 @@ def style(axes: Any, x: str, y: str, title: str | None = None, grid: bool = True
 
 
 def _columns(rows: Rows, metric: str) -> tuple[np.ndarray, np.ndarray]:
-    """(env_steps [R], values [R, K]) of the rows that hold the metric; NaN for null."""
+    """Return (env_steps [R], values [R, K]) of the rows with the metric; NaN for null."""
     found = [(row["env_steps"], row[metric]) for row in rows if metric in row]
     lists = [value if isinstance(value, (list, tuple, np.ndarray)) else [value] for _, value in found]
     values = np.full((len(found), max(map(len, lists), default=1)), np.nan)
@@ -217,7 +217,7 @@ def _columns(rows: Rows, metric: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _trailing_mean(values: np.ndarray, window: int) -> np.ndarray:
-    """Each column's mean over its finite values among the last `window` rows [R, K]; NaN where there is none."""
+    """Return each column's mean over finite values of the last `window` rows [R, K], or NaN."""
     if window <= 1:
         return values
     has = np.isfinite(values)
@@ -232,14 +232,14 @@ def _trailing_mean(values: np.ndarray, window: int) -> np.ndarray:
 
 
 def _held(values: np.ndarray) -> np.ndarray:
-    """Every column with its last finite value kept over later gaps; rows that are all gap stay so. [R, K]"""
+    """Keep every column's last finite value over later gaps; rows of only gaps stay, [R, K]."""
     has = np.isfinite(values)
     last = np.maximum.accumulate(np.where(has, np.arange(len(values))[:, None], -1), axis=0)
     held = np.where(last >= 0, np.take_along_axis(values, np.maximum(last, 0), axis=0), np.nan)
     return np.where(has.any(axis=1, keepdims=True), held, np.nan)
 
 
-# Shares of a row's time that are logged, for actors and learner, in the order in which they are drawn.
+# Logged shares of a row's time, of actors and learner, in drawing order.
 _SHARES = {
     "actors": {
         "environments": "time_actors_environments", "transfer": "time_actors_transfer", "inference": "time_actors_inference",
@@ -257,10 +257,10 @@ def has_times(rows: Rows) -> bool:
 
 
 def time_use(rows: Rows, path: str | Path) -> Path:
-    """Shares of the wall clock over environment steps: what the actors did above, what the learner did below.
+    """Draw the shares of the wall clock over environment steps: actors above, learner below.
 
-    Each one's shares add up to one; numbers in the legend are of the whole run. Small observations are sent with the
-    launch of what looks at them, and are part of inference. Logs of older versions hold fewer parts.
+    Each side's shares sum to one; the legend has those of the whole run. Small observations travel
+    with the launch of the policy and count as inference. Logs of older versions hold fewer parts.
     """
     rows = [row for row in rows if "time_learner_updates" in row]
     canvas, first = figure()

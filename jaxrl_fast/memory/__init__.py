@@ -1,4 +1,4 @@
-"""Memories: what experience is kept, and how batches are drawn from it."""
+"""Memories: how experience is stored and how batches are drawn from it."""
 
 from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.memory.experience.adapted import load_experience, outline_experience, with_experience

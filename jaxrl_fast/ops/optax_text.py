@@ -22,7 +22,7 @@ from jaxrl_fast.errors import nearest
 
 
 def _function(node: ast.expr) -> Callable:
-    """The function of optax that a name stands for, with or without "optax." or "contrib." before it."""
+    """Return the optax function of a name, with or without "optax." or "contrib."."""
     name = ast.unparse(node).rpartition(".")[2]
     for module in (optax, optax.contrib):
         found = getattr(module, name, None)
@@ -51,7 +51,7 @@ def _is_schedule_maker(function: Callable) -> bool:
 
 
 def _value(node: ast.expr) -> Any:
-    """What an expression of literals and calls stands for."""
+    """Return the value of an expression of literals and calls."""
     if isinstance(node, ast.Call):
         if any(keyword.arg is None for keyword in node.keywords):
             raise ValueError("** is not read here")
@@ -119,7 +119,7 @@ def text_of_schedule(made: Any) -> str:
     if "interpolate_fn" in held:
         held["interpolate_type"] = "linear" if "linear" in held["interpolate_fn"].__name__ else "cosine"
         held["boundaries_and_scales"] = dict(zip(held["boundaries"], held["scales"], strict=True))
-    # a cosine's function turns them into floats when it is first called
+    # a cosine's function converts them to floats when it is first called
     held = {k: int(v) if k.endswith("_steps") and v == int(v) else v for k, v in held.items()}
     parameters = fields.parameters(getattr(optax, maker))
     text = text_of_call(maker, {k: held[k] for k, p in parameters.items() if k in held and not _same(held[k], p.default)})

@@ -1,4 +1,4 @@
-"""The settings `optimizer` and `learning_rate`: optax's functions, as objects or as the text of a call.
+"""The settings `optimizer` and `learning_rate`: optax's functions as objects or as text.
 
 The text (`ops.optax_text`) is what config.json holds and what is typed on the command line. What optax's functions return
 is turned into it where it can be; a function of the user's own stays a function.
@@ -18,13 +18,13 @@ import jax.numpy as jnp
 from jaxrl_fast.errors import ConfigError, first_line
 from jaxrl_fast.ops import optax_text, optim
 
-# Optimizers of optax that treat every number by itself, so that small leaves can be packed into one vector.
+# Elementwise optimizers of optax: their small leaves can be packed into one vector.
 ELEMENTWISE = (
     "acprop", "adabelief", "adadelta", "adagrad", "adam", "adamax", "adamaxw", "adamw", "adan", "ademamix", "adopt", "amsgrad",
     "lion", "optimistic_adam", "optimistic_adam_v2", "optimistic_gradient_descent", "radam", "rmsprop", "rprop", "sgd",
     "sign_sgd", "signum", "yogi",
 )  # fmt: skip
-OPTIMIZER = "of optax, by name or as a function of the learning rate; none: the algorithm's own"  # its help
+OPTIMIZER = "optax optimizer, by name or as a function of the rate; none: the algorithm's own"  # its help
 _OPTIMIZER = (
     "an optimizer as a function of the learning rate, such as optax.adamw, functools.partial(optax.adamw, weight_decay=1e-4), "
     "or as text, 'adamw(weight_decay=1e-4)'"
@@ -34,7 +34,7 @@ _RATE = "a number, or a schedule of optimizer steps such as optax.cosine_decay_s
 
 @dataclasses.dataclass(frozen=True)
 class Partial:
-    """`functools.partial` of an optimizer that has no text; equal ones are equal."""
+    """`functools.partial` of an optimizer without text; equal ones are equal."""
 
     function: Callable
     keywords: tuple[tuple[str, Any], ...]
@@ -46,7 +46,7 @@ class Partial:
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """A learning rate by the optimizer's step: a function, or the text of optax's. A pytree without leaves."""
+    """A learning rate by optimizer step: a function or optax's text; a leafless pytree."""
 
     source: str | Callable
 
@@ -59,7 +59,7 @@ class Schedule:
 
 
 def schedule_setting(name: str, value: Any) -> Any:
-    """A learning rate as it was given: numbers and arrays as they are, schedules as a `Schedule`.
+    """Return a learning rate: numbers and arrays unchanged, schedules as a `Schedule`.
 
     Raises ConfigError for a function that is no schedule.
     """
@@ -82,9 +82,9 @@ def schedule_setting(name: str, value: Any) -> Any:
 
 
 def optimizer_setting(name: str, value: Any) -> Any:
-    """An optimizer as it was given: text where there is one, else a `Partial` or the user's function; None stays.
+    """Return an optimizer as text, else a `Partial` or the user's function; None stays.
 
-    Raises ConfigError for anything that is no function of the learning rate alone.
+    Raises ConfigError for anything but a function of the learning rate alone.
     """
     if value is None:
         return None
@@ -126,7 +126,7 @@ def _canonical(value: Any) -> Any:
 
 @functools.lru_cache(256)
 def _problem(optimizer: Any) -> str:
-    """What keeps `optimizer` from being one, empty where nothing does; by shapes alone."""
+    """Return the reason why `optimizer` is none, or "", from shapes alone."""
     params = {"a": jax.ShapeDtypeStruct((2, 3), jnp.float32), "b": jax.ShapeDtypeStruct((3,), jnp.float32)}
 
     def step(params, grads, rate):
@@ -148,7 +148,7 @@ def _problem(optimizer: Any) -> str:
 
 @functools.lru_cache(256)
 def _ascends(optimizer: Callable) -> bool:
-    """Whether three steps along one gradient go up it. Runs on the device, so not before a run is planned."""
+    """Return whether three steps along one gradient ascend; runs on the device."""
 
     @jax.jit
     def moved():
@@ -163,7 +163,7 @@ def _ascends(optimizer: Callable) -> bool:
 
 
 def check_descends(name: str, optimizer: Any) -> None:
-    """Raises ConfigError for a function of the user's whose optimizer goes up the gradient."""
+    """Raise ConfigError for a user's function with an optimizer that ascends the gradient."""
     if callable(optimizer) and _ascends(optimizer):
         raise ConfigError(
             name, _shown(optimizer), "an optimizer whose updates descend when they are added, as optax's do: "
@@ -172,12 +172,12 @@ def check_descends(name: str, optimizer: Any) -> None:
 
 
 def make(optimizer: Any) -> Callable[[Any], Any]:
-    """The function of the learning rate behind the setting."""
+    """Return the function of the learning rate behind the setting."""
     return optax_text.optimizer(optimizer) if isinstance(optimizer, str) else optimizer
 
 
 def optimizer_of(setting: Any, max_grad_norm: Any, layers: optim.View | None) -> optim.Optimizer:
-    """The optimizer behind the setting; `layers` shows it each layer's own leaves, where it does more than treat numbers."""
+    """Return the setting's optimizer; `layers` shows layers apart if it is not elementwise."""
     function = make(setting)
     keywords = function.keywords if isinstance(function, functools.partial) else {}
     whole = getattr(function, "func", function).__name__ if isinstance(setting, str) else ""
@@ -186,7 +186,7 @@ def optimizer_of(setting: Any, max_grad_norm: Any, layers: optim.View | None) ->
 
 
 def as_text(name: str, value: Any) -> Any:
-    """`value` as sweep.json can hold it: optax's functions as their text. Raises ConfigError for other functions."""
+    """Return `value` for sweep.json, optax's functions as text; raises ConfigError for others."""
     if not callable(value) or dataclasses.is_dataclass(value):
         return value
     for setting in (optimizer_setting, schedule_setting):
@@ -197,7 +197,7 @@ def as_text(name: str, value: Any) -> Any:
         found = getattr(found, "source", found)
         if isinstance(found, str):
             return found
-    raise ConfigError(name, _shown(value), "a value that has a text, as optimizers and schedules of optax have")
+    raise ConfigError(name, _shown(value), "a value with a text, such as an optimizer or schedule of optax")
 
 
 def _shown(value: Any) -> str:

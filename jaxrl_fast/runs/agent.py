@@ -84,7 +84,7 @@ class Agent:
             f"  act({_short(seen or self.spec.observation)}) -> {_short(done or self.spec.action)}"
         )
 
-    # Acting ----------------------------------------------------------------------------------------------------------
+    # Acting ---------------------------------------------------------------------------------------
 
     def act(self, obs: Any, mode: str = "greedy", key: jax.Array | None = None) -> Any:
         """The action for one observation, or one each for a batch [B, ...], as the environment's own spaces have them.
@@ -167,7 +167,7 @@ class Agent:
         key = jax.random.key(0) if key is None else random.typed_key(key)
         return _step(self.algo, self.state, carry, seen, key, stacked=stacked, mode=mode)
 
-    # Playing ---------------------------------------------------------------------------------------------------------
+    # Playing --------------------------------------------------------------------------------------
 
     def evaluate(self, episodes: int = 128, seed: int = 0, mode: str | None = None) -> Evaluation:
         """Play `episodes` episodes in the training environment."""

@@ -19,7 +19,7 @@ FORMAT = 1
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """sweep.json, checked for being one of ours."""
+    """Return sweep.json, checked."""
     remedy = "Each part below parts/ is a run directory that can be read by itself"
     content = forms.read_json(file, "sweep", "a sweep.json of jaxrl_fast", forms.SWEEP, remedy)
     if content["format"] != FORMAT:
@@ -40,7 +40,7 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def read_folder(path: str | Path, argument: str = "--resume") -> dict[str, Any]:
-    """sweep.json of a sweep's folder, to go on with. argument: what an error calls the folder."""
+    """Return the sweep.json of a folder to resume; argument: its name in errors."""
     file = Path(path) / "sweep.json"
     if not file.is_file():
         raise ConfigError(argument, str(path), "the folder of a sweep, with its sweep.json")
@@ -50,10 +50,7 @@ def read_folder(path: str | Path, argument: str = "--resume") -> dict[str, Any]:
 def decode_base(
     content: dict[str, Any], modules: Sequence[str] = (), folder: Path | None = None
 ) -> tuple[Algorithm, Environment, RunConfig, dict[str, Any]]:  # fmt: skip
-    """What every configuration begins with: algorithm, environment, run, and what else config.json says of them.
-
-    Imports `modules` first. folder: the sweep's, where it is read from one.
-    """
+    """Return the base: algorithm, environment, run, and the other keys of its config.json."""
     base = content["base"]
     for module in modules:
         imports.import_user_module(module)

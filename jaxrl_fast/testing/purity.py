@@ -12,7 +12,7 @@ from jax.extend import core
 
 
 def digest(jaxpr: Any, known: dict[Any, str]) -> str:
-    """A program as a hash, without what its printed form owes to JAX's caches: which of its parts are one object."""
+    """Return a hash of a program that does not depend on which parts JAX shares."""
     if jaxpr in known:
         return known[jaxpr]
     numbers: dict[Any, int] = {}
@@ -39,7 +39,7 @@ def digest(jaxpr: Any, known: dict[Any, str]) -> str:
 
 
 def check_purity(first: Any, second: Any, what: str = "environment") -> None:
-    """Two traces are the same program, and it neither calls back into Python nor prints."""
+    """Assert that two traces are the same program without callbacks or prints."""
     for closed in (first, second):
         assert not closed.effects, f"purity: the {what} has side effects in the program: {closed.effects}"
     assert "callback" not in str(first), f"purity: the {what} calls back into Python from inside the program"

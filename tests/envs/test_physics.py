@@ -329,7 +329,7 @@ def test_a_function_that_cannot_be_written_down_is_named(monkeypatch):
 def test_what_may_be_nothing():
     model = {"geom_friction": np.ones(2), "dof_damping": np.ones(2), "body_inertia": np.ones(2)}
     assert randomize.parse("geom_friction=0:1, dof_damping=0:0", 0, model).low == (0.0, 0.0)
-    with pytest.raises(ConfigError, match="factors from 0 for dof_damping"):
+    with pytest.raises(ConfigError, match="factors of at least 0 for dof_damping"):
         randomize.parse("dof_damping=-1:1", 0, model)
     with pytest.raises(ConfigError, match="factors above 0 for body_inertia"):
         randomize.parse("body_inertia=0:1", 0, model)

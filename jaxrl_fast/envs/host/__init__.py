@@ -1,4 +1,4 @@
-"""Environments that step on the host: Gymnasium, EnvPool, the Arcade Learning Environment, and a user's own."""
+"""Host environments: Gymnasium, EnvPool, the Arcade Learning Environment, a user's."""
 
 from jaxrl_fast import _moved
 

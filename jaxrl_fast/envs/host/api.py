@@ -1,4 +1,4 @@
-"""Environments that do not live on the device: Gymnasium, EnvPool, the Arcade Learning Environment.
+"""Host environments: Gymnasium, EnvPool, the Arcade Learning Environment.
 
 A `HostEnv` says what such an environment is (`spec`) and opens vectors of it (`envs.host.vector`):
 
@@ -32,27 +32,27 @@ from jaxrl_fast.types import EnvSpec, Outcome
 
 
 class HostError(RunError):
-    """An environment on the host raised, hung, or returned what it may not."""
+    """A host environment raised, hung, or returned an invalid value."""
 
 
 class HostMisfit(HostError, ConfigError):
-    """It returned something that its space does not hold: a ConfigError, as of an environment on the device."""
+    """A host environment returned a value outside its space; also a ConfigError."""
 
     def __init__(self, message: str):
         Exception.__init__(self, message)
 
 
 class NotOnDevice(ConfigError, AttributeError):
-    """An environment on the host was asked for a function of those on the device."""
+    """A host environment was asked for a function of device environments."""
 
 
 def named(env: Any) -> str:
-    """The name of an environment or a vector in messages: its `id`, else its `name`."""
+    """Return the name of an environment or vector for messages: its `id`, else its `name`."""
     return getattr(env, "id", None) or env.name
 
 
 def guarded(f: Callable[..., Any]) -> Callable[..., Any]:
-    """`f` of an environment that is not ours: whatever it raises, an exit too, becomes a HostError that says so."""
+    """Wrap a function of another library: whatever it raises becomes a HostError."""
 
     @functools.wraps(f)
     def call(self, *args):
@@ -69,17 +69,17 @@ def guarded(f: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-OPENING = 300.0  # seconds in which one environment must have opened and said what it is
+OPENING = 300.0  # seconds for one environment to open and describe itself
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HostEnv(Environment):
-    """Base class of environments on the host: a frozen dataclass of hashable settings.
+    """Base class of host environments: a frozen dataclass of hashable settings.
 
-    Subclasses implement `_spec` and `_open`; see the text of the module.
+    Subclasses implement `_spec` and `_open`; the module's docstring is the protocol.
 
-    stack, reward_scale, reward_clip: as for every environment (`envs.wrappers`), applied on the host; the logged
-    return and evaluations count the game's own reward.
+    stack, reward_scale, reward_clip: as for every environment (`envs.wrappers`), applied on the
+    host; the logged return and evaluations count the game's own reward.
     """
 
     runs_on = "host"
@@ -90,22 +90,22 @@ class HostEnv(Environment):
 
     @property
     def evaluated(self) -> int:
-        """How many environments an evaluation steps together, at most."""
+        """Return how many environments an evaluation steps together, at most."""
         return 16
 
     def at_once(self, num_envs: int) -> int | None:
-        """How many of them training acts for at once, where those are the ones that come first; None: for all."""
+        """Return how many environments act at once if they come first; None: all."""
         return None
 
     def _spec(self) -> EnvSpec:
-        """Spec of single frames, computed once."""
+        """Compute the spec of single frames, once."""
         raise NotImplementedError
 
     def _open(self, num_envs: int, seed: int, training: bool, render: bool) -> Vector:
         raise NotImplementedError
 
     def failed(self, error: BaseException) -> str:
-        """What an error of one of its functions means, where that is known here."""
+        """Explain an error of one of its functions, if known."""
         return ""
 
     @property
@@ -120,14 +120,14 @@ class HostEnv(Environment):
         return found
 
     def open(self, num_envs: int, seed: int, training: bool = True, render: bool = False) -> Vector:
-        """training: whether what is only there to learn (clipped rewards, lives as episodes) applies."""
+        """Open a vector; training: apply clipped rewards and lives as episodes."""
         vector = self._open(num_envs, seed, training, render)
         if training and (self.reward_scale != 1.0 or self.reward_clip is not None):
             return Rewards(vector, self.reward_scale, self.reward_clip)
         return vector
 
     def __getattr__(self, name: str) -> Any:
-        """The error for a name that is not there: it says why `init`, `step` and the like are not."""
+        """Raise AttributeError; for `init`, `step` and the like, with the reason."""
         if not hasattr(Env, name) or hasattr(type(self), name):
             return self.__getattribute__(name)  # raises the usual error, or that of a property
         raise NotOnDevice(
@@ -139,7 +139,7 @@ class HostEnv(Environment):
 
 @wrappers.wrap.register
 def _wrap(env: HostEnv, **settings: Any) -> HostEnv:
-    """`env` with those of the settings that every environment takes (`wrappers.Common`) which a host environment can."""
+    """Return `env` with the common settings (`wrappers.Common`) that host environments can have."""
     common = {name: getattr(env, name, usual) for name, usual in wrappers.COMMON.items()} | settings
     for name in ("action_repeat", "sticky_actions", "time_limit"):
         if common[name] != wrappers.COMMON[name]:
@@ -154,12 +154,12 @@ def _wrap(env: HostEnv, **settings: Any) -> HostEnv:
 
 @tree.settings
 class StandIn(Env):
-    """An environment of the same spec whose observations are zeros: for what only asks for shapes."""
+    """An environment of the same spec with zero observations, for shapes."""
 
     runs_on = "host"
 
     like: EnvSpec = dataclasses.field(metadata={"static": True})
-    in_any_order: bool = dataclasses.field(default=False, metadata={"static": True})  # acted for as they come (`at_once`)
+    in_any_order: bool = dataclasses.field(default=False, metadata={"static": True})  # (`at_once`)
 
     @property
     def spec(self) -> EnvSpec:

@@ -1,4 +1,4 @@
-"""Make any environment of Gymnasium's registry: "gym:ID" ("gym:LunarLander-v3", "gym:my_package:MyEnv-v0").
+"""Gymnasium's registry: "gym:ID" ("gym:LunarLander-v3", "gym:my_package:MyEnv-v0").
 
 vectorization   "sync": one after the other in one thread; "async": a process each; "native": the environment's own
                 vector version (its `vector_entry_point`).
@@ -28,13 +28,13 @@ INSTALL = "pip install 'jaxrl_fast[gymnasium]'"
 
 
 def modules_of(name: str) -> tuple[str, ...]:
-    """What making the environment imports: MODULE of "gym:MODULE:ID"."""
+    """Return the modules that making it imports: MODULE of "gym:MODULE:ID"."""
     module = name.removeprefix(PREFIX).rpartition(":")[0]
     return (module,) if module else ()
 
 
 def _spec_of(name: str) -> Any:
-    """Gymnasium's own spec; a ConfigError that names the nearest where there is none."""
+    """Return Gymnasium's spec; raises ConfigError, with the nearest id, without one."""
     import gymnasium
 
     module, _, id = name.removeprefix(PREFIX).rpartition(":")
@@ -54,14 +54,14 @@ def _spec_of(name: str) -> Any:
 
 @functools.cache
 def defaults(name: str) -> dict[str, Any]:
-    """Ours, then the parameters of the environment's constructor, and those that its native vector alone has."""
+    """Return our settings, the constructor's, and those of the native vector alone."""
     ours = {"vectorization": "sync", "max_episode_steps": _spec_of(name).max_episode_steps}
     return ours | _own(name, True) | _own(name, False)
 
 
 @functools.cache
 def _own(name: str, native: bool) -> dict[str, Any]:
-    """The settings of one environment with their defaults, or those of its native vector, where it has one."""
+    """Return one environment's settings with defaults, or those of its native vector."""
     spec = _spec_of(name)
     create = _creator(spec.vector_entry_point if native else spec.entry_point)
     own = fields.defaults_of(create) | dict(spec.kwargs)
@@ -69,12 +69,12 @@ def _own(name: str, native: bool) -> dict[str, Any]:
     return _own(name, False) | simple if native and fields.takes_any(create) else simple
 
 
-# What `make` means by these names, and what a run decides, goes before what the environment does.
+# `make`'s and the run's meaning of these names has precedence.
 _TAKEN = {"render_mode", "max_episode_steps", "num_envs", "batch_size", "vectorization", *wrappers.COMMON}
 
 
 def _creator(entry_point: Any) -> Any:
-    """The class or function that an entry point names; None for none, and where it cannot be imported."""
+    """Return the class or function of an entry point; None without one or if it fails to import."""
     from gymnasium.envs.registration import load_env_creator
 
     if entry_point is None or callable(entry_point):
@@ -113,7 +113,7 @@ def make(name: str, vectorization: str = "sync", max_episode_steps: int | None =
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GymnasiumEnv(HostEnv):
-    """`id` as Gymnasium makes it; `max_episode_steps` None: as it is registered; `own`: arguments of its constructor."""
+    """Gymnasium's `id`; max_episode_steps None: as registered; own: constructor arguments."""
 
     id: str
     vectorization: str = "sync"
@@ -122,7 +122,7 @@ class GymnasiumEnv(HostEnv):
 
     @property
     def imports(self) -> tuple[str, ...]:
-        """Modules that Gymnasium imports to make it."""
+        """Return the modules that Gymnasium imports to make it."""
         return modules_of(self.id)
 
     @property
@@ -139,7 +139,7 @@ class GymnasiumEnv(HostEnv):
 
         try:
             return self._found()
-        except DependencyNotInstalled as error:  # which says what to install, but not that our extra has it
+        except DependencyNotInstalled as error:  # says what to install, but not our extra
             ours = any(name in str(error).lower() for name in ("box2d", "pygame"))
             install = INSTALL if ours else str(error)
             raise ConfigError("environment", PREFIX + self.id, f"one whose package is installed: {install}") from error
@@ -147,7 +147,7 @@ class GymnasiumEnv(HostEnv):
     def _found(self) -> EnvSpec:
         import gymnasium
 
-        if self.vectorization == "native":  # which need not be copies of the single environment
+        if self.vectorization == "native":  # need not be copies of the single environment
             env, limit = self._make(1, {}), self.max_episode_steps or _spec_of(self.id).max_episode_steps
             spaces = env.single_observation_space, env.single_action_space
         else:
@@ -160,7 +160,7 @@ class GymnasiumEnv(HostEnv):
             env.close()
 
     def _is_drawn(self) -> bool:
-        """Whether it draws pictures: its constructor takes a `render_mode`, and "rgb_array" is one, or no word is said."""
+        """Return whether it draws pictures: it takes `render_mode` with "rgb_array"."""
         native, spec = self.vectorization == "native", _spec_of(self.id)
         entry_point, _ = spec.vector_entry_point if native else spec.entry_point, self.spec
         modes = self.__dict__.get("_modes", ())
@@ -169,7 +169,7 @@ class GymnasiumEnv(HostEnv):
         return "render_mode" in fields.parameters(_creator(entry_point))
 
     def _make(self, num_envs: int, more: dict[str, Any]) -> Any:
-        """Gymnasium's vector of them; where it is drawn, an episode's last state stays until the next step."""
+        """Return Gymnasium's vector; a drawn one keeps an episode's last state for a step."""
         import gymnasium
         from gymnasium.vector import AutoresetMode
 
@@ -179,10 +179,10 @@ class GymnasiumEnv(HostEnv):
         from jaxrl_fast.envs.host import gymnasium_worker as side
 
         mode = AutoresetMode.SAME_STEP
-        if "render_mode" in more:  # without Gymnasium's checker, which speaks of frame rates and modes
+        if "render_mode" in more:  # without Gymnasium's checker and its messages about rendering
             mode, arguments = AutoresetMode.NEXT_STEP, arguments | {"disable_env_checker": True}
         apart, kwargs = self.vectorization == "async", {"autoreset_mode": mode}
-        if apart:  # a process that was forked off JAX's threads may never wake up
+        if apart:  # a process forked off JAX's threads may never wake up
             kwargs |= {"context": "spawn", "worker": side.worker}
         with side.uninterrupted() if apart else contextlib.nullcontext():
             return gymnasium.make_vec(
@@ -190,19 +190,19 @@ class GymnasiumEnv(HostEnv):
             )
 
     def failed(self, error):
-        lost = EOFError, BrokenPipeError, ConnectionResetError  # a pipe's; an environment may lose other connections
+        lost = EOFError, BrokenPipeError, ConnectionResetError  # of a pipe; an environment may lose other connections
         if self.vectorization != "async" or not isinstance(error, lost):
             return ""
         return f'the process of one of its environments died (a script needs `if __name__ == "__main__":`): {error!r}'
 
     @guarded
     def _open(self, num_envs, seed, training, render):
-        for driver in ("SDL_AUDIODRIVER", "SDL_VIDEODRIVER"):  # pygame looks for loudspeakers, and says when there are none
+        for driver in ("SDL_AUDIODRIVER", "SDL_VIDEODRIVER"):  # pygame looks for loudspeakers and reports missing ones
             os.environ.setdefault(driver, "dummy")
         drawn = render and self._is_drawn()
         with warnings.catch_warnings():
             if drawn:
-                warnings.simplefilter("ignore")  # of render modes that an environment draws in without listing them
+                warnings.simplefilter("ignore")  # about unlisted render modes
             vector = self._make(num_envs, {"render_mode": "rgb_array"} if drawn else {})
         return GymnasiumVector(vector, seed, self.id)
 

@@ -18,11 +18,11 @@ from jaxrl_fast.envs.host.gymnasium_spaces import decoder, picture_encoder, stac
 from jaxrl_fast.envs.host.vector import HostStep, Vector, at, put
 from jaxrl_fast.logs.reports import flat
 
-NOT_NUMBERS = {name for key in ("final_obs", "final_info") for name in (key, f"_{key}")}  # of an info: what an end left
+NOT_NUMBERS = {name for key in ("final_obs", "final_info") for name in (key, f"_{key}")}  # of an info: left by an end
 
 
 class GymnasiumVector(Vector):
-    """A `gymnasium.vector.VectorEnv` of any auto-reset mode."""
+    """A `gymnasium.vector.VectorEnv` in any auto-reset mode."""
 
     def __init__(self, vector: Any, seed: int, name: str = Vector.name):
         from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
@@ -37,7 +37,7 @@ class GymnasiumVector(Vector):
             encode = self.encode
             self.encode = lambda obs: jax.tree.map(np.array, encode(obs))
         self.decode = decoder(vector.single_action_space)
-        self.resetting = np.zeros(self.num_envs, bool)  # by the next step, whatever it is given
+        self.resetting = np.zeros(self.num_envs, bool)  # by the next step, whatever its action
         self.over = np.zeros(self.num_envs, bool)  # in the last step
         self.obs: Any = None
         self.pending: Any = None
@@ -46,7 +46,7 @@ class GymnasiumVector(Vector):
     @guarded
     def reset(self):
         self.obs = self.encode(self.vector.reset(seed=self.seed)[0])
-        self.seed = None  # from here on the environments' own random numbers go on
+        self.seed = None  # the environments' own random numbers continue
         self.resetting[:] = self.over[:] = False
         return self.obs
 
@@ -84,7 +84,7 @@ class GymnasiumVector(Vector):
         return HostStep(obs, successors, reward, terminated, truncated, reward, over, real, info=info)
 
     def _numbers(self, info: dict[str, Any], ended: np.ndarray, real: np.ndarray | None) -> dict[str, np.ndarray]:
-        """What the steps reported; not what the resets did."""
+        """Return the steps' reports, without those of resets."""
         final = info.get("final_info") if self.mode == "SAME_STEP" and ended.any() else None
         found = flat({k: v for k, v in info.items() if k not in NOT_NUMBERS}, self.num_envs)
         if final is not None:
@@ -109,7 +109,7 @@ class GymnasiumVector(Vector):
     def close(self):
         if not self.steps_apart:
             return self.vector.close()
-        self.kill()  # Gymnasium would first wait for the step of processes that are no more
+        self.kill()  # Gymnasium would first wait for dead processes
         for pipe in self.vector.parent_pipes:
             if pipe is not None:
                 pipe.close()

@@ -19,27 +19,27 @@ import numpy as np
 
 
 class HostStep(NamedTuple):
-    """What one step of B environments brought. `next_obs` is `obs` itself where no episode ended."""
+    """The outcome of a step of B environments; `next_obs` is `obs` if no episode ended."""
 
-    obs: Any  # [B, ...] what the agent sees next, after a reset where the episode ended
+    obs: Any  # [B, ...] the agent's next observation, after a reset at an end
     next_obs: Any  # [B, ...] the true successors
-    reward: np.ndarray  # float32 [B], what is learned from
-    terminated: np.ndarray  # bool [B]; a lost life too, where that ends an episode for the learner
+    reward: np.ndarray  # float32 [B], the learner's reward
+    terminated: np.ndarray  # bool [B]; also a lost life that ends the learner's episode
     truncated: np.ndarray  # bool [B]
-    score: np.ndarray  # float32 [B], the reward as the game counts it
+    score: np.ndarray  # float32 [B], the game's own reward
     over: np.ndarray  # bool [B]: the game itself has ended
-    real: np.ndarray | None = None  # bool [B]: False where the row is only a reset that could not be skipped; None: all are
-    ids: np.ndarray | None = None  # int [B]: which environments of a vector that has `at_once`; None: all, in their order
-    info: Mapping[str, np.ndarray] = {}  # numbers for the log [B], NaN where one is not reported (`reports`)
+    real: np.ndarray | None = None  # bool [B]: False for a row that is only a reset; None: all True
+    ids: np.ndarray | None = None  # int [B]: environments of a vector with `at_once`; None: all, in order
+    info: Mapping[str, np.ndarray] = {}  # numbers for the log [B], NaN if not reported (`reports`)
 
 
 def at(tree: Any, mask: np.ndarray) -> Any:
-    """The entries of a batch (NumPy arrays [B, ...]) where `mask` [B] is True."""
+    """Return the entries of a batch (NumPy arrays [B, ...]) where `mask` [B] is True."""
     return jax.tree.map(lambda x: x[mask], tree)
 
 
 def put(tree: Any, mask: np.ndarray, values: Any) -> Any:
-    """A copy of the batch with `values` where `mask` is True."""
+    """Return a copy of the batch with `values` where `mask` is True."""
 
     def one(x, values):
         x = np.array(x)
@@ -54,39 +54,39 @@ class Vector:
 
     num_envs: int
     name: str = "the environment"
-    at_once: int | None = None  # how many environments a step is of, at most, where it is of those that come first
-    steps_apart: bool = True  # whether the step goes on between `send` and `receive`, beside the thread that waits
+    at_once: int | None = None  # environments of a step at most, if they come first
+    steps_apart: bool = True  # whether the step continues between `send` and `receive`, beside the thread
 
     def reset(self) -> Any:
         raise NotImplementedError
 
     def send(self, action: np.ndarray, ids: np.ndarray | None = None) -> None:
-        """ids: of which environments, of a vector that has `at_once`."""
+        """Begin a step; ids: the environments, for a vector with `at_once`."""
         raise NotImplementedError
 
     def receive(self) -> HostStep:
         raise NotImplementedError
 
     def failed(self, error: BaseException) -> str:
-        """What an error of one of its functions means, where that is known here: processes that are no more."""
+        """Explain an error of one of its functions, if known: dead processes, for example."""
         return ""
 
     def kill(self) -> None:
-        """End the processes that a step may hang in, at once: the thread that waits for it gets an error. From any thread."""
+        """End the processes of a hanging step, from any thread; the waiting one gets an error."""
 
     def close(self) -> None:
         pass
 
     def render(self) -> np.ndarray | None:
-        """The first environment as uint8 [H, W, 3] as its last step left it, before any reset.
+        """Draw the first environment after its last step, before any reset, uint8 [H, W, 3].
 
-        None where it cannot be drawn, or has begun the next episode already.
+        None if it cannot be drawn, or has begun the next episode already.
         """
         return None
 
 
 class Wrapped(Vector):
-    """Everything as in `vector`."""
+    """Forwards everything to `vector`."""
 
     def __init__(self, vector: Vector):
         self.vector, self.num_envs = vector, vector.num_envs
@@ -112,7 +112,7 @@ class Wrapped(Vector):
 
 
 class Lives(Wrapped):
-    """A lost life ends an episode for the learner; the game goes on. `vector` has `lives` [B], those of its last step."""
+    """A lost life ends an episode for the learner (vector's `lives` [B]); the game continues."""
 
     def reset(self):
         obs = self.vector.reset()
@@ -131,7 +131,7 @@ class Lives(Wrapped):
 
 
 class Rewards(Wrapped):
-    """`vector` with its rewards scaled, then clipped to [-clip, clip]; its scores stay."""
+    """Scales, then clips the vector's rewards to [-clip, clip]; its scores stay."""
 
     def __init__(self, vector: Vector, scale: float, clip: float | None):
         super().__init__(vector)
@@ -146,7 +146,7 @@ class Rewards(Wrapped):
 
 
 def picture(obs: np.ndarray, scale: int = 3) -> np.ndarray | None:
-    """The newest frame [H, W, 1 or 3] of the first environment as it is seen by the agent, enlarged; None for no picture."""
+    """Enlarge the first environment's newest frame [H, W, 1 or 3]; None for other observations."""
     if not isinstance(obs, np.ndarray) or obs.ndim != 4 or obs.dtype != np.uint8 or obs.shape[-1] not in (1, 3):
         return None
     return np.broadcast_to(obs[0].repeat(scale, 0).repeat(scale, 1), (*np.multiply(obs.shape[1:3], scale), 3)).copy()
