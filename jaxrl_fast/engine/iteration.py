@@ -35,7 +35,8 @@ from jaxrl_fast.types import Clock, Episodes, RunState
 class Run:
     """The settings of a run as one pytree; `algo` is bound to `env.spec`.
 
-    horizon: iterations of the whole run with warm-up, float32, for schedules. A leaf, so a run of another length uses the same compiled program.
+    horizon: iterations of the whole run with warm-up, float32, for schedules. A leaf: runs of any
+        length share a compiled program.
     env: () without environment steps.
     groups: groups of environments, each sampled by itself (`memory.grouped`); divides `num_envs`.
     unroll: rollout steps compiled in a row, with the same results; None: by the platform.
