@@ -59,7 +59,9 @@ class Algorithm:
     whole_rollouts: ClassVar[bool] = False  # `learn` plays rollouts of its own agents and stores no rows
     rematerialize: ClassVar[bool] = False  # recompute each step in a gradient through a rollout
 
-    removed: ClassVar[dict[str, str]] = {"improve": "override `learn`, one whole iteration"}  # methods of older versions
+    removed: ClassVar[dict[str, str]] = {  # of older versions
+        "improve": "override `learn`, one whole iteration", "fresh_start": "call `iteration.begin` in `learn`"
+    }  # fmt: skip
 
     spec: EnvSpec | None = dataclasses.field(default=None, kw_only=True, repr=False, metadata={"static": True})
 
