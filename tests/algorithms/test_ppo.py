@@ -420,10 +420,15 @@ def test_statistics_normalise_unscaled_entries():
      (jf.C51, "gradient_step", "update"), (jf.APG, "view", "act"), (jf.Algorithm, "improve", "learn")],
 )  # fmt: skip
 def test_methods_of_older_versions_are_refused_with_what_takes_their_place(parent, name, instead):
-    said = rf"Mine\.{name} must be left out, got a method: .*`{instead}`.*\. {parent.__name__} does not call it"
+    said = rf"Mine\.{name} must be left out, got a method: .*`{instead}`.*\. {parent.__name__} does not read it"
     for method in (lambda self: None, property(lambda self: None)):
         with pytest.raises(jf.ConfigError, match=said):
             type("Mine", (parent,), {name: method})
+
+
+def test_a_switch_of_older_versions_is_refused():
+    with pytest.raises(jf.ConfigError, match=r"Mine\.fresh_start must be left out, got True: call `iteration.begin`"):
+        type("Mine", (jf.ARS,), {"fresh_start": True})
 
 
 def test_a_setting_may_have_the_name_of_such_a_method():
