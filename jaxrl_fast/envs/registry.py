@@ -39,7 +39,7 @@ SOURCES: Registry[Source] = Registry("environment source", "jaxrl_fast.environme
     "ale": f"{_ENVS}.host.ale_adapter:SOURCE",
     "probe": f"{_ENVS}.probes.source:SOURCE",
 }, _check)  # fmt: skip
-_USER: dict[str, Factory | str] = {}  # what `register` was given
+ADDED: dict[str, Factory | str] = {}  # what `register` was given
 
 
 class Listed(NamedTuple):
@@ -80,11 +80,11 @@ def register(name: str, factory: Factory | str) -> None:
     if not (callable(factory) or own.is_foreign(factory) or (isinstance(factory, str) and factory.count(":") == 1)):
         valid = 'an environment of gymnax or Gymnasium, a function or class that makes an environment, or "module:attribute"'
         raise ConfigError("factory", factory, valid)
-    if any(name in source.names for source in ours) or not same_definition(_USER.get(name, factory), factory):
+    if any(name in source.names for source in ours) or not same_definition(ADDED.get(name, factory), factory):
         raise ConfigError("name", name, "a name that is not taken")
     if callable(factory):
         check_parameters(name, factory)
-    _USER[name] = factory
+    ADDED[name] = factory
 
 
 def list_environments() -> dict[str, Listed]:
@@ -215,7 +215,7 @@ suggest.listed_by(lambda: list(list_environments()))
 
 def _users() -> Source:
     """The user's own: what is registered, and objects under the names that they have got."""
-    return dataclasses.replace(table("", _USER, own.find), known=own.is_known)
+    return dataclasses.replace(table("", ADDED, own.find), known=own.is_known)
 
 
 def _sources(name: Any) -> Iterator[Source]:

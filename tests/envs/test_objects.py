@@ -138,7 +138,6 @@ def last_goal(goal, env):
 
 
 def test_registered_by_us_and_by_gymnax(monkeypatch):
-    monkeypatch.setattr(registry, "_USER", dict(registry._USER))
     jf.register("line", Line)
     assert registry.settings_of("line")["goal"] == 3.0 and registry.settings_of("line")["form"] == "discount"
     assert last_step(jf.make("line", form="natural", start=1))[0] == 2
