@@ -24,10 +24,11 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
 from helpers import runs as tools  # noqa: E402  (imports jaxrl_fast, which sets XLA flags before the backend starts)
-from jaxrl_fast import algorithms, imports, lowering, runtime  # noqa: E402
+from jaxrl_fast import algorithms, imports, runtime  # noqa: E402
 from jaxrl_fast.cli import command as cli  # noqa: E402
-from jaxrl_fast.envs import registry  # noqa: E402
+from jaxrl_fast.envs import sources  # noqa: E402
 from jaxrl_fast.logs.sinks import SINKS  # noqa: E402
+from jaxrl_fast.ops import lowering  # noqa: E402
 from jaxrl_fast.sweeps.samplers import SAMPLERS  # noqa: E402
 
 
@@ -65,8 +66,8 @@ def _forget_programs():
 @pytest.fixture(autouse=True)
 def _forget_names():
     """Forget what a test registered, and which modules it named."""
-    registries = (algorithms.ALGORITHMS, SINKS, SAMPLERS, registry.SOURCES)
-    known = [registry.ADDED, imports.named, *(x for one in registries for x in (one.added, one.loaded, one.said))]
+    registries = (algorithms.ALGORITHMS, SINKS, SAMPLERS, sources.SOURCES)
+    known = [sources.USER, imports.named, *(x for one in registries for x in (one.added, one.loaded, one.said))]
     before = [x.copy() for x in known]
     yield
     for now, then in zip(known, before, strict=True):

@@ -238,7 +238,7 @@ def test_the_readme_names_every_algorithm():
 
 def test_tables_are_those_of_the_registries():
     from jaxrl_fast.algorithms import ALGORITHMS
-    from jaxrl_fast.envs.registry import SOURCES
+    from jaxrl_fast.envs.sources import SOURCES
     from jaxrl_fast.logs.sinks import SINKS
     from jaxrl_fast.sweeps.samplers import SAMPLERS
 

@@ -81,7 +81,7 @@ class Trainer:
         self.score()
         self.finish()
 
-    # The start -------------------------------------------------------------------------------------------------------
+    # The start ------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
         """Compile, make or restore the state, open the sinks, and warm the replay up."""
@@ -118,7 +118,7 @@ class Trainer:
             self.leave(self.signals.caught)
         self.mark = self.trained()
 
-    # One turn --------------------------------------------------------------------------------------------------------
+    # One turn -------------------------------------------------------------------------------------
 
     def turn(self) -> None:
         """Send a chunk to the device, check the one before it, and save, evaluate or leave where it is time."""
@@ -193,7 +193,7 @@ class Trainer:
                 save(s, self.checkpoints)
         self.saved, self.saved_rows = time.monotonic(), s.rows
 
-    # The end ---------------------------------------------------------------------------------------------------------
+    # The end --------------------------------------------------------------------------------------
 
     def score(self) -> None:
         """The last evaluation, unless the last row has it or a signal came: then whoever resumes evaluates."""
@@ -265,7 +265,7 @@ class Trainer:
         if signum:
             raise Interrupted(signum, s.out and s.out.path, s.iterations * s.grid.steps, run=s)
 
-    # Time ------------------------------------------------------------------------------------------------------------
+    # Time -----------------------------------------------------------------------------------------
 
     def wall(self) -> float:
         """Seconds of the run so far."""

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.engine.iteration import FAULTS
+from jaxrl_fast.engine.sources import FAULTS
 from jaxrl_fast.logs.sinks import Row
 from jaxrl_fast.ops.aggregate import frame
 from jaxrl_fast.types import Mean

@@ -29,7 +29,7 @@ from jaxrl_fast.logs.progress import ProgressSink
 from jaxrl_fast.logs.sinks import Row, Sink, check_hooks, check_sinks
 from jaxrl_fast.logs.terminal import is_watched
 from jaxrl_fast.logs.walltime import WallTime
-from jaxrl_fast.memory import forget_experience, identity
+from jaxrl_fast.memory import identity
 from jaxrl_fast.runs.checkpoint import Checkpoints
 from jaxrl_fast.runs.loop import COMPILING, Trainer
 from jaxrl_fast.runs.rundir import RunDir, check_free, check_outside, described, seed_folder
@@ -232,7 +232,6 @@ def _heeded(s: Session, signals: Signals) -> Session:
 def _closing(sinks: Sequence[Sink]) -> Iterator[contextlib.ExitStack]:
     """A stack of what is closed at the end of a run, the user's sinks among it."""
     with contextlib.ExitStack() as stack:
-        stack.callback(forget_experience)
         for sink in check_sinks(sinks):
             stack.callback(_close, sink)
         yield stack

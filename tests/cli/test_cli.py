@@ -151,7 +151,7 @@ def test_config_with_flags_and_a_population(first, run_cli, tmp_path):
         "1e-2", "--env.max-steps-in-episode", "60", "--total-steps", "512", "--no-tensorboard",
     )  # fmt: skip
     assert code == 0
-    assert "95% interval" in printed and "over 2 seeds" in printed and "5: " in printed and "6: " in printed
+    assert ", range " in printed and "over 2 seeds" in printed and "5: " in printed and "6: " in printed
     content = read(out / "config.json")
     assert content["run"] | {"seed": 5, "seeds": 2, "total_steps": 512, "horizon": 512} == content["run"]
     assert content["algorithm"]["settings"]["learning_rate"] == 0.01

@@ -261,7 +261,7 @@ def test_a_run_begins_where_its_curriculum_does(algo):
     algo = algo.bind(env.spec)
     run = tree.as_float32(iterate.Run(env, algo, 20.0))
     np.testing.assert_allclose(masses(iterate.init(run, jax.random.key(0)).env), 1.0, rtol=1e-6)
-    if algo.fresh_start:  # two steps on, in the episodes that the iteration began
+    if algo.whole_rollouts:  # two steps on, in the episodes that the iteration began
         at = lambda t: masses(iterate.iterations(run, iterate.init(run, jax.random.key(0)), jnp.int32(t), 1, True)[0].env)
         np.testing.assert_allclose(at(0), 1.0, rtol=1e-6)
         assert len(np.unique(at(5))) == 4 and at(5).min() >= 0.75 and at(5).max() <= 1.5
@@ -329,7 +329,7 @@ def test_a_function_that_cannot_be_written_down_is_named():
 def test_what_may_be_nothing():
     model = {"geom_friction": np.ones(2), "dof_damping": np.ones(2), "body_inertia": np.ones(2)}
     assert randomize.parse("geom_friction=0:1, dof_damping=0:0", 0, model).low == (0.0, 0.0)
-    with pytest.raises(ConfigError, match="factors from 0 for dof_damping"):
+    with pytest.raises(ConfigError, match="factors of at least 0 for dof_damping"):
         randomize.parse("dof_damping=-1:1", 0, model)
     with pytest.raises(ConfigError, match="factors above 0 for body_inertia"):
         randomize.parse("body_inertia=0:1", 0, model)
