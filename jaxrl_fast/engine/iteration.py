@@ -25,12 +25,12 @@ from jaxrl_fast.engine.streams import evaluation_key, init_key, iteration_keys
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs import reports
+from jaxrl_fast.logs.rows import FAULTS
 from jaxrl_fast.memory import Filled, Memory, grouped, with_experience
 from jaxrl_fast.ops import sums
 from jaxrl_fast.types import Clock, Episodes, Mean, RunState, Trajectory
 
 Metrics = dict[str, Mean]
-FAULTS = "faults"  # beside the metrics of an iteration: `collect.faults`, which no log shows
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,14 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl_fast.logs.rows import RESERVED
 from jaxrl_fast.ops import sums
 from jaxrl_fast.types import Mean
 
-# What the log has beside what an algorithm measures; `time_` begins more of its names.
-LOG = (
-    "env_steps", "wall_seconds", "steps_per_second", "episode_return", "episode_length", "eval_return", "eval_length",
-    "eval_episodes", "policy_lag", "parent", "kept",
-)  # fmt: skip
 END = "_end"
 LARGEST = 1e30  # of a number, such that float32 holds a sum of 1e8 of them
 INSIDE, NO_STRING = "\0", "\1"  # in names from the host: between a dict's name and one in it; behind a key that is no string
@@ -35,7 +31,7 @@ def log_names(names: Iterable[str], taken: Iterable[str], known: Mapping[str, st
     first. `known` names, of rows before, stay what they are.
     """
     found = dict(known or {})
-    used = {*LOG, *taken, *(own + end for own in found.values() for end in ("", END))}
+    used = {*RESERVED, *taken, *(own + end for own in found.values() for end in ("", END))}
     plain = {name: re.sub(r"[^\w\-]+", "_", name.rstrip(NO_STRING)) or "_" for name in names if name not in found}
     for name in sorted(plain, key=lambda name: (plain[name] != name, name)):
         own = plain[name]

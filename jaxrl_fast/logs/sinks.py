@@ -8,26 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-
 from jaxrl_fast.errors import ConfigError, expected, nearest
+from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.registry import Registry
-from jaxrl_fast.summary import describe
-
-SHOWN = ("episode_return", "eval_return")  # of a row's metrics, in its short form
-
-
-class Row(NamedTuple):
-    """One log row of a run with K members."""
-
-    env_steps: int  # environment steps of one member since its start
-    wall_seconds: float  # since the run's start
-    steps_per_second: float  # of all members together
-    metrics: dict[str, np.ndarray]  # each [K]; NaN where a member has no value (it finished no episode)
-
-    def __repr__(self) -> str:
-        named = ", ".join(f"{name}: {describe(self.metrics[name])}" for name in SHOWN if name in self.metrics)
-        return f"Row(env_steps={self.env_steps:,}, {named or 'no episode'}; {len(self.metrics)} metrics)"
 
 
 class LoggedRun(NamedTuple):
@@ -54,8 +37,14 @@ class Sink:
         write(row)        one log interval
         flush()           everything written so far is on disk when this returns; called before a checkpoint commits
         cut(env_steps)    drop what was written after `env_steps`: a resumed run writes those rows again
-        leave_out(seconds)  so many seconds do not come again, such as a compilation; for forecasts of the run's end
         close()           flush, and let go of files and terminal; calling it twice is harmless
+
+    A display is told more, between rows:
+
+        status(text)      what the run does ("compiling", "drawing")
+        message(text)     one line for the user
+        evaluating(played, episodes)    how far an evaluation is
+        exclude_time(seconds)           leave time that does not come again, such as a compilation, out of the forecast
 
     and the flag `--log KIND:TARGET` makes a sink of a class in `SINKS`:
 
@@ -86,7 +75,16 @@ class Sink:
     def cut(self, env_steps: int) -> None:
         pass
 
-    def leave_out(self, seconds: float) -> None:
+    def status(self, text: str) -> None:
+        pass
+
+    def message(self, text: str) -> None:
+        pass
+
+    def evaluating(self, played: int, episodes: int) -> None:
+        pass
+
+    def exclude_time(self, seconds: float) -> None:
         pass
 
 
@@ -115,16 +113,13 @@ def sink_of(text: str, run: LoggedRun) -> Sink:
         raise ConfigError("--log", text, f"{cls.form}; {error.valid}") from error
 
 
-METHODS = ("open", "write", "flush", "cut", "close")
-
-
-def check_sinks(sinks: Any) -> list[Any]:
+def check_sinks(sinks: Any) -> list[Sink]:
     """Return sinks as a list; ConfigError for what is none."""
     if not isinstance(sinks, (list, tuple)):
         raise expected("sinks", "a list of jf.Sink, or a function of a RunConfig that returns one", repr(sinks)[:100])
     for sink in sinks:
-        if not all(callable(getattr(sink, name, None)) for name in METHODS):
-            raise expected("sinks", f"objects of a subclass of jf.Sink (methods {', '.join(METHODS)})", repr(sink)[:100])
+        if not isinstance(sink, Sink):
+            raise expected("sinks", "objects of a subclass of jf.Sink", repr(sink)[:100])
     return list(sinks)
 
 

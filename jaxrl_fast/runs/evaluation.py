@@ -19,13 +19,12 @@ def told(s: Session, played: int, episodes: int) -> None:
     fewer = s.config.eval_episodes is None and episodes < s.config.most_episodes and not s.said
     s.said = s.said or fewer
     for sink in s.sinks:
-        if fewer and hasattr(sink, "message"):
+        if fewer:
             sink.message(
                 f"evaluations play as many episodes as fit an eighth of the steps, {episodes} in this one "
                 f"(eval_episodes = {s.config.most_episodes} plays {s.config.most_episodes} each time)"
             )
-        if hasattr(sink, "evaluating"):
-            sink.evaluating(played, episodes)
+        sink.evaluating(played, episodes)
 
 
 def mean_length(s: Session) -> float | None:

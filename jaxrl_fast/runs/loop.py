@@ -19,12 +19,11 @@ from jaxrl_fast.engine.grid import Grid
 from jaxrl_fast.engine.programs import ROWS, Part
 from jaxrl_fast.envs.host.api import HostError
 from jaxrl_fast.errors import NonFiniteError
-from jaxrl_fast.logs.sinks import Row
+from jaxrl_fast.logs.rows import Measured, Row, measure
 from jaxrl_fast.logs.walltime import TRAIN
 from jaxrl_fast.runs.checkpoint import Checkpoints
 from jaxrl_fast.runs.evaluation import evaluate
 from jaxrl_fast.runs.lost import not_finite, warn_of
-from jaxrl_fast.runs.rows import Made, make_row
 from jaxrl_fast.runs.saves import rescue, restore, save
 from jaxrl_fast.runs.session import Session
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
@@ -109,7 +108,7 @@ class Trainer:
         s.state, metrics = s.programs.warmup(s.state)
         if s.programs.part:
             self.end_early(s.programs.part, None)
-        self.log([make_row(s, -1, metrics, self.wall(), 0.0)], None, False)
+        self.log([self.measure(-1, metrics)], None, [self.wall()], 0.0, False)
         try:
             with self.signals.at_once(COMPILING[self.start]):
                 s.programs.ready("chunk")
@@ -157,34 +156,45 @@ class Trainer:
             s.train_steps += steps
         self.row_seconds = self.pace(seconds / n)
         s.wall_seconds = self.wall()
-        made = [
-            make_row(s, start + i, jax.tree.map(lambda x, i=i: x[..., i], metrics),
-                     s.wall_seconds - (n - 1 - i) * self.row_seconds, steps / seconds)
-            for i in range(n)
-        ]  # fmt: skip
-        self.log(made, finite, score)
+        walls = [s.wall_seconds - (n - 1 - i) * self.row_seconds for i in range(n)]
+        measured = [self.measure(start + i, jax.tree.map(lambda x, i=i: x[..., i], metrics)) for i in range(n)]
+        rows = self.log(measured, finite, walls, steps / seconds, score)
         for hook in s.hooks:
-            hook(s, [row for row, _ in made])
+            hook(s, rows)
 
-    def log(self, made: Sequence[Made], finite: Any, score: bool) -> None:
-        """Check rows, evaluate and select where it is time, then log them; what is not finite is in the log, and ends the run."""
-        s, rows = self.s, [row for row, _ in made]
-        bad, failed, compiled = not_finite(s, made, finite), None, s.programs.compile_seconds
+    def measure(self, index: int, sums: Any) -> Measured:
+        """Row `index` of its sums, {name: Mean [lanes]}, before it is checked."""
+        s = self.s
+        return measure(s.grid.env_steps(index + 1), s.by_member(s.population.members(jax.device_get(sums))), s.settings)
+
+    def log(self, measured: Sequence[Measured], finite: Any, walls: Sequence[float], rate: float, score: bool) -> list[Row]:
+        """Check rows, evaluate and select where it is time, then make and log them.
+
+        What is not finite is in the log, and ends the run.
+        """
+        s, columns, failed, compiled = self.s, {}, None, self.s.programs.compile_seconds
+        measured, bad = not_finite(s, measured, finite)
         if score and bad is None:
             try:
-                found, bad = evaluate(s)
-                rows[-1].metrics.update(found)
+                columns, bad = evaluate(s)
             except HostError as error:  # what was learned is as good as before
                 failed = error
         if s.rows in self.boundaries and bad is None:
-            s.selection.select(s, rows)
+            last = measured[-1]._replace(metrics=measured[-1].metrics | columns)
+            columns |= s.selection.select(s, [*measured[:-1], last])
+        more = [{}] * (len(measured) - 1) + [columns]
+        rows = [one.row(wall, rate, own) for one, wall, own in zip(measured, walls, more, strict=True)]
         with s.programs.clock.during("log" if self.running or not s.programs.overlaps else "write"):
             emit(s, rows)
-        leave_out(s, s.programs.compile_seconds - compiled)
+        compiled = s.programs.compile_seconds - compiled
+        if compiled:
+            for sink in s.sinks:
+                sink.exclude_time(compiled)
         if bad:
             self.broken(bad)
         if failed:
             self.give_up(failed)
+        return rows
 
     def checkpoint(self) -> None:
         s = self.s
@@ -228,10 +238,9 @@ class Trainer:
         """In the middle of a row on the host: the iterations that are done are saved, and a resume goes on with them."""
         s = self.s
         s.wall_seconds, s.row_seconds = self.wall(), self.trained() - self.mark
-        made = make_row(s, s.rows, part.metrics, s.wall_seconds, 0.0)
-        bad = not_finite(s, [made], jax.device_get(finite))
+        (measured,), bad = not_finite(s, [self.measure(s.rows, part.metrics)], jax.device_get(finite))
         if bad:
-            emit(s, [made.row])
+            emit(s, [measured.row(s.wall_seconds, 0.0, {})])
             self.broken(bad)
         if part.error:
             self.give_up(part.error)
@@ -291,9 +300,3 @@ def emit(s: Session, rows: Sequence[Row]) -> None:
         for row in rows:
             sink.write(row)
 
-
-def leave_out(s: Session, seconds: float) -> None:
-    """Tell the sinks that forecast the end of the run of seconds that do not come again, such as a compilation."""
-    for sink in s.sinks:
-        if seconds and hasattr(sink, "leave_out"):
-            sink.leave_out(seconds)

@@ -9,26 +9,27 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast import distributed
-from jaxrl_fast.logs.sinks import Row
-from jaxrl_fast.runs.rows import Made
+from jaxrl_fast.logs.rows import Measured
 from jaxrl_fast.runs.session import Session
 
 
-def not_finite(s: Session, made: Sequence[Made], finite: Any) -> str | None:
-    """Name the first metric, step and member that is not finite; None where the run can go on.
+def not_finite(s: Session, measured: Sequence[Measured], finite: Any) -> tuple[list[Measured], str | None]:
+    """Return the rows without values of lost members, and the first metric, step and member that is not finite.
 
-    finite: whether each lane's agent is, None where nothing has been learned. With `on_nan = "mark"` such a member is
-    noted in `s.lost` and has no values from there on, and only the last one to be lost is a message.
+    The message is None where the run can go on: with `on_nan = "mark"` such a member is noted in `s.lost` and has no
+    values from there on, and only the last one to be lost is a message.
+
+    Args:
+        finite: whether each lane's agent is; None where nothing has been learned.
     """
-    said, stop = [], s.config.on_nan == "stop"
-    for row, faults in made:
-        said += [lose(s, member, row.env_steps, what) for member, what in faults]
-        if not stop:
-            hide_lost(s, row)
+    said, found, stop = [], [], s.config.on_nan == "stop"
+    for row in measured:
+        said += [lose(s, member, row.env_steps, what) for member, what in row.faults]
+        found.append(row if stop else row.without(s.lost))
     if finite is not None:
         for member in np.flatnonzero(~s.by_member(s.population.members(finite), True)):
-            said.append(lose(s, int(member), made[-1].row.env_steps, "agent parameters or priorities are not finite"))
-    return said[0] if said and (stop or not s.live) else None
+            said.append(lose(s, int(member), measured[-1].env_steps, "agent parameters or priorities are not finite"))
+    return found, said[0] if said and (stop or not s.live) else None
 
 
 def lose(s: Session, member: int, env_steps: int, what: str) -> str:
@@ -53,9 +54,3 @@ def warn_of(s: Session, senseless: dict[int, str], env_steps: int) -> None:
             stacklevel=2,
         )
 
-
-def hide_lost(s: Session, row: Row) -> None:
-    """Take the values of members that are lost out of a row."""
-    for member in s.lost:
-        for values in row.metrics.values():
-            values[member] = np.nan

@@ -25,7 +25,7 @@ from jaxrl_fast.errors import ConfigError, expected, writing
 from jaxrl_fast.files import folders, forms
 from jaxrl_fast.logs.boards import TensorBoardSink
 from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
-from jaxrl_fast.logs.sinks import Row
+from jaxrl_fast.logs.rows import Row, read_row
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.checkpoint import UNFINISHED, is_number, to_json
 
@@ -102,13 +102,8 @@ class RunDir:
 
     def history(self, env_steps: int) -> list[Row]:
         """The log rows up to `env_steps`, read back; null is NaN."""
-        rows = []
-        for entry in read_jsonl(self.metrics) if self.metrics.exists() else []:
-            if entry["env_steps"] <= env_steps:
-                fixed = [entry.pop(k) for k in ("env_steps", "wall_seconds", "steps_per_second")]
-                metrics = {k: np.array([np.nan if x is None else x for x in v], float) for k, v in entry.items()}
-                rows.append(Row(*fixed, metrics))
-        return rows
+        entries = read_jsonl(self.metrics) if self.metrics.exists() else []
+        return [read_row(entry) for entry in entries if entry["env_steps"] <= env_steps]
 
     def finish(self, session: Any) -> None:
         """result.json, the learning curve, and the trained agent playing. All processes call it, the first one writes."""
@@ -175,8 +170,7 @@ class RunDir:
         from jaxrl_fast.runs import pictures
 
         for sink in s.sinks:
-            if hasattr(sink, "status"):
-                sink.status("drawing")
+            sink.status("drawing")
         label = f"{s.algo.name} {registry.name_of(s.env)}"
         try:
             rows = read_jsonl(self.metrics)

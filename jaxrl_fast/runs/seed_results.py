@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.logs.sinks import Row
+from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.runs.agent import Agent
 from jaxrl_fast.runs.config_values import reading
 from jaxrl_fast.runs.reading import read_member

@@ -24,10 +24,10 @@ from jaxrl_fast.errors import ConfigError, NonFiniteError, RunError, WriteError,
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs import plots
 from jaxrl_fast.logs.jsonl import line_of, read_jsonl
-from jaxrl_fast.logs.sinks import Row, Sink
+from jaxrl_fast.logs.rows import Row, curve, table
+from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.agent import Agent
-from jaxrl_fast.runs.rows import curve_of, frame_of
 from jaxrl_fast.runs.rundir import RunDir, seed_folder
 from jaxrl_fast.runs.seed_results import Trained, of_session, overall_rate, side_by_side
 from jaxrl_fast.runs.session import Session
@@ -259,11 +259,11 @@ class SeedsInTurn:
 
     def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
         """As `Session.curve`: (env_steps [rows], values [rows, members])."""
-        return curve_of(self.history, self.config, metric)
+        return curve(self.history, self.config.members, metric)
 
     def frame(self) -> Any:
         """As `Session.frame`: a pandas DataFrame, a row a log row and member."""
-        return frame_of(self.history, self.config)
+        return table(self.history, self.config.member_seeds(), self.config.member_settings())
 
 
 _OF_SESSION = {field.name for field in dataclasses.fields(Session)}

@@ -21,10 +21,10 @@ from jaxrl_fast.engine.programs import Programs
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.logs.sinks import Row, Sink
+from jaxrl_fast.logs.rows import Row, curve, table
+from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.logs.walltime import TRAIN
 from jaxrl_fast.runs.agent import Agent
-from jaxrl_fast.runs.rows import curve_of, frame_of
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.runs.sanity import Sanity
 from jaxrl_fast.runs.signals import run_so_far
@@ -245,12 +245,12 @@ class Session:
 
     def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
         """(env_steps [rows], values [rows, members]) of a logged metric: the rows in which any member has a value."""
-        return curve_of(self.history, self.config, metric)
+        return curve(self.history, self.config.members, metric)
 
     def frame(self) -> Any:
         """A pandas DataFrame, a row a log row and member: what differs among members, and every metric, NaN where there
         is none. pandas must be installed."""
-        return frame_of(self.history, self.config)
+        return table(self.history, self.config.member_seeds(), self.config.member_settings())
 
 
 def root_keys(config: RunConfig, population: Population, lanes: np.ndarray) -> jax.Array:

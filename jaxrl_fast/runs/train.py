@@ -26,7 +26,8 @@ from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import RunError, WriteError
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.progress import ProgressSink
-from jaxrl_fast.logs.sinks import Row, Sink, check_hooks, check_sinks
+from jaxrl_fast.logs.rows import Row
+from jaxrl_fast.logs.sinks import Sink, check_hooks, check_sinks
 from jaxrl_fast.logs.terminal import is_watched
 from jaxrl_fast.logs.walltime import WallTime
 from jaxrl_fast.memory import forget_experience, identity

@@ -1,8 +1,8 @@
 """Selection among the members of a population while it trains: PBT and successive halving.
 
-Between two chunks, at rows that the settings fix, the host asks `select(session, rows)`. What moves are agents and
-settings; replay, environments and random keys stay where they are. The programs here are not the training program: that
-one holds no collective whatever is selected.
+Between two chunks, at rows that the settings fix, the host asks `select(session, rows)`, which returns columns of the
+log. What moves are agents and settings; replay, environments and random keys stay where they are. The programs here are
+not the training program: that one holds no collective whatever is selected.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from jaxrl_fast import distributed
 from jaxrl_fast.engine.grid import Grid
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import check_settings, setting
+from jaxrl_fast.logs.rows import Measured
 from jaxrl_fast.sweeps.samplers import sampler_of
 
 METRIC = "what members are compared by: the mean of this metric over the log rows since the selection before"
 
 
-def fitness_since_last(selection: Any, s: Any, rows: Sequence[Any]) -> np.ndarray:
+def fitness_since_last(selection: Any, s: Any, rows: Sequence[Measured]) -> np.ndarray:
     """`fitness` of the session's members over the rows since its last selection, `rows` being the newest; NaN: lost or
     dropped, and for all of them where no episode has ended yet.
 
@@ -127,14 +128,14 @@ class PBT:
         rng = np.random.default_rng([seed, 0x9B7])
         return {name: sampler_of(name, text).draw(rng, members) for name, text in self.priors.items()}
 
-    def select(self, s: Any, rows: Sequence[Any]) -> None:
-        """Agents and settings of the session change; `parent` and the new settings are noted in the last row."""
+    def select(self, s: Any, rows: Sequence[Measured]) -> dict[str, np.ndarray]:
+        """Change agents and settings of the session; return the column `parent` of the last row."""
         scores = fitness_since_last(self, s, rows)
         if not np.isfinite(scores).any():
-            return
+            return {}
         parent, settings = self.plan(scores, s.settings, np.random.default_rng([s.config.seed, s.rows, 0x9B7]))
         s.exploit(parent, settings)
-        rows[-1].metrics["parent"] = parent
+        return {"parent": parent}
 
     def plan(
         self, scores: np.ndarray, settings: Mapping[str, np.ndarray], rng: np.random.Generator
@@ -192,7 +193,8 @@ class Halving:
         found = {math.ceil(grid.planned_rows / self.eta ** (self.rungs - i)) for i in range(self.rungs)}
         return {r for r in found if 0 < r < grid.planned_rows}
 
-    def select(self, s: Any, rows: Sequence[Any]) -> None:
+    def select(self, s: Any, rows: Sequence[Measured]) -> dict[str, np.ndarray]:
+        """Drop the worst; return the column `kept` of the last row."""
         scores = fitness_since_last(self, s, rows)
         with_seeds = scores.reshape(-1, s.config.seeds)
         has = np.isfinite(with_seeds)
@@ -202,6 +204,6 @@ class Halving:
         most = max(1, int(len(there) / self.eta)) if has.any() else len(there)  # nothing is known of any: all stay
         keep = sorted(sorted(there, key=lambda c: (-mean[c], c))[:most])
         kept = [int(i) for i in s.lanes if int(i) // s.config.seeds in keep and int(i) not in s.lost]
-        rows[-1].metrics["kept"] = np.isin(np.arange(s.config.members), kept).astype(np.int64)
         if kept and len(kept) < len(s.lanes) and not (len(kept) == 1 and distributed.several()):
             s.shrink(kept)
+        return {"kept": np.isin(np.arange(s.config.members), kept).astype(np.int64)}

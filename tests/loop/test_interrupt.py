@@ -124,7 +124,7 @@ def during(monkeypatch, owner, name):
 
 @pytest.mark.parametrize(
     ("owner", "name", "result"),
-    [(loop, "make_row", False), (programs.Programs, "evaluate", False), (RunDir, "finish", True)],
+    [(loop, "measure", False), (programs.Programs, "evaluate", False), (RunDir, "finish", True)],
 )
 def test_a_signal_after_the_last_chunk_is_heeded(owner, name, result, unbroken, tmp_path, monkeypatch):
     """In the last rows, in the final evaluation, in what is written of the result: saved, and exit code 143."""

@@ -274,8 +274,8 @@ def test_a_member_that_breaks_late_is_no_parent_and_is_not_kept():
     )  # fmt: skip
     jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, fraction=0.25).select(session, rows)
     assert taken[0].tolist() == [3, 1, 2, 3]  # the lost one takes over from the best of the others
-    selection.Halving(1).select(session, rows)
-    assert taken[1] == [2, 3] and rows[-1].metrics["kept"].tolist() == [0, 0, 1, 1]
+    columns = selection.Halving(1).select(session, rows)
+    assert taken[1] == [2, 3] and columns["kept"].tolist() == [0, 0, 1, 1]
 
 
 def selecting(rows, **more):
@@ -312,8 +312,8 @@ def test_a_member_without_an_ended_episode_is_neither_good_nor_bad():
     nothing = row_of(256, nan, nan, nan, nan)
     s = selecting([nothing])
     pbt.select(s, [nothing])
-    halving.select(s, [nothing])
-    assert s.taken == [] and nothing.metrics["kept"].tolist() == [1, 1, 1, 1]
+    columns = halving.select(s, [nothing])
+    assert s.taken == [] and columns["kept"].tolist() == [1, 1, 1, 1]
     with pytest.raises(ConfigError, match=r"selection.metric must be .*episode_return.*got 'retrun'"):
         jf.Halving(1, metric="retrun").select(selecting([now]), [now])
 
