@@ -7,6 +7,7 @@ import os
 import tempfile
 from importlib import metadata
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -18,8 +19,12 @@ if metadata.version("jaxlib").startswith("0.10."):  # others abort where they do
 if not any(flag in os.environ.get("XLA_FLAGS", "") for flag in QUICK):
     os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *map("=".join, QUICK.items())]).strip()
 
-import jaxrl_fast  # noqa: E402, F401  (sets XLA flags before the backend starts)
-from jaxrl_fast import runtime  # noqa: E402
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
+
+from helpers import runs as tools  # noqa: E402  (imports jaxrl_fast, which sets XLA flags before the backend starts)
+from jaxrl_fast import lowering, runtime  # noqa: E402
+from jaxrl_fast.cli import command as cli  # noqa: E402
 
 
 def _cache_folder() -> str:
@@ -32,29 +37,24 @@ def _cache_folder() -> str:
 # Programs that tests start in a process of their own inherit it. JAXRL_FAST_CACHE=off switches it off.
 os.environ.setdefault("JAXRL_FAST_CACHE", _cache_folder())
 runtime.enable_compile_cache()
+jax.devices()  # started before a test asks for several seeds, so that this process keeps the devices that it has
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _forget_programs():
     """Drop what a file compiled: a process that kept the programs of all files would hold 5 GB at the end."""
     yield
-    import jax
-
     jax.clear_caches()
     gc.collect()
 
 
 @pytest.fixture
 def key():
-    import jax
-
     return jax.random.key(0)
 
 
 @pytest.fixture
 def rng():
-    import numpy as np
-
     return np.random.default_rng(0)
 
 
@@ -74,11 +74,6 @@ def clock():
 @pytest.fixture
 def both_forms(monkeypatch):
     """both_forms(f, *args): f(*args) of the program for a CPU and of the program for a GPU, both run here, as NumPy arrays."""
-    import jax
-    import numpy as np
-
-    from jaxrl_fast import lowering
-
     def run(function, *args):
         ours = jax.tree.map(np.asarray, jax.jit(function)(*args))
         with monkeypatch.context() as patched:
@@ -89,3 +84,56 @@ def both_forms(monkeypatch):
         return ours, gpus
 
     return run
+
+
+@pytest.fixture
+def run_cli(capsys):
+    """(exit code, stdout, stderr) of a command line, in this process."""
+
+    def call(*argv: str) -> tuple[int, str, str]:
+        code = cli.main(list(argv))
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def as_users_have_it():
+    """A context in which programs are compiled as users have them, not quickly (`QUICK`)."""
+    options = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}
+    if "fusion_emitters" in os.environ["XLA_FLAGS"]:
+        options["xla_cpu_use_fusion_emitters"] = True
+    compile = jax.stages.Lowered.compile
+    as_then = lambda lowered, own=None: compile(lowered, options | (own or {}))
+    return lambda: mock.patch.object(jax.stages.Lowered, "compile", as_then)
+
+
+@pytest.fixture(scope="session")
+def unbroken(tmp_path_factory):
+    """name of an algorithm -> (session, run directory) of the whole run."""
+    done = {}
+
+    def get(name):
+        if name not in done:
+            out = tmp_path_factory.mktemp("unbroken") / name
+            done[name] = tools.train(name, out), out
+        return done[name]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def singles(as_users_have_it):
+    """name -> sessions of single runs with seeds 0, 1, 2 to the middle of the horizon, compiled as users have them."""
+    done = {}
+
+    def get(name):
+        if name not in done:
+            with as_users_have_it():
+                done[name] = [
+                    tools.train(name, seed=i, total_steps=tools.HALF, horizon=tools.TOTAL, eval_every=0) for i in range(3)
+                ]
+        return done[name]
+
+    return get

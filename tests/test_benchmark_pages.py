@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from statistics import median
 
+import _benchmark_tables as tabled
+import benchmark_pages as made
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-import _benchmark_tables as tabled  # noqa: E402
-import benchmark_pages as made  # noqa: E402
 
 TABLES = tabled.read_results(made.RESULTS)
 ROWS = [(name, row) for name, rows in TABLES.items() for row in rows]

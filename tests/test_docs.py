@@ -172,7 +172,7 @@ def test_links_lead_somewhere(document: str):
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_files_that_are_named_exist(document: str):
-    """Paths in backticks such as `jaxrl_fast/engine/iteration.py` or `tests/host/` are those of the checkout."""
+    """Paths in backticks such as `jaxrl_fast/engine/iteration.py` or `tests/engine/` are those of the checkout."""
     for name in re.findall(r"`((?:jaxrl_fast|tests|scripts|docs|notebooks)/[\w./-]*)`", (ROOT / document).read_text()):
         assert (ROOT / name).exists(), f"{document} names {name}, which is not there"
 

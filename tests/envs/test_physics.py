@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toy_physics import ToyEnv, toy
 
 import jaxrl_fast as jf
+from helpers.ball import ToyEnv, toy
 from jaxrl_fast import tree
 from jaxrl_fast.engine import iteration as iterate
 from jaxrl_fast.engine import rollout

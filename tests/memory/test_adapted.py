@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from offline_tools import ZERO, numbered, same
 
+from helpers.experience import ZERO, numbered, same
 from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory import (

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from offline_tools import numbered, same
 
 import jaxrl_fast as jf
+from helpers.experience import numbered, same
 from jaxrl_fast.errors import ConfigError, WriteError
 from jaxrl_fast.memory import (
     Filled,

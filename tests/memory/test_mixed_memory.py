@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from offline_tools import DQN, ZERO, numbered, random_episodes, same
 
 import jaxrl_fast as jf
+from helpers.experience import DQN, ZERO, numbered, random_episodes, same
 from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory import (

@@ -1,0 +1,640 @@
+"""Actors and learner: rollouts of environments on the host are what `collect` would have made, and so is what is learned."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxrl_fast as jf
+from helpers import counters
+from helpers import runs as tools
+from jaxrl_fast import tree
+from jaxrl_fast.actors import play
+from jaxrl_fast.actors.groups import LARGE, SyncGroup
+from jaxrl_fast.actors.ray import RayActors, read_in_acting
+from jaxrl_fast.actors.threads import Actors
+from jaxrl_fast.actors.watch import Limits, Watch
+from jaxrl_fast.algorithms import algorithm_class
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.engine.members import build_run
+from jaxrl_fast.envs.host.api import HostError, Wrapped
+from jaxrl_fast.envs.host.gymnasium_adapter import GymnasiumEnv, GymnasiumVector
+from jaxrl_fast.errors import NonFiniteError
+from jaxrl_fast.memory import Row
+from jaxrl_fast.runs.load import experience
+from jaxrl_fast.runs.signals import Interrupted
+from jaxrl_fast.sweeps.parts import Sweep, split
+from jaxrl_fast.types import Clock
+
+counters.register()
+NAME = f"gym:{counters.ID}"
+PPO = dict(num_envs=4, num_steps=8, num_epochs=1, num_minibatches=2, hidden=(4,))
+DQN = dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=128, learning_starts=64, hidden=(4,), n_step=2)
+TIMES = lambda rows: [{k: v for k, v in row.items() if not k.startswith("time_")} for row in rows]
+
+
+def run_of(algo, env):
+    return tree.as_float32(build_run(algo, env, RunConfig(total_steps=1024)))
+
+
+@pytest.fixture(scope="module")
+def ppo():
+    algo = jf.PPO(**PPO)
+    env = jf.make(NAME, stack=2)
+    run = run_of(algo, env)
+    return env, run, jax.jit(run.algo.init)(jax.random.key(1))
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_rollouts_are_whole(ppo, groups):
+    """Every row of every environment, over three rollouts and whatever ends in them."""
+    env, run, agent = ppo
+    actors = Actors(run, env, jax.random.key(0), warmup=1, groups=groups)
+    actors.start(0, agent)
+    expected, stacks, returns, ended = counters.expected(24), [], [], 0
+    for t in range(3):
+        found = actors.take(t)
+        assert len(found.parts) == groups and found.fresh == (t == 0)
+        for part in found.parts:
+            steps = jax.tree.map(np.asarray, part.steps)
+            for i, (at, to, reward, terminated, truncated) in enumerate(expected[8 * t : 8 * t + 8]):
+                assert (steps.obs[i] == at).all() and (steps.next_obs[i] == to).all()
+                assert (steps.reward[i] == reward + steps.action[i] + 1).all()
+                assert (steps.terminated[i] == terminated).all() and (steps.truncated[i] == truncated).all()
+            before, now = ([*expected, ((9, 9),)][j][0] for j in (max(8 * t - 1, 0), 8 * t))
+            assert (np.asarray(part.first_obs)[:, 2:] == now).all()
+            stacks.append((np.asarray(part.first_obs)[0], before, now))
+            assert jax.tree.leaves(steps.extras)[0].shape[0] == 8
+        ends = sum(end or cut for *_, end, cut in expected[8 * t : 8 * t + 8])
+        assert len(found.returns) == len(found.lengths) == 4 * ends
+        returns, ended = returns + found.returns, ended + ends
+        actors.give(t + 1, agent)
+    for stack, before, now in stacks:  # the frame before, unless an episode begins there
+        assert tuple(stack[:2]) == (before if before[0] == now[0] else now)
+    assert ended > 6 and min(returns) > 30
+    actors.stop()
+
+
+def test_who_collects_what_is_fixed(ppo, monkeypatch):
+    """With `ahead`, rollout t is of the agent of t - ahead, and no rollout begins before that agent is there."""
+    env, run, agent = ppo
+    zero = jax.tree.map(np.zeros_like, agent)
+    seen = []
+    actors = Actors(run, env, jax.random.key(0), warmup=0, ahead=1)
+    acting = play.acting
+    monkeypatch.setattr(play, "acting", lambda algo, agent: seen.append(agent) or acting(algo, agent))
+    actors.start(0, agent)
+    for t in range(3):
+        actors.take(t)
+        actors.give(t + 1, zero if t == 0 else agent)
+    actors.take(3)
+    actors.stop()
+    assert [a is zero for a in seen[:4]] == [False, False, True, False]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_one_group_steps_while_the_device_acts_for_another(ppo, apart, monkeypatch):
+    """Actions go at once to environments that step by themselves; the others step when the device has more to do."""
+    env, run, agent = ppo
+    events = []
+
+    class Noted(Wrapped):
+        def send(self, action):
+            events.append(f"step {self.vector.num_envs}")
+            super().send(action)
+
+    def opened(*args):
+        vector = Noted(whole(*args))
+        vector.steps_apart = apart
+        return vector
+
+    whole, act = type(env)._open, SyncGroup.act
+    monkeypatch.setattr(type(env), "_open", opened)
+    monkeypatch.setattr(SyncGroup, "act", lambda self, *args: (events.append(f"act {self.num_envs}"), act(self, *args)))
+    actors = Actors(run, env, jax.random.key(0), warmup=0, groups=2)
+    actors.sizes = [3, 1]
+    actors.start(0, agent)
+    actors.take(0)
+    actors.stop()
+    one, other = ["act 3", "step 3", "act 1", "step 1"] * 2, ["act 3", "act 1", "step 3", "act 3", "step 1", "act 1", "step 3"]
+    assert len(events) == 32 and events[:7] == (one if apart else other)[:7]
+
+
+@pytest.mark.parametrize("learner", ["ppo", "dqn"])
+def test_what_acting_does_not_read_need_not_travel(learner, ppo):
+    """Leaves of the agent that are not sent to processes of Ray's can be anything: the rollouts are the same."""
+    algo, env = jf.PPO(**PPO) if learner == "ppo" else jf.DQN(**DQN), jf.make(NAME, stack=2)
+    run = run_of(algo, env)
+    agent = jax.jit(run.algo.init)(jax.random.key(1))
+    leaves, structure = jax.tree.flatten(agent)
+    read = read_in_acting(run, agent)
+    assert 0 < sum(read) <= len(jax.tree.leaves(agent.params)) < len(leaves)
+    other = jax.tree.unflatten(structure, [x if used else x * 0 + 7 for x, used in zip(leaves, read, strict=True)])
+    found = []
+    for one in (agent, other):
+        actors = Actors(run, env, jax.random.key(0), warmup=0)
+        actors.start(0, one)
+        found.append(actors.take(0))
+        actors.stop()
+    tools.assert_same(found[0].parts, found[1].parts)
+
+
+def train(algo, out=None, env=None, **settings):
+    return tools.train(algo, out, env or jf.make(NAME), **dict(total_steps=256, eval_every=0) | settings)
+
+
+@pytest.mark.parametrize(("algo", "settings"), [
+    (jf.PPO(**PPO), {}),
+    (jf.PPO(**PPO, normalize_reward=True), {"actors": 2}),
+    (jf.DQN(**DQN), {"ahead": 1}),
+    (jf.IMPALA(num_envs=4, num_steps=8, hidden=(4,)), {}),
+], ids=["lock-step", "two actors", "ahead", "corrected"])  # fmt: skip
+def test_the_same_run_twice_is_the_same(algo, settings, tmp_path):
+    first, second = (train(algo, tmp_path / name, **settings) for name in "ab")
+    tools.assert_same(first.state, second.state)
+    rows = [TIMES(tools.logged(tmp_path / name)) for name in "ab"]
+    assert rows[0] == rows[1] and rows[0][-1]["episode_return"][0] > 30
+    assert rows[0][-1]["policy_lag"] == [0.0 if isinstance(algo, jf.PPO) else algo.updates]
+    assert first.eval_return == second.eval_return and 30 < first.eval_return[0] < 200
+    times = {k for k in tools.logged(tmp_path / "a")[-1] if k.startswith("time_")}
+    assert times == {f"time_{x}" for x in ("learner_waits", "learner_updates", "learner_evaluates",
+                                           "learner_writes", "learner_compiles", "actors_environments", "actors_transfer",
+                                           "actors_inference", "actors_waiting")}  # fmt: skip
+
+
+def test_observations_that_are_sent_by_themselves_are_the_same(tmp_path, monkeypatch):
+    """As large ones are; of an environment that writes to its own buffers."""
+    runs = []
+    for name in "ab":
+        monkeypatch.setattr("jaxrl_fast.actors.groups.LARGE", 0 if name == "b" else LARGE)
+        runs.append(train(jf.PPO(**PPO), tmp_path / name, actors=2))
+    tools.assert_same(runs[0].state, runs[1].state)
+    with_the_launch, alone = ([row["time_actors_transfer"][0] for row in tools.logged(tmp_path / name)] for name in "ab")
+    assert max(with_the_launch) < min(alone) < 1
+
+
+@pytest.mark.parametrize(("algo", "name"), [
+    ("rainbow", "CartPole-v1"), ("pqn", "CartPole-v1"), ("a2c", "CartPole-v1"), ("sac", "Pendulum-v1"), ("td3", "Pendulum-v1"),
+])  # fmt: skip
+def test_every_kind_of_learner_is_repeatable(algo, name):
+    """On real environments, by the actors' default `ahead`."""
+    settings = {"a2c": dict(num_envs=4, num_steps=8, hidden=(4,)), "td3": tools.SETTINGS["sac"]}.get(algo) or tools.SETTINGS[algo]
+    runs = [train(algorithm_class(algo)(**settings), None, jf.make(f"gym:{name}"), eval_episodes=2) for _ in range(2)]
+    tools.assert_same(runs[0].state, runs[1].state)
+    assert runs[0].eval_return == runs[1].eval_return
+
+
+def test_a_resumed_run_has_a_seam(tmp_path):
+    """Environments begin anew; the agent, the replay and the rows stay, and no window crosses from old to new."""
+    algo = jf.DQN(**DQN)
+    stopped = train(algo, tmp_path / "run", total_steps=160)
+    before = tools.arrays(stopped.state.memory)
+    agent = tools.arrays(stopped.state.agent)
+    rows = tools.logged(tmp_path / "run")
+    seen = []
+    session = tools.resume(tmp_path / "run", stopped.env_steps + 64, hooks=[lambda s, _: seen.append(s.rows)])
+    assert tools.logged(tmp_path / "run")[: len(rows)] == rows and seen
+    memory = session.state.memory
+    at = (stopped.env_steps // 4 - 1) % 32  # the last row before
+    sealed = np.asarray(memory.truncated)[at]
+    assert (sealed == ~before[".terminated"][at]).all()
+    assert (np.asarray(memory.obs)[(at + 1) % 32] == (0, 0)).all()  # a first episode's first step
+    assert any((agent[k] != v).any() for k, v in tools.arrays(session.state.agent).items())
+
+
+@pytest.mark.parametrize(("fault", "message"), [
+    ("raises", "ValueError: the motor burnt out"),
+    ("nan", r"observations that are not finite, in environment 0"),
+    ("infinite", r"rewards that are not finite, in environment 0"),
+    ("hangs", r"has not answered for 1 s \(host_timeout\)"),
+])  # fmt: skip
+def test_environments_that_fail(fault, message, tmp_path):
+    began = time.monotonic()
+    with pytest.raises(HostError, match=message) as caught:
+        train(jf.PPO(**PPO), tmp_path / "run", jf.make(NAME, fault=fault, at=50), host_timeout=1.0, chunk_seconds=0.01)
+    assert caught.value.exit_code == 1 and time.monotonic() - began < 60
+
+
+def test_environments_that_fail_can_be_begun_anew(tmp_path):
+    """One that fails again and again, each time after 20 steps, still gets to the end."""
+    env = jf.make(NAME, fault="raises", at=20)
+    with pytest.warns(UserWarning, match="the motor burnt out; begun anew, 1 of 9 times"):
+        session = train(jf.DQN(**DQN), tmp_path / "run", env, total_steps=160, restarts=9)
+    rows = tools.logged(tmp_path / "run")
+    assert session.env_steps == rows[-1]["env_steps"] >= 160
+    memory = session.state.memory
+    obs, truncated = np.asarray(memory.obs), np.asarray(memory.truncated | memory.terminated)
+    for i in range(1, 32 if session.env_steps >= 128 else 0):  # an episode is left only at an end
+        jumps = (obs[i] != obs[i - 1] + (0, 1)).any(-1)
+        newest = (session.env_steps // 4) % 32
+        assert i == newest or (truncated[i - 1] | ~jumps).all(), i
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_a_sweep_trains_one_after_another(seeds):
+    settings = [{"algo.learning_rate": rate} for rate in (1e-3, 1e-2)]
+    parts = split(Sweep(jf.PPO(**PPO), jf.make(NAME), RunConfig(seed=3, seeds=seeds), {}, settings))
+    wanted = [((c,), 3 + s, 1) for c in range(2) for s in range(seeds)]
+    assert [dataclasses.astuple(part) for part in parts] == wanted
+
+
+def test_environments_that_hang_can_be_begun_anew(tmp_path):
+    """The thread that hangs is left behind, and nothing of what it does later is seen."""
+    env = jf.make(NAME, fault="hangs", at=20)
+    with pytest.warns(UserWarning, match=r"has not answered for 1 s \(host_timeout\); begun anew, 1 of 9 times"):
+        session = train(jf.PPO(**PPO), tmp_path / "run", env, total_steps=96, restarts=9, host_timeout=1.0)
+    assert session.env_steps == 128 and len(tools.logged(tmp_path / "run")) == 2
+
+
+@pytest.fixture
+def cartpoles():
+    """Two processes with an environment each, and an agent for them."""
+    env = jf.make("gym:CartPole-v1", vectorization="async")
+    run = run_of(jf.PPO(**PPO | {"num_envs": 2}), env)
+    yield env, run, jax.jit(run.algo.init)(jax.random.key(1))
+    for process in multiprocessing.active_children():
+        process.kill()
+
+
+def test_processes_that_hang_are_ended(cartpoles):
+    """Those of before when they are begun anew, all of them at the end."""
+    env, run, agent = cartpoles
+    actors = Actors(run, env, jax.random.key(0), warmup=0, patience=20.0, restarts=1)
+    actors.start(0, agent)
+    actors.take(0)
+    before = multiprocessing.active_children()
+    os.kill(before[0].pid, signal.SIGSTOP)
+    actors._watch.limits.patience = 0.5
+    actors.give(1, agent)
+    with pytest.warns(UserWarning, match="has not answered for 0.5 s.*begun anew"):
+        assert actors.take(1).fresh
+    now = multiprocessing.active_children()
+    assert len(before) == len(now) == 2 and not set(before) & set(now)
+    os.kill(now[1].pid, signal.SIGSTOP)
+    actors.give(2, agent)
+    began = time.monotonic()
+    actors.stop()
+    assert not multiprocessing.active_children() and time.monotonic() - began < 15
+
+
+def test_processes_of_an_evaluation_that_hangs_are_ended(cartpoles, monkeypatch):
+    env, run, agent = cartpoles
+    watch, whole = Watch("CartPole-v1", 60.0), type(env)._open
+
+    def stopped(*args):
+        vector = whole(*args)
+        os.kill(vector.vector.processes[0].pid, signal.SIGSTOP)
+        watch.limits.patience = 0.5
+        return vector
+
+    monkeypatch.setattr(type(env), "_open", stopped)
+    monkeypatch.setattr(play, "Watch", lambda name, patience: watch)
+    with pytest.raises(HostError, match=r"has not answered for 0.5 s \(host_timeout\)"):
+        play.evaluate(env, run.algo, agent, jax.random.key(0), 2, "greedy")
+    assert not multiprocessing.active_children()
+
+
+def test_a_pause_of_the_whole_program_is_not_the_environments_(monkeypatch):
+    """After Ctrl-Z and fg the clock is far on and nobody has looked at it: patience begins anew. And ends."""
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    watch = Watch("Slow-v0", 5.0)
+    with watch.asked():
+        for now[0] in (1.0, 2.0, 60.0, 61.0, 62.0, 63.0, 64.0, 65.0):
+            watch.check()
+        now[0] = 66.0
+        with pytest.raises(HostError, match="Slow-v0 has not answered for 5 s"):
+            watch.check()
+
+
+def test_environments_that_do_not_close_are_left_behind(ppo, monkeypatch):
+    """What was played counts; nobody waits for more than some seconds."""
+    env, run, agent = ppo
+    left = threading.Event()
+    monkeypatch.setattr("jaxrl_fast.actors.watch.CLOSING", 0.1)
+    monkeypatch.setattr(GymnasiumVector, "close", lambda self: left.wait(60))
+    began = time.monotonic()
+    found = play.evaluate(env, run.algo, agent, jax.random.key(0), 2, "greedy", patience=30.0)
+    assert len(found[0]) == 2 and time.monotonic() - began < 20
+    left.set()
+
+
+def test_sending_is_watched(ppo, monkeypatch):
+    env, run, agent = ppo
+    hangs = threading.Event()
+    monkeypatch.setattr(GymnasiumVector, "send", lambda self, action: hangs.wait(60))
+    actors = Actors(run, env, jax.random.key(0), warmup=0, patience=0.5)
+    actors.start(0, agent)
+    with pytest.raises(HostError, match=r"has not answered for 0.5 s"):
+        actors.take(0)
+    hangs.set()
+    actors.stop()
+
+
+def test_a_run_that_is_to_stop_does_not_wait_for_a_long_evaluation(ppo, monkeypatch):
+    """Its environments answer, but there are games for hours."""
+    env, run, agent = ppo
+    monkeypatch.setattr("jaxrl_fast.actors.watch.HURRY", 0.5)
+    began = time.monotonic()
+    with pytest.raises(HostError, match="was played for 0.5 s more, and not to the end"):
+        play.evaluate(env, run.algo, agent, jax.random.key(0), 10**7, "greedy", stopping=lambda: True)
+    assert time.monotonic() - began < 20 and not any(t.name == "aside" and t.is_alive() for t in threading.enumerate())
+
+
+@pytest.mark.parametrize(("where", "restarts"), [("step", 0), ("step", 3), ("evaluation", 3)])
+def test_a_run_that_is_to_stop_waits_only_shortly_for_what_hangs(where, restarts, tmp_path, monkeypatch):
+    """Ctrl-C while a step hangs: the run ends as asked, with what was learned, and not as one whose environment failed."""
+    hangs, waits, sent = threading.Event(), threading.Event(), []
+    send, take, evaluate = GymnasiumVector.send, Actors.take, play._evaluate
+
+    def taken(self, t, stopping):
+        waits.set()  # else the run might see the signal before it waits, and end by itself
+        found = take(self, t, stopping)
+        waits.clear()
+        return found
+
+    def stuck(self, action):
+        sent.append(action)
+        if len(sent) == 50:
+            assert where == "evaluation" or waits.wait(20)
+            os.kill(os.getpid(), signal.SIGINT)
+            hangs.wait(60)
+        send(self, action)
+
+    def evaluated(*args):
+        sent[:] = [0] * 49
+        return evaluate(*args)
+
+    monkeypatch.setattr("jaxrl_fast.actors.watch.HURRY", 0.5)
+    monkeypatch.setattr("jaxrl_fast.actors.threads.CLOSING", 0.2)
+    monkeypatch.setattr(GymnasiumVector, "send", stuck)
+    monkeypatch.setattr(Actors, "take", taken)
+    if where == "evaluation":
+        monkeypatch.setattr(play, "_evaluate", evaluated)
+    began = time.monotonic()
+    settings = dict(host_timeout=120.0, restarts=restarts, chunk_seconds=0.01, eval_every=64 if where == "evaluation" else 0)
+    with pytest.raises(Interrupted) as stopped, pytest.warns(UserWarning, match="in the middle of is left out"):
+        train(jf.PPO(**PPO), tmp_path / "run", jf.make(NAME), **settings)
+    assert time.monotonic() - began < 40 and stopped.value.env_steps == {"step": 4 * 48, "evaluation": 64}[where]
+    hangs.set()
+    monkeypatch.undo()
+    assert tools.resume(tmp_path / "run", 4 * 64).env_steps == 4 * 64
+
+
+def test_who_was_slow_before_is_given_longer(monkeypatch):
+    """Of a run that is to stop: ten seconds from when it was asked to, twice what the slowest answer took, or its timeout."""
+    now = [100.0]
+    monkeypatch.setattr("jaxrl_fast.actors.watch.time.monotonic", lambda: now[0])
+    limits = Limits(120.0)
+    assert limits.over(0.0, False) is None
+    assert limits.over(0.0, True) is None  # asked long ago, but the run is to stop only since now
+    now[0] = 111.0
+    assert limits.over(0.0, True) == 10.0 and limits.over(0.0, True, 6.0) is None and limits.over(105.0, True) is None
+    now[0] = 121.0
+    assert limits.over(0.0, False) == 120.0 and limits.over(0.0, True, 6.0) == 12.0
+    now[0] = 300.0
+    assert limits.over(0.0, True, 90.0) == 120.0
+
+
+def test_a_fault_names_the_environment_among_all(ppo):
+    """The second one of the second group."""
+    env, run, agent = ppo
+    actors = Actors(run, env, jax.random.key(0), warmup=0, groups=2)
+    groups = []
+    actors._open(groups, 0, 0, Watch("Env", 60.0))
+    for group in groups:
+        group.begin(actors.root, 0)
+        group.act(agent, 0, "sample")
+        group.send()
+    receive = groups[1].vector.receive
+    groups[1].vector.receive = lambda: receive()._replace(reward=np.float32([1, np.nan]))
+    with pytest.raises(HostError, match="rewards that are not finite, in environment 3"):
+        groups[1].receive([], [])
+    for group in groups:
+        group.close()
+
+
+@pytest.mark.parametrize(("began", "tries"), [(True, 3), (False, 1)])
+def test_a_replacement_on_ray_that_dies_at_once_is_replaced(ppo, monkeypatch, began, tries):
+    """While restarts are left; but where the first process of a place never began, the run ends with its reason."""
+    env, run, _ = ppo
+    actors, asked = RayActors(run, env, jax.random.key(0), 0, restarts=2), []
+
+    def dies(i, ref, stopping):
+        asked.append(ref)
+        raise HostError("died")
+
+    monkeypatch.setattr(actors, "_wait", dies)
+    monkeypatch.setattr(actors, "_begin_anew", lambda i, t: actors.parts[i].update({t: "anew"}))
+    actors.parts, actors.answered, actors.began = [{0: "first"}], [False], [began]
+    with pytest.raises(HostError, match="died"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        actors.take(0)
+    assert asked == ["first", "anew", "anew"][:tries]
+
+
+class Failing(Wrapped):
+    def receive(self):
+        raise HostError("the referee left")
+
+
+def failing(monkeypatch, times):
+    """The next so many evaluations fail."""
+    left, whole = [times], GymnasiumEnv._open
+
+    def opened(env, num_envs, seed, training, render):
+        vector = whole(env, num_envs, seed, training, render)
+        left[0] -= not training
+        return vector if training or left[0] < 0 else Failing(vector)
+
+    monkeypatch.setattr(GymnasiumEnv, "_open", opened)
+
+
+@pytest.mark.parametrize("eval_every", [0, 64])
+def test_an_evaluation_that_fails_costs_no_training(eval_every, tmp_path, monkeypatch):
+    """What was learned until then is logged and saved, and the run goes on from there."""
+    failing(monkeypatch, 1)
+    with pytest.raises(HostError, match=r"the referee left; the last good checkpoint is .*train --resume"):
+        train(jf.PPO(**PPO), tmp_path / "run", total_steps=128, eval_every=eval_every)
+    rows = tools.logged(tmp_path / "run")
+    assert rows[-1]["env_steps"] == (eval_every or 128) and rows[-1].get("eval_return") is None
+    session = tools.resume(tmp_path / "run")
+    assert tools.logged(tmp_path / "run")[: len(rows)] == rows and session.env_steps == 128
+    assert 30 < session.eval_return[0] < 200
+
+
+def test_an_evaluation_that_fails_is_repeated(monkeypatch):
+    failing(monkeypatch, 2)
+    with pytest.warns(UserWarning, match="the referee left; evaluated once more") as caught:
+        session = train(jf.PPO(**PPO), total_steps=64, restarts=2)
+    assert 30 < session.eval_return[0] < 200 and sum("evaluated once more" in str(w.message) for w in caught) == 2
+    failing(monkeypatch, 2)
+    with pytest.raises(HostError, match="the referee left"):
+        train(jf.PPO(**PPO), total_steps=64, restarts=1)
+
+
+@pytest.fixture(scope="module")
+def unbroken():
+    """By iterations: the state after so many of a run with DQN of 80, in rows of one."""
+    sessions = {}
+
+    def get(iterations):
+        if iterations not in sessions:
+            settings = dict(horizon=640, log_every=8, ahead=0, eval_episodes=1)
+            sessions[iterations] = train(jf.DQN(**DQN), total_steps=8 * iterations, **settings).state
+        return sessions[iterations]
+
+    return get
+
+
+def check_saved(run, iterations, unbroken):
+    """The last checkpoint holds what such a run had learned and seen after these iterations, bit for bit."""
+    held = experience(run)
+    assert held.w == iterations
+    if iterations > 8:  # the unbroken run has to learn
+        tools.assert_same(jf.load(run, "last").state, unbroken(iterations).agent)
+        tools.assert_same(held.store, unbroken(iterations).memory)
+
+
+@pytest.mark.parametrize(("at", "iterations"), [(9, 4), (52, 25)], ids=["warm-up", "row"])
+def test_a_fault_in_training_costs_nothing(at, iterations, unbroken, tmp_path):
+    """Every iteration until then is saved, although no checkpoint was due; the row that it broke goes on where it was."""
+    env = jf.make(NAME, fault="raises", at=at)
+    with pytest.raises(HostError, match=r"the motor burnt out; the last good checkpoint is .*train --resume"):
+        train(jf.DQN(**DQN), tmp_path / "run", env, total_steps=640, ahead=0)
+    rows = tools.logged(tmp_path / "run") if iterations > 8 else []
+    assert len(rows) == iterations // 8
+    check_saved(tmp_path / "run", iterations, unbroken)
+    with pytest.raises(HostError, match="the motor burnt out"):  # it fails again as many steps later
+        tools.resume(tmp_path / "run")
+    assert experience(tmp_path / "run").w == 2 * iterations
+    with pytest.warns(UserWarning, match="begun anew, 1 of 20"):
+        session = tools.resume(tmp_path / "run", restarts=20, host_timeout=50.0)
+    found = tools.logged(tmp_path / "run")
+    assert found[: len(rows)] == rows and [row["env_steps"] for row in found] == [64 * (i + 1) for i in range(len(found))]
+    assert session.env_steps == 640 and session.config.restarts == 20 and session.config.host_timeout == 50.0
+
+
+def test_a_signal_before_the_first_iteration(tmp_path, monkeypatch):
+    """Nothing was seen, so nothing is experience."""
+
+    def opening(self, t, agent):
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Actors, "start", opening)
+    monkeypatch.setattr(Actors, "stop", lambda self: None)
+    with pytest.raises(Interrupted, match="SIGTERM at 0 environment steps"):
+        train(jf.DQN(**DQN), tmp_path / "run", total_steps=640)
+    assert experience(tmp_path / "run").w == 0
+
+
+def test_a_signal_while_the_queue_is_full(tmp_path, monkeypatch):
+    """What the actors had ahead is dropped with their environments; what was learned is whole, and the run goes on."""
+    take, waiting = Actors.take, []
+
+    def taken(self, t, stopping):
+        if t == 20:
+            while self._rollouts.qsize() < 2:  # this one, and the one ahead
+                time.sleep(0.01)
+            time.sleep(0.2)
+            waiting.append(self._rollouts.qsize())
+            signal.raise_signal(signal.SIGINT)
+        return take(self, t, stopping)
+
+    with monkeypatch.context() as patched, pytest.raises(Interrupted, match="SIGINT at 168 environment steps"):
+        patched.setattr(Actors, "take", taken)
+        train(jf.DQN(**DQN | {"buffer_size": 1024}), tmp_path / "run", total_steps=640, ahead=1)
+    assert waiting == [2] and not any(thread.name == "actors" for thread in threading.enumerate())
+    before = experience(tmp_path / "run")
+    assert before.w == 21
+    assert tools.resume(tmp_path / "run").env_steps == 640
+    after = experience(tmp_path / "run")
+    rows = [tree.take(x.rows._replace(next_obs=()), slice(0, 2 * 21 - 1)) for x in (after, before)]  # the last row is sealed
+    tools.assert_same(*rows)
+
+
+@pytest.mark.parametrize("iterations", [3, 21], ids=["warm-up", "row"])
+def test_a_signal_does_not_wait_for_the_row(iterations, unbroken, tmp_path, monkeypatch):
+    """The iteration ends, what is done is saved, and the row goes on after it: its returns count once."""
+    take = Actors.take
+
+    def taken(self, t, stopping):
+        if t == iterations - 1:
+            signal.raise_signal(signal.SIGTERM)
+        return take(self, t, stopping)
+
+    with monkeypatch.context() as patched, pytest.raises(Interrupted, match=f"SIGTERM at {8 * iterations} environment steps"):
+        patched.setattr(Actors, "take", taken)
+        train(jf.DQN(**DQN), tmp_path / "run", total_steps=640, ahead=0)
+    check_saved(tmp_path / "run", iterations, unbroken)
+    tools.resume(tmp_path / "run", 256)
+    found = tools.logged(tmp_path / "run")
+    assert [row["env_steps"] for row in found] == [64, 128, 192, 256]
+    row, lengths = iterations // 8, lambda first, last: [to[1] for _, to, *_, a, b in counters.expected(last)[first:] if a or b]
+    ended = lengths(16 * row, 2 * iterations) + lengths(0, 16 * (row + 1) - 2 * iterations)  # before it, and anew
+    assert found[row]["episode_length"] == [pytest.approx(np.mean(ended))] and found[row]["policy_lag"] == [0.0]
+
+
+@pytest.mark.parametrize("settings", [
+    {"prioritized": True, "n_step": 3}, {"prioritized": True, "n_step": 2, "num_steps": 4}, {"n_step": 3},
+], ids=str)  # fmt: skip
+def test_no_window_crosses_a_seam(settings):
+    """Of any memory of the family, with stacks: rows say (episode, step), and every window is of one life."""
+    algo = jf.DQN(**DQN | settings | {"batch_size": 32}).bind(dataclasses.replace(jf.make(NAME).spec, stack=2))
+    memory, t = algo.memory(), algo.num_steps
+    rows = lambda i, life: Row(
+        jnp.stack([jnp.full((t, 4), life, jnp.float32), jnp.broadcast_to(jnp.arange(i * t, i * t + t)[:, None], (t, 4))], -1),
+        jnp.zeros((t, 4), jnp.int32), jnp.full((t, 4), life, jnp.float32), jnp.zeros((t, 4), bool), jnp.zeros((t, 4), bool),
+    )  # fmt: skip
+    mem = memory.init(jax.eval_shape(lambda: rows(0, 0.0)))
+    clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0))
+    blocks = memory.num_blocks + 3  # once around
+    seen = set()
+    for w in range(blocks):
+        if w in (5, blocks - 3):
+            mem = memory.seam(mem, jnp.int32(w))
+        mem = memory.add(mem, rows(w, float((w >= 5) + (w >= blocks - 3))), jnp.int32(w))
+        if w < 3:
+            continue
+        plan = memory.plan(jax.random.key(w), 1, jnp.int32(w + 1), clock)
+        window, _ = memory.fetch(mem, jax.tree.map(lambda x: x[0], plan))
+        life, at, use = np.asarray(window.obs)[:, 2], np.asarray(window.obs)[:, 3], np.asarray(window.use)
+        good = np.asarray(window.weight) > 0
+        assert (np.where(use, np.asarray(window.reward) == life, True).all(0) | ~good).all()  # rewards of its own life
+        assert (np.asarray(window.boot_obs)[good, 2] == life[good]).all()  # and a successor of it, `steps` on
+        assert (np.asarray(window.boot_obs)[good, 3] == at[good] + np.asarray(window.steps)[good]).all()
+        seen |= set(life[good].tolist())
+    assert seen == {0.0, 1.0, 2.0}
+
+
+def test_a_trained_agent_plays_on_the_host(tmp_path):
+    session = train(jf.PPO(**PPO), tmp_path / "run", total_steps=64)
+    agent = jf.load(tmp_path / "run")
+    found = agent.evaluate(episodes=6)
+    assert found.ret.shape == (6,) and found.finished.all() and (found.length >= 2).all() and (found.length <= 4).all()
+    np.testing.assert_array_equal(found.ret, agent.evaluate(episodes=6).ret)
+    assert agent.act(np.zeros(2, np.float32)).shape == () and session.eval_return.shape == (1,)
+    agent.env, agent.config = jf.make(NAME, fault="hangs", at=1), dataclasses.replace(agent.config, host_timeout=0.5)
+    with pytest.raises(HostError, match=r"has not answered for 0.5 s"):
+        agent.evaluate(episodes=6)
+    with pytest.raises(HostError, match=r"has not answered for 0.5 s"):  # nor pictures
+        play.frames(agent.env, agent.algo, agent.state, jax.random.key(0), 5, patience=0.5)
+    agent.env = jf.make(NAME)
+    cut = agent.env.spec.max_episode_steps is None
+    ret, length, finished = play.evaluate(agent.env, agent.algo, agent.state, jax.random.key(0), 6, "greedy", max_steps=1)
+    assert cut and (length == 1).all() and len(ret) == 6 and not finished.any()
+
+
+def test_a_loss_that_is_not_finite_stops_it():
+    with pytest.raises(NonFiniteError):
+        train(jf.PPO(**PPO | {"learning_rate": 1e38}))

@@ -1,0 +1,211 @@
+"""The ladder: its rungs, how long they are climbed, and what it prints. On an environment that costs nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from helpers import counters
+from jaxrl_fast.algorithms import algorithm_class
+from jaxrl_fast.cli import command as cli
+from jaxrl_fast.cli.ladder import command as cli_ladder
+from jaxrl_fast.cli.ladder import rungs as ladder
+from jaxrl_fast.engine.backend import backend_of
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.envs import registry
+from jaxrl_fast.errors import ConfigError, MissingExtraError, NonFiniteError
+
+SMALL = dict(num_envs=2, num_steps=4, batch_size=8, buffer_size=256, learning_starts=64, hidden=(4,))
+EASY = ladder.Rung("easy", "a counter", settings=SMALL, environment=f"gym:{counters.ID}", run=dict(ahead=1), published=(10,
+    20))
+
+
+@pytest.fixture(autouse=True)
+def counter():
+    counters.register()
+
+
+def test_a_rung_is_climbed_until_it_is_solved():
+    """Every game of the counter scores above 18: it is solved where it is looked at after the hundredth game."""
+    heard = []
+    found = ladder.climb(ladder.Climb(EASY), None, say=lambda climb: heard.append(climb.solved))
+    assert found.solved == found.seconds > 0 and found.steps < 20_000
+    assert found.score >= ladder.SOLVED and heard[:-1] == [None] * (len(heard) - 1)
+
+
+def test_a_rung_is_climbed_for_its_minutes(monkeypatch):
+    monkeypatch.setattr(ladder, "SOLVED", 1e9)
+    found = ladder.climb(ladder.Climb(EASY), 10 / 60)  # a busy machine compiles for most of it
+    assert found.solved is None and 10 <= found.seconds < 60
+    assert found.curve[-1][1] <= found.steps and np.isfinite(found.rate)
+    content = found.as_dict()
+    assert content["frames_per_second"] == pytest.approx(4 * content["steps_per_second"], rel=1e-2)
+    assert content["published"] == {"steps_per_second": 10, "minutes": 20} and content["solved_seconds"] is None
+
+
+def test_a_rung_ends_where_its_rate_has_fallen_to_nothing(monkeypatch):
+    monkeypatch.setattr(ladder, "SOLVED", 1e9)
+    falling = dataclasses.replace(EASY, settings=SMALL | {"anneal_learning_rate": True}, run=dict(horizon=400))
+    found = ladder.climb(ladder.Climb(falling), None)
+    assert found.solved is None and 400 <= found.steps < 500
+
+
+def test_the_solve_is_the_mean_of_a_hundred_games():
+    found = ladder.Climb(EASY, seconds=7.0)
+    ladder._look(found, [])
+    assert not found.curve and np.isnan(found.score)
+    ladder._look(found, [18.0] * 99)
+    assert found.solved is None and found.score == 18.0
+    ladder._look(found, [17.9] * 100)
+    assert found.solved is None
+    ladder._look(found, [16.0] * 50 + [20.0] * 50)
+    assert found.solved == 7.0
+    found.seconds = 9.0
+    ladder._look(found, [20.0] * 100)
+    assert found.solved == 7.0
+
+
+def test_what_the_book_published_is_there():
+    assert [r.published for r in ladder.RUNGS if r.published] == [
+        (159, 105), (157, 115), (228, 44), (402, 59), (330, 40), (409, 31)
+    ]  # fmt: skip
+
+
+def test_rungs_are_chosen_by_name(monkeypatch):
+    there = {"torch", "ale_py", "cv2", "envpool"}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in there or None)
+    assert ladder.choose() == list(ladder.RUNGS)
+    assert [r.name for r in ladder.choose(["both", "one"])] == ["both", "one"]
+    with pytest.raises(ConfigError, match="rungs must be .*'torch', 'one'.*got 'bot'.*mean 'both'"):
+        ladder.choose(["bot"])
+    for package, extra, rungs in [
+        ("torch", "torch", ["torch"]), ("cv2", "atari", ["one", "three", "actor"]), ("envpool", "envpool", ["envpool"]),
+        ("ale_py", "atari", [r.name for r in ladder.RUNGS if r.name not in ("torch", "envpool")]),
+    ]:  # fmt: skip
+        there.discard(package)
+        left_out = [r.name for r in ladder.RUNGS if ladder.needs(r) == extra]
+        assert set(rungs) <= set(left_out) and not set(left_out) & {r.name for r in ladder.choose()}
+        with pytest.raises(MissingExtraError, match=rf"jaxrl_fast\[{extra}\]"):
+            ladder.choose([rungs[-1]])
+        there.add(package)
+
+
+def test_a_ladder_without_rungs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(ladder, "needs", lambda rung: "atari")
+    assert cli.main(["ladder", "pong", "--out", str(tmp_path / "l")]) == 2
+    assert "the ladder needs the extra [atari]" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def accepted(rung):
+    """Settings, environment and run of a rung fit together."""
+    ladder.register()
+    env = registry.make(rung.environment, **rung.env)
+    assert env.spec.stack == rung.env.get("stack", 4)
+    assert env.spec.observation.shape[-1] == 1 and env.spec.observation.dtype == np.uint8
+    if rung.algorithm:
+        algo = algorithm_class(rung.algorithm)(**rung.settings).bind(env.spec)
+        backend_of(env).check(env, algo, RunConfig(**rung.run))
+
+
+@pytest.mark.parametrize("rung", [r for r in ladder.RUNGS if r.environment.startswith("ale:")], ids=lambda r: r.name)
+def test_a_rung_is_a_run(rung):
+    accepted(rung)
+
+
+@pytest.mark.torch
+def test_every_rung_is_a_run():
+    for rung in ladder.choose():
+        accepted(rung)
+
+
+def test_the_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(ladder, "RUNGS", (EASY, dataclasses.replace(EASY, name="other", published=None)))
+    assert cli.main(["ladder", "pong", "--full", "--out", str(tmp_path / "l")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == cli_ladder.head() and lines[1].startswith("easy ") and lines[2].startswith("other ")
+    assert "10 steps/s, 20 min" in lines[1] and "a counter" in lines[2]
+    content = json.loads((tmp_path / "l" / "ladder.json").read_text())
+    assert [r["rung"] for r in content["rungs"]] == ["easy", "other"] and content["rungs"][0]["solved_seconds"] > 0
+    assert (tmp_path / "l" / "ladder.png").stat().st_size > 5_000
+    assert cli.main(["ladder", "pong", "--out", str(tmp_path / "l")]) == 2
+    assert "a folder without an earlier ladder" in capsys.readouterr().err
+
+
+def rungs(out):
+    return [(r["rung"], r["steps"] > 0, r["ended"]) for r in json.loads((out / "ladder.json").read_text())["rungs"]]
+
+
+@pytest.mark.parametrize("error", [NonFiniteError("no longer finite"), RuntimeError("no longer finite")], ids=["ours", "any"])
+def test_a_rung_that_fails_leaves_the_others(error, tmp_path, monkeypatch, capsys):
+    climb = ladder.climb
+
+    def failing(found, *args):
+        if found.rung.name == "broken":
+            raise error
+        return climb(found, *args)
+
+    broken = dataclasses.replace(EASY, name="broken")
+    monkeypatch.setattr(ladder, "RUNGS", (broken, EASY))
+    monkeypatch.setattr(cli_ladder, "climb", failing)
+    assert cli.main(["ladder", "pong", "--full", "--out", str(tmp_path / "l")]) == 1
+    shown = capsys.readouterr()
+    assert "1 of 2 rungs failed: broken" in shown.err and "no longer finite" in shown.out
+    assert "  1.0  " in next(line for line in shown.out.splitlines() if line.startswith("easy "))  # the first that has a rate
+    (name, moved, ended), easy = rungs(tmp_path / "l")
+    assert (name, moved) == ("broken", False) and ended.endswith("no longer finite") and easy == ("easy", True, "")
+    monkeypatch.setattr(ladder, "RUNGS", (broken,))
+    assert cli.main(["ladder", "pong", "--full", "--out", str(tmp_path / "m")]) == getattr(error, "exit_code", 1)
+
+
+def test_a_rung_whose_environment_fails(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(ladder, "RUNGS", (dataclasses.replace(EASY, env=dict(fault="raises", at=40)),))
+    assert cli.main(["ladder", "pong", "--full", "--out", str(tmp_path / "l")]) == 1
+    assert "the motor burnt out" in capsys.readouterr().err and "the motor burnt out" in rungs(tmp_path / "l")[0][2]
+
+
+@pytest.mark.parametrize("stop", ["ours", "plain", "terminated"])
+def test_ctrl_c_keeps_what_there_is(stop, tmp_path, monkeypatch, capsys):
+    """In the middle of the second rung, noted by the loop or, in PyTorch's rung, raised where it comes."""
+    climb = ladder.climb
+
+    def interrupted(found, minutes, seed, say):
+        if found.rung.name == "easy":
+            return climb(found, minutes, seed, say)
+        if stop != "ours":
+            found.reach(7, 1.0, False)
+            signal.raise_signal(signal.SIGINT if stop == "plain" else signal.SIGTERM)
+        return climb(found, minutes, seed, lambda climb: climb.steps > 90 and os.kill(os.getpid(), signal.SIGINT))
+
+    never = dataclasses.replace(EASY, name="never")
+    monkeypatch.setattr(ladder, "RUNGS", (EASY, never, EASY))
+    monkeypatch.setattr(cli_ladder, "climb", interrupted)
+    name, code = ("SIGTERM", 143) if stop == "terminated" else ("SIGINT", 130)
+    assert cli.main(["ladder", "pong", "--full", "--out", str(tmp_path / "l")]) == code
+    assert f"stopped by {name} in the rung never; what there is stands in" in capsys.readouterr().err
+    assert rungs(tmp_path / "l") == [("easy", True, ""), ("never", True, name)]
+
+
+@pytest.mark.parametrize(("line", "says"), [
+    ("", "ladder needs a task"), ("pongg", "got 'pongg'; did you mean 'pong'"), ("pong --rungs nine", "got 'nine'"),
+    ("pong --minutes 0", "minutes must be a finite number in (0, inf), got 0"), ("pong --minute 3", "did you mean '--minutes'"),
+    ("pong --seed -1", "seed must be an integer from 0 to 4294967295, got -1"),
+    ("pong --full --minutes 3", "exclude each other"),
+])  # fmt: skip
+def test_bad_input(line, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["ladder", *line.split()]) == 2
+    assert says in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(300)
+def test_the_rung_of_pytorch():
+    rung = ladder.choose(["torch"])[0]
+    found = ladder.climb(ladder.Climb(rung), 1.5)
+    assert found.steps > 2_100 and found.rate > 0 and -21 <= found.score <= -10

@@ -1,0 +1,166 @@
+"""Programs as they are lowered for a GPU, on a machine without one: nothing that the host waits for."""
+
+from __future__ import annotations
+
+import collections
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend import core
+
+import jaxrl_fast as jf
+from helpers import runs as tools
+from jaxrl_fast import lowering
+from jaxrl_fast.engine import iteration
+from jaxrl_fast.engine.grid import RunConfig
+from jaxrl_fast.engine.iteration import Run
+from jaxrl_fast.engine.members import build_run
+from jaxrl_fast.tree import as_float32
+
+
+def equations(jaxpr, platform: str):
+    """Every equation of a JAXPR as it is lowered for a platform; of a choice by platform the branch taken there."""
+    for eqn in jaxpr.eqns:
+        params = eqn.params
+        if eqn.primitive.name == "cond" and params.get("branches_platforms"):
+            here = next(i for i, names in enumerate(params["branches_platforms"]) if names is None or platform in names)
+            yield from equations(params["branches"][here].jaxpr, platform)
+            continue
+        yield eqn
+        for value in jax.tree.leaves(params, is_leaf=lambda x: isinstance(x, (core.Jaxpr, core.ClosedJaxpr))):
+            if isinstance(value, (core.Jaxpr, core.ClosedJaxpr)):
+                yield from equations(getattr(value, "jaxpr", value), platform)
+
+
+def control(jaxpr, platform: str) -> collections.Counter:
+    """How often `while` and `cond` stand there. A `scan` knows its trip count."""
+    return collections.Counter(e.primitive.name for e in equations(jaxpr, platform) if e.primitive.name in ("cond", "while"))
+
+
+def unrolled(jaxpr, platform: str) -> dict[int, set[int]]:
+    """{length of a scan: how many steps its body has}."""
+    found = collections.defaultdict(set)
+    for eqn in equations(jaxpr, platform):
+        if eqn.primitive.name == "scan":
+            found[eqn.params["length"]].add(eqn.params["unroll"])
+    return dict(found)
+
+
+def log_row(name: str, members: int = 1, **settings):
+    """A log row of two iterations, traced: the body of a chunk and of `make_train`."""
+    env = tools.environment(name)
+    run = as_float32(Run(env, tools.algorithm(name, **settings).bind(env.spec), 100.0))
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), members))
+    states = jax.eval_shape(jax.vmap(lambda key: iteration.init(run, key)), keys)
+    row = lambda state: iteration.iterations(run, state, jnp.int32(30), 2, True)
+    return jax.make_jaxpr(jax.vmap(row))(states).jaxpr
+
+
+RING = {"while": 1}  # a loop that runs once keeps a ring's write apart from what reads it (`memory.ring`)
+ON_A_CPU = {
+    "dqn": RING | {"cond": 1}, "c51": RING | {"cond": 1}, "qr_dqn": RING | {"cond": 1}, "rainbow": RING | {"cond": 1},
+    "apex": RING | {"cond": 1}, "sac": RING | {"cond": 1}, "td3": RING | {"cond": 1}, "crossq": RING | {"cond": 1},
+    "tqc": RING, "ppo": {"while": 1}, "pqn": {"while": 1}, "impala": {"while": 1}, "apg": {}, "es": {}, "ars": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize("name", ON_A_CPU)
+def test_a_training_program_for_a_gpu_waits_for_nothing(name, members):
+    """No branch, no loop of unknown trip count, under `vmap` over seeds neither. A CPU has both where they save operations."""
+    row = log_row(name, members)
+    assert control(row, "cuda") == control(row, "rocm") == {}
+    assert control(row, "cpu") == ON_A_CPU[name]
+
+
+def test_resets_of_a_network_stay_a_branch():
+    """A fresh network is a loop over the rows of each kernel: too much for every update."""
+    assert control(log_row("iqn", reset_period=20), "cuda") == {"cond": 1}
+    assert control(log_row("iqn", reset_period=0), "cuda") == {}
+
+
+def test_the_search_would_find_branches_and_loops():
+    def waits(x):
+        x = jax.lax.cond(x[0] > 0, jnp.sin, jnp.cos, x)
+        looped = jax.jit(lambda x: jax.lax.while_loop(lambda x: jnp.any(x > 0), lambda x: x - 1, x))
+        return jax.lax.scan(lambda x, _: (looped(x), ()), x, length=3)
+
+    assert control(jax.make_jaxpr(waits)(jnp.ones(2)).jaxpr, "cuda") == {"cond": 1, "while": 1}
+
+
+@pytest.mark.parametrize("due", [False, True])
+def test_a_selection_is_the_branch(due, both_forms):
+    x = {"a": jnp.arange(3.0), "b": jnp.int32(4)}
+    choose = lambda due, x: lowering.when(due, lambda: jax.tree.map(lambda x: 3 * x, x), lambda: x)
+    expected = jax.tree.map(lambda x: np.asarray(3 * x if due else x), x)
+    for found in both_forms(choose, jnp.array(due), x):
+        tools.assert_same(found, expected)
+    jaxpr = jax.make_jaxpr(choose)(jnp.array(due), x).jaxpr
+    assert control(jaxpr, "cpu") == {"cond": 1} and control(jaxpr, "cuda") == {}
+
+
+@pytest.mark.parametrize("name", ["dqn", "td3", "crossq", "ppo", "pqn", "impala", "es", "apg"])
+def test_a_log_row_has_the_same_numbers_in_both_forms(name, both_forms):
+    """Every leaf of the state and every metric, to rounding: XLA fuses operations otherwise where there is no branch."""
+    env = tools.environment(name)
+    run = as_float32(Run(env, tools.algorithm(name).bind(env.spec), 100.0))
+
+    def row(key):
+        state = iteration.warmup(run, iteration.init(run, key))[0] if run.algo.warmup_iterations else iteration.init(run, key)
+        state, metrics = iteration.iterations(run, state, jnp.int32(run.algo.warmup_iterations), 6, True)
+        return state._replace(key=()), metrics
+
+    ours, gpus = both_forms(row, jax.random.key(3))
+    tools.assert_close(ours, gpus)
+
+
+@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize("name", ["ppo", "pqn", "impala", "es", "apg"])
+def test_a_rollout_is_unrolled_on_a_gpu(name, members):
+    row = log_row(name, members, num_steps=24)
+    assert 8 in unrolled(row, "cuda")[24] and 1 not in unrolled(row, "cuda")[24]
+    assert unrolled(row, "cpu")[24] == unrolled(row, "tpu")[24] == {1}
+
+
+@pytest.mark.parametrize("unroll", [1, 3])
+def test_the_unrolling_that_the_user_chose_is_that_of_every_platform(unroll):
+    """By `make_train`, and of the `Run` that `train` compiles."""
+    algo, env = tools.algorithm("ppo", num_steps=24), tools.environment()
+    run = build_run(algo, env, RunConfig(total_steps=960, unroll=unroll))
+    state = jax.eval_shape(lambda: iteration.init(run, jax.random.key(0)))
+    row = jax.make_jaxpr(lambda state: iteration.iterations(run, state, jnp.int32(0), 2, True))(state)
+    train = jax.make_jaxpr(jf.make_train(algo, env, 960, unroll=unroll))(jax.random.key(0))
+    for program in (row, train):
+        assert unroll in unrolled(program.jaxpr, "cuda")[24] and unroll in unrolled(program.jaxpr, "cpu")[24]
+    chosen = jax.make_jaxpr(jf.make_train(algo, env, 960))(jax.random.key(0)).jaxpr
+    assert 8 in unrolled(chosen, "cuda")[24] and unrolled(chosen, "cpu")[24] == {1}
+
+
+@pytest.mark.parametrize(
+    ("length", "size", "most", "expected"),
+    [(128, 100, 8, 8), (10, 100, 8, 5), (13, 100, 8, 1), (7, 100, 8, 7), (3, 1, 8, 3), (128, 10, 16, 16),
+     (128, 1014, 8, 4), (128, 4096, 8, 1), (128, 12_000, 8, 1), (24, 1000, 8, 4)],
+)  # fmt: skip
+def test_how_many_steps_a_loop_on_a_gpu_has_in_a_row(length, size, most, expected):
+    """A divisor of its length, and no more than the compiler takes in its stride."""
+    assert lowering.steps_in_a_row(length, size, most) == expected
+
+
+def test_operations_of_inner_functions_and_loops_count():
+    def step(x):
+        x = jax.jit(lambda x: jnp.sin(x) * 2)(x)
+        return jax.lax.scan(lambda x, _: (jnp.cos(x), ()), x, length=100)[0]
+
+    assert lowering.operations(jax.make_jaxpr(step)(1.0)) == 3
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_scan_has_the_same_results_in_both_forms(reverse, both_forms):
+    xs = {"a": jnp.arange(24, dtype=jnp.int32), "b": jnp.arange(48, dtype=jnp.int32).reshape(24, 2)}
+    step = lambda carry, x: (3 * carry + x["a"], carry - x["b"])
+    scan = lambda xs: lowering.scan(step, jnp.int32(1), xs, reverse)
+    expected = jax.lax.scan(step, jnp.int32(1), xs, reverse=reverse)
+    for found in both_forms(scan, xs):
+        tools.assert_same(found, expected)

@@ -1,0 +1,247 @@
+"""The memory plan: the forecast against what XLA and the device say, and refusals whose advice holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import jaxrl_fast as jf
+from helpers import runs as tools
+from jaxrl_fast import runtime, tree
+from jaxrl_fast.cli import command as cli
+from jaxrl_fast.engine import programs
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.engine.memory_plan import MemoryPlan, show
+from jaxrl_fast.engine.population import Population, plan_population
+from jaxrl_fast.engine.prepared import Prepared, prepare
+from jaxrl_fast.errors import ConfigError
+
+pytestmark = pytest.mark.timeout(200)
+REPLAY = dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=20_000, learning_starts=64, hidden=(8,))
+ALGORITHMS = {
+    "ppo": jf.PPO(num_envs=4, num_steps=64, num_epochs=2, num_minibatches=2, hidden=(32,)),
+    "dqn": jf.DQN(**REPLAY),
+    "prioritized": jf.DQN(prioritized=True, **REPLAY),
+    "pixels": jf.DQN(prioritized=True, **REPLAY | dict(buffer_size=4000)),
+}
+MIB = 2**20
+
+
+@jf.settings
+class Frames(jf.SingleEnv):
+    """Atari's frames: 84 x 84 bytes, four of them to an observation."""
+
+    @property
+    def spec(self):
+        return jf.EnvSpec("test/frames", jf.Box(0, 255, (84, 84, 1), jnp.uint8), jf.Discrete(4), 100, stack=4)
+
+    def reset_one(self, key):
+        return jnp.int32(0), jnp.zeros((84, 84, 1), jnp.uint8)
+
+    def step_one(self, key, state, action):
+        return state + 1, jnp.zeros((84, 84, 1), jnp.uint8), 0.0, False, state >= 99
+
+
+def prepared(name: str, seeds: int = 1, mode: str = "map") -> Prepared:
+    """On one device, whatever there is."""
+    env = Frames() if name == "pixels" else tools.environment()
+    made = prepare(ALGORITHMS[name], env, RunConfig(5000, seeds=seeds, batching=mode, eval_episodes=4))
+    return dataclasses.replace(made, population=plan_population(seeds, mode, jax.devices()[:1]))
+
+
+def planned(name: str, seeds: int = 1) -> MemoryPlan:
+    return prepared(name, seeds).plan
+
+
+def close(forecast: float, found: float) -> bool:
+    return abs(forecast - found) <= 0.1 * found
+
+
+LEFT_OUT = (("prioritized", 3), ("pixels", 3))
+CASES = [(name, seeds, "map") for name in ALGORITHMS for seeds in (1, 3) if (name, seeds) not in LEFT_OUT]
+CASES += [("prioritized", 3, "vmap"), pytest.param("prioritized", 3, "map", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("name, seeds, mode", CASES)
+def test_forecast_is_what_xla_counts(name, seeds, mode):
+    """Arguments and results of the chunk to 10%; a replay that takes turns also in the temporaries."""
+    found = prepared(name, seeds, mode)
+    plan, made = found.plan, programs.Programs(found)
+    state = jax.eval_shape(made._init, plan.run, plan.population.keys(range(plan.population.size)))
+    assert plan.state_bytes * seeds == tree.nbytes(state) and plan.agent * seeds == tree.nbytes(state.agent)
+    zero = jax.ShapeDtypeStruct((), jnp.int32)
+    found = made._chunk.lower(plan.run, state, zero, zero).compile().memory_analysis()
+    assert close(plan.arguments, found.argument_size_in_bytes)
+    assert close(plan.results, found.output_size_in_bytes)
+    assert found.alias_size_in_bytes == tree.nbytes(state)  # donated, so it is there once
+    copies = sum(size * count for _, size, count in plan.training())
+    if seeds > 1 and name != "ppo":
+        assert close(copies, found.temp_size_in_bytes) if mode == "map" else found.temp_size_in_bytes < plan.state_bytes
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_forecast_is_what_lies_on_the_device(name):
+    found = prepared(name)
+    plan, made = found.plan, programs.Programs(found)
+    state = made.init(plan.population.keys(range(plan.population.size)))
+    snapshot = made.snapshot(state)
+    plain = lambda x: jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+    size = lambda x: sum(plain(leaf).on_device_size_in_bytes() for leaf in jax.tree.leaves(x))
+    assert close(plan.state_bytes, size(state)) and close(dict(rows(plan))["a checkpoint's snapshot"], size(snapshot))
+    assert close(plan.agent, size(state.agent)) and close(plan.state.get("replay", 0), size(state.memory))
+    assert close(plan.settings, size(made.run))
+
+
+def rows(plan: MemoryPlan) -> list[tuple[str, int]]:
+    return [(part, size * count) for part, size, count in plan.resident()]
+
+
+def test_temporaries_count_once_they_are_known():
+    plan = planned("dqn")
+    known = dataclasses.replace(plan, temporaries=10 * MIB)
+    assert known.need == 10 * MIB + sum(size for _, size in rows(plan)) > plan.need
+    evaluation = sum(size * count for _, size, count in plan.evaluating())  # its program may not be compiled yet
+    unknown = dataclasses.replace(plan, temporaries=0)
+    assert unknown.need == evaluation + sum(size for _, size in rows(plan)) > sum(size for _, size in rows(plan))
+
+
+@pytest.fixture
+def have(monkeypatch):
+    """Set what the device is said to have."""
+    return lambda size: monkeypatch.setattr(runtime, "device_memory", lambda device: int(size))
+
+
+def test_a_run_whose_temporaries_do_not_fit_is_refused_before_it_learns(have):
+    """The forecast just fits, what XLA says of the compiled chunk does not."""
+    settings = dict(total_steps=tools.TOTAL, eval_every=0, eval_episodes=4)
+    algo, env = jf.DQN(**REPLAY | dict(hidden=(256,), batch_size=512, buffer_size=2000)), tools.environment()
+    have(jf.plan(algo, env, **settings).need)
+    jf.plan(algo, env, **settings).check()
+    rows = []
+    with pytest.raises(ConfigError, match=r"memory must be at most the"):
+        jf.train(algo, env, hooks=[lambda *_: rows.append(1)], **settings)
+    assert not rows
+
+
+ADVICE = re.compile(r"(\w+) = (\d+)")
+
+
+@pytest.mark.parametrize(
+    "name, seeds, mode, part, expected",
+    [("dqn", 3, "map", 0.5, {"buffer_size", "seeds"}), ("prioritized", 1, "map", 0.3, {"buffer_size"}),
+     ("ppo", 4, "vmap", 0.6, {"seeds", "num_envs"}), ("ppo", 4, "map", 0.7, {"num_envs"}),
+     ("batches", 1, "map", 0.7, {"batch_size"})],
+)  # fmt: skip
+def test_what_a_refusal_advises_really_fits(name, seeds, mode, part, expected, have):
+    batches = jf.DQN(**REPLAY | dict(batch_size=16_384))  # larger than what a smaller buffer would hold
+    algo = dataclasses.replace(ALGORITHMS.get(name, batches), num_envs=32)
+    plan = lambda algo, seeds: jf.plan(algo, tools.environment(), 5000, seeds=seeds, batching=mode, eval_episodes=4)
+    limit = int(part * plan(algo, seeds).need)
+    have(limit)
+    with pytest.raises(jf.ConfigError, match=r"memory must be at most the .*, got '[\d.]+ \w+'") as refused:
+        plan(algo, seeds).check()
+    advice = {name: int(value) for name, value in ADVICE.findall(refused.value.valid)}
+    assert advice.keys() == expected
+    for setting, value in advice.items():
+        if setting == "seeds":
+            tried = lambda n: plan(algo, n)
+            assert not tried(value + 1).fits
+        else:
+            tried = lambda n, setting=setting: plan(dataclasses.replace(algo, **{setting: n}), seeds)
+            assert not tried(int(value * 1.2) if setting == "buffer_size" else 2 * value).fits
+        tried(value).check()
+
+
+def test_where_no_single_setting_helps(have):
+    have(1000)
+    with pytest.raises(jf.ConfigError, match="1000 B of .*lower buffer_size, hidden, num_envs or num_steps"):
+        jf.plan(ALGORITHMS["dqn"], tools.environment(), 5000, seeds=3).check()
+
+
+def test_a_run_that_cannot_fit_leaves_nothing_behind(have, tmp_path):
+    have(MIB)
+    with pytest.raises(jf.ConfigError, match="the run fits with buffer_size"):
+        jf.train(ALGORITHMS["dqn"], tools.environment(), 5000, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unknown_memory_refuses_nothing(monkeypatch):
+    monkeypatch.setattr(runtime, "device_memory", lambda device: None)
+    plan = planned("dqn")
+    plan.check()
+    assert plan.fits and "is not known" in str(plan)
+
+
+def test_host_devices_share_one_memory():
+    """On however many of them, while each accelerator holds its own members only; padding counts."""
+    plan = planned("dqn", 3)
+
+    def total(platform, count, size=4, mode="vmap"):
+        devices = (SimpleNamespace(platform=platform, device_kind=platform, process_index=0),) * count
+        return dataclasses.replace(plan, population=Population(size, mode, devices))
+
+    whole = total("cpu", 1)
+    assert abs(total("cpu", 4).need - whole.need) < 0.01 * whole.need
+    assert abs(total("gpu", 2).need - whole.need / 2) < 0.01 * whole.need
+    assert total("gpu", 2, size=3).need == total("gpu", 2, size=4).need
+    in_turn = lambda mode: total("cpu", 2, mode=mode).training()[0][1:]
+    assert in_turn("map") == (plan.state_bytes, 2) and in_turn("vmap") == (plan.state_bytes, 0)
+    tight = dataclasses.replace(total("gpu", 1), have=int(0.7 * whole.need))
+    assert not tight.fits and dataclasses.replace(total("gpu", 2), have=tight.have).fits
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_a_frame_is_kept_once(prioritized):
+    """A transition of stacked frames costs one frame and a few bytes: a million of them 7 GB, and nothing is allocated."""
+    algo = jf.DQN(prioritized=prioritized, buffer_size=1_000_000, n_step=3, hidden=(64,))
+    plan = jf.plan(algo, Frames(), 2_000_000)
+    assert 84 * 84 < plan.state["replay"] / 1_000_000 <= 7300
+
+
+def test_printed(capsys):
+    line = "plan dqn CartPole-v1 --algo.hidden 8 --algo.buffer-size 20000 --seeds 3 --batching map --eval-episodes 4"
+    assert cli.main(line.split()) == 0
+    out, err = capsys.readouterr()
+    assert err == "" and out.startswith("dqn on CartPole-v1: 3 members by map on ")
+    for part in ("parameters", "target network", "optimizer", "replay", "environments", "a checkpoint's snapshot",
+                 "rollout", "batch of an update", "evaluation", "total"):  # fmt: skip
+        assert re.search(rf"^  {part} .*\d (B|KiB|MiB)$", out, re.M), part
+    assert re.search(r"^fits: 0% of the [\d.]+ GiB of cpu", out, re.M)
+
+
+def test_printed_with_what_was_compiled(capsys):
+    line = "plan ppo CartPole-v1 --no-preset --algo.hidden 8 --algo.num-steps 8 --eval-episodes 4 --compile"
+    assert cli.main(line.split()) == 0
+    out = capsys.readouterr().out
+    for part in ("compiled temporaries", "init", "chunk", "evaluate", "forecast for the chunk"):
+        assert re.search(rf"^  {part} .*\d (B|KiB)$", out, re.M), part
+    deviations = [float(x) for x in re.findall(r"([-+][\d.]+)%", out)]
+    assert len(deviations) == 2 and all(abs(x) < 10 for x in deviations)
+
+
+def test_a_plan_that_does_not_fit_is_printed_and_refused(capsys, have):
+    have(2 * MIB)
+    assert cli.main(["plan", "dqn", "CartPole-v1", "--compile"]) == 2
+    out, err = capsys.readouterr()
+    assert "replay" in out and re.search(r"^does not fit: \d+% of the 2.0 MiB", out, re.M)
+    assert err.count("\n") == 1 and "the run fits with buffer_size = " in err
+
+
+def test_bad_input(capsys):
+    with pytest.raises(jf.ConfigError, match="a setting of train"):
+        jf.plan(jf.PPO(), tools.environment(), sedes=3)
+    for line in ("plan", "plan ppo", "plan ppo CartPole-v1 --out x", "plan ppo CartPole-v1 --resume x"):
+        assert cli.main(line.split()) == 2, line
+    assert "plan needs an algorithm and an environment: jaxrl-fast plan ppo" in capsys.readouterr().err
+    assert cli.main(["plan", "--help"]) == 0 and "jaxrl-fast train" not in capsys.readouterr().out
+
+
+def test_bytes_are_shown_in_their_unit():
+    assert [show(x) for x in (0, 1023, 1024, 3 * MIB // 2, 2**30, 3 * 2**42)] == [
+        "0 B", "1023 B", "1.0 KiB", "1.5 MiB", "1.0 GiB", "12,288.0 GiB",
+    ]  # fmt: skip

@@ -1,0 +1,269 @@
+"""What the compiled programs are: no callbacks, no implicit transfers, small metrics, the same for every platform."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+
+import jaxrl_fast as jf
+from helpers import runs as tools
+from jaxrl_fast import runtime
+from jaxrl_fast.engine import iteration, programs
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.engine.population import plan_population
+from jaxrl_fast.engine.prepared import prepare
+
+BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
+KEY = jax.eval_shape(lambda: jax.random.key(0))
+
+
+def build(name, members=1, mode="map", total=tools.TOTAL, **settings):
+    """Programs that are not compiled, and the shapes of their state."""
+    config = RunConfig(total_steps=total, seeds=members, log_every=64, eval_episodes=4)
+    found = prepare(tools.algorithm(name, **settings), tools.environment(), config)
+    place = plan_population(members, mode, jax.devices()[:1])
+    made = programs.Programs(dataclasses.replace(found, population=place))
+    return made, jax.eval_shape(made._init, made.run, place.keys(range(members)))
+
+
+def traced(name, **settings):
+    """Every program of a run, traced."""
+    made, state = build(name, **settings)
+    zero = jax.ShapeDtypeStruct((), jnp.int32)
+    return {
+        "init": made._init.trace(made.run, made.population.keys(range(made.population.size))),
+        "warmup": made._warmup.trace(made.run, state) if made.grid.warmup else None,
+        "chunk": made._chunk.trace(made.run, state, zero, zero),
+        "evaluate": made._evaluate.trace(made.run, (state.agent, state.key), zero),
+    }
+
+
+def callbacks(traced_program) -> list[str]:
+    """Names of host callbacks in a program, before and after XLA has lowered it."""
+    jaxpr = re.findall(r"\w*(?:callback|debug_print|infeed|outfeed)\w*", str(traced_program.jaxpr))
+    custom = re.findall(r'custom_call @(\S*callback\S*?)\(|custom_call_target ?= ?"([^"]*callback[^"]*)"',
+                        traced_program.lower().as_text())  # fmt: skip
+    return jaxpr + ["".join(found) for found in custom] + [str(effect) for effect in traced_program.jaxpr.effects]
+
+
+@BOTH
+@pytest.mark.parametrize("members", [1, 3])
+def test_no_callback_in_any_program(name, members):
+    for program in traced(name, members=members).values():
+        assert program is None or callbacks(program) == []
+
+
+@BOTH
+def test_no_callback_in_make_train(name):
+    train = jf.make_train(tools.algorithm(name), tools.environment(), tools.TOTAL, eval_every=320, eval_episodes=4)
+    assert callbacks(jax.jit(train).trace(KEY)) == []
+    assert (
+        callbacks(jax.jit(jax.vmap(train)).trace(jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 3)))) == []
+    )
+
+
+@BOTH
+def test_no_lapack_in_any_program(name):
+    """A batch of LAPACK calls deadlocks on two CPU devices with jaxlib 0.10: `networks.layers.orthonormal_rows`."""
+    for program in traced(name).values():
+        assert program is None or "lapack" not in program.lower().as_text()
+
+
+def test_the_search_would_find_a_callback():
+    def prints(x):
+        jax.debug.print("{}", x)
+        return jax.pure_callback(lambda v: v, x, x, vmap_method="sequential")
+
+    found = callbacks(jax.jit(jax.vmap(prints)).trace(jnp.ones(2)))
+    assert any("debug" in x for x in found) and any("pure" in x for x in found)
+    assert sum("custom" in x or "ffi" in x for x in found) >= 2, found  # and in what was lowered
+
+
+def test_no_callback_in_the_compiled_program(unbroken):
+    for name in ("ppo", "dqn"):
+        compiled = unbroken(name)[0].programs._compiled
+        assert {"init", "chunk", "evaluate"} <= compiled.keys()
+        for program in compiled.values():
+            text = program.as_text()
+            assert "ENTRY" in text and not re.search(
+                r'custom_call_target="[^"]*callback|\b(?:infeed|outfeed|send|recv)\(', text
+            )
+
+
+@BOTH
+def test_a_chunk_runs_without_implicit_transfers(name, unbroken):
+    whole, _ = unbroken(name)
+    made = whole.programs
+    state = made.snapshot(whole.state)
+    with jax.transfer_guard("disallow"):
+        with pytest.raises(Exception, match="[Dd]isallowed"):  # the guard is awake
+            jnp.add(jnp.ones(3), np.ones(3)).block_until_ready()
+        state, metrics, finite = made.chunk(state, 1000, 2)
+        agent = made.snapshot(state.agent)
+        metrics, finite = jax.device_get((metrics, finite))
+    assert finite and jax.tree.leaves(agent)
+    assert all(np.isfinite(m.count[:2]).all() for m in metrics.values())
+
+
+@BOTH
+def test_the_state_is_donated(name, unbroken):
+    """Every byte of the state that goes in is reused; what a checkpoint took before is not touched."""
+    whole, _ = unbroken(name)
+    made = whole.programs
+    old = made.snapshot(whole.state)
+    kept, before = made.snapshot(old), tools.arrays(made.snapshot(old))
+    made.chunk(old, 1000, 1)
+    assert all(x.is_deleted() for x in jax.tree.leaves((old.agent, old.env, old.memory)))
+    tools.assert_same_arrays(tools.arrays(kept), before)
+
+
+@BOTH
+def test_metrics_are_a_sum_and_a_count_a_row(name):
+    """Their size depends on neither environments, steps, updates nor the length of a row."""
+    wide = (
+        dict(num_envs=16, num_steps=32, num_epochs=3) if name == "ppo" else dict(num_envs=16, updates_per_iteration=3)
+    )
+    for settings in ({}, wide):
+        made, state = build(name, total=51_200, **settings)
+        zero = jax.ShapeDtypeStruct((), jnp.int32)
+        after, metrics, finite = jax.eval_shape(made._chunk, made.run, state, zero, zero)
+        assert {x.shape for x in jax.tree.leaves(metrics)} == {(programs.ROWS,)} and finite.shape == ()
+        assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
+    train = jf.make_train(tools.algorithm(name), tools.environment(), 51_200, log_every=5120)
+    _, metrics = jax.eval_shape(train, KEY)
+    assert len({x.shape for x in jax.tree.leaves(metrics)}) == 1 and len(metrics["env_steps"].shape) == 1
+    assert metrics["env_steps"].shape[0] <= 10
+
+
+@BOTH
+def test_no_leaf_of_the_state_is_weakly_typed(name):
+    """A weak leaf would come back strong and cost a second compile."""
+    made, _state = build(name)
+    closed = jax.make_jaxpr(iteration.init)(made.run, jax.random.key(0))
+    assert not any(aval.weak_type for aval in closed.out_avals if hasattr(aval, "weak_type"))
+    assert not any(x.weak_type for x in jax.tree.leaves(made.run))
+
+
+@pytest.mark.parametrize(("cores", "everything", "beside"), [(2, False, False), (4, False, True), (2, True, True)])
+def test_what_is_compiled_before_the_first_update(cores, everything, beside, monkeypatch):
+    """On few cores not the evaluation: the updates would wait for it. And what runs once is compiled quickly."""
+    options, compile = [], jax.stages.Lowered.compile
+    seen = lambda lowered, given=None: (options.append(given), compile(lowered, given))[1]
+    monkeypatch.setattr(jax.stages.Lowered, "compile", seen)
+    monkeypatch.setattr(runtime, "cpu_count", lambda: cores)
+    made, _ = build("dqn")
+    made.compile(made.population.keys(range(made.population.size)), everything)
+    assert list(made.memory_analysis()) == ["init", "warmup", "chunk", *["evaluate"] * beside]
+    assert [x for x in options if x] == [runtime.once_options("cpu")]
+
+
+def test_a_program_that_runs_once():
+    assert runtime.once_options("gpu") is None and runtime.once_options("tpu") is None
+    double = jax.jit(lambda x: 2 * x).lower(jnp.arange(3.0)).compile(runtime.once_options("cpu"))
+    assert double(jnp.arange(3.0)).tolist() == [0, 2, 4]  # this jaxlib knows the options
+
+
+@BOTH
+def test_float_settings_and_the_horizon_are_arguments(name):
+    """Another learning rate, discount or length of the run is the same program, so the compile cache has it."""
+    zero = jax.ShapeDtypeStruct((), jnp.int32)
+    texts = []
+    for total, rate, discount in ((tools.TOTAL, 1e-3, 0.9), (2 * tools.TOTAL, 7e-4, 0.99)):
+        made, state = build(name, total=total, learning_rate=rate, discount=discount)
+        texts.append(made._chunk.lower(made.run, state, zero, zero).as_text())
+    assert texts[0] == texts[1]
+
+
+@BOTH
+def test_the_run_lowers_for_every_platform(name):
+    """On a machine that has none of them."""
+    platforms = ("cpu", "cuda", "tpu")
+    train = jf.make_train(tools.algorithm(name), tools.environment(), tools.TOTAL, eval_every=320, eval_episodes=4)
+    lowered = export.export(jax.jit(train), platforms=platforms)(KEY)
+    assert lowered.platforms == platforms and lowered.mlir_module()
+    for platform in platforms:
+        assert export.export(jax.jit(train), platforms=[platform])(KEY).platforms == (platform,)
+
+
+@BOTH
+@pytest.mark.parametrize("mode", ["map", "vmap"])
+def test_a_chunk_of_a_population_lowers_for_every_platform(name, mode):
+    made, state = build(name, members=3, mode=mode)
+    zero = jax.ShapeDtypeStruct((), jnp.int32)
+    lowered = export.export(made._chunk, platforms=("cpu", "cuda", "tpu"))(made.run, state, zero, zero)
+    assert lowered.platforms == ("cpu", "cuda", "tpu")
+
+
+CUDA = """
+import re, sys
+from helpers import runs as tools
+import jax, jax.numpy as jnp, aot_report as aot
+
+for name in sys.argv[1:]:
+    program = aot.chunk_for(jax.devices(), tools.algorithm(name), tools.environment(name), 4, steps=640, batching="vmap")
+    assert aot.report_cuda(*program) == {"modules": 1, "collectives": 0, "callbacks": 0}, name
+mesh = jax.make_mesh((2,), "p", axis_types=(jax.sharding.AxisType.Auto,))  # that the search would find a collective
+P = jax.sharding.PartitionSpec
+talks = jax.jit(jax.shard_map(lambda x: jax.lax.psum(x, "p"), mesh=mesh, in_specs=P("p"), out_specs=P()))
+x = jax.ShapeDtypeStruct((2,), "float32", sharding=jax.sharding.NamedSharding(mesh, P("p")))
+assert aot.report_cuda(talks, (x,))["collectives"] == 1
+calls = jax.jit(lambda x: jax.pure_callback(lambda v: v, x, x))  # and a callback, as it is lowered for a CPU
+assert re.search(aot.CALLBACKS, calls.lower(jnp.ones(2)).as_text())
+"""
+
+
+def test_a_population_on_two_gpus_sends_nothing(tmp_path):
+    """As far as a machine without one goes: what XLA gets for CUDA is one module, without collectives or callbacks."""
+    scripts = str(Path(__file__).resolve().parents[2] / "scripts")
+    ended = tools.python(CUDA, "ppo", "dqn", "sac", timeout=240, XLA_FLAGS="--xla_force_host_platform_device_count=2",
+                         PYTHONPATH=os.pathsep.join([scripts, os.environ.get("PYTHONPATH", "")]))  # fmt: skip
+    assert ended.returncode == 0, ended.stderr[-3000:]
+
+
+def test_a_population_keeps_branches_and_slices():
+    """Under vmap the target's period stays a branch and the ring's write a slice: t is not batched."""
+    made, state = build("dqn", members=3, mode="vmap")
+    zero = jax.ShapeDtypeStruct((), jnp.int32)
+    text = made._chunk.lower(made.run, state, zero, zero).compile().as_text()
+    assert "conditional(" in text and "dynamic-update-slice(" in text
+
+
+CACHE = """
+import sys, jax
+from jaxrl_fast import runtime
+if len(sys.argv) > 1:
+    jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+print(runtime.enable_compile_cache())
+"""
+
+
+def test_compiled_programs_are_kept_where_the_user_says(tmp_path):
+    """In a folder that they chose for JAX, else in ours; nowhere where it is off."""
+    folder = lambda *args, **more: tools.python(CACHE, *args, timeout=60, **more).stdout.strip()
+    assert folder(JAXRL_FAST_CACHE=str(tmp_path / "ours")) == str(tmp_path / "ours")
+    assert folder(JAXRL_FAST_CACHE="off") == "None"
+    assert folder(tmp_path / "theirs", JAXRL_FAST_CACHE=str(tmp_path / "ours")) == str(tmp_path / "theirs")
+
+
+SETTINGS = """
+from helpers import runs as tools
+import jaxrl_fast as jf, jax
+env, algo = tools.environment(), tools.algorithm("ppo")
+before = dict(jax.config.values)
+jax.jit(jf.make_train(algo, env, 64)).lower(jax.random.key(0))
+changed = {name for name, value in jax.config.values.items() if before.get(name) != value}
+assert not changed, changed
+"""
+
+
+def test_make_train_changes_no_setting_of_jax():
+    done = tools.python(SETTINGS, timeout=60)
+    assert done.returncode == 0, done.stderr

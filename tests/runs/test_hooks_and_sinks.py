@@ -1,0 +1,257 @@
+"""Hooks and sinks of the user, the target return, and the best checkpoint."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+import jaxrl_fast as jf
+from helpers import runs as tools
+from jaxrl_fast import runtime
+from jaxrl_fast.algorithms.common.normalize import normalize_obs
+from jaxrl_fast.engine import programs
+from jaxrl_fast.logs.sinks import Sink
+
+
+class Collects(Sink):
+    def __init__(self):
+        self.rows, self.calls = [], []
+
+    def open(self):
+        self.calls.append("open")
+
+    def write(self, row):
+        self.rows.append(row)
+        self.calls.append("write")
+
+    def flush(self):
+        self.calls.append("flush")
+
+    def cut(self, env_steps):
+        self.calls.append(("cut", env_steps))
+
+    def close(self):
+        self.calls.append("close")
+
+
+@pytest.mark.parametrize("name", ["ppo", "dqn"])
+def test_a_sink_gets_every_row_once_in_order(name, unbroken, tmp_path):
+    __, whole_dir = unbroken(name)
+    sink = Collects()
+    session = tools.train(name, tmp_path / "run", sinks=[sink])
+    assert tools.through_json(sink.rows) == tools.logged(whole_dir)
+    assert all(a is b for a, b in zip(sink.rows, session.history, strict=True))
+    assert sink.calls[-1] == "close" and sink.calls.count("close") == 1
+    assert "flush" in sink.calls  # before the checkpoint
+    wall = [r.wall_seconds for r in sink.rows]
+    assert wall == sorted(wall) and wall[0] >= 0
+    assert all(r.steps_per_second > 0 for r in sink.rows[1:])
+    assert session.steps_per_second > 0 and session.wall_seconds >= wall[-1]
+
+
+def test_a_sink_is_cut_at_resume_and_gets_what_follows(tmp_path):
+    tools.train("ppo", tmp_path / "run", total_steps=tools.HALF, horizon=tools.TOTAL)
+    sink = Collects()
+    tools.resume(tmp_path / "run", tools.TOTAL, sinks=[sink])
+    assert sink.calls[:3] == [("cut", tools.HALF), "open", "write"]
+    assert [r.env_steps for r in sink.rows] == list(range(tools.HALF + 64, tools.TOTAL + 1, 64))
+
+
+def test_a_hook_sees_session_and_rows_after_every_chunk(unbroken):
+    whole, _ = unbroken("ppo")
+    seen = []
+
+    def hook(session, rows):
+        assert session.env_steps == rows[-1].env_steps == session.history[-1].env_steps
+        assert all(np.isfinite(x).all() for x in jax.tree.leaves(session.state.agent.params))  # it may be read here
+        seen.extend(rows)
+
+    session = tools.train("ppo", hooks=[hook], chunk_seconds=1e9)
+    assert tools.through_json(seen) == tools.through_json(session.history) == tools.through_json(whole.history)
+    tools.assert_same(session.state, whole.state)
+
+
+def test_a_hook_ends_the_run_and_it_can_go_on(unbroken, tmp_path):
+    whole, whole_dir = unbroken("dqn")
+
+    def hook(session, rows):
+        if session.rows >= 7:
+            session.stop()
+
+    session = tools.train("dqn", tmp_path / "run", hooks=[hook], chunk_seconds=1e-9)
+    assert session.rows == 7 and session.eval_return.shape == (1,)
+    assert tools.read(tmp_path / "run" / "result.json")["env_steps"] == whole.grid.env_steps(7)
+    session = tools.resume(tmp_path / "run")
+    tools.assert_same(session.state, whole.state)
+    assert tools.logged(tmp_path / "run") == tools.logged(whole_dir)
+
+
+def test_what_a_hook_raises_ends_the_run_and_closes_the_sinks():
+    sink = Collects()
+    with pytest.raises(ZeroDivisionError):
+        tools.train("ppo", hooks=[lambda session, rows: 1 / 0], sinks=[sink])
+    assert sink.calls[-1] == "close"
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"hooks": [3]}, r"hooks must be a list of functions hook\(session, rows\), got \[3\]"),
+    ({"hooks": print}, "hooks must be a list of functions"),
+    ({"sinks": [3]}, "sinks must be objects of a subclass of jf.Sink, got 3"),
+    ({"sinks": lambda config: None}, "sinks must be a list of jf.Sink, .* got None"),
+])  # fmt: skip
+def test_what_is_no_hook_and_no_sink_is_refused(settings, message, tmp_path):
+    with pytest.raises(jf.ConfigError, match=message):
+        tools.train("ppo", tmp_path / "run", **settings)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_does_not_fit_opens_no_sink_and_leaves_nothing(tmp_path, monkeypatch):
+    sink = Collects()
+    monkeypatch.setattr(runtime, "device_memory", lambda device: 1000)
+    with pytest.raises(jf.ConfigError, match="memory must be "):
+        tools.train("ppo", tmp_path / "run", sinks=[sink])
+    assert sink.calls == ["close"] and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("case", ["new", "empty", "another's file", "a row"])
+def test_a_run_that_fails_before_its_first_row_cleans_up(case, tmp_path, monkeypatch):
+    """So that the same command can be given again; only what the run itself has made."""
+    run, sink = tmp_path / "run", Collects()
+    if case == "empty":
+        run.mkdir()
+    if case == "another's file":
+        sink.open = lambda: (run / "notes").write_text("keep")
+    with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
+        patched.setattr(programs.Programs, "chunk", lambda *args: 1 / 0)
+        tools.train("dqn" if case == "a row" else "ppo", run, sinks=[sink])  # DQN's warm-up is a row
+    left = sorted(p.name for p in run.iterdir()) if run.exists() else None
+    expected = {"new": None, "empty": [], "another's file": ["notes"], "a row": ["config.json", "metrics.jsonl"]}
+    assert left == expected[case]
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """Evaluations that come to what a table {rows: [score of each member]} says."""
+
+    def script(table):
+        monkeypatch.setattr(programs.Programs, "evaluate", lambda self, s, rows: tools.scores(table[rows]))
+
+    return script
+
+
+def test_the_run_ends_when_every_member_has_reached_the_target(scripted, tmp_path):
+    scripted({2: [0.2, 0.1], 4: [0.9, 0.3], 6: [0.1, 0.95], 8: [0.0, 0.0]})
+    run = tmp_path / "run"
+    session = tools.train("ppo", run, seeds=2, eval_every=128, target_return=0.9)
+    expected = [{"env_steps": 256, "eval_return": 0.9}, {"env_steps": 384, "eval_return": 0.95}]
+    assert session.reached == expected and session.env_steps == 384
+    result = tools.read(run / "result.json")
+    assert result["reached"] == expected and result["eval_return"] == [0.1, 0.95] and result["env_steps"] == 384
+    assert result["best_eval_return"] == pytest.approx(0.6)
+    assert len(tools.logged(run)) == 6 and tools.logged(run)[-1]["eval_return"] == [0.1, 0.95]
+
+
+def test_who_has_reached_the_target_survives_a_resume(scripted, tmp_path):
+    scripted({2: [0.2, 0.1], 4: [0.9, 0.3], 6: [0.1, 0.3], 8: [0.0, 2.0], 10: [0.0, 0.0]})
+    run = tmp_path / "run"
+    hook = lambda session, rows: session.stop() if session.rows >= 6 else None
+    tools.train("ppo", run, seeds=2, eval_every=128, target_return=0.9, hooks=[hook])
+    session = tools.resume(run)
+    assert session.reached == [{"env_steps": 256, "eval_return": 0.9}, {"env_steps": 512, "eval_return": 2.0}]
+    assert session.env_steps == 512 and session.best_rows == 8
+
+
+def test_a_run_that_reached_its_target_goes_on_to_a_new_end(scripted, tmp_path):
+    """As the command that it prints says; without a new end there is nothing left to do."""
+    scripted({rows: [0.95] for rows in (2, 4, 6)})
+    run = tmp_path / "run"
+    tools.train("ppo", run, eval_every=128, target_return=0.9)
+    assert tools.resume(run).env_steps == 128
+    session = tools.resume(run, 384)
+    assert session.env_steps == 384 and len(tools.logged(run)) == 6
+    assert session.reached == [{"env_steps": 128, "eval_return": pytest.approx(0.95)}]
+
+
+def test_a_target_that_is_missed_outlives_a_new_end(scripted, tmp_path):
+    scripted({2: [0.2], 4: [0.95], 6: [0.95]})
+    tools.train("ppo", tmp_path / "run", eval_every=128, target_return=0.9, total_steps=128, horizon=tools.TOTAL)
+    assert tools.resume(tmp_path / "run", 384).env_steps == 256
+
+
+def test_a_target_that_is_never_looked_at_is_refused(tmp_path):
+    with pytest.raises(jf.ConfigError, match=r"target_return must be None where eval_every = 0, got 0.9"):
+        tools.train("ppo", tmp_path / "run", eval_every=0, target_return=0.9)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_speed_of_a_run_that_ends_in_its_first_chunk(scripted):
+    session = tools.train("ppo", hooks=[lambda session, rows: session.stop()])
+    assert session.rows == 1 and session.steps_per_second == session.history[-1].steps_per_second > 0
+    scripted({1: [1.0]})
+    assert tools.train("ppo", eval_every=64, target_return=0.5).steps_per_second > 0
+
+
+def test_the_best_agent_is_kept_beside_the_last(scripted, tmp_path):
+    scripted({2: [0.2], 4: [0.9], 6: [0.1], 8: [0.9], 10: [0.5]})
+    run, seen = tmp_path / "run", {}
+    keep = lambda session, rows: seen.update({session.rows: tools.arrays(session.state.agent)})
+    session = tools.train("ppo", run, total_steps=640, eval_every=128, hooks=[keep])
+    best, last = jf.load(run), jf.load(run, "last")
+    assert (best.iteration, last.iteration, session.best_rows) == (4, 10, 4)  # the first of two that are as good
+    tools.assert_same_arrays(tools.arrays(best.state), seen[4])
+    tools.assert_same_arrays(tools.arrays(last.state), seen[10])
+    tools.assert_same(last.state, session.agent().state)
+
+
+def test_members_of_a_checkpoint(scripted, tmp_path):
+    scripted({10: [0.2, 0.9, 0.3]})
+    run = tmp_path / "run"
+    session = tools.train("ppo", run, seeds=3, total_steps=640, eval_every=0)
+    for index in range(3):
+        tools.assert_same(jf.load(run, member=index).state, session.agent(index).state)
+    tools.assert_same(jf.load(run).state, session.agent(1).state)  # the one that evaluated best
+    with pytest.raises(jf.ConfigError, match="member must be .* 0 to 2, got 3"):
+        jf.load(run, member=3)
+
+
+def test_the_member_is_the_best_one_of_the_checkpoint(scripted, tmp_path):
+    """Not the one that scored best at the end, which may have been poor when `best` was taken."""
+    scripted({4: [0.5, 0.9, 0.1], 8: [0.8, 0.1, 0.0]})
+    run, seen = tmp_path / "run", {}
+    keep = lambda s, rows: seen.update({s.rows: tools.arrays(s.agent(1).state)})
+    session = tools.train("ppo", run, seeds=3, total_steps=512, eval_every=256, hooks=[keep], chunk_seconds=1e9)
+    tools.assert_same_arrays(tools.arrays(jf.load(run).state), seen[4])
+    tools.assert_same(jf.load(run, "last").state, session.agent(0).state)
+
+
+def test_a_loaded_agent_acts(unbroken):
+    whole, run = unbroken("ppo")
+    agent = jf.load(run, "last")
+    tools.assert_same(agent.state, whole.agent().state)
+    rng = np.random.default_rng(0)
+    obs = rng.normal(size=(64, 4)).astype(np.float32)
+    batch = agent.act(obs)
+    assert batch.shape == (64,) and isinstance(batch, np.ndarray) and set(batch.tolist()) == {0, 1}
+    one = agent.act(obs[0])
+    assert one.shape == () and one in (0, 1)
+    assert [int(agent.act(o)) for o in obs[:8]] == batch[:8].tolist()
+    seen = normalize_obs(whole.env.spec.observation, whole.state.agent.moments, obs)
+    policy = whole.algo.networks.policy(whole.state.agent.params, seen)
+    np.testing.assert_array_equal(batch, policy.mode())
+    sampled = [agent.act(obs, "sample", jax.random.key(i)) for i in (0, 0, 1)]
+    np.testing.assert_array_equal(sampled[0], sampled[1])
+    assert (sampled[0] != sampled[2]).any()
+    for arguments, message in ((("sample",), "key must be .*got None"), (("gredy",), "mode must be .*got 'gredy'")):
+        with pytest.raises(jf.ConfigError, match=message):
+            agent.act(obs, *arguments)
+
+
+def test_a_loaded_agent_plays(unbroken):
+    _, run = unbroken("dqn")
+    agent = jf.load(run, "last")
+    found = agent.evaluate(episodes=8, seed=3)
+    again = agent.evaluate(episodes=8, seed=3)
+    np.testing.assert_array_equal(found.ret, again.ret)
+    np.testing.assert_array_equal(found.ret, found.length)  # CartPole pays one a step
+    assert found.finished.all() and found.ret.shape == (8,) and found.ret.max() <= 30

@@ -1,0 +1,108 @@
+"""Pictures of episodes on the host: they end with the episode, and nothing is said where there are none."""
+
+from __future__ import annotations
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+from gymnasium import spaces as theirs
+
+import jaxrl_fast as jf
+from helpers import counters as tools
+from jaxrl_fast.actors import play
+from jaxrl_fast.envs import registry
+from jaxrl_fast.envs.host import gymnasium_adapter
+from jaxrl_fast.runs import pictures
+
+
+class Drawn(gymnasium.Env):
+    """Five steps; its picture is as bright as the step. `metadata` and the constructor decide who may draw it."""
+
+    metadata = {"render_modes": ["rgb_array"]}
+    observation_space, action_space = theirs.Box(-1, 1, (1,)), theirs.Discrete(2)
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        return np.zeros(1, np.float32), 1.0, self.t == 5, False, {}
+
+    def render(self):
+        return np.full((4, 4, 3), self.t, np.uint8)
+
+
+class Unlisted(Drawn):
+    metadata = {"render_modes": []}
+
+
+class Plain(Drawn):
+    """Its constructor takes no render mode."""
+
+    def __init__(self):
+        self.render_mode = None
+
+
+class Blank(Unlisted):
+    """It takes one, and draws nothing."""
+
+    render = gymnasium.Env.render
+
+
+def swallows(**kwargs):
+    return Plain()
+
+
+def drawn_vector(mode):
+    class Drawings(tools.Counters):
+        """A vector of its own, which draws its environments as they are."""
+
+        single_observation_space, single_action_space = Drawn.observation_space, Drawn.action_space
+
+        def __init__(self, num_envs=1, render_mode=None):
+            super().__init__(num_envs, mode)
+            self.render_mode = render_mode
+
+        def render(self):
+            return tuple(np.full((4, 4, 3), env.step_, np.uint8) for env in self.envs)
+
+    return Drawings
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("entry_point", "steps"),
+    [(Drawn, [0, 1, 2, 3, 4, 5]), (Unlisted, [0, 1, 2, 3, 4, 5]), (Plain, None), (Blank, None), (swallows, None)],
+    ids=lambda x: getattr(x, "__name__", ""),
+)
+def test_the_last_picture_is_the_end(entry_point, steps):
+    """And nothing is said where there is none to draw."""
+    gymnasium.register("Drawn-v0", entry_point=entry_point)
+    try:
+        env = jf.make("gym:Drawn-v0")
+        algo = jf.PPO(hidden=(8,)).bind(env.spec)
+        frames = pictures.record(env, algo, algo.init(jax.random.key(0)), jax.random.key(0))
+        assert (None if frames is None else [int(x.max()) for x in frames]) == steps
+        cut = pictures.record(env, algo, algo.init(jax.random.key(0)), jax.random.key(0), max_steps=3)
+        assert cut is None if steps is None else [int(x.max()) for x in cut] == [0, 1, 2]
+    finally:
+        registry._cached.cache_clear()
+        gymnasium_adapter.defaults.cache_clear(), gymnasium_adapter._own.cache_clear()
+        del gymnasium.registry["Drawn-v0"]
+
+
+@pytest.mark.parametrize(("mode", "steps"), [("NEXT_STEP", [0, 1, 2]), ("SAME_STEP", [0, 1, None]), ("DISABLED", [0, 1, None])])
+def test_a_vector_of_its_own_shows_no_other_episode(mode, steps):
+    """The first episode has two steps; only a vector that resets in the next step still shows its end."""
+    vector = play.Filmed(gymnasium_adapter.GymnasiumVector(drawn_vector(mode)(render_mode="rgb_array"), 0))
+    vector.reset()
+    for _ in range(2):
+        vector.send(np.zeros(1, np.int32))
+        vector.receive()
+    assert [None if x is None else int(x.max()) for x in vector.pictures] == steps

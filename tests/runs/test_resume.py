@@ -1,0 +1,416 @@
+"""A resumed run equals an unbroken one bit for bit: state, replay, log rows."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import logging
+import resource
+import shutil
+import sys
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+import jaxrl_fast as jf
+from helpers import runs as tools
+from jaxrl_fast.engine import programs
+from jaxrl_fast.errors import RunError
+from jaxrl_fast.runs import checkpoint, checkpoint_errors
+from jaxrl_fast.runs.checkpoint import Checkpoints
+from jaxrl_fast.runs.checkpoint_errors import GONE
+
+BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory):
+    """name -> a fresh copy of a run that ended in the middle of its horizon."""
+    base, done = tmp_path_factory.mktemp("half"), {}
+
+    def get(name, to):
+        if name not in done:
+            done[name] = base / name
+            tools.train(name, done[name], total_steps=tools.HALF, horizon=tools.TOTAL)
+        shutil.copytree(done[name], to)
+        return to
+
+    return get
+
+
+def test_on_other_devices(unbroken, tmp_path):
+    """A run that names more devices than there are now is refused, and goes on where it is told that any will do."""
+    whole, _ = unbroken("ppo")
+    out = tmp_path / "x"
+    tools.train("ppo", out, total_steps=tools.HALF, horizon=tools.TOTAL)
+    content = json.loads((out / "config.json").read_text())
+    content["run"]["devices"] = 64
+    (out / "config.json").write_text(json.dumps(content))
+    with pytest.raises(jf.ConfigError, match="devices must be .*got 64"):
+        tools.resume(out, tools.TOTAL)
+    session = tools.resume(out, tools.TOTAL, devices="all")
+    tools.assert_same(session.state, whole.state)
+    assert json.loads((out / "config.json").read_text())["run"]["devices"] is None
+
+
+@pytest.mark.parametrize(("name", "seeds"), [("ppo", 1), ("ppo", 3), ("dqn", 1), ("rainbow", 1)])
+def test_a_checkpoint_without_what_states_have_gained(name, seeds, unbroken, tmp_path, monkeypatch):
+    """Written by a version whose running returns were one float32 each (CartPole's have no more to them), and whose replay
+    kept no successors of truncated rows: those that it holds are never learned from.
+    """
+    save, out = Checkpoints.save, tmp_path / "x"
+
+    def old(state):
+        memory = state.memory
+        if name == "dqn":
+            memory = memory._replace(next_obs=())
+        elif name == "rainbow":
+            memory = memory._replace(rows=memory.rows._replace(next_obs=()))
+        episodes = {k: getattr(state.episodes, k) for k in ("ret", "length")}
+        return state._replace(agent=agent(state.agent), episodes=episodes, memory=memory)
+
+    def agent(state):  # without statistics of rewards
+        return {k: v for k, v in state._asdict().items() if k != "rewards"}
+
+    with monkeypatch.context() as patch:
+        then = lambda self, which, n, state, meta: save(self, which, n, (old if which == "last" else agent)(state), meta)
+        patch.setattr(Checkpoints, "save", then)
+        tools.train(name, out, total_steps=tools.HALF, horizon=tools.TOTAL, seeds=seeds)
+    assert all(jf.load(out, which).state.params for which in ("best", "last"))
+    session = tools.resume(out, tools.TOTAL)
+    assert not np.asarray(session.state.episodes.lost).any() and np.asarray(session.state.episodes.ret).any()
+    whole = unbroken(name)[0].state
+    if name == "ppo" and seeds == 1:
+        tools.assert_same(session.state, whole)
+    elif seeds == 1:
+        form = lambda state: {name: (x.shape, x.dtype) for name, x in tools.arrays(state).items()}
+        assert form(session.state) == form(whole)
+
+
+def test_an_env_axis_must_divide_the_groups(half, tmp_path):
+    with pytest.raises(jf.ConfigError, match="mesh env must be a divisor of 1, the groups .*got 2"):
+        tools.resume(half("ppo", tmp_path / "x"), tools.TOTAL, mesh={"env": 2})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ppo", "dqn", "rainbow", "pqn", "iqn", "impala", "sac", "apg", "es", "td3", "ars", "c51",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("apex", "crossq", "tqc", "qr_dqn")),
+    ],
+)  # fmt: skip
+def test_two_halves_are_the_whole(name, half, unbroken, tmp_path):
+    whole, whole_dir = unbroken(name)
+    run = half(name, tmp_path / "run")
+    assert tools.logged(run) == tools.logged(whole_dir)[: len(tools.logged(run))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session = tools.resume(run, tools.TOTAL)
+    tools.assert_same(tools.state(session), tools.state(whole))
+    assert tools.logged(run) == tools.logged(whole_dir)
+    assert [r.env_steps for r in session.history] == [r["env_steps"] for r in tools.logged(run)]
+    np.testing.assert_array_equal(session.eval_return, whole.eval_return)
+    if name not in ("dqn", "rainbow", "apex", "c51",
+        "qr_dqn"):  # the others' first half had one more evaluation, maybe the best
+        assert (session.best_rows, session.best_score) == (whole.best_rows, whole.best_score)
+    assert (session.env_steps, session.grid) == (whole.env_steps, whole.grid)
+
+
+def test_what_orbax_has_half_read_is_not_shown(monkeypatch):
+    """It goes through `sys.unraisablehook` when Python ends, page after page; what is not orbax's is shown as before."""
+    shown = []
+    monkeypatch.setattr(sys, "unraisablehook", shown.append)
+    for _ in range(2):
+        checkpoint_errors.silence_other_reads()
+    for file, count in ((ocp.__file__, 0), (__file__, 1)):
+        made = {}
+        exec(compile("async def read(): pass", file, "exec"), made)
+        coroutine = made["read"]()
+        sys.unraisablehook(SimpleNamespace(object=coroutine, exc_value=None))
+        coroutine.close()
+        assert len(shown) == count
+    sys.unraisablehook(SimpleNamespace(object=print, exc_value=None))
+    sys.unraisablehook(SimpleNamespace(object=None, exc_value=RuntimeError("Event loop is closed")))
+    assert len(shown) == 2
+
+
+@pytest.mark.parametrize(("text", "shown"), [
+    ("Task exception was never retrieved\nfuture: <Task coro=<write() defined at lib/orbax/checkpoint/x.py:1> exception=E()>", 0),
+    ("Future exception was never retrieved\nfuture: <Future exception=E('last/3.orbax-checkpoint-tmp/d')>", 0),
+    ("Task exception was never retrieved\nfuture: <Task coro=<mine() defined at mine.py:1> exception=E()>", 1),
+    ("Executing <Task of orbax> took 2 seconds", 1),
+])  # fmt: skip
+def test_what_orbax_has_half_written_is_not_shown(text, shown, monkeypatch, caplog):
+    monkeypatch.setattr(sys, "unraisablehook", print)
+    checkpoint_errors.silence_other_reads()
+    logging.getLogger("asyncio").error(text)
+    assert len(caplog.records) == shown
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("name", "num_steps"), [("ppo", 8), ("sac", 1)])  # resets from a pool, and as they are needed
+def test_with_physics_and_statistics(name, num_steps, tmp_path):
+    """brax's pipeline states, masses that every episode draws, and running statistics of observations; two learning rates."""
+    env = jf.make("brax/inverted_pendulum", episode_length=20, randomize="link.inertia.mass=0.8:1.2")
+    algo = tools.algorithm(name, normalize_observations=True, num_steps=num_steps)
+    settings = dict(env=env, population={"algo.learning_rate": [1e-3, 3e-4]})
+    whole = tools.train(algo, tmp_path / "whole", **settings)
+    tools.train(algo, tmp_path / "run", total_steps=tools.HALF, horizon=tools.TOTAL, **settings)
+    session = tools.resume(tmp_path / "run", tools.TOTAL)
+    tools.assert_same(tools.state(session), tools.state(whole))
+    assert tools.logged(tmp_path / "run") == tools.logged(tmp_path / "whole")
+    assert max(np.nanmax(r.metrics["episode_length"]) for r in session.history) > 15  # some were cut, maybe with shorter ones
+
+
+KILLED = """
+import os, signal, sys
+from helpers import runs as tools
+
+def die(session, rows):
+    if session.rows >= 9:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+tools.train(sys.argv[1], sys.argv[2], hooks=[die], checkpoint_minutes=1e-9, chunk_seconds=1e-9)
+"""
+
+
+@BOTH
+def test_a_killed_run_goes_on_where_it_was(name, unbroken, tmp_path):
+    whole, whole_dir = unbroken(name)
+    run = tmp_path / "run"
+    ended = tools.python(KILLED, name, run)
+    assert ended.returncode == -9, ended.stderr
+    checkpoints = Checkpoints(run / "checkpoints", read_only=True)
+    saved = checkpoints.latest("last")
+    checkpoints.close()
+    assert 0 < saved < 9 and not (run / "result.json").exists()
+    left = tools.logged(run)
+    assert left[-1]["env_steps"] == whole.grid.env_steps(9) > whole.grid.env_steps(saved)  # rows that will be cut
+    session = tools.resume(run)
+    tools.assert_same(tools.state(session), tools.state(whole))
+    assert tools.logged(run) == tools.logged(whole_dir)
+    assert (run / "result.json").exists()
+
+
+EACH = dict(checkpoint_minutes=1e-9, chunk_seconds=1e-9)  # a checkpoint a row
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_what_came_after_is_done_again(unbroken, tmp_path):
+    whole, whole_dir = unbroken("ppo")
+    run = tmp_path / "run"
+    tools.train("ppo", run, total_steps=tools.HALF, horizon=tools.TOTAL, **EACH)
+    with Checkpoints(run / "checkpoints", read_only=True) as checkpoints:
+        newest, older = checkpoints.numbers("last")
+    largest = max((run / "checkpoints" / "last" / str(newest)).rglob("*"), key=lambda p: p.is_file() and p.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[len(content) // 2] ^= 1
+    largest.write_bytes(content)
+    content = json.loads((run / "config.json").read_text())
+    content["run"] |= {"checkpoint_minutes": 60.0, "chunk_seconds": 1.0}  # one more checkpoint, at the end
+    (run / "config.json").write_text(json.dumps(content))
+    with pytest.warns(UserWarning, match=rf"last/{newest} is damaged .*its checksum differs.*in its place: .*last/{older}"):
+        session = tools.resume(run, tools.TOTAL)
+    tools.assert_same(tools.state(session), tools.state(whole))
+    assert tools.logged(run) == tools.logged(whole_dir)
+    with Checkpoints(run / "checkpoints", read_only=True) as checkpoints:  # the whole one has stayed, the damaged one is gone
+        assert checkpoints.numbers("last") == [checkpoints.newest("last"), older] and checkpoints.newest("last") > newest
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), OSError(24, "Too many open files")])
+def test_a_disk_that_fails_for_a_while_costs_no_checkpoint(error, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    tools.train("ppo", run, total_steps=tools.HALF, horizon=tools.TOTAL, **EACH)
+    with Checkpoints(run / "checkpoints", read_only=True) as checkpoints:
+        newest, older = checkpoints.numbers("last")
+    verify = checkpoint.verify_checksums
+
+    def fails(folder):
+        if folder.name == str(newest):
+            raise error
+        verify(folder)
+
+    monkeypatch.setattr(checkpoint, "verify_checksums", fails)
+    with Checkpoints(run / "checkpoints") as checkpoints, pytest.warns(UserWarning, match=f"last/{newest} is damaged"):
+        assert checkpoints.read(("last",), lambda which, number: number) == older
+        checkpoints.pass_over("last", older)
+        checkpoints._drop_damaged("last")
+        assert checkpoints.numbers("last") == [newest, older]
+
+
+def test_a_damaged_best_checkpoint_is_named_and_gives_way_to_the_next(half, tmp_path):
+    run = half("ppo", tmp_path / "run")
+    with Checkpoints(run / "checkpoints", read_only=True) as checkpoints:
+        numbers = checkpoints.numbers("best")
+    for number in numbers:
+        (run / "checkpoints" / "best" / str(number) / "checksums.json").write_text("{")
+    with pytest.warns(UserWarning, match=r"best.* is damaged|whole checkpoint .*best/.* the score to beat"):
+        tools.resume(run, tools.TOTAL)
+    with Checkpoints(run / "checkpoints", read_only=True) as checkpoints:
+        assert checkpoints.newest("best") not in (None, *numbers)
+        assert not set(numbers) & set(checkpoints.numbers("best"))
+
+
+def test_a_resume_verifies_each_checkpoint_once(half, tmp_path, monkeypatch):
+    run, seen = half("ppo", tmp_path / "run"), []
+    verify = checkpoint.verify_checksums
+    monkeypatch.setattr(checkpoint, "verify_checksums", lambda folder: (seen.append(folder), verify(folder)))
+    tools.resume(run, tools.TOTAL)
+    assert seen and len(set(seen)) == len(seen)
+
+
+def test_a_log_that_lacks_rows_is_named(half, tmp_path):
+    run = half("ppo", tmp_path / "run")
+    file = run / "metrics.jsonl"
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.warns(UserWarning, match=r"metrics.jsonl lacks 1 of the \d+ log rows before the checkpoint"):
+        tools.resume(run, tools.TOTAL)
+
+
+def gone(run):
+    run.rename(run.with_name("aside"))
+
+
+def in_the_way(run):
+    """A file where the checkpoints were. The saver's thread, in the middle of one, may make their folder again in between."""
+    for n in itertools.count():
+        (run / "checkpoints").rename(run.with_name(f"aside-{n}"))
+        with contextlib.suppress(IsADirectoryError):
+            (run / "checkpoints").write_text("")
+            return
+
+
+def limited(run):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+@pytest.mark.parametrize(
+    ("happens", "says"),
+    [(gone, f"checkpoints/last: {GONE}; .*run is gone: start the run again"),
+     (in_the_way, f"cannot write .*checkpoints/last: {GONE}; there is no whole checkpoint: start the run again"),
+     (limited, r"cannot write .*run/.*File too large; .*last/\d+ is whole: .* train --resume ")],
+)  # fmt: skip
+def test_a_run_that_cannot_write_ends_with_what_is_whole(happens, says, unbroken, tmp_path):
+    run, limits = tmp_path / "run", resource.getrlimit(resource.RLIMIT_FSIZE)
+    hook = lambda session, rows: happens(run) if session.rows == 4 else None
+    try:
+        with pytest.raises(RunError, match=says) as error:
+            tools.train("ppo", run, hooks=[hook], **EACH)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "\n" not in str(error.value) and error.value.exit_code == 1
+    if happens is limited:
+        tools.assert_same(tools.resume(run).state, unbroken("ppo")[0].state)
+
+
+@BOTH
+def test_two_halves_are_the_whole_in_the_code_that_users_run(name, as_users_have_it, tmp_path):
+    with as_users_have_it():
+        whole = tools.train(name, tmp_path / "whole", total_steps=tools.HALF, horizon=tools.TOTAL)
+        tools.train(name, tmp_path / "run", total_steps=tools.HALF // 2, horizon=tools.TOTAL)
+        session = tools.resume(tmp_path / "run", tools.HALF)
+    tools.assert_same(tools.state(session), tools.state(whole))
+    rows = [{k: v for k, v in row.items() if k != "eval_return"} for row in tools.logged(tmp_path / "run")]
+    assert rows == [{k: v for k, v in row.items() if k != "eval_return"} for row in tools.logged(tmp_path / "whole")]
+
+
+def test_rows_after_the_checkpoint_are_cut(half, unbroken, tmp_path):
+    _, whole_dir = unbroken("ppo")
+    run = half("ppo", tmp_path / "run")
+    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write(json.dumps(last | {"env_steps": last["env_steps"] + 64, "value_loss": [123.0]}) + "\n")
+        file.write('{"env_steps": 768, "wall_')  # torn by the crash
+    tools.resume(run, tools.TOTAL)
+    assert tools.logged(run) == tools.logged(whole_dir)
+
+
+def test_a_finished_run_resumes_to_itself(half, tmp_path):
+    run = half("ppo", tmp_path / "run")
+    before, result = tools.logged(run), tools.read(run / "result.json")
+    session = tools.resume(run)
+    assert tools.logged(run) == before and session.env_steps == tools.HALF
+    assert tools.read(run / "result.json")["eval_return"] == result["eval_return"]
+
+
+def test_wall_time_adds_up_over_a_resume(half, tmp_path):
+    run = half("dqn", tmp_path / "run")
+    before = tools.read(run / "result.json")["wall_seconds"]
+    session = tools.resume(run, tools.TOTAL)
+    wall = [r.wall_seconds for r in session.history]
+    assert wall == sorted(wall) and session.wall_seconds > before > 0
+
+
+def test_past_the_horizon_schedules_stay_at_their_end(unbroken, tmp_path):
+    """The annealed learning rate is zero there, so the parameters stay what they are."""
+    whole, whole_dir = unbroken("ppo")
+    shutil.copytree(whole_dir, tmp_path / "run")
+    with pytest.warns(UserWarning, match=r"total_steps 1,536 is beyond the horizon 1,280 .*--horizon"):
+        session = tools.resume(tmp_path / "run", 1536)
+    assert session.env_steps == 1536 and session.grid.horizon == whole.grid.horizon
+    tools.assert_same(session.state.agent.params, whole.state.agent.params)
+    assert tools.logged(tmp_path / "run")[:20] == tools.logged(whole_dir)
+    assert len(tools.logged(tmp_path / "run")) == 24
+
+
+def test_a_new_horizon_changes_the_schedule_and_not_the_rows(unbroken, tmp_path):
+    whole, whole_dir = unbroken("ppo")
+    shutil.copytree(whole_dir, tmp_path / "run")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session = tools.resume(tmp_path / "run", 2560, horizon=2560)
+    assert session.grid.horizon == 2 * whole.grid.horizon
+    assert (session.grid.row, session.grid.eval_rows) == (whole.grid.row, whole.grid.eval_rows)
+    moved = tools.arrays(session.state.agent.params), tools.arrays(whole.state.agent.params)
+    assert all((moved[0][k] != moved[1][k]).any() for k in moved[0])
+    steps = [r["env_steps"] for r in tools.logged(tmp_path / "run")]
+    assert steps == list(range(64, 2561, 64))
+    config = tools.read(tmp_path / "run" / "config.json")["run"]
+    assert (config["total_steps"], config["horizon"]) == (2560, 2560)
+
+
+def test_an_end_before_what_is_done_is_refused(half, tmp_path):
+    run = half("ppo", tmp_path / "run")
+    before = (run / "config.json").read_bytes()
+    with pytest.raises(jf.ConfigError, match=r"total_steps must be at least the 640 steps .*got 100"):
+        tools.resume(run, 100)
+    assert (run / "config.json").read_bytes() == before
+
+
+def test_a_population_resumes_too(tmp_path):
+    whole = tools.train("dqn", seeds=3, eval_every=0)
+    tools.train("dqn", tmp_path / "run", seeds=3, eval_every=0, total_steps=tools.HALF, horizon=tools.TOTAL)
+    session = tools.resume(tmp_path / "run", tools.TOTAL)
+    tools.assert_same(tools.state(session), tools.state(whole))
+    assert tools.logged(tmp_path / "run") == tools.through_json(whole.history)
+
+
+@pytest.mark.parametrize("found", [2, 4, None])  # in an earlier row, in the same one, nowhere
+def test_a_kill_between_best_and_last_loses_no_best_agent(found, tmp_path, monkeypatch):
+    """`best` is of row 4, `last` of row 1: resumed with another horizon the rows are other ones."""
+    scores = {2: 0.1, 4: 0.5}
+    monkeypatch.setattr(programs.Programs, "evaluate", lambda self, s, rows: tools.scores([scores.get(rows, 0.2)]))
+    run, older, seen = tmp_path / "run", tmp_path / "older", {}
+    settings = dict(eval_every=64, horizon=tools.TOTAL)
+    tools.train("ppo", older, total_steps=64, **settings)
+    keep = lambda s, rows: seen.update({s.rows: tools.arrays(s.state.agent)})
+    tools.train("ppo", run, total_steps=256, hooks=[keep], **settings)
+    shutil.rmtree(run / "checkpoints" / "last")
+    shutil.copytree(older / "checkpoints" / "last", run / "checkpoints" / "last")
+    row = {2: 2, 4: 4, None: 4}[found]
+    if found:
+        scores[found], score = 0.9, 0.9
+    else:
+        scores[4], score = 0.3, 0.5
+    session = tools.resume(run, 384, horizon=2 * tools.TOTAL, hooks=[keep] if found else [])
+    assert (session.best_score, session.best_rows) == (score, row)
+    agent = jf.load(run, "best")
+    assert agent.iteration == row
+    tools.assert_same_arrays(tools.arrays(agent.state), seen[row])
+    later = Checkpoints(run / "checkpoints", read_only=True)
+    assert later.meta("best", later.latest("best"))["best_scores"] == [score]
+    later.close()

@@ -1,0 +1,603 @@
+"""Seeds of environments on the host: one after another, each equal to a run by itself, and together one run."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import shutil
+import signal
+import weakref
+
+import jax
+import numpy as np
+import pytest
+
+import jaxrl_fast as jf
+from helpers import counters as tools
+from jaxrl_fast.errors import ConfigError, NonFiniteError, RunError, WriteError
+from jaxrl_fast.files import folders
+from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
+from jaxrl_fast.logs.sinks import Row
+from jaxrl_fast.runs import seeds_in_turn
+from jaxrl_fast.runs.lost import lose
+from jaxrl_fast.runs.rundir import RunDir, seed_folder
+from jaxrl_fast.runs.saves import standing
+from jaxrl_fast.runs.seed_results import overall_rate, side_by_side
+from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
+from jaxrl_fast.sweeps.comparison import compare_runs
+
+loop = importlib.import_module("jaxrl_fast.runs.loop")
+tools.register()
+ENV = "gym:CartPole-v1"
+ALGO = dict(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=2, hidden=(4,))
+RUN = dict(total_steps=128, eval_episodes=2, eval_every=64, log_every=16, progress=False, tensorboard=False)
+FLAGS = [
+    "--algo.num-envs", "2", "--algo.num-steps", "8", "--algo.num-epochs", "1", "--algo.num-minibatches", "2",
+    "--algo.hidden", "4", "--total-steps", "128", "--eval-episodes", "2", "--eval-every", "64", "--log-every", "16",
+    "--no-tensorboard", "--no-preset", "--env.vectorization", "sync",
+]  # fmt: skip
+SEEDS = (5, 6, 7)
+WALL = ("wall_seconds", "steps_per_second")
+
+
+def train(seeds=3, seed=5, env=None, **more):
+    env = env or jf.make(ENV, vectorization="sync")
+    return jf.train(jf.PPO(**ALGO), env, seeds=seeds, seed=seed, **RUN | more)
+
+
+def learned(rows):
+    """Rows without what the clock says."""
+    timed = lambda name: name.startswith("time_") or name in WALL
+    return [{k: v for k, v in row.items() if not timed(k)} for row in rows]
+
+
+def params(agent):
+    return jax.tree.leaves(jax.device_get(agent.state.params))
+
+
+def same(a, b):
+    return all(np.array_equal(x, y) for x, y in zip(params(a), params(b), strict=True))
+
+
+@pytest.fixture(autouse=True)
+def no_pictures_of_episodes(monkeypatch):
+    monkeypatch.setattr(RunDir, "draw", lambda *args: None)
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return [train(seeds=1, seed=seed) for seed in SEEDS]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run of three seeds in a folder."""
+    draw, RunDir.draw = RunDir.draw, lambda *args: None
+    try:
+        return train(out=tmp_path_factory.mktemp("whole") / "run")
+    finally:
+        RunDir.draw = draw
+
+
+def interrupt(seed, rows=3, signum=signal.SIGINT):
+    """A hook that interrupts a seed."""
+
+    def hook(session, new):
+        if session.config.seed == seed and session.rows == rows:
+            signal.raise_signal(signum)
+
+    return hook
+
+
+def test_each_seed_is_the_run_with_that_seed(whole, alone):
+    np.testing.assert_array_equal(whole.eval_return, [run.eval_return[0] for run in alone])
+    for member, run in enumerate(alone):
+        assert same(whole.agent(member), run.agent())
+        for metric in ("policy_loss", "entropy", "episode_return", "eval_return"):
+            steps, values = run.curve(metric)
+            found, together = whole.curve(metric)
+            np.testing.assert_array_equal(together[np.isin(found, steps), member], values[:, 0])
+    assert {len(params(whole.agent(m))) for m in range(3)} == {len(params(alone[0].agent()))}
+    assert not same(whole.agent(0), whole.agent(1))
+
+
+def test_what_is_returned_reads_as_a_population_of_the_device(whole):
+    scores = whole.eval_return
+    assert scores.shape == (3,) and np.isfinite(scores).all() and whole.over and not whole.lost
+    assert whole.env_steps == 128 and whole.best_score >= scores.mean() and whole.steps_per_second > 0
+    steps, values = whole.curve("policy_loss")
+    assert steps.tolist() == list(range(16, 129, 16)) and values.shape == (8, 3)
+    assert whole.agent().score == scores.max()
+    text = repr(whole)
+    assert text.count("\n") == 2 and "3 members, seeds 5 to 7" in text and "3 of 3 seeds trained" in text
+    with pytest.raises(AttributeError, match=r"no 'grid': a hook gets the Session"):
+        _ = whole.grid
+    with pytest.raises(AttributeError, match=r"no 'nonsense'$"):
+        _ = whole.nonsense
+    with pytest.raises(ConfigError, match=r"member must be .*0 to 2, got 3"):
+        whole.agent(3)
+    with pytest.raises(ConfigError, match=r"one that was interrupted, got 'over'"):
+        whole.resume()
+
+
+def test_the_frame_has_a_row_a_seed_and_log_row(whole):
+    pytest.importorskip("pandas")
+    frame = whole.frame()
+    assert len(frame) == 24 and set(frame["seed"]) == set(SEEDS)
+
+
+def test_the_folder_is_a_run_directory_of_all_seeds(whole):
+    path = whole.out.path
+    result = RunDir(path).result()
+    assert result["seeds"] == list(SEEDS) and result["lost"] is None
+    np.testing.assert_array_equal(np.float32(result["eval_return"]), whole.eval_return)
+    rows = read_jsonl(path / "metrics.jsonl")
+    for member, seed in enumerate(SEEDS):
+        own = read_jsonl(seed_folder(path, seed) / "metrics.jsonl")
+        assert learned([{k: [v[member]] if isinstance(v, list) else v for k, v in row.items()} for row in rows]) == learned(own)
+        assert json.loads((seed_folder(path, seed) / "config.json").read_text())["run"]["seeds"] == 1
+        assert same(jf.load(path, "last", member), whole.agent(member))
+    assert (path / "curve.png").stat().st_size > 5000 and not (path / ".lock").exists()
+    best = [RunDir(seed_folder(path, seed)).result()["best_eval_return"] for seed in SEEDS]
+    assert jf.load(path).score == max(best)
+
+
+def test_commands_take_the_folder(whole, run_cli, tmp_path):
+    path = str(whole.out.path)
+    code, out, err = run_cli("eval", path, "--member", "1", "--episodes", "3")
+    assert code == 0 and "over 3 episodes" in out, err
+    code, out, err = run_cli("compare", path, f"{path}/seed-6", "--csv", str(tmp_path / "x.csv"))
+    assert code == 0 and (tmp_path / "x.csv").read_text().count("\n") == 3, err
+    code, out, err = run_cli("plot", path, "--metric", "policy_loss", "--out", str(tmp_path / "x.png"))
+    assert code == 0 and (tmp_path / "x.png").exists(), err
+    code, out, err = run_cli("eval", path, "--member", "3")
+    assert code == 2 and "member must be an integer from 0 to 2, got 3" in err and err.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def continued():
+    """The second seed by itself, interrupted and gone on with: its environments begin anew."""
+    with pytest.raises(Interrupted) as stop:
+        train(seeds=1, seed=6, hooks=[interrupt(6)])
+    return stop.value.run.resume()
+
+
+def test_an_interrupt_in_the_second_seed_and_on(whole, continued, tmp_path):
+    out = tmp_path / "run"
+    with pytest.raises(Interrupted, match=rf"SIGINT at 48 environment steps of seed 6, saved; .*--resume {out}$") as stop:
+        train(out=out, hooks=[interrupt(6)])
+    part = stop.value.run
+    assert part.eval_return[0] == whole.eval_return[0] and np.isnan(part.eval_return[1:]).all() and not part.over
+    assert "1 of 3 seeds trained" in repr(part) and part.curve("policy_loss")[1].shape == (8, 3)
+    assert params(part.agent(1)) and same(part.agent(), whole.agent(0))
+    with pytest.raises(ConfigError, match=r"member must be .*has begun \(0, 1\), got 2$"):
+        part.agent(2)
+    with pytest.raises(ConfigError, match=r"member must be .*checkpoint \(0, 1\), got 2$"):
+        jf.load(out, member=2)
+    assert not (out / "result.json").exists() and not (out / ".lock").exists()
+    first = (seed_folder(out, 5) / "metrics.jsonl").stat().st_mtime_ns
+
+    seen = []
+    run = jf.resume(out, hooks=[lambda session, rows: seen.append((session.config.seed, rows[0].env_steps))], tensorboard=False)
+    assert seen[0] == (6, 64) and {seed for seed, _ in seen} == {6, 7}  # finished seeds are not trained again
+    assert (seed_folder(out, 5) / "metrics.jsonl").stat().st_mtime_ns == first
+    np.testing.assert_array_equal(run.eval_return, [whole.eval_return[0], continued.eval_return[0], whole.eval_return[2]])
+    assert all(same(run.agent(m), x) for m, x in enumerate((whole.agent(0), continued.agent(), whole.agent(2))))
+    entropy = lambda run: np.float32(run.curve("entropy")[1])
+    np.testing.assert_array_equal(entropy(run)[:, [1]], entropy(continued))
+    np.testing.assert_array_equal(entropy(run)[:, [0, 2]], entropy(whole)[:, [0, 2]])
+
+    seen.clear()
+    again = jf.resume(out, hooks=[lambda session, rows: seen.append(rows)])
+    assert not seen and again.over and all(same(again.agent(m), run.agent(m)) for m in range(3))
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_an_interrupt_in_a_notebook_and_on(folder, whole, continued, tmp_path, monkeypatch):
+    out = tmp_path / "run" if folder else None
+    if not folder:
+        with pytest.raises(Interrupted, match="of seed 6; nothing is saved without `out`"):
+            train(hooks=[interrupt(6)])
+    monkeypatch.setattr(importlib.import_module("jaxrl_fast.runs.signals"), "is_interactive", lambda: True)
+    part = train(hooks=[interrupt(6)], out=out)
+    assert not part.over and part.curve("policy_loss")[0].size == 8
+    run = part.resume()
+    assert run is part and run.over and (not folder or RunDir(out).result()["seeds"] == list(SEEDS))
+    assert all(same(run.agent(m), x) for m, x in enumerate((whole.agent(0), continued.agent(), whole.agent(2))))
+
+
+def test_a_signal_before_the_first_seed_and_between_two(tmp_path, monkeypatch, run_cli):
+    with pytest.raises(Stopped, match="SIGINT before it was compiled"):
+        train(out=tmp_path / "none", sinks=lambda part: signal.raise_signal(signal.SIGINT) or [])
+    assert not (tmp_path / "none").exists()
+
+    drawn, draw = [], seeds_in_turn.plots.learning_curve
+    stop = lambda *args: drawn.append(signal.raise_signal(signal.SIGTERM)) or draw(*args)
+    monkeypatch.setattr(seeds_in_turn.plots, "learning_curve", stop)
+    out = tmp_path / "run"
+    code, _, err = run_cli("train", "ppo", ENV, "--seeds", "2", *FLAGS, "--out", str(out))
+    assert code == 143 and len(drawn) == 1 and err.splitlines()[-1].endswith(
+        f"SIGTERM at 0 environment steps of seed 1, saved; go on with: jaxrl-fast train --resume {out}"
+    )
+    monkeypatch.setattr(seeds_in_turn.plots, "learning_curve", draw)
+    code, printed, err = run_cli("train", "--resume", str(out), "--no-tensorboard")
+    assert code == 0 and "over 2 seeds, each the mean of 2 greedy episodes" in printed, err
+    assert "by seed: 0:" in printed and "seed 1, 2 of 2" in err and "seed 0, 1 of 2" not in err
+
+
+@pytest.mark.parametrize("when", ["__enter__", "__exit__"])
+def test_a_signal_beside_the_handlers_of_a_seed_loses_nothing(when, whole, monkeypatch):
+    """Just before they are there, and just after they are gone, without a folder to read a seed from."""
+
+    class Beside(Signals):
+        entered = 0
+
+        def __enter__(self):
+            Beside.entered += 1
+            if when == "__enter__" and Beside.entered == 2:
+                signal.raise_signal(signal.SIGINT)
+            return super().__enter__()
+
+        def __exit__(self, *exception):
+            super().__exit__(*exception)
+            if when == "__exit__" and Beside.entered == 2:
+                signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patched, pytest.raises(Interrupted) as stop:
+        patched.setattr(importlib.import_module("jaxrl_fast.runs.train"), "Signals", Beside)
+        train(seeds=3)
+    part = stop.value.run
+    assert sorted(part.trained) == ([0] if when == "__enter__" else [0, 1]) and part.session is None
+    run = part.resume()
+    assert run.over and all(same(run.agent(m), whole.agent(m)) for m in range(3))
+
+
+def test_a_hook_that_fails_keeps_the_seed_that_was_interrupted(whole, continued):
+    calls = []
+
+    def hook(session, new):
+        interrupt(6)(session, new)
+        if session.config.seed == 6 and session.rows > 3:
+            calls.append(session.rows)
+            if len(calls) == 1:
+                raise ValueError("a fault of the hook")
+
+    with pytest.raises(Interrupted) as stop:
+        train(hooks=[hook])
+    part = stop.value.run
+    with pytest.raises(ValueError, match="a fault of the hook"):
+        part.resume()
+    assert sorted(part.trained) == [0] and part.session is not None
+    run = part.resume()
+    assert run.over and calls[1] > calls[0] and same(run.agent(0), whole.agent(0))
+
+
+def test_a_seed_that_was_killed_before_its_first_checkpoint_begins_anew(whole, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(whole.out.path, out)
+    shutil.rmtree(seed_folder(out, 6) / "checkpoints")
+    (seed_folder(out, 6) / "result.json").unlink()
+    shutil.rmtree(seed_folder(out, 7))
+    with pytest.raises(ConfigError, match=rf"out must be .*to go on with it: train --resume {out} "):
+        train(out=out)
+    run = jf.resume(out, tensorboard=False)
+    np.testing.assert_array_equal(run.eval_return, whole.eval_return)
+    assert all(same(run.agent(m), whole.agent(m)) for m in range(3))
+
+
+@pytest.mark.parametrize(("ends", "said"), [((192,), 1), ((192, 192), 0), ((), 0)])
+def test_an_end_beyond_the_horizon_is_said_once_a_run(ends, said, whole, tmp_path, recwarn):
+    out = tmp_path / "run"
+    shutil.copytree(whole.out.path, out)
+    shutil.rmtree(seed_folder(out, 7))  # it begins anew
+    assert jf.resume(out, *ends, tensorboard=False).env_steps == (192 if ends else 128)
+    found = [str(w.message) for w in recwarn if "beyond the horizon" in str(w.message)]
+    assert len(found) == said and all("total_steps 192 is beyond the horizon 128" in text for text in found)
+
+
+def test_a_resume_takes_no_other_settings(whole):
+    with pytest.raises(ConfigError, match="resume must be .*got 'part'"):
+        jf.resume(whole.out.path, part=True)
+
+
+def everything_in(folder):
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_seed_that_is_a_link_is_not_written_through(begun, whole, tmp_path):
+    out, victim = tmp_path / "run", tmp_path / "victim"
+    shutil.copytree(whole.out.path, out)
+    seed_folder(out, 6).rename(victim)
+    if not begun:
+        shutil.rmtree(victim / "checkpoints")
+    seed_folder(out, 6).symlink_to(victim)
+    before = everything_in(victim)
+    with pytest.raises(ConfigError, match="seed-6 must be a folder in the run, to go on with it, got a link"):
+        jf.resume(out, 192, tensorboard=False)
+    assert everything_in(victim) == before and seed_folder(out, 6).is_symlink()
+    with pytest.raises(ConfigError, match="got a link"):
+        folders.discard(seed_folder(out, 6))
+
+
+def test_a_seed_that_ended_and_lost_its_checkpoints_is_not_thrown_away(whole, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(whole.out.path, out)
+    shutil.rmtree(seed_folder(out, 6) / "checkpoints")
+    before = [everything_in(seed_folder(out, seed)) for seed in SEEDS]
+    with pytest.raises(ConfigError, match="move seed-6 elsewhere"):
+        jf.resume(out, 192, tensorboard=False)
+    assert [everything_in(seed_folder(out, seed)) for seed in SEEDS] == before
+    np.testing.assert_array_equal(jf.resume(out, tensorboard=False).eval_return, whole.eval_return)
+
+
+def changed(file, change):
+    """Write a JSON file anew, with what `change` does to its content."""
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+
+
+def flip(out, seed):
+    """Damage the last checkpoints of a seed."""
+    for file in (seed_folder(out, seed) / "checkpoints" / "last").glob("*/state/**/*"):
+        if file.is_file():
+            file.write_bytes(bytes(b ^ 0xFF for b in file.read_bytes()))
+
+
+REFUSED = {  # what was done to the run of seeds 5, 6 and 7 -> the end that is asked for, more settings, the error
+    "settings": (lambda out: None, dict(total_steps=192, actors=3), "actors must be at most num_envs = 2, got 3"),
+    "damage": (lambda out: flip(out, 6), dict(total_steps=192), "seed-6/checkpoints/last/.*damaged|seed-6/checkpoints/last"),
+    "beyond": (lambda out: jf.resume(seed_folder(out, 6), 192), {},
+        "total_steps must be at least the 192 steps that seed-6 has"),
+    "algorithm": (
+        lambda out: changed(seed_folder(out, 7) / "config.json", lambda c: c["algorithm"]["settings"].update(discount=0.5)), {},
+        r"algorithm.settings.discount of .*seed-7 must be 0.99, as in the run it is a part of, got 0.5; move seed-7 elsewhere",
+    ),
+    "seed": (
+        lambda out: changed(seed_folder(out, 7) / "config.json", lambda c: c["run"].update(seed=9)), {},
+        "seed of .*seed-7 must be 7, got 9 with seeds = 1",
+    ),
+    "file": (
+        lambda out: (shutil.rmtree(seed_folder(out, 7)), seed_folder(out, 7).write_text("x")), dict(total_steps=192),
+        "seed-7 must be a folder in the run, to go on with it, got a file",
+    ),
+    "trash": (
+        lambda out: (shutil.rmtree(seed_folder(out, 7)), (out / "seed-7.trash").symlink_to(out / "nowhere")), {},
+        "seed-7.trash must be a folder in the run, to go on with it, got a link",
+    ),
+    "hooks": (lambda out: None, dict(total_steps=192, hooks=[3]), r"hooks must be a list of functions .*got \[3\]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_resume_that_is_refused_writes_nothing(what, whole, tmp_path):
+    """Nothing in any seed, whichever of them is the reason: the finished run is still one."""
+    prepare, settings, message = REFUSED[what]
+    out = tmp_path / "run"
+    shutil.copytree(whole.out.path, out)
+    prepare(out)
+    before = everything_in(out)
+    with pytest.raises(ConfigError, match=message):
+        jf.resume(out, tensorboard=False, **settings)
+    assert everything_in(out) == before
+    if what in ("algorithm", "seed"):
+        with pytest.raises(ConfigError, match=message):
+            jf.load(out, member=2)
+        assert same(jf.load(out, "last", member=0), whole.agent(0))
+
+
+def test_the_result_of_an_end_goes_when_another_one_is_begun(whole, tmp_path):
+    """What result.json and config.json say of a run agrees, of all seeds and of each."""
+    out = tmp_path / "run"
+    shutil.copytree(whole.out.path, out)
+    with pytest.raises(Interrupted):
+        jf.resume(out, 192, tensorboard=False, hooks=[interrupt(6, rows=9)])
+    has = {seed: (seed_folder(out, seed) / "result.json").exists() for seed in SEEDS}
+    assert not (out / "result.json").exists() and has == {5: True, 6: False, 7: True}
+    with pytest.raises(ConfigError, match="a run that has ended"):
+        compare_runs([out])
+    run = jf.resume(out, tensorboard=False)
+    assert run.over and RunDir(out).result()["env_steps"] == 192
+
+
+def test_a_seed_whose_parameters_were_in_memory_says_so(whole, tmp_path):
+    out = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        train(out=out, start_from=whole, hooks=[interrupt(5)])
+    with pytest.raises(ConfigError, match="start_from must be a run directory, got parameters .* seed-6 has no checkpoint"):
+        jf.resume(out, tensorboard=False)
+
+
+def test_a_result_of_another_form_is_named(whole, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(whole.out.path, out)
+    file = seed_folder(out, 5) / "result.json"
+    content = json.loads(file.read_text())
+    for change in ({"reached": 5}, {"reached": {"a": 1}}, {"lost": [3]}, {"seconds": 1}):
+        file.write_text(json.dumps(content | change))
+        if change == {"seconds": 1}:
+            jf.resume(out, tensorboard=False)
+        else:
+            with pytest.raises(ConfigError, match="seed-5/result.json"):
+                jf.resume(out, tensorboard=False)
+
+
+def test_a_seed_that_has_ended_gives_its_session_up():
+    sessions = []
+    run = train(seeds=2, hooks=[lambda session, new: sessions.append(weakref.ref(session))])
+    gc.collect()
+    assert run.over and not any(ref() for ref in sessions)
+    assert run.agent(0).act(np.zeros(4, np.float32)) in (0, 1)
+
+
+def test_a_new_end_is_that_of_every_seed(whole, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(whole.out.path, out)
+    with pytest.raises(ConfigError, match=r"total_steps must be at least the 128 steps that seed-5 has, got 64"):
+        jf.resume(out, 64)
+    with pytest.warns(UserWarning, match="beyond the horizon"), pytest.raises(Interrupted, match="at 144 .* of seed 6"):
+        jf.resume(out, 192, hooks=[interrupt(6, rows=9)], tensorboard=False)
+    run = jf.resume(out, tensorboard=False)  # to the end that was asked for
+    assert run.env_steps == 192 and run.over and RunDir(out).result()["env_steps"] == 192
+    assert [RunDir(seed_folder(out, seed)).result()["env_steps"] for seed in SEEDS] == [192] * 3
+    one = tmp_path / "one"
+    shutil.copytree(seed_folder(whole.out.path, 6), one)
+    assert same(run.agent(1), jf.resume(one, 192, tensorboard=False).agent())
+
+
+def test_a_seed_that_is_lost_is_marked_and_the_others_go_on(whole, tmp_path, monkeypatch):
+    honest = loop.not_finite
+
+    def broken(s, made, finite):
+        return lose(s, 0, made[-1].row.env_steps, "value_loss is nan") if s.config.seed in lost else honest(s, made, finite)
+
+    lost = {6}
+    monkeypatch.setattr(loop, "not_finite", broken)
+    for out in (tmp_path / "run", None):
+        with pytest.warns(UserWarning, match="seed 6 is lost: value_loss is nan"):
+            run = train(out=out, on_nan="mark")
+        assert run.lost == {1: {"env_steps": 16, "reason": "value_loss is nan"}} and run.live == [0, 2]
+        np.testing.assert_array_equal(run.eval_return, np.where(np.arange(3) == 1, np.nan, whole.eval_return))
+        assert "1 of them lost" in repr(run)
+    out = tmp_path / "run"
+    assert RunDir(out).result()["lost"] == [{"member": 1, "env_steps": 16, "reason": "value_loss is nan"}]
+    assert jf.resume(out).lost == run.lost  # it stays so, with another end too
+    longer = jf.resume(out, 192, tensorboard=False)
+    assert longer.lost == run.lost and longer.env_steps == 192 and np.isfinite(longer.eval_return[[0, 2]]).all()
+    with pytest.raises(NonFiniteError, match="value_loss is nan"):
+        train(out=tmp_path / "stop")
+    assert not (tmp_path / "stop" / "seed-7").exists()
+    lost.update(SEEDS)
+    with pytest.warns(UserWarning, match="is lost"), pytest.raises(NonFiniteError, match="no seed has a score"):
+        train(on_nan="mark")
+
+
+def test_what_fails_in_a_seed_says_how_all_go_on(tmp_path):
+    out = tmp_path / "run"
+    env = jf.make(f"gym:{tools.ID}", fault="raises", at=60)
+    with pytest.raises(jf.envs.host.HostError,
+        match=rf"motor burnt out.*--resume {out} or, from Python, jf.resume\('{out}'\)\)"):
+        train(env=env, out=out)
+    assert RunDir(out).resumable and (seed_folder(out, 5) / "checkpoints").is_dir()
+    opens = []
+    env = jf.make(f"gym:{tools.ID}", fault="raises", at=1)
+    with pytest.raises(jf.envs.host.HostError, match="motor burnt out"):
+        train(env=env, out=tmp_path / "first", hooks=[lambda *a: opens.append(a)])
+    assert not opens
+
+
+def test_a_disk_that_fails_in_a_later_seed_says_how_all_go_on(tmp_path, monkeypatch):
+    """Before that seed has a checkpoint: the seeds before it are whole, so nothing is started again."""
+    out, write = tmp_path / "run", JsonlSink.write
+
+    def full(sink, row):
+        if sink.path == RunDir(seed_folder(out, 6)).metrics:
+            raise WriteError(sink.path, OSError(28, "No space left on device"))
+        return write(sink, row)
+
+    monkeypatch.setattr(JsonlSink, "write", full)
+    message = rf"seed-6/metrics.jsonl: .*: once it can be written again, go on with .*--resume {out} or"
+    with pytest.raises(RunError, match=message):
+        train(out=out)
+    assert "which begins seed-6 anew" in standing(seed_folder(out, 6)) and f"--resume {out} " in standing(seed_folder(out, 5))
+    monkeypatch.undo()
+    monkeypatch.setattr(RunDir, "draw", lambda *args: None)
+    assert jf.resume(out, tensorboard=False).over
+
+
+def test_sinks_are_made_for_each_seed():
+    class Kept(jf.Sink):
+        def __init__(self, seed):
+            self.seed, self.rows, self.closed = seed, [], 0
+
+        def write(self, row):
+            assert not self.closed
+            self.rows.append(row)
+
+        def close(self):
+            self.closed += 1
+
+    made = []
+    train(seeds=2, sinks=lambda part: made.append(Kept(part.seed)) or made[-1:])
+    assert [(sink.seed, len(sink.rows), sink.closed) for sink in made] == [(5, 8, 1), (6, 8, 1)]
+    train(seeds=1, sinks=lambda part: made.append(Kept(part.seed)) or made[-1:])
+    assert made[2].seed == 5 and len(made[2].rows) == 8
+
+
+PRIOR = {"algo.learning_rate": "loguniform:1e-4,1e-2"}
+RATES = {"algo.learning_rate": [1e-3, 1e-2]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (dict(seeds=0), r"seeds must be .*from 1 .*got 0"),
+        (dict(seeds=2.0), r"seeds must be an integer .*got 2\.0"),
+        (dict(seed=2**32 - 1, seeds=2), r"seed must be at most"),
+        (dict(sinks=[jf.Sink()]), r"sinks must be a function of a seed's RunConfig .*got 'Sink'"),
+        (dict(population=RATES), r"population must be .*got .*one after another: `jf\.sweep"),
+        (dict(selection=jf.PBT(PRIOR)), r"selection must be None, got 'pbt'.*one after another"),
+        (dict(selection=jf.PBT(PRIOR), population=RATES, seeds=1), r"must be None, got .*: the environments are on the host"),
+        (dict(mesh={"env": 2}), r"mesh must be None, got .*on the host"),
+        (dict(devices=99), r"devices must be at most the .*got 99"),
+        (dict(actors=3), r"actors must be at most num_envs = 2, got 3"),
+        (dict(ahead=1, actors_on="nothing"), r"actors_on must be .*got 'nothing'"),
+        (dict(keep_checkpoints=0), r"keep_checkpoints must be .*got 0"),
+    ],
+)
+def test_bad_input_leaves_nothing(settings, message, tmp_path):
+    with pytest.raises(ConfigError, match=message) as refused:
+        train(out=tmp_path / "run", **settings)
+    assert "\n" not in str(refused.value) and not list(tmp_path.iterdir())
+
+
+def test_a_population_search_over_host_members_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="selection must be .*got 'pbt'"):
+        jf.sweep(jf.PPO(**ALGO), jf.make(ENV), 128, selection=jf.PBT(PRIOR), members=4, out=tmp_path / "x")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_plan_is_that_of_one_seed(run_cli):
+    one, three = (jf.plan(jf.PPO(**ALGO), jf.make(ENV), seeds=seeds) for seeds in (1, 3))
+    assert one.need == three.need and three.population.size == 1
+    code, out, err = run_cli("plan", "ppo", ENV, "--seeds", "3", *(f for f in FLAGS if f != "--no-tensorboard"))
+    assert code == 0 and "3 seeds train one after another: memory is that of one" in out, err
+
+
+def test_actors_checkpoints_and_agents_given_are_those_of_one_seed(whole, tmp_path):
+    settings = dict(actors=2, keep_checkpoints=1, eval_every=32, checkpoint_minutes=1e-9, start_from=whole)
+    run = train(seeds=2, out=tmp_path / "run", **settings)
+    one = train(seeds=1, seed=6, start_from=whole.out.path, actors=2, eval_every=32)
+    kept = [p for p in (tmp_path / "run" / "seed-6" / "checkpoints" / "last").iterdir() if p.name.isdigit()]
+    assert len(kept) == 1 and run.eval_return[1] == one.eval_return[0]
+
+
+def test_replays_are_read_from_the_folder(tmp_path):
+    algo = jf.DQN(num_envs=2, num_steps=2, batch_size=8, buffer_size=64, learning_starts=32, hidden=(4,))
+    env = jf.make(ENV, vectorization="sync")
+    run = jf.train(algo, env, seeds=2, out=tmp_path / "run", **RUN | dict(eval_every=0))
+    for member in range(2):
+        found = jf.experience(run, member)
+        alone = jf.experience(seed_folder(tmp_path / "run", member))
+        assert all(np.array_equal(x, y) for x, y in zip(*map(jax.tree.leaves, (found.store, alone.store)), strict=True))
+    run.out = None
+    with pytest.raises(ConfigError, match="keep no replay in memory"):
+        jf.experience(run)
+
+
+def test_the_rate_of_all_is_all_steps_over_all_seconds():
+    assert overall_rate([(1_000, 100.0), (100_000, 1_000.0)]) == pytest.approx(101_000 / 110)
+    assert overall_rate([(10, 5.0), (10, 0.0)]) == 5 and overall_rate([]) == 0
+
+
+def test_rows_side_by_side():
+    row = lambda steps, wall, rate, **metrics: Row(steps, wall, rate, {k: np.float32([v]) for k, v in metrics.items()})
+    found = side_by_side([[row(8, 1.0, 10.0, a=1.0), row(16, 2.0, 10.0, a=2.0, b=3.0)], [row(8, 3.0, 30.0, a=4.0)], []])
+    assert [(r.env_steps, r.wall_seconds) for r in found] == [(8, 4.0), (16, 5.0)]
+    assert found[0].steps_per_second == pytest.approx(2 / (1 / 10 + 1 / 30)) and found[1].steps_per_second == 10
+    np.testing.assert_array_equal(found[0].metrics["a"], [1, 4, np.nan])
+    np.testing.assert_array_equal(found[1].metrics["b"], [3, np.nan, np.nan])
+    assert "b" not in found[0].metrics and found[0].metrics["a"].dtype == np.float32
+    assert side_by_side([[], []]) == []

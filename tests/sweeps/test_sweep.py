@@ -1,0 +1,646 @@
+"""Sweeps: members with settings of their own equal single runs, groups, waves, members that are lost, results, resume."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import functools
+import itertools
+import json
+import sys
+import types
+from unittest import mock
+
+import jax
+import numpy as np
+import pytest
+
+import jaxrl_fast as jf
+from helpers import runs as tools
+from jaxrl_fast.cli import command as cli
+from jaxrl_fast.engine import grid as jf_grid
+from jaxrl_fast.engine import members
+from jaxrl_fast.engine import memory_plan as plan
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.engine.prepared import prepare
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.runs import session
+from jaxrl_fast.runs.rundir import RunDir
+from jaxrl_fast.sweeps import configurations
+from jaxrl_fast.sweeps import sweep as sweeps
+from jaxrl_fast.sweeps.parts import Sweep, split
+from jaxrl_fast.sweeps.results import SweepResult, read_sweep
+
+SETTINGS = dict(total_steps=tools.HALF, tensorboard=False) | tools.RUN
+RATES = (1e-3, 1e-2, 1e38)  # the last one does not survive its first update
+
+
+@pytest.fixture(autouse=True)
+def no_rollouts(monkeypatch):
+    monkeypatch.setattr(RunDir, "draw", lambda self, *_: None)
+
+
+def sweep(out, name="ppo", **settings):
+    settings = {k: v for k, v in SETTINGS.items() if k != "tensorboard"} | settings
+    return jf.sweep(tools.algorithm(name), tools.environment(name), out=out, **settings)
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory, as_users_have_it):
+    """Three learning rates, one of which breaks, times two seeds times two sizes: two groups of six members."""
+    out = tmp_path_factory.mktemp("sweep") / "x"
+    with as_users_have_it(), mock.patch.object(RunDir, "draw", lambda self, *_: None):
+        return sweep(out, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2)
+
+
+def test_groups_and_order(swept):
+    content = json.loads((swept.path / "sweep.json").read_text())
+    assert [p["configurations"] for p in content["parts"]] == [[0, 2, 4], [1, 3, 5]]
+    assert swept.configurations[1] == {"algo.learning_rate": 1e-3, "algo.num_epochs": 1} and swept.seeds == [0, 1]
+    assert swept.final.shape == (6, 2)
+
+
+def test_arrays_with_named_axes(swept):
+    values, axes = swept.array()
+    assert axes == {"algo.learning_rate": sorted(RATES), "algo.num_epochs": [1, 2], "seed": [0, 1]} and values.shape == (3, 2,
+        2)
+    for c, settings in enumerate(swept.configurations):
+        at = [axes[name].index(value) for name, value in settings.items()]
+        np.testing.assert_array_equal(values[*at], swept.final[c])
+    steps, curve = swept.curve()
+    rows, axes = swept.array("episode_return")
+    assert list(axes) == ["algo.learning_rate", "algo.num_epochs", "seed", "env_steps"] and axes["env_steps"] == list(steps)
+    np.testing.assert_array_equal(rows[0, 1], curve[0])  # 1e-3 and two epochs come first among the configurations
+
+
+def test_draws_that_fill_no_grid_are_one_axis():
+    found = [{"algo.discount": 0.9, "algo.learning_rate": 1.0}, {"algo.discount": 0.8, "algo.learning_rate": 2.0}]
+    result = SweepResult(None, {}, found, [5], np.array([[1.0], [2.0]]), {}, [[[]], [[]]])
+    values, axes = result.array()
+    assert axes == {"configuration": [0, 1], "seed": [5]} and values.tolist() == [[1.0], [2.0]]
+
+
+def test_members_are_the_single_runs(swept, as_users_have_it):
+    """Bit for bit: one after the other on one device."""
+    part = swept.path / "parts" / "00"
+    for configuration, seed in ((0, 0), (2, 1)):
+        algo = tools.algorithm("ppo", **{k[5:]: v for k, v in swept.configurations[configuration].items()})
+        with as_users_have_it():
+            single = tools.train(algo, seed=seed, total_steps=tools.HALF)
+        member = (0, 2, 4).index(configuration) * 2 + seed
+        rows = [{k: [v[member]] if isinstance(v, list) else v for k, v in row.items()} for row in tools.logged(part)]
+        assert rows == tools.through_json(single.history)
+        assert swept.final[configuration, seed] == pytest.approx(float(single.eval_return[0]))
+        agent = jf.load(part, "last", member=member)
+        tools.assert_same(agent.state, single.agent().state)
+        assert float(agent.algo.learning_rate) == pytest.approx(swept.configurations[configuration]["algo.learning_rate"])
+
+
+def test_a_member_that_breaks_is_marked_and_the_others_go_on(swept):
+    rows = tools.logged(swept.path / "parts" / "00")
+    first = next(i for i, row in enumerate(rows) if row["episode_return"][4] is None)
+    assert all(values[4] is None for row in rows[first:] for k, values in row.items() if k != "env_steps")
+    assert any(row["episode_return"][0] is not None for row in rows[first:])
+    assert set(swept.lost) == {(4, 0), (4, 1), (5, 0), (5, 1)} and np.isnan(swept.final[4:]).all()
+    assert all("steps" in why and ("nan" in why or "inf" in why or "finite" in why) for why in swept.lost.values())
+    result = json.loads((swept.path / "parts" / "00" / "result.json").read_text())
+    assert result["eval_return"][4:] == [None, None] and [x["member"] for x in result["lost"]] == [4, 5]
+    with pytest.raises(jf.NonFiniteError, match=r"member 4 \(seed 0, algo.learning_rate = 1e\+38\)"):
+        tools.train("ppo", total_steps=128, seeds=2, population={"algo.learning_rate": list(RATES)})
+
+
+def test_where_all_are_lost_the_run_ends():
+    with pytest.raises(jf.NonFiniteError):
+        tools.train("ppo", population={"algo.learning_rate": [1e38, 2e38]}, on_nan="mark")
+
+
+def test_table_and_files(swept):
+    table = swept.table()
+    assert [row["rank"] for row in table] == list(range(1, 7)) and {row["configuration"] for row in table[-2:]} == {4, 5}
+    assert all(a["iqm"] >= b["iqm"] for a, b in itertools.pairwise(table[:4]))
+    assert table[0]["iqm"] == pytest.approx(swept.final[table[0]["configuration"]].mean())  # of two scores
+    with open(swept.path / "table.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["configuration"]) for row in rows] == [row["configuration"] for row in table]
+    assert float(rows[0]["seed_1"]) == pytest.approx(table[0]["scores"][1], rel=1e-6) and rows[-1]["iqm"] == ""
+    text = str(swept)
+    assert "algo.learning_rate" in text and "lost" in text and len(text.splitlines()) == 7
+    pictures = {p.name for p in swept.path.glob("*.png")}
+    assert pictures == {
+        "curves.png", "response-algo.learning_rate.png", "response-algo.num_epochs.png",
+        "heat-algo.learning_rate-algo.num_epochs.png",
+    }  # fmt: skip
+    steps, values = swept.curve()
+    assert values.shape == (6, 2, len(steps)) and list(steps) == [r["env_steps"] for r in tools.logged(swept.path / "parts/00")]
+    again = read_sweep(swept.path)
+    np.testing.assert_array_equal(again.final, swept.final)
+
+
+def test_the_best_configuration_is_a_config(swept):
+    from jaxrl_fast.runs import config_json as configs
+
+    algo, env, run, _ = configs.load(swept.path / "best.json")
+    best = swept.configurations[swept.best()]
+    assert (algo.learning_rate, algo.num_epochs) == (best["algo.learning_rate"], best["algo.num_epochs"])
+    assert (run.seeds, run.total_steps, run.on_nan, run.selection) == (2, tools.HALF, "stop", None)
+    assert env is tools.environment()
+
+
+def test_a_sweep_that_ended_is_not_repeated_and_another_is_refused(swept, monkeypatch):
+    monkeypatch.setattr(sweeps, "begin", mock.Mock(side_effect=AssertionError))
+    found = sweep(swept.path, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2)
+    np.testing.assert_array_equal(found.final, swept.final)
+    np.testing.assert_array_equal(sweeps.resume_sweep(swept.path).final, swept.final)
+    with pytest.raises(jf.ConfigError, match="out must be .*this holds another sweep"):
+        sweep(swept.path, grid={"algo.learning_rate": RATES}, seeds=2)
+
+
+def test_a_sweep_that_was_stopped_goes_on(swept, tmp_path, monkeypatch, as_users_have_it):
+    """Stopped in its first part after a checkpoint, and in its second before one: the same files in the end."""
+    out, stops = tmp_path / "x", iter([5, 2])
+
+    def interrupted(prepared, *args, **settings):
+        stop_at = next(stops, None)
+        if stop_at is None:
+            return begin(prepared, *args, **settings)
+        config = dataclasses.replace(prepared.config, checkpoint_minutes=1e-9 if stop_at == 5 else 5.0)
+        prepared = dataclasses.replace(prepared, config=config)
+
+        def stop(s, rows):
+            if s.rows >= stop_at:
+                raise KeyboardInterrupt
+
+        return begin(prepared, *args, hooks=[stop], **settings)
+
+    begin = sweeps.begin
+    monkeypatch.setattr(sweeps, "begin", interrupted)
+    with as_users_have_it():
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                sweep(out, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2)
+        found = sweeps.resume_sweep(out)
+    np.testing.assert_array_equal(found.final, swept.final)
+    for part in ("00", "01"):
+        assert tools.logged(out / "parts" / part) == tools.logged(swept.path / "parts" / part)
+
+
+def test_settings_of_the_environment_are_swept_in_one_program(tmp_path):
+    env = jf.make("Pendulum-v1", max_steps_in_episode=30)
+    found = prepare(tools.algorithm("apg"), env, RunConfig(640, population={"env.g": [5.0, 10.0]})).members
+    names = members.leaf_names(found.first)
+    assert [names[i] for i in found.swept] == ["env.g"] and len(found.swept) == 1
+    run = tools.train("apg", env=env, total_steps=128, population={"env.g": [5.0, 10.0]})
+    single = tools.train("apg", env=jf.make("Pendulum-v1", max_steps_in_episode=30, g=5.0), total_steps=128)
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)  # a setting from a list is fused otherwise
+    jax.tree.map(close, run.population.member(run.state.agent, 0).params, single.state.agent.params)
+    for row, alone in zip(run.history, single.history, strict=True):
+        for name, value in alone.metrics.items():
+            close(row.metrics[name][:1], value, err_msg=name)
+
+
+def test_draws():
+    one = sweeps.configurations_of(None, {"algo.discount": "uniform:0.9,0.99"}, 4, 0)
+    two = sweeps.configurations_of(
+        {"algo.num_envs": [4, 8]}, {"algo.learning_rate": "loguniform:1e-4,1e-2", "algo.discount": "uniform:0.9,0.99"}, 4, 0
+    )
+    assert len(two) == 8 and [c["algo.num_envs"] for c in two] == [4] * 4 + [8] * 4
+    assert [c["algo.discount"] for c in two[:4]] == [c["algo.discount"] for c in two[4:]] == [c["algo.discount"] for c in one]
+    other = sweeps.configurations_of(None, {"algo.discount": "uniform:0.9,0.99"}, 4, 1)
+    assert [c["algo.discount"] for c in other] != [c["algo.discount"] for c in one]
+
+
+def test_waves(monkeypatch):
+    """What does not fit is split: into waves of configurations, and where not one fits with all its seeds, by seeds."""
+    algo, env = tools.algorithm("dqn"), tools.environment()
+    rates = [{"algo.learning_rate": 10.0 ** -i} for i in range(5)]
+    whole = Sweep(algo, env, RunConfig(total_steps=tools.HALF, seeds=3, **tools.RUN), {}, rates)
+    need = jf.plan(algo, env, tools.HALF, seeds=9, **tools.RUN)
+    for have, parts in (
+        (None, [(5, 3)]), (need.need, [(3, 3), (2, 3)]), (need.of_size(3).need, [(1, 3)] * 5),
+        (need.of_size(2).need, [(1, 2), (1, 1)] * 5),
+    ):  # fmt: skip
+        monkeypatch.setattr(plan.runtime, "device_memory", lambda device, have=have: have)
+        found = split(whole)
+        assert [(len(p.configurations), p.seeds) for p in found] == parts
+        covered = [(c, p.seed + i) for p in found for c in p.configurations for i in range(p.seeds)]
+        assert sorted(covered) == [(c, s) for c in range(5) for s in range(3)]
+    monkeypatch.setattr(plan.runtime, "device_memory", lambda device: 1000)
+    with pytest.raises(jf.ConfigError, match="memory must be "):
+        split(whole)
+
+
+def test_waves_and_a_resume_between_them_change_nothing(tmp_path, monkeypatch):
+    """Two configurations, the second cut by its seeds; stopped before the third part."""
+    settings = dict(grid={"algo.learning_rate": [1e-3, 1e-2]}, seeds=2, total_steps=192, eval_every=0)
+    whole = sweep(tmp_path / "whole", **settings)
+    parts = [sweeps.Part((0,), 0, 2), sweeps.Part((1,), 0, 1), sweeps.Part((1,), 1, 1)]
+    monkeypatch.setattr(sweeps, "split", lambda *_: parts)
+    begin, begun = sweeps.begin, []
+
+    def stops(prepared, out, **more):
+        begun.append(out.name)
+        if len(begun) == 3:
+            raise KeyboardInterrupt
+        return begin(prepared, out, **more)
+
+    monkeypatch.setattr(sweeps, "begin", stops)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(tmp_path / "x", **settings)
+    assert np.isnan(sweeps.read_sweep(tmp_path / "x").final[1, 1]) and begun == ["00", "01", "02"]
+    found = sweep(tmp_path / "x", **settings)  # the same call goes on
+    assert begun == ["00", "01", "02", "02"]
+    np.testing.assert_allclose(found.final, whole.final)
+    assert [[[r["env_steps"] for r in rows] for rows in seeds] for seeds in found.rows] == [
+        [[r["env_steps"] for r in rows] for rows in seeds] for seeds in whole.rows
+    ]
+    assert (found.path / "table.csv").exists()
+
+
+def test_a_member_that_breaks_late_is_no_parent_and_is_not_kept():
+    """Its rows from before are good; it counts as lost all the same."""
+    from types import SimpleNamespace
+
+    from jaxrl_fast.logs.sinks import Row
+    from jaxrl_fast.sweeps import selection
+
+    rows = [Row(256, 0.0, 0.0, {"episode_return": np.array([9.0, 1.0, 2.0, 3.0])})]
+    grid = SimpleNamespace(rows=8, planned_rows=8, row=1, steps=64, env_steps=lambda rows: 64 * rows)
+    settings = {"algo.learning_rate": np.full(4, 1e-2, np.float32)}
+    taken = []
+    session = SimpleNamespace(
+        grid=grid, rows=4, history=[], lost={0: {}}, lanes=np.arange(4), settings=settings,
+        config=SimpleNamespace(members=4, seeds=1, seed=0, offline=False),
+        exploit=lambda parent, settings: taken.append(parent), shrink=lambda kept: taken.append(kept),
+    )  # fmt: skip
+    jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, fraction=0.25).select(session, rows)
+    assert taken[0].tolist() == [3, 1, 2, 3]  # the lost one takes over from the best of the others
+    columns = selection.Halving(1).select(session, rows)
+    assert taken[1] == [2, 3] and columns["kept"].tolist() == [0, 0, 1, 1]
+
+
+def selecting(rows, **more):
+    """A session of four members, at row 4 of 8, for `select`; what it moved and kept."""
+    grid = types.SimpleNamespace(rows=8, planned_rows=8, row=1, steps=64, env_steps=lambda rows: 64 * rows)
+    taken = []
+    found = types.SimpleNamespace(
+        grid=grid, rows=4, history=rows[:-1], lost={}, lanes=np.arange(4), settings={"algo.learning_rate": np.full(4, 1e-2)},
+        config=types.SimpleNamespace(members=4, seeds=1, seed=0, offline=False), taken=taken,
+        exploit=lambda parent, settings: taken.append(parent.tolist()), shrink=lambda kept: taken.append(kept),
+    )  # fmt: skip
+    vars(found).update(more)
+    return found
+
+
+def row_of(env_steps, *returns):
+    return jf.Row(env_steps, 0.0, 0.0, {"episode_return": np.array(returns)})
+
+
+def test_a_member_without_an_ended_episode_is_neither_good_nor_bad():
+    """Its last value counts, else the median; where nothing is known of any, none is dropped and none replaced."""
+    pbt, halving, nan = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, fraction=0.25), jf.Halving(1), np.nan
+    before, now = row_of(64, 1.0, 1.0, nan, 9.0), row_of(256, 5.0, 6.0, nan, nan)
+    s = selecting([before, now])
+    pbt.select(s, [now])
+    halving.select(selecting([before, now], taken=s.taken, shrink=s.shrink), [now])
+    assert s.taken == [[3, 1, 2, 3], [1, 3]]  # fitness 5, 6, a hair below 6 (the median), 9
+    moved = row_of(128, nan, nan, nan, nan)
+    moved.metrics["parent"] = np.array([0, 1, 2, 0])  # what member 3 scored before is another agent's
+    alone = row_of(256, 7.0, nan, nan, nan)
+    s = selecting([row_of(64, nan, nan, nan, 9.0), moved, alone])
+    pbt.select(s, [alone])
+    assert s.taken == [[0, 0, 2, 3]]  # only the first is known, so it is the parent
+    nothing = row_of(256, nan, nan, nan, nan)
+    s = selecting([nothing])
+    pbt.select(s, [nothing])
+    columns = halving.select(s, [nothing])
+    assert s.taken == [] and columns["kept"].tolist() == [1, 1, 1, 1]
+    with pytest.raises(ConfigError, match=r"selection.metric must be .*episode_return.*got 'retrun'"):
+        jf.Halving(1, metric="retrun").select(selecting([now]), [now])
+
+
+def test_a_lost_seed_counts_as_the_worst():
+    now = row_of(256, 5.0, 9.0, 6.0, 6.0)  # two configurations of two seeds, of which the second was lost
+    s = selecting([now], lost={1: {}}, config=types.SimpleNamespace(members=4, seeds=2, seed=0, offline=False))
+    jf.Halving(1).select(s, [now])
+    assert s.taken == [[2, 3]]
+
+
+def test_where_selection_falls_does_not_depend_on_the_total():
+    """A run in parts, or one that is prolonged, selects where the whole one does."""
+    algo = tools.algorithm("ppo")
+    plan = lambda total: jf_grid.plan_grid(algo, jf_grid.RunConfig(total_steps=total, horizon=tools.TOTAL, log_every=64))
+    for chosen in (jf.Halving(2), jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=128)):
+        whole, part, longer = (chosen.boundaries(plan(total)) for total in (tools.TOTAL, tools.HALF, 2 * tools.TOTAL))
+        assert whole == part == longer and max(whole) < plan(tools.TOTAL).rows
+
+
+def test_a_part_that_is_lost_does_not_end_the_sweep(tmp_path):
+    """Waves of one member: the first breaks, the second is trained, and a resume begins nothing again."""
+    with pytest.warns(UserWarning, match="part 1 of 2 is lost: .*learning_rate = 1e\\+38"):
+        found = sweep(tmp_path / "x", grid={"algo.learning_rate": np.array([1e38, 1e-2])}, wave=1)
+    assert np.isnan(found.final[0, 0]) and np.isfinite(found.final[1, 0]) and set(found.lost) == {(0, 0)}
+    assert [len(p["configurations"]) for p in found.content["parts"]] == [1, 1]
+    result = json.loads((found.path / "parts" / "00" / "result.json").read_text())
+    assert result["eval_return"] == [None] and result["lost"][0]["member"] == 0
+    with mock.patch.object(sweeps, "begin") as begin:
+        again = sweeps.resume_sweep(found.path)
+    assert not begin.called and str(again) == str(found)
+    rates = {"grid": {"algo.learning_rate": [1e38, 1e-2]}}
+    with pytest.raises(ConfigError, match="wave must be .*got 0"):
+        sweep(tmp_path / "y", wave=0, **rates)
+    with pytest.raises(ConfigError, match="wave must be left out, got 2: .* are trained as they were cut"):
+        sweep(found.path, wave=2, **rates)
+    with mock.patch.object(sweeps, "begin", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        sweep(tmp_path / "z", **rates)
+    with mock.patch.object(sweeps, "begin", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        sweep(tmp_path / "z", wave=1, **rates)  # nothing has begun, so it is cut anew
+    assert [p["configurations"] for p in json.loads((tmp_path / "z" / "sweep.json").read_text())["parts"]] == [[0], [1]]
+
+
+def test_what_was_dropped_has_no_score(tmp_path):
+    final = np.array([[500.0, 480.0], [np.nan, np.nan], [300.0, np.nan]])
+    found = [{"algo.discount": x} for x in (0.9, 0.95, 1.0)]
+    result = SweepResult(None, {}, found, [0, 1], final, {}, [[[], []]] * 3)
+    np.testing.assert_array_equal(result.scores, [[500, 480], [np.nan, np.nan], [300, 300]])
+    assert np.isnan(result.improvement(0, 1)).all() and result.improvement(0, 2)[0] == 1.0
+    assert result.ranking() == [0, 2, 1] and result.table()[1]["iqm"] == 300
+
+
+def test_numbers_of_numpy_in_a_grid():
+    found = configurations.grid_of({"algo.num_epochs": list(np.array([1, 2])), "algo.discount": [np.float32(0.5)]})
+    assert found == [{"algo.num_epochs": 1, "algo.discount": 0.5}, {"algo.num_epochs": 2, "algo.discount": 0.5}]
+    json.dumps(found)
+
+
+PBT = dict(
+    selection=jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=128, fraction=0.4, resample=0.5), members=5
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A population under PBT, unbroken."""
+    out = tmp_path_factory.mktemp("pbt") / "x"
+    with mock.patch.object(RunDir, "draw", lambda self, *_: None):
+        return sweep(out, **PBT, seed=3)
+
+
+def test_pbt_moves_agents_and_settings(trained):
+    rows = tools.logged(trained.path / "parts" / "00")
+    chosen = [row for row in rows if "parent" in row]
+    assert [row["env_steps"] for row in chosen] == [128, 256, 384, 512]
+    for before, after in ((row, rows[rows.index(row) + 1]) for row in chosen):
+        parent, old, new = before["parent"], before["algo.learning_rate"], after["algo.learning_rate"]
+        moved = [i for i in range(5) if parent[i] != i]
+        assert len(moved) == 2 and all(p not in moved for p in parent)
+        assert all(new[i] == old[i] for i in range(5) if i not in moved)
+        for i in moved:
+            assert new[i] != old[parent[i]] and 1e-4 * 0.999 <= new[i] <= 1e-1 * 1.001
+        line = [row for row in trained.lineage() if row["env_steps"] == before["env_steps"]]
+        assert [(row["member"], row["parent"]) for row in line] == [(i, parent[i]) for i in moved]
+        assert [row["algo.learning_rate"] for row in line] == [new[i] for i in moved]
+    assert len(trained.lineage()) == 8
+    assert (trained.path / "schedule-algo.learning_rate.png").exists() and (trained.path / "table.csv").exists()
+
+
+def test_pbt_takes_the_best():
+    """By hand: of five the two worst go, each for one of the two best, with a setting that was moved or drawn anew."""
+    pbt = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, fraction=0.4, resample=0.0, factor=2.0)
+    old = np.float32([1e-3, 2e-3, 4e-3, 9e-2, 1e-4])
+    parent, new = pbt.plan(np.array([5.0, 1.0, np.nan, 9.0, 3.0]), {"algo.learning_rate": old}, np.random.default_rng(0))
+    new = new["algo.learning_rate"]
+    assert set(parent[[1, 2]]) <= {0, 3} and list(parent[[0, 3, 4]]) == [0, 3, 4]
+    for i in (1, 2):
+        assert any(np.isclose(new[i], min(x, 0.1)) for x in (2 * old[parent[i]], old[parent[i]] / 2))
+    np.testing.assert_array_equal(new[[0, 3, 4]], old[[0, 3, 4]])
+    seen = {tuple(pbt.plan(np.arange(5.0), {"algo.learning_rate": old}, np.random.default_rng(s))[0]) for s in range(20)}
+    assert len(seen) == 4  # both of the best are copied, independently
+
+
+@pytest.fixture
+def stopped_at():
+    """A context in which runs of sweeps are interrupted at a row, with a checkpoint a chunk."""
+    begin = sweeps.begin
+
+    def context(row):
+        def stop(s, rows):
+            if s.rows >= row:
+                raise KeyboardInterrupt
+
+        often = lambda p: dataclasses.replace(p, config=dataclasses.replace(p.config, checkpoint_minutes=1e-9))
+        interrupted = lambda prepared, out, **more: begin(often(prepared), out, hooks=[stop], **more)
+        return mock.patch.object(sweeps, "begin", interrupted)
+
+    return context
+
+
+def test_pbt_goes_on_bit_for_bit(trained, tmp_path, stopped_at):
+    """Stopped right after a selection and between two; lineage, settings and agents are those of the unbroken run."""
+    out, whole = tmp_path / "x", trained.path / "parts" / "00"
+    for stop_at in (4, 7):
+        with stopped_at(stop_at), pytest.raises(KeyboardInterrupt):
+            sweep(out / str(stop_at), **PBT, seed=3)
+        sweeps.resume_sweep(out / str(stop_at), progress=True, devices="all")
+        part = out / str(stop_at) / "parts" / "00"
+        assert tools.logged(part) == tools.logged(whole)
+        for member in (0, 4):
+            tools.assert_same(jf.load(part, "last", member).state, jf.load(whole, "last", member).state)
+
+
+def test_halving_goes_on_bit_for_bit(tmp_path, stopped_at):
+    """Stopped right after a rung and between two: the lanes that are left, and what they do."""
+    settings = dict(grid={"algo.learning_rate": [1e-3, 2e-3, 4e-3, 8e-3]}, selection=jf.Halving(2), eval_every=0)
+    whole = sweep(tmp_path / "whole", **settings).path / "parts" / "00"
+    for stop_at in (3, 6):
+        with stopped_at(stop_at), pytest.raises(KeyboardInterrupt):
+            sweep(tmp_path / str(stop_at), **settings)
+        part = sweeps.resume_sweep(tmp_path / str(stop_at)).path / "parts" / "00"
+        assert tools.logged(part) == tools.logged(whole)
+        tools.assert_same(jf.load(part, "last").state, jf.load(whole, "last").state)
+
+
+def test_pbt_brings_back_who_was_lost():
+    """A member that breaks takes over another's whole state, and has values again."""
+    population = {"algo.learning_rate": [1e-3, 2e-3, 3e-3, 1e38]}
+    selection = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=128, fraction=0.25)
+    run = tools.train("dqn", total_steps=tools.HALF, population=population, selection=selection, on_nan="mark")
+    lost = [row.metrics["loss"][3] for row in run.history[1:]]
+    assert np.isnan(lost).any() and np.isfinite(lost[-1]) and not run.lost
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((run.state.agent.params, run.state.env)))
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_pbt_leaves_returns_so_far_with_their_environments(lost):
+    """An agent that moves forgets the discounted returns of its own environments, unless these move with it."""
+    population = {"algo.learning_rate": [1e-3, 2e-3, 3e-3, 1e38 if lost else 4e-3]}
+    selection = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=128, fraction=0.25)
+    exploit, seen = session.Session.exploit, []
+    copied = lambda s: jax.tree.map(np.array, (s.state.agent.rewards, s.state.obs))
+
+    def watched(s, parent, settings):
+        whole, before = np.isin(s.lanes, list(s.lost)) & (parent != s.lanes), copied(s)
+        exploit(s, parent, settings)
+        seen.append((parent, whole, before, copied(s)))
+
+    with mock.patch.object(session.Session, "exploit", watched):
+        algo = tools.algorithm("impala", discount=0.9)
+        jf.train(algo, tools.environment(), tools.HALF, population=population, selection=selection, on_nan="mark", **tools.RUN)
+    assert len(seen) == 4 and seen[0][1].any() == lost
+    for parent, whole, (rewards, obs), (after, obs_after) in seen:
+        stays = parent == np.arange(4)
+        assert (~stays).sum() == 1
+        for i in range(4):
+            np.testing.assert_array_equal(after.moments.m2[i], rewards.moments.m2[parent[i]])
+            kept = stays[i] or whole[i]
+            np.testing.assert_array_equal(after.running[i], rewards.running[parent[i]] if kept else 0.0)
+            np.testing.assert_array_equal(obs_after[i], obs[parent[i] if whole[i] else i])
+            assert rewards.running[parent[i]].any()
+
+
+def test_halving_shrinks_the_axis_and_changes_nothing_for_who_stays(tmp_path):
+    rates = [1e-3, 2e-3, 4e-3, 8e-3]
+    whole = tools.train("ppo", total_steps=tools.HALF, seeds=2, population={"algo.learning_rate": rates})
+    sizes = []
+    shrink = session.Session.shrink
+
+    def watched(s, kept):
+        shrink(s, kept)
+        sizes.append((s.env_steps, len(s.lanes), jax.tree.leaves(s.state)[0].shape[0]))
+
+    with mock.patch.object(session.Session, "shrink", watched):
+        found = sweep(tmp_path / "x", grid={"algo.learning_rate": rates}, seeds=2, selection=jf.Halving(2))
+    assert sizes == [(192, 4, 4), (320, 2, 2)]
+    kept = [c for c in range(4) if np.isfinite(found.final[c]).all()]
+    assert len(kept) == 1 and len(found.lost) == 6
+    rows, expected = tools.logged(found.path / "parts" / "00"), tools.through_json(whole.history)
+    best = [2 * kept[0], 2 * kept[0] + 1]
+    for row, other in zip(rows, expected, strict=True):
+        assert all([row[k][i] for i in best] == [v[i] for i in best] for k, v in other.items() if k != "env_steps")
+    np.testing.assert_array_equal(found.final[kept[0]], np.float32(whole.eval_return[best]))
+    at_first = [i for i in range(8) if not rows[2]["kept"][i]]
+    assert len(at_first) == 4 and all(rows[3]["episode_return"][i] is None for i in at_first)
+    assert found.ranking()[0] == kept[0] and "dropped at 192 steps" in found.table()[-1]["lost"]
+    agent = jf.load(found.path / "parts" / "00", "last", best[0])
+    tools.assert_same(agent.state, whole.agent(best[0]).state)
+    with pytest.raises(jf.ConfigError, match="member must be one that this checkpoint holds"):
+        jf.load(found.path / "parts" / "00", "last", at_first[0])
+
+
+BAD = {
+    "unknown": (dict(grid={"algo.learning_rat": [1e-3, 1e-4]}), "did you mean 'algo.learning_rate'"),
+    "no-part": (dict(grid={"learning_rate": [1e-3, 1e-4]}), "setting must be .*got 'learning_rate'"),
+    "type": (dict(grid={"algo.learning_rate": [1e-3, "x"]}), "learning_rate must be .*got 'x'"),
+    "range": (dict(grid={"algo.discount": [0.9, 1.5]}), "discount must be .*got 1.5"),
+    "static-continuous": (dict(sample={"algo.num_envs": "uniform:1,8"}, members=3), "integer:LOW,HIGH or choice"),
+    "no-members": (dict(sample={"algo.discount": "uniform:0.9,1"}), "members must be .*got None"),
+    "members-of-grid": (dict(grid={"algo.discount": [0.9, 0.99]}, members=3), "members must be .*got 3"),
+    "both": (dict(grid={"algo.discount": [0.9]}, sample={"algo.discount": "uniform:0,1"}, members=2), "not in the grid too"),
+    "empty": (dict(grid={"algo.discount": []}), "at least one value"),
+    "twice": (dict(grid={"algo.discount": [0.9, 0.9]}), "values that differ"),
+    "nothing": (dict(), "settings to compare"),
+    "pbt-static": (dict(selection=jf.PBT({"algo.num_envs": "uniform:1,8"}), members=4), "integer:LOW,HIGH or choice"),
+    "pbt-grid": (dict(selection=jf.PBT({"algo.discount": "uniform:0.9,1"}), members=4, grid={"algo.discount": [1.0]}),
+        "neither"),
+    "pbt-one": (dict(selection=jf.PBT({"algo.discount": "uniform:0.9,1"}), members=1), "members must be .*got 1"),
+    "halving-one": (dict(grid={"algo.discount": [0.9]}, selection=jf.Halving(2)), "at least 2 for successive halving"),
+    "halving-groups": (dict(grid={"algo.num_epochs": [1, 2]}, selection=jf.Halving(1)), "one program for all members"),
+    "sizes": (dict(grid={"algo.num_minibatches": [2, 5]}), "num_minibatches"),
+    "setting": (dict(grid={"algo.discount": [0.9, 1.0]}, sedes=3), "sedes must be .*got 3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_sweeps(name, tmp_path):
+    settings, message = BAD[name]
+    with pytest.raises(jf.ConfigError, match=message):
+        sweep(tmp_path / "x", **settings)
+    assert not (tmp_path / "x").exists()
+
+
+def test_bad_priors_of_pbt():
+    for priors, message in (
+        ({}, "a mapping"), ({"algo.discount": "choice:1,2"}, "PBT multiplies"),
+        ({"env.g": "uniform:1,2"}, "of the algorithm"),
+    ):  # fmt: skip
+        with pytest.raises(jf.ConfigError, match=message):
+            jf.PBT(priors)
+
+
+def test_a_population_that_needs_several_programs_is_refused():
+    with pytest.raises(jf.ConfigError, match="algo.num_epochs is part of the program"):
+        tools.train("ppo", population={"algo.learning_rate": [1e-3, 1e-4], "algo.num_epochs": [1, 2]})
+    with pytest.raises(jf.ConfigError, match="population must be "):
+        tools.train("ppo", population={"algo.learning_rate": [1e-3], "algo.discount": [1.0, 0.9]})
+
+
+TINY = [
+    "CartPole-v1", "--no-preset", "--total-steps", "512", "--log-every", "128", "--eval-episodes", "4", "--algo.num-envs", "4",
+    "--algo.num-steps", "8", "--algo.num-minibatches", "2", "--algo.hidden", "8",
+]  # fmt: skip
+
+
+def test_the_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    line = ["sweep", "ppo", *TINY, "--seeds", "2", "--grid", "algo.learning-rate=1e-4,1e-2", "--out", "x"]
+    assert cli.main(line) == 0
+    said = capsys.readouterr().out
+    assert "part 1 of 1: 4 members" in said and "IQM" in said and "jaxrl-fast train --config x/best.json" in said
+    assert cli.main(["sweep", "--resume", "x"]) == 0 and "IQM" in capsys.readouterr().out
+    runs = [f"r{i}" for i in range(2)]
+    for run in runs:
+        assert cli.main(["train", "--config", "x/best.json", "--no-tensorboard", "--out", run]) == 0
+    capsys.readouterr()
+    assert cli.main(["compare", *runs, "--out", "c.png", "--csv", "c.csv"]) == 0
+    said = capsys.readouterr().out
+    assert "P(better than next)" in said and "0.50" in said and (tmp_path / "c.png").exists()  # the same run twice
+    rows = list(csv.DictReader((tmp_path / "c.csv").open()))
+    assert [r["better"] for r in rows] == ["0.5", ""] and rows[0]["iqm"] == rows[1]["iqm"] and rows[0]["seeds"] == "2"
+    assert rows[0]["environment"] == "CartPole-v1" and {r["path"] for r in rows} == set(runs)
+
+
+def test_a_frame_has_a_row_a_configuration_and_seed(monkeypatch):
+    made = types.SimpleNamespace(DataFrame=lambda rows: rows)  # pandas is the user's
+    monkeypatch.setitem(sys.modules, "pandas", made)
+    found = types.SimpleNamespace(configurations=[{"algo.discount": 0.9}, {"algo.discount": 1.0}], seeds=[3, 4],
+                                  final=np.array([[1.0, 2.0], [3.0, 4.0]]))  # fmt: skip
+    rows = SweepResult.frame(found)
+    assert [(r["configuration"], r["seed"], r["algo.discount"], r["eval_return"]) for r in rows] == [
+        (0, 3, 0.9, 1.0), (0, 4, 0.9, 2.0), (1, 3, 1.0, 3.0), (1, 4, 1.0, 4.0)
+    ]  # fmt: skip
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ConfigError, match="pip install pandas"):
+        SweepResult.frame(found)
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--grid", "algo.learning-rat=1,2"], "did you mean"),
+        (["--grid", "algo.learning-rate"], "SETTING=VALUES"),
+        (["--grid", "algo.learning-rate=a,b"], "a number"),
+        (["--grid", "seed=1,2"], "a setting of the algorithm or the environment"),
+        (["--sample", "algo.learning-rate=loguniform:1e-5,1e-2"], "members must be the number of settings to draw"),
+        (["--pbt", "--members", "4"], "--pbt needs the settings"),
+        (["--pbt-every", "4", "--grid", "algo.discount=0.9,1"], "goes with --pbt"),
+        (["--pbt", "--halving", "2"], "exclude each other"),
+        ([], "needs what to compare"),
+    ],
+)
+def test_bad_command_lines(flags, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["sweep", "ppo", *TINY, "--out", "x", *flags]) == 2
+    assert message in capsys.readouterr().err and not (tmp_path / "x").exists()
+
+
+def test_bad_comparisons(tmp_path, capsys):
+    assert cli.main(["compare", str(tmp_path)]) == 2 and "at least two" in capsys.readouterr().err
+    assert cli.main(["compare", str(tmp_path), str(tmp_path / "none")]) == 2
+    assert "an existing" in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_was_cut_off_is_none(tmp_path):
+    """A part that was killed while its first one was being written begins again."""
+    (tmp_path / "checkpoints" / "last" / "3.orbax-checkpoint-tmp").mkdir(parents=True)
+    assert not RunDir(tmp_path).resumable and not RunDir(tmp_path / "absent").resumable
+    (tmp_path / "checkpoints" / "last" / "3").mkdir()
+    assert RunDir(tmp_path).resumable

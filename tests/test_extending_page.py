@@ -1,0 +1,129 @@
+"""The package of docs/extending.md, installed as pip would: its four kinds work by their names alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jaxrl_fast as jf
+from helpers import packages
+from jaxrl_fast.algorithms import ALGORITHMS
+from jaxrl_fast.cli import command as cli
+from jaxrl_fast.envs.registry import SOURCES
+from jaxrl_fast.logs.sinks import SINKS
+from jaxrl_fast.sweeps.samplers import SAMPLERS, sampler_of
+from jaxrl_fast.testing import check_env
+
+TEXT = (Path(__file__).resolve().parents[1] / "docs/extending.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.M | re.S)
+SMALL = ["--algo.num-envs", "4", "--algo.hidden", "8", "--algo.batch-size", "8", "--algo.buffer-size", "256",
+         "--algo.learning-starts", "64", "--total-steps", "256", "--eval-episodes", "2"]  # fmt: skip
+MLFLOW = {  # as much of it as the page uses; it keeps what it is sent in the file that the address names
+    "mlflow/__init__.py": """
+import json, types
+
+class MlflowClient:
+    def __init__(self, tracking_uri):
+        self.file, self.sent = tracking_uri, []
+
+    def get_experiment_by_name(self, name):
+        return None
+
+    def create_experiment(self, name):
+        return "7"
+
+    def create_run(self, experiment_id, run_name):
+        self.sent.append(["run", experiment_id, run_name])
+        return types.SimpleNamespace(info=types.SimpleNamespace(run_id="5"))
+
+    def log_batch(self, run_id, metrics):
+        self.sent += [[run_id, m.step, m.key, m.value] for m in metrics]
+
+    def set_terminated(self, run_id):
+        with open(self.file, "w") as file:
+            json.dump(self.sent, file)
+""",
+    "mlflow/entities.py": """
+import typing
+
+class Metric(typing.NamedTuple):
+    key: str
+    value: float
+    timestamp: int
+    step: int
+""",
+}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """The working directory, with the package and a small mlflow on `sys.path`."""
+    monkeypatch.chdir(tmp_path)
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.syspath_prepend(str(site))
+    for known in (ALGORITHMS, SOURCES, SINKS, SAMPLERS):
+        monkeypatch.setattr(known, "loaded", {})
+    modules = {title.group(1): code for kind, code in BLOCKS if kind == "python" and (title := re.match(r"# (\S+\.py)\n", code))}
+    assert len(modules) == 4
+    groups = tomllib.loads(next(code for kind, code in BLOCKS if kind == "toml"))["project"]["entry-points"]
+    packages.install(site, "jaxrl-more", groups, modules | MLFLOW)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] in ("jaxrl_more", "mlflow"):
+            del sys.modules[name]
+
+
+def line_of(command):
+    """The page's line of a command, without `jaxrl-fast`."""
+    shell = next(code for kind, code in BLOCKS if kind == "bash")
+    (line,) = (line for line in shell.splitlines() if line.startswith(f"jaxrl-fast {command}"))
+    return line.split()[1:]
+
+
+def test_the_list_names_what_the_package_adds(place, capsys):
+    assert cli.main(line_of("list")) == 0
+    out, err = capsys.readouterr()
+    assert "  boltzmann-dqn DQN that draws its actions" in out and "    corridor/short\n    corridor/long\n" in out and not err
+
+
+def test_an_algorithm_an_environment_and_a_sink_by_their_names(place):
+    train = [word.replace("http://localhost:5000", "mlflow.json") for word in line_of("train")]
+    assert cli.main([*train, *SMALL, "--algo.temperature", "0.5", "--out", "run", "--no-tensorboard"]) == 0
+    first, *sent = json.loads((place / "mlflow.json").read_text())
+    assert first == ["run", "7", "run"]
+    rows = [json.loads(text) for text in (place / "run/metrics.jsonl").read_text().splitlines()]
+    losses = {row["env_steps"]: pytest.approx(row["loss"]) for row in rows if row.get("loss") is not None}
+    assert losses and {step: value for _, step, name, value in sent if name == "loss"} == losses
+    config = json.loads((place / "run/config.json").read_text())
+    assert config["algorithm"]["settings"]["temperature"] == 0.5 and config["environment"]["settings"] == {"slip": 0.2}
+    agent = jf.load(place / "run")  # without --import
+    assert agent.algo.name == "boltzmann-dqn"
+    check_env(jf.make("corridor/short", length=3), num_envs=4)
+
+
+def test_a_sampler_by_its_name(place, capsys):
+    sweep = ["2" if word == "8" else word for word in line_of("sweep")]
+    assert cli.main([*sweep, *SMALL, "--eval-every", "0", "--out", "sweep"]) == 0
+    drawn = [c["algo.discount"] for c in json.loads((place / "sweep/sweep.json").read_text())["configurations"]]
+    assert len(drawn) == 2 and all(0.8 <= discount <= 0.998 for discount in drawn)
+    pbt = jf.PBT({"algo.discount": "horizon:5,500"}, resample=0.0, fraction=0.5, factor=100.0)
+    settings = {"algo.discount": np.float32([0.9, 0.99])}
+    copied = [pbt.plan(np.float32([0, 1]), settings, np.random.default_rng(i))[1]["algo.discount"][0] for i in range(9)]
+    assert set(copied) == {np.float32(0.8), np.float32(0.998)}  # multiplied or divided, kept in the range
+    exec([code for kind, code in BLOCKS if kind == "python"][-1])
+    assert capsys.readouterr().out.endswith("0.98\n")
+    with pytest.raises(jf.ConfigError, match=r"horizon:FEWEST,MOST.*two numbers of steps above 1"):
+        sampler_of("algo.discount", "horizon:5,1")
+
+
+def test_the_page_names_every_registry():
+    rows = re.findall(r"^\| [^|]+ \| `([\w.]+)` \|", TEXT, re.M)
+    assert rows == [known.group for known in (ALGORITHMS, SOURCES, SINKS, SAMPLERS)]

@@ -1,0 +1,143 @@
+"""The order of the files, and what importing them costs."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import jaxrl_fast
+from helpers import runs as tools
+
+ROOT = Path(jaxrl_fast.__file__).parent
+FLOORS = [  # the folders of the package, each importing only from its own floor and those below
+    "_moved errors exact fields imports distributed lowering own_spaces random runtime signatures spaces summary tree "
+    "types values",
+    "files registry",
+    "memory ops networks logs",
+    "envs",
+    "algorithms testing",
+    "engine",
+    "actors",
+    "runs",
+    "sweeps",
+    "cli __main__",
+]
+FLOOR = {name: i for i, names in enumerate(FLOORS) for name in names.split()}
+FILES = {
+    ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file
+    for file in sorted(ROOT.rglob("*.py"))
+    if file != ROOT / "__init__.py"
+}
+
+
+def imports(file: Path) -> set[str]:
+    """Modules of this package that a file imports, inside functions too; for type checkers only does not count."""
+    found = set()
+
+    def visit(node):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            return
+        if isinstance(node, ast.Import):
+            names = [a.name for a in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: a relative import"
+            names = [f"{node.module}.{a.name}" for a in node.names]
+        else:
+            names = []
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "jaxrl_fast":
+                found.add(
+                    next(
+                        (".".join(parts[1:n]) for n in (len(parts), len(parts) - 1) if ".".join(parts[1:n]) in FILES),
+                        "",
+                    )
+                )
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(ast.parse(file.read_text()))
+    return found - {""}
+
+
+GRAPH = {name: imports(file) for name, file in FILES.items()}
+floor = lambda name: FLOOR[name.partition(".")[0]]
+
+
+def test_every_file_has_a_floor():
+    assert {name.partition(".")[0] for name in FILES} == FLOOR.keys()
+    assert sum(map(len, GRAPH.values())) > 100  # imports are found
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_imports_from_its_floor_and_those_below(name):
+    above = {other for other in GRAPH[name] if floor(other) > floor(name)}
+    assert not above, f"{name} (floor {floor(name)}) imports from above: {sorted(above)}"
+
+
+def test_no_cycles():
+    """Those of one floor stand in an order, imports inside functions included."""
+    TopologicalSorter({name: found - {name} for name, found in GRAPH.items()}).prepare()
+
+
+def test_the_search_sees_imports():
+    assert {"algorithms.base", "engine.grid", "engine.evaluate", "engine.rollout", "tree"} <= GRAPH["engine.iteration"]
+    assert "logs.plots" in GRAPH["runs.rundir"] and "runs.train" in GRAPH["runs.load"]  # inside functions
+    assert "envs.native.draw" in GRAPH["envs.native.cartpole"]
+
+
+IMPORT = """
+import sys, time
+import jax
+before, began = set(sys.modules), time.perf_counter()
+import jaxrl_fast
+seconds = time.perf_counter() - began
+heavy = {"gymnax", "brax", "orbax", "matplotlib", "tensorboardX", "gymnasium", "wandb", "PIL", "tyro", "rich", "flax", "optax"}
+found = heavy & ({m.partition(".")[0] for m in sys.modules} - {m.partition(".")[0] for m in before})
+assert not found, found
+from jaxrl_fast import runtime
+assert not runtime.backend_started()
+print(seconds)
+"""
+
+
+def test_importing_the_package_costs_next_to_nothing():
+    seconds = min(float(tools.python(IMPORT, timeout=60).stdout) for _ in range(3))
+    print(f"import jaxrl_fast: {seconds:.3f} s on top of jax")
+    assert seconds < 0.3
+
+
+USE = """
+import sys
+import jaxrl_fast as jf
+env, algo = jf.make("CartPole-v1"), jf.PPO()
+jf.make_train(algo, env, 10_000)
+heavy = {"gymnax", "brax", "orbax", "matplotlib", "tensorboardX", "gymnasium", "wandb", "PIL", "seaborn"}
+found = heavy & {m.partition(".")[0] for m in sys.modules}
+assert not found, found
+"""
+
+
+def test_a_native_run_imports_nothing_heavy():
+    done = tools.python(USE, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_names_of_the_package():
+    for name in jaxrl_fast.__all__:
+        assert getattr(jaxrl_fast, name) is not None
+    assert set(dir(jaxrl_fast)) == {*jaxrl_fast.__all__, *jaxrl_fast._PACKAGES, "__version__"}
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        _ = jaxrl_fast.nope
+    assert callable(jaxrl_fast.train) and callable(jaxrl_fast.load) and callable(jaxrl_fast.evaluate)
+
+
+def test_names_for_type_checkers_are_the_names_at_run_time():
+    tree = ast.parse((ROOT / "__init__.py").read_text())
+    block = next(n for n in tree.body if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.dump(n.test))
+    listed = {a.name: n.module for n in block.body for a in n.names}
+    names = {name: f"jaxrl_fast.{module}" for name, module in jaxrl_fast._NAMES.items()}
+    assert listed == names | dict.fromkeys(jaxrl_fast._PACKAGES, "jaxrl_fast")
