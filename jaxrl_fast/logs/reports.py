@@ -7,6 +7,7 @@ those in which an episode ended.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -102,6 +103,25 @@ def host_metrics(found: Mapping[str, np.ndarray], taken: Iterable[str], known: M
     """`metrics` of a tally; an end that was never reported has no metric."""
     means = {name: (Mean(*np.float32(row[:2])), Mean(*np.float32(row[2:]))) for name, row in found.items()}
     return {name: mean for name, mean in metrics(means, taken, known).items() if mean.count or not name.endswith(END)}
+
+
+NEVER = Mean(np.float32(0), np.float32(0))  # a mean over nothing
+
+
+@dataclasses.dataclass
+class Reported:
+    """Metrics of what environments on the host report. A name is the same in every row; later rows have those of earlier ones."""
+
+    names: dict[str, str] = dataclasses.field(default_factory=dict)  # {what they report: its metric}
+    seen: list[str] = dataclasses.field(default_factory=list)  # metrics so far
+
+    def metrics(self, tallies: Iterable[Mapping[str, np.ndarray]], taken: Iterable[str]) -> dict[str, Mean]:
+        """Return the metrics of some iterations; those that nothing was reported for are means over nothing."""
+        found = merged(tallies)
+        self.names = log_names(found, taken, self.names)
+        means = host_metrics(found, taken, self.names)
+        self.seen = [*dict.fromkeys([*self.seen, *means])]
+        return dict.fromkeys(self.seen, NEVER) | means
 
 
 def flat(info: Mapping[Any, Any], num_envs: int) -> dict[str, np.ndarray]:

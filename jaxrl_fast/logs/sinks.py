@@ -126,4 +126,4 @@ def check_sinks(sinks: Any) -> list[Sink]:
 def check_hooks(hooks: Any) -> None:
     """Raises ConfigError for hooks that are no functions."""
     if not isinstance(hooks, (list, tuple)) or not all(map(callable, hooks)):
-        raise expected("hooks", "a list of functions hook(session, rows)", repr(hooks)[:100])
+        raise expected("hooks", "a list of functions hook(run, rows)", repr(hooks)[:100])

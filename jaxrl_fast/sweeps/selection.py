@@ -1,6 +1,6 @@
 """Selection among the members of a population while it trains: PBT and successive halving.
 
-Between two chunks, at rows that the settings fix, the host asks `select(session, rows)`, which returns columns of the
+Between two chunks, at rows that the settings fix, the host asks `select(run, rows)`, which returns columns of the
 log. What moves are agents and settings; replay, environments and random keys stay where they are. The programs here are
 not the training program: that one holds no collective whatever is selected.
 """
@@ -24,28 +24,28 @@ from jaxrl_fast.sweeps.samplers import sampler_of
 METRIC = "what members are compared by: the mean of this metric over the log rows since the selection before"
 
 
-def fitness_since_last(selection: Any, s: Any, rows: Sequence[Measured]) -> np.ndarray:
-    """`fitness` of the session's members over the rows since its last selection, `rows` being the newest; NaN: lost or
+def fitness_since_last(selection: Any, run: Any, rows: Sequence[Measured]) -> np.ndarray:
+    """`fitness` of the run's members over the rows since its last selection, `rows` being the newest; NaN: lost or
     dropped, and for all of them where no episode has ended yet.
 
     A member without a value in them, in which no episode ended, is neither good nor bad for that: its last value
     counts, and where it never had one the median of the others.  Raises ConfigError for a metric that no row has.
     """
-    history, lanes, metric = [*s.history, *rows], np.arange(s.config.members), metric_of(selection, s.config)
-    later = metric == "eval_return" and s.grid.eval_rows  # its first evaluation may be still to come
+    history, lanes, metric = [*run.history, *rows], np.arange(run.config.members), metric_of(selection, run.config)
+    later = metric == "eval_return" and run.grid.eval_rows  # its first evaluation may be still to come
     if not later and not any(metric in r.metrics for r in history):
         known = sorted({name for r in history for name in r.metrics})
         raise ConfigError("selection.metric", metric, f"a metric that the log has until then ({', '.join(known)})")
-    since = max((r for r in selection.boundaries(s.grid) if r < s.rows), default=0)
-    start = s.grid.env_steps(since)
-    scores = fitness([r for r in history if r.env_steps > start], metric, s.config.members)
+    since = max((r for r in selection.boundaries(run.grid) if r < run.rows), default=0)
+    start = run.grid.env_steps(since)
+    scores = fitness([r for r in history if r.env_steps > start], metric, run.config.members)
     same = np.full(len(lanes), True)  # whether the agent of then is that of now
     for row in reversed(history):
         same &= np.asarray(row.metrics.get("parent", lanes)) == lanes
         values = np.asarray(row.metrics.get(metric, np.full(len(lanes), np.nan)), np.float32)
         scores = np.where(np.isfinite(scores) | ~same | ~np.isfinite(values), scores, values)
-    gone = ~np.isin(lanes, s.lanes)
-    gone[list(s.lost)] = True  # they had values before
+    gone = ~np.isin(lanes, run.lanes.members)
+    gone[list(run.lost)] = True  # they had values before
     known = scores[np.isfinite(scores) & ~gone]
     # a hair below, so that a member of which something is known comes before one of which nothing is
     middle = np.nextafter(np.float32(np.median(known)), -np.inf) if known.size else np.nan
@@ -128,13 +128,13 @@ class PBT:
         rng = np.random.default_rng([seed, 0x9B7])
         return {name: sampler_of(name, text).draw(rng, members) for name, text in self.priors.items()}
 
-    def select(self, s: Any, rows: Sequence[Measured]) -> dict[str, np.ndarray]:
-        """Change agents and settings of the session; return the column `parent` of the last row."""
-        scores = fitness_since_last(self, s, rows)
+    def select(self, run: Any, rows: Sequence[Measured]) -> dict[str, np.ndarray]:
+        """Change agents and settings of the run; return the column `parent` of the last row."""
+        scores = fitness_since_last(self, run, rows)
         if not np.isfinite(scores).any():
             return {}
-        parent, settings = self.plan(scores, s.settings, np.random.default_rng([s.config.seed, s.rows, 0x9B7]))
-        s.exploit(parent, settings)
+        parent, settings = self.plan(scores, run.lanes.settings, np.random.default_rng([run.config.seed, run.rows, 0x9B7]))
+        run.lanes.exploit(parent, settings)
         return {"parent": parent}
 
     def plan(
@@ -193,17 +193,17 @@ class Halving:
         found = {math.ceil(grid.planned_rows / self.eta ** (self.rungs - i)) for i in range(self.rungs)}
         return {r for r in found if 0 < r < grid.planned_rows}
 
-    def select(self, s: Any, rows: Sequence[Measured]) -> dict[str, np.ndarray]:
+    def select(self, run: Any, rows: Sequence[Measured]) -> dict[str, np.ndarray]:
         """Drop the worst; return the column `kept` of the last row."""
-        scores = fitness_since_last(self, s, rows)
-        with_seeds = scores.reshape(-1, s.config.seeds)
+        scores = fitness_since_last(self, run, rows)
+        with_seeds = scores.reshape(-1, run.config.seeds)
         has = np.isfinite(with_seeds)
         worst = scores[np.isfinite(scores)].min(initial=np.inf)  # what a seed that was lost counts as
         mean = np.where(has.any(1), np.where(has, with_seeds, worst).mean(1), -np.inf)
-        there = sorted({int(i) // s.config.seeds for i in s.lanes})
+        there = sorted({int(i) // run.config.seeds for i in run.lanes.members})
         most = max(1, int(len(there) / self.eta)) if has.any() else len(there)  # nothing is known of any: all stay
         keep = sorted(sorted(there, key=lambda c: (-mean[c], c))[:most])
-        kept = [int(i) for i in s.lanes if int(i) // s.config.seeds in keep and int(i) not in s.lost]
-        if kept and len(kept) < len(s.lanes) and not (len(kept) == 1 and distributed.several()):
-            s.shrink(kept)
-        return {"kept": np.isin(np.arange(s.config.members), kept).astype(np.int64)}
+        kept = [int(i) for i in run.lanes.members if int(i) // run.config.seeds in keep and int(i) not in run.lost]
+        if kept and len(kept) < len(run.lanes) and not (len(kept) == 1 and distributed.several()):
+            run.lanes.shrink(kept)
+        return {"kept": np.isin(np.arange(run.config.members), kept).astype(np.int64)}

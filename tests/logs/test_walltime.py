@@ -82,7 +82,7 @@ def test_a_run_says_where_its_time_went(where, tmp_path):
     assert len(rows) == len(session.history) - (2 if where == "host" else 0)  # those in which environments opened
     seconds = sum(64 / row.steps_per_second for row in rows)
     assert 64 * len(rows) / seconds == pytest.approx(result["steps_per_second"], rel=1e-3)
-    assert seconds == pytest.approx(session.train_seconds, rel=1e-3) and seconds < result["seconds"]["train"] + 1e-3
+    assert seconds == pytest.approx(session.progress.train_seconds, rel=1e-3) and seconds < result["seconds"]["train"] + 1e-3
     for row in session.history if where == "host" else ():
         for who in ("actors", "learner"):
             assert sum(v[0] for k, v in row.metrics.items() if k.startswith(f"time_{who}")) == pytest.approx(1.0, abs=1e-3)
