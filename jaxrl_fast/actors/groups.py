@@ -1,9 +1,9 @@
-"""Groups of environments on the host: each a vector that is stepped as one, and the rollouts that its actor hands over."""
+"""Groups of environments on the host: each a vector that is stepped as one."""
 
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,19 +19,6 @@ from jaxrl_fast.envs.host.api import HostEnv
 from jaxrl_fast.logs.reports import Tally
 from jaxrl_fast.logs.walltime import WallTime
 from jaxrl_fast.types import Trajectory
-
-
-class Rollout(NamedTuple):
-    """What the learner gets for one iteration."""
-
-    parts: tuple[Trajectory, ...]  # one a group, on the device
-    returns: list[float]  # of the games that ended, by their own reward
-    lengths: list[int]
-    fresh: bool  # whether the environments began anew: no window may cross to the rows before
-    lag: float = 0.0  # iterations by which its rows were acted earlier than in its own, on average
-    reports: dict[str, np.ndarray] = {}  # what the environments reported beside the reward, as `reports.Tally.take`
-    seconds: dict[str, float] | None = None  # of an actor on Ray since its last rollout, as `Actors.lap`
-
 
 LARGE = 2**16  # bytes of observations from which sending them is a step of its own; fewer go with the launch of the program
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.actors import play
-from jaxrl_fast.actors.groups import Group, Rollout, go_on
+from jaxrl_fast.actors.groups import Group, go_on
+from jaxrl_fast.actors.handover import Rollout
 from jaxrl_fast.actors.play import Seen
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine import iteration
@@ -180,7 +181,7 @@ class AsyncGroup(Group):
         self.ring, after, trajectory = end(algo, self.start, self.ring, self.seen, came, np.int32(self.base))
         self.start, self.done = after, self.done - algo.num_steps
         self.base = (self.base + algo.num_steps) % self.rows
-        return Rollout((trajectory,), returns, lengths, False, lag, self.tally.take())
+        return Rollout((trajectory,), returns, lengths, lag=lag, reports=self.tally.take())
 
 
 @functools.partial(jax.jit, static_argnames="group")

@@ -19,8 +19,8 @@ import numpy as np
 
 from jaxrl_fast import random, runtime, tree
 from jaxrl_fast.actors import play
-from jaxrl_fast.actors.groups import Rollout
-from jaxrl_fast.actors.threads import Actors, whose
+from jaxrl_fast.actors.handover import Handover, Rollout, join
+from jaxrl_fast.actors.threads import Actors
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import ahead_of, host_episodes
@@ -32,24 +32,15 @@ from jaxrl_fast.engine.streams import evaluation_key
 from jaxrl_fast.envs.host.api import HostError
 from jaxrl_fast.logs.reports import Reported
 from jaxrl_fast.logs.walltime import WallTime
-from jaxrl_fast.types import Mean, RunState, Trajectory
+from jaxrl_fast.types import Mean, RunState
 
 
-def actors_class(config: RunConfig) -> type:
+def actors_class(config: RunConfig) -> type[Handover]:
     if config.actors_on == "threads":
         return Actors
     from jaxrl_fast.actors.ray import RayActors
 
     return RayActors
-
-
-def join(parts: tuple[Trajectory, ...]) -> Trajectory:
-    """The groups' rollouts side by side."""
-    if len(parts) == 1:
-        return parts[0]
-    along = lambda axis, *trees: jax.tree.map(lambda *x: jnp.concatenate(x, axis), *trees)
-    steps = along(1, *(p.steps for p in parts))
-    return Trajectory(steps, *(along(0, *ends) for ends in zip(*(p[1:] for p in parts), strict=True)))
 
 
 def learn(run: Run, agent: Any, mem: Any, root: jax.Array, totals: Any, parts: Any, t: jax.Array, learns: bool):
@@ -97,7 +88,7 @@ class HostPrograms(Programs):
         self._seam = jax.jit(seam, donate_argnames="mem")
         self._finite = jax.jit(lambda run, agent, mem: tree.all_finite((agent, run.memory().watch(mem))))
         self._largest = jax.jit(largest_parameter)
-        self.actors: Any = None  # Actors or RayActors
+        self.actors: Handover | None = None
         self._starts = False  # whether the next rollout is the first of these actors
         self._totals: dict[bool, Any] = {}  # shapes of the metrics, of warm-up and of learning: traced once each
         self._taken: tuple[str, ...] | None = None  # names of the metrics of learning, once an environment reports something
@@ -118,7 +109,7 @@ class HostPrograms(Programs):
         chunk = self._iterations(state, t0, self.grid.end_of_row(t0), True, stopping)
         return chunk._replace(finite=np.asarray(self._finite(self.run, chunk.state.agent, chunk.state.memory)))
 
-    def _playing(self, t: int, state: RunState) -> Any:
+    def _playing(self, t: int, state: RunState) -> Handover:
         if self.actors is None:
             c = self.config
             ahead = ahead_of(c, self.first.algo)
@@ -149,7 +140,7 @@ class HostPrograms(Programs):
         returns: list[float] = []
         lengths: list[int] = []
         reports: list[dict[str, np.ndarray]] = []
-        untimed, lag, warmup, updates = 0, 0.0, self.grid.warmup, self.first.algo.updates
+        untimed, lag = 0, 0.0
         t, stopped = t0, None
         while t < end:
             stopped = stopping()
@@ -181,8 +172,7 @@ class HostPrograms(Programs):
             if found.reports and self._taken is None:  # a name is the same in warm-up, where nothing is learned
                 args = (self.run, agent, mem, state.key, {}, found.parts, np.int32(t))
                 self._taken = tuple(jax.eval_shape(functools.partial(_metrics, learns=True), *args))
-            agents = [max(when, warmup) for when in (t, whose(actors, t), whose(actors, t - 1))]  # nothing is learned before
-            lag += updates * (agents[0] - agents[1] + found.lag * (agents[1] - agents[2]))
+            lag += self.first.algo.updates * actors.lag(t, found)
             t += 1
         metrics = dict(jax.device_get(totals or {}))
         metrics["episode_return"] = Mean(np.float32(sum(returns)), np.float32(len(returns)))

@@ -15,8 +15,9 @@ from helpers import counters
 from helpers import runs as tools
 from jaxrl_fast import tree
 from jaxrl_fast.actors import play
-from jaxrl_fast.actors.threads import Actors, open_group
-from jaxrl_fast.actors.threads import play as play_groups
+from jaxrl_fast.actors.rollouts import open_group
+from jaxrl_fast.actors.rollouts import play as play_groups
+from jaxrl_fast.actors.threads import Actors
 from jaxrl_fast.actors.watch import Watch
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import AHEAD
