@@ -125,15 +125,18 @@ class Handover(abc.ABC):
         """What of an agent goes to the workers."""
         return agent
 
+    def may_begin_anew(self, i: int) -> bool:
+        """Whether it is worth while to open worker i again."""
+        return True
+
     # Rollouts and agents ---------------------------------------------------------------------------------------------
 
     def start(self, t: int, agent: Any) -> None:
         """Open the environments; iteration t is the first."""
         self.first, self.asked, self.agents, self.fresh = t, t, {}, True
-        self.workers = [None] * self.places()
-        self.answers: list[dict[int, Any]] = [{} for _ in self.workers]
-        for i in range(len(self.workers)):
-            self.workers[i] = self.open(i, t)
+        self.answers: list[dict[int, Any]] = [{} for _ in range(self.places())]
+        for i in range(self.places()):
+            self.workers.append(self.open(i, t))
         self.give(t, agent)
 
     def give(self, t: int, agent: Any) -> None:
@@ -162,9 +165,10 @@ class Handover(abc.ABC):
         learns, acted, before = (max(when, self.warmup) for when in (t, self._whose(t), self._whose(t - 1)))
         return learns - acted + rollout.lag * (acted - before)
 
-    def seed(self, t: int, i: int) -> int:
-        """The seed of group i. Seeds differ between groups, and again after a resume or a fault at iteration t."""
-        return seed_of(host_seed_key(self.root, t), self.failures * len(self.sizes) + i)
+    def place(self, i: int, t: int) -> tuple[int, int, int, int]:
+        """(environments, seed, index, first environment) of group i; seeds differ again after a fault at iteration t."""
+        seed = seed_of(host_seed_key(self.root, t), self.failures * len(self.sizes) + i)
+        return self.sizes[i], seed, i, sum(self.sizes[:i])
 
     def _whose(self, t: int) -> int:
         """The iteration before which the agent was made that collects rollout t."""
@@ -183,10 +187,6 @@ class Handover(abc.ABC):
                     raise
                 warnings.warn(f"{error}; begun anew, {self.failures} of {self.restarts} times", stacklevel=1)
                 self._begin_anew(i, t)
-
-    def may_begin_anew(self, i: int) -> bool:
-        """Whether it is worth while to open worker i again."""
-        return True
 
     def _begin_anew(self, i: int, t: int) -> None:
         self.leave(i)

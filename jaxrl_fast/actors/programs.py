@@ -31,7 +31,7 @@ from jaxrl_fast.engine.rollout import ACTION
 from jaxrl_fast.engine.streams import evaluation_key
 from jaxrl_fast.envs.host.api import HostError
 from jaxrl_fast.logs.reports import Reported
-from jaxrl_fast.logs.walltime import WallTime
+from jaxrl_fast.logs.walltime import WallTime, shares
 from jaxrl_fast.types import Mean, RunState
 
 
@@ -53,30 +53,6 @@ def _metrics(run, agent, mem, root, totals, parts, t, learns):
     return iteration.learn_from(run, agent, mem, join(parts), iteration.draw(run, root, t), t, learns)[2]
 
 
-LEARNER = {"learn": "updates", "train": "updates", "wait": "waits", "evaluate": "evaluates", "log": "writes", "write": "writes",
-           "compile": "compiles"}  # fmt: skip
-ACTORS = ("environments", "transfer", "inference", "waiting")
-
-
-def shares(learner: dict[str, float], actors: dict[str, float]) -> dict[str, Mean]:
-    """What the two did of the wall-clock time of a row, as `time_*`: each one's shares sum to 1.
-
-    The loop's own Python goes with the updates. Actors that are not in this process tell of whole rollouts, which may
-    have begun before the row: they are at most all of it, and what is missing they waited.
-    """
-    wall = sum(learner.values())
-    spent = dict.fromkeys(LEARNER.values(), 0.0)
-    for name, value in learner.items():
-        spent[LEARNER[name]] += value
-    busy = {name: actors.get(name, 0.0) for name in ACTORS if name != "waiting"}
-    fits = min(1.0, wall / sum(busy.values())) if any(busy.values()) else 1.0
-    busy = {name: value * fits for name, value in busy.items()}
-    busy["waiting"] = max(0.0, wall - sum(busy.values()))
-    found = {f"time_learner_{name}": value for name, value in spent.items()}
-    found |= {f"time_actors_{name}": value for name, value in busy.items()}
-    return {name: Mean(np.float32(value), np.float32(wall)) for name, value in found.items()}
-
-
 class HostPrograms(Programs):
     """Programs of one member on one device, whose environment on the host has a stand-in in the members."""
 
@@ -89,7 +65,6 @@ class HostPrograms(Programs):
         self._finite = jax.jit(lambda run, agent, mem: tree.all_finite((agent, run.memory().watch(mem))))
         self._largest = jax.jit(largest_parameter)
         self.actors: Handover | None = None
-        self._starts = False  # whether the next rollout is the first of these actors
         self._totals: dict[bool, Any] = {}  # shapes of the metrics, of warm-up and of learning: traced once each
         self._taken: tuple[str, ...] | None = None  # names of the metrics of learning, once an environment reports something
         self.games: collections.deque[float] = collections.deque(maxlen=100)  # scores of the last ones in training
@@ -111,14 +86,11 @@ class HostPrograms(Programs):
 
     def _playing(self, t: int, state: RunState) -> Handover:
         if self.actors is None:
-            c = self.config
-            ahead = ahead_of(c, self.first.algo)
-            self.actors = actors_class(c)(
-                self.run, self.env, state.key, self.grid.warmup, c.actors, ahead, c.host_timeout, c.restarts
-            )
+            c, ahead = self.config, ahead_of(self.config, self.first.algo)
+            args = self.run, self.env, state.key, self.grid.warmup, c.actors, ahead, c.host_timeout, c.restarts
+            self.actors = actors_class(c)(*args)
             self.actors.start(t, state.agent)
             self.clock.lap()
-            self._starts = True
         return self.actors
 
     def paused(self) -> AbstractContextManager:
@@ -135,25 +107,22 @@ class HostPrograms(Programs):
         self, state: RunState, t0: int, end: int, learns: bool, stopping: Callable[[], int | None]
     ) -> Chunk:
         """The iterations from t0 to `end`; fewer where environments fail, or the run is asked to stop."""
-        actors = self._playing(t0, state)
+        begins, actors = self.actors is None, self._playing(t0, state)
         agent, mem, totals = state.agent, state.memory, None
         returns: list[float] = []
         lengths: list[int] = []
         reports: list[dict[str, np.ndarray]] = []
-        untimed, lag = 0, 0.0
-        t, stopped = t0, None
+        t, stopped, lag = t0, None, 0.0
         while t < end:
             stopped = stopping()
             if stopped is not None:
                 break
             try:  # the first rollout waits for environments to open, and acting to be compiled
-                with self.clock.during("compile" if self._starts else "wait"):
+                with self.clock.during("compile" if begins and t == t0 else "wait"):
                     found = actors.take(t, lambda: stopping() is not None)
             except HostError as error:
                 stopped = error
                 break
-            untimed += self._starts
-            self._starts = False
             if found.fresh and t:
                 agent, mem = self._seam(self.run, agent, mem, np.int32(t))
             first = learns not in self._totals  # each of the two is a program, compiled at its first call
@@ -181,7 +150,7 @@ class HostPrograms(Programs):
         metrics |= shares(self.clock.lap(), actors.lap())
         metrics |= self.reported.metrics(reports, self._taken or ())
         metrics = jax.tree.map(lambda x: np.asarray(x)[None], metrics)
-        return Chunk(state._replace(agent=agent, memory=mem), metrics, None, t, stopped, untimed)
+        return Chunk(state._replace(agent=agent, memory=mem), metrics, None, t, stopped, int(begins and t > t0))
 
     def evaluate(
         self, state: RunState, rows: int, *, length: float | None = None,

@@ -23,8 +23,9 @@ import numpy as np
 
 from jaxrl_fast import imports, spaces, tree
 from jaxrl_fast.actors import play as host_play
+from jaxrl_fast.actors.groups import rollout
+from jaxrl_fast.actors.groups_async import open_group
 from jaxrl_fast.actors.handover import Handover, Rollout
-from jaxrl_fast.actors.rollouts import open_group, play
 from jaxrl_fast.actors.watch import Limits, Watch
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.envs.host.api import HostEnv, HostError
@@ -44,7 +45,7 @@ class Actor:
         for module in modules:
             imports.import_user_module(module)
         data, kind = root
-        self.run, self.root, self.warmup = run, jax.random.wrap_key_data(data, impl=kind), warmup
+        self.root, self.warmup = jax.random.wrap_key_data(data, impl=kind), warmup
         self.agent = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
         self.watch = Watch(env.spec.name, 0.0)
         self.group = open_group(env, run, self.watch, *place)
@@ -56,7 +57,7 @@ class Actor:
         leaves, structure = jax.tree.flatten(self.agent)
         leaves = [kept if new is None else jax.device_put(new) for kept, new in zip(leaves, read, strict=True)]
         agent = jax.tree.unflatten(structure, leaves)
-        played = play(self.run, self.root, [self.group], agent, t, self.warmup, self.watch, self.clock)
+        played = rollout([self.group], self.root, agent, t, self.warmup, self.clock)
         self.clock.switch("transfer")
         parts = jax.tree.map(np.asarray, played.parts)
         self.clock.switch("waiting")
@@ -105,8 +106,8 @@ class RayActors(Handover):
         variables = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""), "NPROC": "1"}  # one CPU, one thread
         kind = ray.remote(num_cpus=1, max_restarts=0, concurrency_groups={"watch": 1}, runtime_env={"env_vars": variables})
         root = np.asarray(jax.random.key_data(self.root)), str(jax.random.key_impl(self.root))
-        place = self.sizes[i], self.seed(t, i), i, sum(self.sizes[:i])
-        return kind(Actor).remote(tuple(imports.named), self.env, self.run, self.like, root, self.warmup, place)
+        about = self.env, self.run, self.like, root, self.warmup, self.place(i, t)
+        return kind(Actor).remote(tuple(imports.named), *about)
 
     def sent(self, agent: Any) -> Any:
         """The leaves that acting looks at, in Ray's object store."""

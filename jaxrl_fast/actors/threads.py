@@ -10,26 +10,20 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any
 
-from jaxrl_fast.actors.groups import Group, Stopped
+from jaxrl_fast.actors.groups import Group, Stopped, rollout
+from jaxrl_fast.actors.groups_async import open_group
 from jaxrl_fast.actors.handover import Handover, Rollout
-from jaxrl_fast.actors.rollouts import open_group, play
 from jaxrl_fast.actors.watch import CLOSING, Watch
 from jaxrl_fast.logs.walltime import WallTime
 
 
 class Worker:
-    """A thread with its own requests, watch and clock: nothing is heard any more of one that hangs.
+    """A thread with its own requests, watch and clock: nothing is heard any more of one that hangs."""
 
-    Args:
-        opened: opens its groups of environments under a watch, into a list.
-        play: plays (groups, t, agent, watch, clock) -> Rollout.
-        since: where its clock begins.
-    """
-
-    def __init__(self, name: str, patience: float, since: float, opened: Callable[..., None], play: Callable[..., Rollout]):
-        self.watch, self.clock = Watch(name, patience), WallTime("waiting", since)
+    def __init__(self, actors: Actors):
+        self.actors = actors
+        self.watch, self.clock = Watch(actors.env.spec.name, actors.patience), WallTime("waiting", actors.lapped)
         self.requests: queue.SimpleQueue = queue.SimpleQueue()  # (t, agent, Future), in the order of t; None: no more
-        self._opened, self._play = opened, play
         self._thread = threading.Thread(target=self._work, name="actors", daemon=True)
         self._thread.start()
 
@@ -42,33 +36,31 @@ class Worker:
     def _work(self) -> None:
         groups: list[Group] = []
         try:
-            while (request := self.requests.get()) is not None and not self.watch.stopped:
-                if not self._answered(groups, *request):
-                    break
+            while (request := self.requests.get()) is not None and self._answered(groups, *request):
+                pass
         finally:
             for group in groups:
                 group.close()
 
     def _answered(self, groups: list[Group], t: int, agent: Any, answer: Future) -> bool:
         """Play a rollout; False where it is the last."""
+        actors = self.actors
         try:
             if not groups:
-                self._opened(groups, t, self.watch)
-            rollout = self._play(groups, t, agent, self.watch, self.clock)
+                actors.open_groups(groups, t, self.watch)
+            played = rollout(groups, actors.root, agent, t, actors.warmup, self.clock)
             self.clock.switch("waiting")
-            answer.set_result(rollout)
-            return True
+            answer.set_result(played)
         except Stopped:
             return False
         except BaseException as error:  # the learner raises it
             answer.set_exception(error)
             return False
+        return True
 
 
 class Actors(Handover):
     """One worker for all groups. See `Handover`."""
-
-    lapped: float | None = None
 
     def places(self) -> int:
         return 1
@@ -82,14 +74,11 @@ class Actors(Handover):
         super().start(t, agent)
 
     def open(self, i: int, t: int) -> Worker:
-        return Worker(self.env.spec.name, self.patience, self.lapped, self._open_groups, self._play)
+        return Worker(self)
 
-    def _open_groups(self, groups: list[Group], t: int, watch: Watch) -> None:
-        for i, size in enumerate(self.sizes):
-            groups.append(open_group(self.env, self.run, watch, size, self.seed(t, i), i, sum(self.sizes[:i])))
-
-    def _play(self, groups: list[Group], t: int, agent: Any, watch: Watch, clock: WallTime) -> Rollout:
-        return play(self.run, self.root, groups, agent, t, self.warmup, watch, clock)
+    def open_groups(self, groups: list[Group], t: int, watch: Watch) -> None:
+        for i in range(len(self.sizes)):
+            groups.append(open_group(self.env, self.run, watch, *self.place(i, t)))
 
     def ask(self, i: int, t: int, agent: Any) -> Future:
         answer: Future = Future()

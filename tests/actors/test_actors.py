@@ -411,7 +411,7 @@ def test_a_fault_names_the_environment_among_all(ppo):
     env, run, agent = ppo
     actors = Actors(run, env, jax.random.key(0), warmup=0, groups=2)
     groups = []
-    actors._open_groups(groups, 0, Watch("Env", 60.0))
+    actors.open_groups(groups, 0, Watch("Env", 60.0))
     for group in groups:
         group.begin(actors.root, 0)
         group.act(agent, 0, "sample")

@@ -7,11 +7,10 @@ import pytest
 import jaxrl_fast as jf
 from helpers import counters
 from helpers import runs as tools
-from jaxrl_fast.actors.programs import shares
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import host_episodes, plan_grid
 from jaxrl_fast.logs.progress import ProgressSink
-from jaxrl_fast.logs.walltime import WallTime
+from jaxrl_fast.logs.walltime import WallTime, shares
 
 counters.register()
 
