@@ -7,7 +7,7 @@
     train = jf.make_train(algo, env, total_steps=500_000)
     state, metrics = jax.jit(train)(jax.random.key(0))
 
-Names are imported when they are first used, so that `import jaxrl_fast` costs next to nothing.
+Names are imported on first use, so `import jaxrl_fast` costs next to nothing.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ if TYPE_CHECKING:
 
 
 class _Package(ModuleType):
-    """`train`, `load` and others are functions here; a module imported by an old name of that kind must not replace them."""
+    """Keeps functions such as `train` and `load` from being replaced by modules of old names."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in _NAMES or not isinstance(value, ModuleType):

@@ -1,4 +1,4 @@
-"""`python -m jaxrl_fast` is `jaxrl-fast`: the working directory is no place that modules are found in."""
+"""`python -m jaxrl_fast` runs `jaxrl-fast`, without the working directory on `sys.path`."""
 
 import os
 import sys
@@ -10,6 +10,6 @@ from jaxrl_fast.cli.command import main
 if __name__ == "__main__":
     here, source = os.getcwd(), Path(jaxrl_fast.__file__).parents[1]
     asked = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if sys.path[:1] in ([here], [""]) and here not in (str(source), *asked):  # Python's `-m` has put it there
+    if sys.path[:1] in ([here], [""]) and here not in (str(source), *asked):  # added by Python's `-m`
         del sys.path[0]
     sys.exit(main())

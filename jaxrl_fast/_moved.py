@@ -1,4 +1,4 @@
-"""Modules under the names that they had in older versions: for programs, pickles and config.json files of then."""
+"""Modules under the names of older versions, for programs, pickles and config.json files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 PACKAGE = __name__.partition(".")[0]
 _FOLDERS = {  # {folder: {old name: name in the folder}}
     "": {
-        "hosts": "distributed",
+        "hosts": "distributed", "signatures": "fields", "summary": "tree",
     },
     "files": {
         "folders": "folders", "forms": "forms", "checksums": "checksums",
@@ -23,15 +23,21 @@ _FOLDERS = {  # {folder: {old name: name in the folder}}
     "ops": {
         "returns": "returns", "losses": "losses", "distributions": "distributions", "statistics": "statistics",
         "sums": "sums", "stacking": "stacking", "optim": "optim", "optimizer_settings": "optimizer_settings",
-        "aggregate": "aggregate",
+        "aggregate": "aggregate", "lowering": "lowering",
     },
     "logs": {
         "sinks": "sinks", "runs.rows": "rows", "jsonl": "jsonl", "boards": "boards", "terminal": "terminal", "plots": "plots",
-        "time_plot": "time_plot", "walltime": "walltime", "reports": "reports",
+        "time_plot": "plots", "logs.time_plot": "plots", "walltime": "walltime", "reports": "reports",
+    },
+    "memory": {
+        "memory.uniform": "ring",
     },
     "memory.experience": {
         "memory.adapted": "adapted", "memory.dataset": "dataset", "memory.files": "files", "memory.filled": "filled",
         "memory.mixed": "mixed",
+    },
+    "envs": {
+        "exact": "exact", "own_spaces": "own_spaces",
     },
     "envs.native": {
         "envs.acrobot": "acrobot", "envs.breakout": "breakout", "envs.cartpole": "cartpole",
@@ -57,19 +63,19 @@ _FOLDERS = {  # {folder: {old name: name in the folder}}
         "to_gymnasium": "to_gymnasium", "to_gymnasium_spaces": "spaces", "stepper": "stepper",
     },
     "algorithms.common": {
-        "algorithms.action_spaces": "action_spaces", "algorithms.actor_critic": "actor_critic",
+        "algorithms.actor_critic": "actor_critic",
         "algorithms.control": "control", "algorithms.control_networks": "control_networks",
         "algorithms.descent": "descent", "algorithms.evolution": "evolution", "algorithms.normalize": "normalize",
         "algorithms.policy_gradient": "policy_gradient", "algorithms.policy_search": "policy_search",
         "algorithms.replay": "replay", "algorithms.value_based": "value_based",
     },
     "algorithms": {
-        "presets": "presets",
+        "presets": "presets", "algorithms.action_spaces": "base",
     },
     "engine": {
         "grid": "grid", "members": "members", "population": "population", "iterate": "iteration",
-        "collect": "rollout", "evaluate": "evaluate", "offline": "offline", "plan": "memory_plan",
-        "plan_table": "plan_table", "programs": "programs",
+        "collect": "rollout", "evaluate": "evaluate", "offline": "offline", "plan": "prepared",
+        "plan_table": "memory_plan", "programs": "programs",
     },
     "actors": {
         "watch": "watch", "host_play": "play", "groups": "groups", "groups_async": "groups_async",
@@ -103,26 +109,26 @@ MOVED = {old: f"{folder}.{name}".lstrip(".") for folder, names in _FOLDERS.items
 
 
 def today(module: str) -> str:
-    """Return the name that a module of this package has now; any other name as it is."""
+    """Return the current name of a module of this package; any other name as it is."""
     root, _, rest = module.partition(".")
     return f"{root}.{MOVED.get(rest, rest)}" if root == PACKAGE and rest else module
 
 
-def contents_of(module: str) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a folder that has the old name of `module`: what that defines is found here too."""
+def contents_of(*modules: str) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a folder that has the old name of modules in it: what they define is found here too."""
 
     def __getattr__(name: str) -> Any:
-        home = f"{PACKAGE}.{module}"
-        found = None if name.startswith("__") else getattr(importlib.import_module(home), name, None)
-        if getattr(found, "__module__", None) != home:  # not what the module itself only imports
-            raise AttributeError(f"module {home.rpartition('.')[0]!r} has no attribute {name!r}")
-        return found
+        for home in [] if name.startswith("__") else [f"{PACKAGE}.{module}" for module in modules]:
+            found = getattr(importlib.import_module(home), name, None)
+            if getattr(found, "__module__", None) == home:  # not what the module itself only imports
+                return found
+        raise AttributeError(f"module '{PACKAGE}.{modules[0].rpartition('.')[0]}' has no attribute {name!r}")
 
     return __getattr__
 
 
 class OldNames(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds a module by its old name, where nothing else has that name; a DeprecationWarning says what it is called now."""
+    """Finds a module by its old name with a DeprecationWarning, if nothing else has that name."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         return importlib.util.spec_from_loader(fullname, self) if today(fullname) != fullname else None
@@ -130,7 +136,7 @@ class OldNames(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         warnings.warn(f"{spec.name} is {today(spec.name)} now", DeprecationWarning, stacklevel=2)
         module = importlib.import_module(today(spec.name))
-        spec.loader_state = module.__spec__  # Python is about to write `spec` over it
+        spec.loader_state = module.__spec__  # Python is about to overwrite `spec`
         return module
 
     def exec_module(self, module: ModuleType) -> None:

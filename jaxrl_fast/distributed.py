@@ -1,9 +1,9 @@
-"""Several processes as one run (`jax.distributed`): what each does alone, and what they can only do together.
+"""Several processes as one run (`jax.distributed`).
 
-All of them run this program side by side, each on its own devices, and launch the same device programs in the same
-order. So whatever would differ between them is decided by the first process and told to the others (`tell`), what is
-written, drawn and printed is the first one's alone (`is_first`, `on_first`), and arrays that lie on the devices of
-several processes are fetched together (`fetch`). In a single process each of these is the plain thing.
+All processes run this program side by side, each on its own devices, and launch the same device
+programs in the same order. The first process makes decisions and tells the others (`tell`); it
+alone writes, draws and prints (`is_first`, `on_first`). Arrays on devices of several processes are
+fetched together (`fetch`). With a single process each function does the plain thing.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ T = TypeVar("T")
 
 
 def start(coordinator: str | None = None, processes: int | None = None, process: int | None = None) -> None:
-    """Join the other processes, before JAX's backend starts. Without arguments JAX finds them (TPU pods, Slurm, Open MPI).
+    """Join the other processes, before JAX's backend starts.
 
-    coordinator: HOST:PORT of the first process.  processes: how many there are.  process: which of them this is, from 0.
+    Without arguments JAX finds them (TPU pods, Slurm, Open MPI). coordinator: HOST:PORT of the
+    first process.  processes: their number.  process: index of this one, from 0.
     """
     given = (coordinator, processes, process)
     if any(x is not None for x in given) and any(x is None for x in given):
@@ -40,35 +41,35 @@ def start(coordinator: str | None = None, processes: int | None = None, process:
     try:
         jax.distributed.initialize(coordinator, processes, process)
     except (ValueError, RuntimeError) as error:
-        raise ConfigError("distributed", True, "False without processes that find each other: on a TPU pod or under Slurm JAX "
-                          f"sees them, elsewhere give coordinator, processes and process "
+        raise ConfigError("distributed", True, "False without processes that find each other: on a TPU pod or under "
+                          f"Slurm JAX finds them, elsewhere give coordinator, processes and process "
                           f"({first_line(error)})") from error  # fmt: skip
 
 
 def several() -> bool:
-    """Whether this run has more than one process. Does not start the backend of one that has no others."""
+    """Return whether this run has more than one process, without starting the backend."""
     return jax.distributed.is_initialized() and jax.process_count() > 1
 
 
 def is_first() -> bool:
-    """Whether this process is the one that logs, draws and prints."""
+    """Return whether this process logs, draws and prints."""
     return not several() or jax.process_index() == 0
 
 
 def fetch(tree: Any, whole: Any) -> Any:
-    """NumPy arrays of whole leaves, wherever they lie; whole: the sharding that has them on every device. All call it."""
+    """Return NumPy arrays of whole leaves, in all processes; whole: the replicated sharding."""
     return jax.device_get(together(tree, whole))
 
 
 def together(tree: Any, whole: Any) -> Any:
-    """Leaves of several processes copied to every device, so that each process can read them. Does not wait."""
+    """Copy leaves of several processes to every device; does not wait."""
     if not several():
         return tree
     return jax.tree.map(lambda x: x.addressable_data(0), _laid(whole)(tree))
 
 
 def put(tree: Any, sharding: Any, fn: Callable[[Any], Any] | None = None) -> Any:
-    """`jax.device_put`, of fn(tree) where there is one: what every process has alike, or arrays that lie on all of them."""
+    """Return `jax.device_put` of fn(tree): equal in every process, or arrays over all of them."""
     if not several():
         return jax.device_put(tree if fn is None else fn(tree), sharding)
     return (_laid(sharding) if fn is None else jax.jit(fn, out_shardings=sharding))(tree)
@@ -80,7 +81,7 @@ def _laid(sharding: Any) -> Callable[[Any], Any]:
 
 
 def tell(value: T) -> T:
-    """The first process's value, any JSON, to all of them."""
+    """Return the first process's value, any JSON, in all processes."""
     if not several():
         return value
     from jax.experimental.multihost_utils import broadcast_one_to_all
@@ -93,7 +94,7 @@ def tell(value: T) -> T:
 
 
 def on_first(fn: Callable[[], T]) -> T | None:
-    """fn() in the first process, while the others wait: what it returns, None in the others; its error in all."""
+    """Call fn in the first process while others wait for its result (None there) or error."""
     if not several():
         return fn()
     result, failure = None, None
@@ -113,7 +114,7 @@ def on_first(fn: Callable[[], T]) -> T | None:
 
 
 def check_same(what: str, content: Any) -> None:
-    """ConfigError in every process where `content`, any JSON, differs between them."""
+    """Raise ConfigError in every process if `content`, any JSON, differs between them."""
     if not several():
         return
     from jax.experimental.multihost_utils import process_allgather
@@ -129,7 +130,7 @@ def check_same(what: str, content: Any) -> None:
 
 
 def difference(here: Any, there: Any, name: str = "") -> str:
-    """The first place where two trees of JSON differ, and what stands there: `run.seed: 1 and 0`."""
+    """Return the first place where two trees of JSON differ: `run.seed: 1 and 0`."""
     for kind, keys in ((dict, lambda x: list(x)), (list, lambda x: list(range(len(x))))):
         if isinstance(here, kind) and isinstance(there, kind) and keys(here) == keys(there):
             at = next((k for k in keys(here) if here[k] != there[k]), None)
@@ -138,12 +139,12 @@ def difference(here: Any, there: Any, name: str = "") -> str:
 
 
 def check_shared(path: Any) -> None:
-    """ConfigError in every process where one of them does not see what the first one has just written there."""
+    """Raise ConfigError in every process if one does not see the first one's new file."""
     if not several():
         return
     from jax.experimental.multihost_utils import process_allgather
 
-    until = time.monotonic() + 30.0  # a network file system shows it with a delay
+    until = time.monotonic() + 30.0  # a network file system shows it late
     while not path.exists() and time.monotonic() < until:
         time.sleep(0.2)
     there = np.asarray(process_allgather(np.bool_(path.exists()))).reshape(-1)
@@ -152,11 +153,11 @@ def check_shared(path: Any) -> None:
         raise ConfigError("out", str(path.parent), f"a folder that all processes share; process {blind} does not see {path.name}")
 
 
-_polls = itertools.count()  # of the process: what JAX compares may not begin again with another run
+_polls = itertools.count()  # of the process: JAX's numbers must not repeat with another run
 
 
 def preempted() -> bool:
-    """Whether all processes are to stop now, because one of them was sent SIGTERM; all call it as often."""
+    """Return whether all processes must stop because one got SIGTERM; all call it as often."""
     if not several():
         return False
     from jax.experimental.multihost_utils import reached_preemption_sync_point
@@ -165,7 +166,7 @@ def preempted() -> bool:
 
 
 class Pace:
-    """Seconds a row. With several processes those of the first one, measured once: all must run chunks of the same length."""
+    """Seconds a row, measured once by the first process: all must run chunks of equal length."""
 
     def __init__(self):
         self.told: float | None = None

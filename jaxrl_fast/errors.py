@@ -1,7 +1,7 @@
-"""Errors that name the argument, the value and what would be valid.
+"""Errors that name the argument, its value and the valid values.
 
-The command line prints only the message of a `UserError` and exits with its `exit_code`; from Python it is an
-ordinary `ValueError` (or `RuntimeError` for a run that failed).
+The command line prints the message of a `UserError` and exits with its `exit_code`; from Python it
+is a `ValueError` (or a `RuntimeError` for a failed run).
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ _KNOWN = (
 )  # fmt: skip
 
 
-_MARKS = re.compile(  # what is quoted, a bracket, the end of a clause
+_MARKS = re.compile(  # a quoted text, a bracket, the end of a clause
     r"""(?<!\w)'[^']*'(?!\w)|(?<!\w)"[^"]*"|`[^`]*`|[\[({]|[\])}]|(?:[:;]|(?<!\.)\.)(?= )"""
 )
 
 
 def sentence(name: str, wanted: str, got: str) -> str:
-    """Return `NAME must be WANTED, got GOT`, then the reason or the remedy that follows the first clause of `wanted`.
+    """Return `NAME must be WANTED, got GOT`, with the reason or remedy of `wanted` at the end.
 
-    A clause ends at a colon, a semicolon or a full stop that is neither quoted nor in brackets.
+    The reason follows the first clause, which ends at a colon, semicolon or full stop outside of
+    quotes and brackets.
     """
     depth, end = 0, len(wanted)
     for mark in _MARKS.finditer(wanted):
@@ -44,29 +45,26 @@ def sentence(name: str, wanted: str, got: str) -> str:
 
 
 class UserError(Exception):
-    """Something the user can mend. `exit_code` is what the command line ends with."""
+    """An error that the user can fix; the command line exits with `exit_code`."""
 
     exit_code = 2
 
 
 class ConfigError(UserError, ValueError):
-    """A bad argument: `NAME must be EXPECTED, got VALUE: REASON`.
-
-    `valid` is EXPECTED, and the reason or the remedy after it.
-    """
+    """A bad argument: `NAME must be EXPECTED, got VALUE: REASON`; `valid` is EXPECTED: REASON."""
 
     def __init__(self, argument: str, value: Any, valid: str):
         self.argument, self.value, self.valid = argument, value, valid
         try:
             shown = repr(value)
-        except Exception:  # lists within lists beyond Python's limit, an object whose own `__repr__` fails
+        except Exception:  # lists beyond Python's limit, a failing `__repr__`
             shown = f"<{type(value).__name__}>"
         shown = shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 20]}...{shown[-10:]}"
         super().__init__(sentence(argument, valid, shown))
 
 
 def expected(name: str, wanted: str, got: str) -> ConfigError:
-    """The error about a value that is not an argument's, such as an observation: see `sentence`."""
+    """Return the error about a value that is no argument's, such as an observation."""
     error = ConfigError(name, got, wanted)
     error.args = (sentence(name, wanted, got),)
     return error
@@ -80,7 +78,7 @@ class MissingExtraError(UserError, ImportError):
 
 
 class RunError(UserError, RuntimeError):
-    """A run that was started correctly and failed."""
+    """A run that started correctly and failed."""
 
     exit_code = 1
 
@@ -93,7 +91,7 @@ class WriteError(RunError):
 
 
 def reason_of(error: BaseException) -> str:
-    """The operating system's words for what went wrong, also out of a library's longer text; else its first line."""
+    """Return the operating system's words for an error, else its first line."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     text = str(error)
@@ -104,7 +102,7 @@ def reason_of(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def writing(path: Any) -> Iterator[None]:
-    """WriteError for every OSError in the block."""
+    """Raise WriteError for every OSError in the block."""
     try:
         yield
     except OSError as error:
@@ -122,13 +120,13 @@ class NonFiniteError(RunError):
 
 
 def brief(error: BaseException, line: int = 0) -> str:
-    """An error that is not ours, for a message of ours: its kind and its first line. line: -1 where the cause comes last."""
+    """Return another library's error as its kind and first line; line: -1 for a late cause."""
     kind, text = type(error).__name__, _lines(error)[line][:LONGEST]
     return kind if text == kind else f"{kind}: {text}"
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text; of one without text its kind."""
+    """Return the first line of an error's text, or its kind."""
     return _lines(error)[0][:LONGEST]
 
 
@@ -137,18 +135,18 @@ def _lines(error: BaseException) -> list[str]:
 
 
 def one_line(text: str) -> str:
-    """A message in one line, without a terminal's colours; JAXRL_FAST_DEBUG=1 shows the rest of one that is too long."""
+    """Return a message in one line without colours; JAXRL_FAST_DEBUG=1 shows the rest."""
     text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).split())
     return text if len(text) <= 3 * LONGEST else f"{text[: 3 * LONGEST]}... (JAXRL_FAST_DEBUG=1 shows the rest)"
 
 
 def debugging() -> bool:
-    """Whether the user asks for tracebacks, by the environment variable JAXRL_FAST_DEBUG."""
+    """Return whether JAXRL_FAST_DEBUG asks for tracebacks."""
     return os.environ.get("JAXRL_FAST_DEBUG", "0") not in ("", "0")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """`"; did you mean 'CartPole-v1'?"`, or an empty string when nothing is near."""
+    """Return `"; did you mean 'CartPole-v1'?"`, or "" without a near name."""
     names = list(names)
     lower = {n.lower(): n for n in names}
     hits = difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=0.55)
@@ -162,7 +160,7 @@ def check_choice(argument: str, value: Any, choices: Iterable[str]) -> None:
 
 
 def check_int(argument: str, value: Any, low: int = 1, high: int = 2**31 - 1) -> None:
-    """Accept an int in [low, high]; bools and floats are refused, NumPy integers are not."""
+    """Raise ConfigError unless `value` is an int in [low, high]; NumPy integers pass."""
     import numpy as np
 
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
@@ -170,25 +168,25 @@ def check_int(argument: str, value: Any, low: int = 1, high: int = 2**31 - 1) ->
 
 
 def check_seed(argument: str, value: Any, bits: int = 32) -> None:
-    """Accept an integer that no other seed is the same as: of `bits` bits, without a sign."""
+    """Raise ConfigError unless `value` is an unsigned integer of `bits` bits."""
     check_int(argument, value, 0, 2**bits - 1)
 
 
 def is_number(value: Any) -> bool:
-    """Whether it can be judged: what is traced, or a batch of a sweep, cannot."""
+    """Return whether `value` is one concrete number: not traced, not a batch."""
     import numpy as np
 
     return isinstance(value, (int, float, np.floating, np.integer))
 
 
 def check_not_zero(argument: str, value: Any) -> None:
-    """For what would leave nothing: in float32, as everything is computed."""
+    """Raise ConfigError for zero in float32, which would leave nothing to learn."""
     if is_number(value) and float32(value) == 0:
         raise ConfigError(argument, value, "other than zero: there would be nothing to learn")
 
 
 def float32(value: float) -> float:
-    """What a device makes of a number: too large becomes infinite, and below the smallest normal one is zero."""
+    """Return a number in float32: too large is infinite, below the smallest normal is zero."""
     import numpy as np
 
     with np.errstate(over="ignore", under="ignore"):
@@ -200,9 +198,9 @@ def check_float(
     argument: str, value: Any, low: float = -math.inf, high: float = math.inf, open_low: bool = False,
     open_high: bool = False,
 ) -> None:  # fmt: skip
-    """Accept a finite number in [low, high], in float32 too; `open_low` and `open_high` leave that end out.
+    """Raise ConfigError unless `value` is a finite number in [low, high], in float32 too.
 
-    Only Python and NumPy scalars are looked at: a traced or batched leaf of a sweep passes.
+    `open_low` and `open_high` exclude an end. Traced or batched leaves of a sweep pass.
     """
     if isinstance(value, (bool, str)) or not (is_number(value) or hasattr(value, "dtype")):
         raise ConfigError(argument, value, "a number")

@@ -1,10 +1,14 @@
-"""`setting(...)`: a dataclass field that knows its valid range and its help text, and the check of a whole object."""
+"""`setting(...)`: a dataclass field that knows its valid range and its help text, and the check of a whole object.
+
+A class or function from elsewhere declares its settings by its signature: `defaults_of`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,15 +34,16 @@ def setting(
 ) -> Any:
     """Declare a field of a settings dataclass: its default, help, range and flag.
 
-    Valid is `low <= value <= high` (`<` with `open_low`, `open_high`), or one of `choices`, and None in a field of
-    `X | None`. An int whose default is positive, without `low`, is a size: at least 1. A plain field has no bound.
+    Valid is `low <= value <= high` (`<` with `open_low`, `open_high`), or one of `choices`, and
+    None in a field of `X | None`. An int with a positive default and without `low` is a size: at
+    least 1. A plain field has no bound.
 
     Args:
-        convert: `convert(name, value)` returns the value that is kept, before any other check, and accepts its own
-            results. A callable result is not checked as a number; a valid None is not converted.
-        none: What None stands for, such as "a tenth of the run"; the flag does not read "none" then.
-        flag: A kind of `values.KINDS` by which a flag is read; "": by the annotation; None: there is no flag.
-        metavar: What `--help` shows for the value; by default the choices or the kind.
+        convert: `convert(name, value)` returns the kept value before other checks and accepts its
+            own results. A callable result is no number; a valid None is not converted.
+        none: The meaning of None, such as "a tenth of the run"; its flag does not read "none".
+        flag: The kind of the flag, of `values.KINDS`; "": from the annotation; None: no flag.
+        metavar: The value's name in `--help`; by default the choices or the kind.
     """
     metadata: dict[str, Any] = {"help": help, "low": low, "high": high, "choices": choices, "none": none}
     metadata |= {"open_low": open_low, "open_high": open_high, "convert": convert, "flag": flag, "metavar": metavar}
@@ -48,7 +53,7 @@ def setting(
 
 
 def type_name(field: dataclasses.Field) -> str:
-    """A field's annotation as it is written: "int", "tuple[int, ...]"; also without `from __future__ import annotations`."""
+    """Return a field's annotation as written: "int", "tuple[int, ...]"."""
     kind = field.type
     text = kind if isinstance(kind, str) else kind.__name__ if isinstance(kind, type) else str(kind)
     text = text.removeprefix("typing.").replace("Tuple[", "tuple[")
@@ -56,22 +61,23 @@ def type_name(field: dataclasses.Field) -> str:
 
 
 def value_type(field: dataclasses.Field) -> tuple[str, bool]:
-    """Return the annotation without blanks and None, and whether None is valid: ("int", True) for `int | None`."""
+    """Return the annotation without blanks and None, and whether None is valid."""
     name = type_name(field).replace(" ", "")
     inner = name.removesuffix("|None")
     return inner, inner != name
 
 
 def _is_size(field: dataclasses.Field) -> bool:
-    """Whether it was made by `setting` with a positive default, or a tuple of them."""
+    """Return whether a `setting` has a positive integer default, or a tuple of them."""
     values = field.default if isinstance(field.default, tuple) else (field.default,)
     return "low" in field.metadata and all(isinstance(v, int) and v > 0 for v in values)
 
 
 def check_settings(obj: Any, prefix: str = "") -> None:
-    """Check every field of a frozen dataclass made of `setting`s; call it in `__post_init__`.
+    """Check every field of a frozen dataclass of `setting`s; call it in `__post_init__`.
 
-    A float field also takes a tracer or a batch of values, for a sweep. Ints given for float fields become floats.
+    A float field also takes a tracer or a batch of values, for a sweep. Ints for float fields
+    become floats.
     """
     for f in dataclasses.fields(obj):
         given = getattr(obj, f.name)
@@ -81,7 +87,7 @@ def check_settings(obj: Any, prefix: str = "") -> None:
 
 
 def check_setting(field: dataclasses.Field, value: Any, name: str) -> Any:
-    """Return a field's value as it is kept.  Raises ConfigError, with `name`, for one that its declaration excludes."""
+    """Return a field's value as kept; raises ConfigError, with `name`, for an invalid one."""
     meta, (kind, optional) = field.metadata, value_type(field)
     low, high = meta.get("low"), meta.get("high")
     if value is None and optional:
@@ -114,3 +120,30 @@ def check_setting(field: dataclasses.Field, value: Any, name: str) -> Any:
     elif kind == "str" and meta and not isinstance(value, str):
         raise ConfigError(name, value, "a text")
     return value
+
+
+def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters by name; none for objects without a signature (C code)."""
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return {}
+
+
+def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return {name: default} of the parameters that have one, lists as tuples."""
+    return {
+        name: tuple(p.default) if isinstance(p.default, list) else p.default
+        for name, p in parameters(function).items()
+        if p.default is not inspect.Parameter.empty
+    }
+
+
+def takes_any(function: Callable[..., Any]) -> bool:
+    """Return whether the function has `**keywords`."""
+    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters(function).values())
+
+
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """Return whether `function(**{name: ...})` is accepted."""
+    return name in parameters(function) or takes_any(function)

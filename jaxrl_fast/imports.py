@@ -1,9 +1,9 @@
-"""Which code a run's files may name. They are data: a path "module:name" in them is found, never imported unasked.
+"""The code that a run's files may name; reading them imports nothing unasked.
 
-Looked up are names of this package and of `LIBRARIES`, of modules that this process has imported already, and of modules
-that the user has named: `--import`, `modules=`, or a network or an environment that was typed. Python's own modules are
-never among them, although all of them are imported: `config` asks for classes of its kinds and for plain functions, and
-`look_up` goes through no module, so that "mine:os.system" is nothing either.
+A path "module:name" may name this package, `LIBRARIES`, modules that this process has imported, and
+modules that the user named (`--import`, `modules=`, a typed network or environment). Python's own
+modules are excluded although they are imported: `config` asks for classes of its kinds and for
+plain functions, and `look_up` passes through no module, so "mine:os.system" is refused too.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from jaxrl_fast.errors import ConfigError, UserError, brief, nearest
 
 PACKAGE = __name__.partition(".")[0]
 LIBRARIES = (PACKAGE, "jax", "flax", "optax", "gymnasium", "gymnax", "brax", "mujoco_playground", "ale_py", "numpy", "ml_dtypes")
-# Where functions of a library may lie: activations, initializers, optimizers, schedules.
+# Where a library's functions may lie: activations, initializers, optimizers, schedules.
 FUNCTIONS = (
     "jax.nn", "jax.numpy", "jax.lax", "jax.scipy", "jax._src.nn", "jax._src.numpy", "jax._src.lax", "jax._src.scipy",
     "flax.linen", "optax", f"{PACKAGE}.networks", f"{PACKAGE}.ops.optim",
 )  # fmt: skip
-LOADED = (*LIBRARIES[1:], "envpool", "mujoco", "orbax", "ray")  # what a run that is read may import
-FILES = ("load", "save", "savez", "fromfile")  # functions of jax.numpy that open what they are given
+LOADED = (*LIBRARIES[1:], "envpool", "mujoco", "orbax", "ray")  # modules that reading a run may import
+FILES = ("load", "save", "savez", "fromfile")  # functions of jax.numpy that open files
 
-named: list[str] = []  # modules that the user named, for processes that are to know what this one knows
+named: list[str] = []  # modules that the user named, for started processes
 
 
 def import_user_module(name: str, argument: str = "--import", trust: bool = True) -> ModuleType:
-    """Import a module that the user has named (their environments, algorithms, networks), from the working directory too.
+    """Import a module that the user named, from the working directory too.
 
-    Only such a module puts the working directory on `sys.path`, behind everything else: for what it imports later, and
-    for processes that are started. trust: files may from now on name anything in it.
+    Only this appends the working directory to `sys.path`, for the module's later imports and for
+    started processes. trust: files may from now on name anything in it.
     """
     stem, here = _stem(name), os.getcwd()
     try:
@@ -63,10 +63,7 @@ def import_user_module(name: str, argument: str = "--import", trust: bool = True
 
 
 def check_known(modules: Iterable[str], argument: str, value: Any = None) -> None:
-    """Raises ConfigError, with what to type, where a file names modules that are not known here.
-
-    value: what the file says, where it is more than a module.
-    """
+    """Raise ConfigError, with the flags to add, if a file (`value`) names unknown modules."""
     unknown = [module for module in dict.fromkeys(modules) if not is_known(_stem(module))]
     if not unknown:
         return
@@ -83,15 +80,15 @@ def check_known(modules: Iterable[str], argument: str, value: Any = None) -> Non
 
 
 def is_known(module: str) -> bool:
-    """Whether a file may name things of `module`."""
+    """Return whether a file may name objects of `module`."""
     root = _root(module)
-    if root in sys.stdlib_module_names or "__main__" in module.split("."):  # importing a package's program runs it
+    if root in sys.stdlib_module_names or "__main__" in module.split("."):  # importing a package's `__main__` runs it
         return module == "__main__"
     return root in LIBRARIES or module in sys.modules or root in _named_roots()
 
 
 def is_users(module: str) -> bool:
-    """Whether `module` is the user's own: named by them, or imported already and no installed package."""
+    """Return whether `module` is the user's: named, or imported and not installed."""
     root = _root(module)
     if root in LIBRARIES or not is_known(module):
         return False
@@ -102,7 +99,7 @@ def is_users(module: str) -> bool:
 
 
 def is_installed(file: str | Path) -> bool:
-    """Whether it lies where packages are installed: Python's own folders, a user's, a distribution's, those of another Python."""
+    """Return whether a file lies where packages are installed, by Python, user or distribution."""
     places = {Path(file), Path(file).resolve()}
     named = any({"site-packages", "dist-packages"} & set(place.parts) for place in places)
     return named or any(place.is_relative_to(folder) for place in places for folder in _installation())
@@ -115,10 +112,10 @@ def _installation() -> tuple[str, ...]:
 
 
 def check_libraries(folder: Path | None = None) -> None:
-    """Raises ConfigError for a library that would be, or was, imported from the working directory or from `folder`, a run's.
+    """Raise ConfigError for a library that comes from the working directory or a run's folder.
 
-    A folder `optax` there hides the installed one wherever `sys.path` has its parent. What the user has named passes, and
-    what lies deeper in the working directory and is installed from there.
+    A folder `optax` there hides the installed one if `sys.path` has its parent. Modules that the
+    user named pass, and packages that are installed from deeper in the working directory.
     """
     here, run = Path.cwd().resolve(), folder.resolve() if folder else None
     first = next((i for i, entry in enumerate(sys.path) if entry and is_installed(entry)), len(sys.path))
@@ -133,10 +130,10 @@ def check_libraries(folder: Path | None = None) -> None:
 
 
 def _places(root: str) -> list[Path]:
-    """The file or the folders of a package that is imported, or would be; of folders without code none."""
+    """Return the file or folders of a package that is, or would be, imported."""
     try:
         spec = importlib.util.find_spec(root)
-    except (ImportError, ValueError, AttributeError):  # a module that somebody has put there by hand
+    except (ImportError, ValueError, AttributeError):  # a module that was put there by hand
         return []
     found = [Path(folder) for folder in (spec and spec.submodule_search_locations) or ()]
     if spec and spec.has_location:
@@ -149,13 +146,13 @@ def _named_roots() -> set[str]:
 
 
 def is_function(module: str, attribute: str) -> bool:
-    """Whether "module:attribute" may be called as a setting says: a library's plain function, or anything of the user's."""
+    """Return whether a setting may call "module:attribute": a library's function or a user's."""
     of_a_library = any(module == prefix or module.startswith(prefix + ".") for prefix in FUNCTIONS)
     return (of_a_library and attribute not in FILES) or is_users(module)
 
 
 def look_up(path: Any, argument: str) -> tuple[Any, str]:
-    """Return (the object that "module:name" names, the module that defines it); both modules are known, the object may be any."""
+    """Return (the object of "module:name", the module that defines it); both modules are known."""
     if not isinstance(path, str) or not all(path.partition(":")):
         raise ConfigError(argument, path, 'a path "module:name"')
     name, _, attribute = path.partition(":")
@@ -173,7 +170,7 @@ def look_up(path: Any, argument: str) -> tuple[Any, str]:
         found = getattr(found, part)
     if isinstance(found, ModuleType):
         raise _absent(path, argument, scope)
-    # The module of an object's class says nothing of where the object is from.
+    # An object's class says nothing of the object's origin.
     home = getattr(found, "__module__", None) if hasattr(found, "__qualname__") or hasattr(found, "__name__") else None
     home = home or name
     check_known([home], argument, path)
@@ -190,7 +187,7 @@ def _absent(path: str, argument: str, scope: dict[str, Any]) -> ConfigError:
 
 
 def _stem(name: str) -> str:
-    """my_envs.py and a folder's my/envs.py as they are imported."""
+    """Return the import name of my_envs.py or my/envs.py."""
     return name.removesuffix(".py").replace("/", ".")
 
 

@@ -1,10 +1,10 @@
-"""Random numbers for the inner loops: JAX's threefry2x32, unrolled so that XLA fuses it into what uses it.
+"""Random numbers for inner loops: JAX's threefry2x32, unrolled so that XLA fuses it.
 
-`jax.random` on a CPU runs threefry as a rolled loop over arrays and throws half of its output away: ten times the
-time and three times the compile of this file, which matters where 5,000 numbers are drawn every millisecond. The
-cipher, its keys and its quality are the same (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), the
-streams are not. A function of the key alone, elementwise: under `vmap` every lane equals its single run.
-Keys of another implementation (`rbg`) are passed on to `jax.random`.
+On a CPU `jax.random` runs threefry as a rolled loop and discards half of its output: ten times the
+time and three times the compile, which matters at 5,000 numbers a millisecond. The cipher, its keys
+and its quality are the same (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3");
+the streams differ. Functions of the key alone, elementwise: under `vmap` every lane equals its
+single run. Keys of another implementation (`rbg`) go to `jax.random`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PARITY = np.uint32(0x1BD11BDA)
 
 @jax.jit  # traced once a shape
 def threefry2x32(k0: jax.Array, k1: jax.Array, x0: jax.Array, x1: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Twenty rounds of threefry on two words of counter under two words of key, all uint32."""
+    """Return twenty rounds of threefry on two counter words under two key words, all uint32."""
     add, xor, full = jax.lax.add, jax.lax.bitwise_xor, lambda x: jax.lax.full_like(x0, x)  # jnp traces ten times slower
     k0, k1 = jnp.broadcast_to(k0, x0.shape), jnp.broadcast_to(k1, x0.shape)
     keys = (k0, k1, xor(xor(k0, k1), full(_PARITY)))
@@ -43,13 +43,13 @@ def _is_threefry(key: jax.Array) -> bool:
 
 
 def _words(key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    # the barrier keeps XLA from computing the key again for every element of what it is fused with
+    # else XLA recomputes the key for every element of a fusion
     data = jax.lax.optimization_barrier(jax.random.key_data(key))
     return data[0], data[1]
 
 
 def check_key(argument: str, value: Any, valid: str = "a jax.random.key") -> None:
-    """Accept one random key, traced or not: a typed one, or the two words of `jax.random.PRNGKey`."""
+    """Raise ConfigError unless `value` is one random key, traced or not, typed or two words."""
     typed = isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
     raw = isinstance(value, (jax.Array, np.ndarray)) and value.dtype == np.uint32 and value.shape in ((2,), (4,))
     if not raw and not (typed and value.shape == ()):
@@ -57,12 +57,12 @@ def check_key(argument: str, value: Any, valid: str = "a jax.random.key") -> Non
 
 
 def typed_key(key: jax.Array) -> jax.Array:
-    """A key that passed `check_key`, as a typed one."""
+    """Return a checked key as a typed one."""
     return key if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
 
 
 def bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Uniform uint32 of `shape`; at most 2^33 of them."""
+    """Return uniform uint32 of `shape`; at most 2^33 of them."""
     if not _is_threefry(key):
         return jax.random.bits(key, shape, jnp.uint32)
     n = math.prod(shape)
@@ -73,7 +73,7 @@ def bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def split(key: jax.Array, num: int | tuple[int, ...] = 2) -> jax.Array:
-    """New keys of shape `num`. Their counters are apart from those of `bits` and `fold_in` on the same key."""
+    """Return new keys of shape `num`, apart from `bits` and `fold_in` on the same key."""
     if not _is_threefry(key):
         return jax.random.split(key, num)
     shape = (num,) if isinstance(num, int) else tuple(num)
@@ -83,7 +83,7 @@ def split(key: jax.Array, num: int | tuple[int, ...] = 2) -> jax.Array:
 
 
 def fold_in(key: jax.Array, data: jax.Array | int) -> jax.Array:
-    """A key for (key, data), data a uint32 scalar."""
+    """Return a key for (key, data); data: uint32 scalar."""
     if not _is_threefry(key):
         return jax.random.fold_in(key, data)
     word = jnp.asarray(data).astype(jnp.uint32) if isinstance(data, jax.Array) else jnp.uint32(data)
@@ -92,9 +92,9 @@ def fold_in(key: jax.Array, data: jax.Array | int) -> jax.Array:
 
 
 def keys_at(root: jax.Array, t: jax.Array, num: int) -> jax.Array:
-    """The `num` keys of step t (int32, below 2^31) of a run: `split(fold_in(root, t), num)` in one go.
+    """Return the `num` keys of step t (int32): `split(fold_in(root, t), num)` at once.
 
-    Counter word 0 is t with its top bit set, so these streams are apart from the ones above.
+    Counter word 0 is t with its top bit set, so these streams are apart from the others.
     """
     if not _is_threefry(root):
         return jax.random.split(jax.random.fold_in(root, t), num)
@@ -105,33 +105,33 @@ def keys_at(root: jax.Array, t: jax.Array, num: int) -> jax.Array:
 
 
 def uniform(key: jax.Array, shape: tuple[int, ...] = (), minval=0.0, maxval=1.0) -> jax.Array:
-    """float32 in [minval, maxval), of 2^23 equally likely values."""
+    """Return float32 in [minval, maxval), of 2^23 equally likely values."""
     mantissa = (bits(key, shape) >> np.uint32(9)) | np.uint32(0x3F800000)
     return minval + (maxval - minval) * (jax.lax.bitcast_convert_type(mantissa, jnp.float32) - 1.0)
 
 
 def gumbel(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Standard Gumbel, float32."""
+    """Return standard Gumbel numbers, float32."""
     return to_gumbel(uniform(key, shape))
 
 
 def to_gumbel(u: jax.Array) -> jax.Array:
-    """Uniform numbers in [0, 1) as standard Gumbel ones: -log(-log(u))."""
+    """Return standard Gumbel numbers -log(-log(u)) of uniform u in [0, 1)."""
     return -jnp.log(-jnp.log(jnp.maximum(u, np.finfo(np.float32).tiny)))
 
 
 def normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Standard normal, float32, by the inverse error function."""
+    """Return standard normal numbers, float32, by the inverse error function."""
     return to_normal(uniform(key, shape))
 
 
 def to_normal(u: jax.Array) -> jax.Array:
-    """Uniform numbers in [0, 1) as standard normal ones."""
+    """Return standard normal numbers of uniform u in [0, 1)."""
     low = np.nextafter(np.float32(-1.0), np.float32(0.0))
     return np.float32(math.sqrt(2)) * jax.lax.erf_inv(low + (np.float32(1.0) - low) * u)
 
 
 def randint(key: jax.Array, shape: tuple[int, ...], minval: jax.Array | int, maxval: jax.Array | int) -> jax.Array:
-    """int32 in [minval, maxval); the bias of the remainder is below (maxval - minval) / 2^32."""
+    """Return int32 in [minval, maxval), with a bias below (maxval - minval) / 2^32."""
     span = jnp.asarray(maxval - minval).astype(jnp.uint32)
     return jnp.asarray(minval, jnp.int32) + (bits(key, shape) % span).astype(jnp.int32)

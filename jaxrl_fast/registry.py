@@ -1,4 +1,4 @@
-"""A registry: names to the objects of one kind, with those that installed packages add by entry points."""
+"""A registry: names of objects of one kind, including entry points of installed packages."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Objects of one kind by name: ours, those that a program adds, those of installed packages.
+    """Objects of one kind by name: ours, a program's, and those of installed packages.
 
-    A package adds an object by an entry point of `group`, NAME = "module:object" (docs/extending.md). Which packages
-    there are is read when a list is asked for, or a name that is not ours; their code is imported when it is used.
+    A package adds an object by an entry point of `group`, NAME = "module:object"
+    (docs/extending.md). The packages are listed for a list, or for a name that is not ours; their
+    code is imported on use.
 
     Args:
         kind: what an object is, for errors: "algorithm".
         group: group of the entry points: "jaxrl_fast.algorithms".
         ours: {name: object, or its path "module:attribute", imported when it is used}.
-        check: check(name, object) raises ConfigError for an object of another kind. Ours are not checked.
+        check: check(name, object) raises ConfigError for an object of another kind; not for ours.
     """
 
     def __init__(self, kind: str, group: str, ours: Mapping[str, T | str], check: Callable[[str, Any], None]):
@@ -35,7 +36,7 @@ class Registry(Generic[T]):
         self.said: set[str] = set()  # warnings
 
     def add(self, name: str, value: T) -> None:
-        """Add an object to this process. A definition may come twice, as in a notebook's cell.
+        """Add an object to this process. The same definition may be added twice, as in a notebook.
 
         Raises ConfigError for an object of another kind, and for a name that is taken.
         """
@@ -56,7 +57,8 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T:
         """Return the object of a name.
 
-        Raises ConfigError for an unknown name, and for a package's object that fails to load or is of another kind.
+        Raises ConfigError for an unknown name, and for a package's object that fails to load or is
+        of another kind.
         """
         for found in (self.added, self.ours, self.loaded):
             if name in found:
@@ -74,7 +76,7 @@ class Registry(Generic[T]):
         return value
 
     def items(self) -> Iterator[tuple[str, T]]:
-        """Yield every name with its object. An entry point that fails is left out, with a warning."""
+        """Yield every name with its object; a failing entry point is left out with a warning."""
         for name in self.names():
             try:
                 value = self.get(name)
@@ -86,8 +88,8 @@ class Registry(Generic[T]):
                 yield name, value
 
     def packages(self) -> dict[str, EntryPoint]:
-        """Return the entry points of the group by name. One with a name of ours is left out, with a warning."""
-        from importlib import metadata  # here, because it is slow to import
+        """Return the group's entry points; one with a name of ours is left out with a warning."""
+        from importlib import metadata  # slow to import
 
         found: dict[str, EntryPoint] = {}
         for entry in metadata.entry_points(group=self.group):
@@ -100,17 +102,14 @@ class Registry(Generic[T]):
         return found
 
     def _leave_out(self, text: str) -> None:
-        """Warn of what is left out, once in a process."""
+        """Warn of a left-out entry point, once in a process."""
         if text not in self.said:
             self.said.add(text)
             warnings.warn(f"left out: {text}", stacklevel=3)
 
 
 def same_definition(a: Any, b: Any) -> bool:
-    """Return whether two objects are one class or function.
-
-    One of them may be its path "module:name", or the class of a script that is imported as a module too.
-    """
+    """Return whether two objects are one class or function, by object, path or script."""
     (home_a, name_a), (home_b, name_b) = map(_place, (a, b))
     return a == b or (name_a == name_b and (home_a == home_b or "__main__" in (home_a, home_b)))
 

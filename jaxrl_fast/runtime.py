@@ -1,4 +1,4 @@
-"""What must be set before XLA starts, and the persistent compile cache. Imports nothing heavy."""
+"""Settings before XLA starts, and the persistent compile cache; imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-# jaxlib 0.10 deadlocks on few CPU cores in programs vmapped over several members, unless this scheduler is off. Only
-# the environment variable helps, a compiler option on `jit` does not; 0.11 does not hang (and an XLA that does not
-# know a flag aborts the process), so the flag is set for the versions it was seen with.
+# jaxlib 0.10 deadlocks on few CPU cores in programs vmapped over members unless this scheduler is
+# off. A compiler option on `jit` does not help; 0.11 does not hang, and an unknown flag aborts.
 _HANG_FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
 _DEVICES_FLAG = "--xla_force_host_platform_device_count"
 
@@ -21,7 +20,7 @@ def jaxlib_version() -> tuple[int, int]:
 
 
 def vmap_hangs_on_cpu() -> bool:
-    """Whether this jaxlib deadlocks where several CPU devices run a batch of LAPACK calls (see docs/architecture.md)."""
+    """Return whether this jaxlib deadlocks with LAPACK batches on several CPU devices."""
     return jaxlib_version() < (0, 11)
 
 
@@ -32,12 +31,12 @@ def backend_started() -> bool:
         from jax._src import xla_bridge
 
         return bool(xla_bridge.backends_are_initialized())
-    except (ImportError, AttributeError):  # a private name: when it moves, assume the worst
+    except (ImportError, AttributeError):  # a private name: if it moves, assume the worst
         return True
 
 
 def _add_xla_flag(flag: str, value: str) -> bool:
-    """Put a flag into XLA_FLAGS unless the user set it; False where it is too late."""
+    """Add a flag to XLA_FLAGS unless the user set it; return False if it is too late."""
     flags = os.environ.get("XLA_FLAGS", "")
     if flag in flags:
         return True
@@ -48,7 +47,7 @@ def _add_xla_flag(flag: str, value: str) -> bool:
 
 
 def prepare_xla() -> None:
-    """Called at `import jaxrl_fast`: switch off the scheduler that hangs, where this jaxlib has it."""
+    """Switch off the scheduler that hangs, at `import jaxrl_fast`, if this jaxlib has it."""
     if vmap_hangs_on_cpu() and not _add_xla_flag(_HANG_FLAG, "false"):
         import jax
 
@@ -61,7 +60,7 @@ def prepare_xla() -> None:
 
 
 def once_options(platform: str) -> dict[str, Any] | None:
-    """Compiler options for a program that runs once: on a CPU what makes programs fast is left out, for it takes longer."""
+    """Return compiler options for a program that runs once: on a CPU, without optimizations."""
     if platform != "cpu":
         return None
     options = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -71,19 +70,19 @@ def once_options(platform: str) -> dict[str, Any] | None:
 
 
 def cpu_count() -> int:
-    """Cores that this process may use; the environment variable NPROC (which XLA respects too) lowers it."""
+    """Return the cores of this process; the environment variable NPROC (as in XLA) lowers it."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = os.environ.get("NPROC", "")
     return max(1, min(cores, int(limit))) if limit.isascii() and limit.isdigit() else cores
 
 
 def request_host_devices(count: int) -> bool:
-    """Ask for `count` CPU devices (no effect on accelerators); False where the backend already runs."""
+    """Ask for `count` CPU devices (no effect on accelerators); False if the backend runs."""
     return count <= 1 or _add_xla_flag(_DEVICES_FLAG, str(count))
 
 
 def device_memory(device: Any) -> int | None:
-    """Bytes that programs on this device may use; on a CPU the container's limit. None where it is not known."""
+    """Return the bytes for programs on this device (a CPU: the container's limit), or None."""
     if device.platform != "cpu":
         stats = device.memory_stats() or {}
         return stats.get("bytes_limit")
@@ -101,7 +100,7 @@ def device_memory(device: Any) -> int | None:
 
 
 def enable_compile_cache() -> str | None:
-    """Keep compiled programs on disk, unless the user chose a place (or set JAXRL_FAST_CACHE=off). Returns the folder."""
+    """Keep compiled programs on disk, unless set otherwise; return the folder or None."""
     import jax
 
     if jax.config.jax_compilation_cache_dir:
@@ -117,7 +116,7 @@ def enable_compile_cache() -> str | None:
 
 
 def versions() -> dict[str, str]:
-    """Versions that a result depends on."""
+    """Return the versions that a result depends on."""
     found = {"python": ".".join(map(str, sys.version_info[:3]))}
     for name in ("jaxrl_fast", "jax", "jaxlib", "flax", "optax", "numpy", "gymnax", "brax"):
         try:

@@ -1,4 +1,4 @@
-"""Spaces of observations and actions: frozen, hashable, and able to draw uniform samples on the device."""
+"""Spaces of observations and actions: frozen, hashable, sampled on the device."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast.errors import ConfigError, check_int
-from jaxrl_fast.exact import kind_of
-from jaxrl_fast.summary import describe
+from jaxrl_fast.tree import describe
 
-COUNTABLE = 2.0**24  # integers that float32 tells apart
+COUNTABLE = 2.0**24  # integers that float32 distinguishes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Discrete:
         object.__setattr__(self, "n", int(self.n))
 
     def sample(self, key: jax.Array, batch: tuple[int, ...] = ()) -> jax.Array:
-        """Uniform draws, int32 [*batch]."""
+        """Draw uniform values, int32 [*batch]."""
         return jax.random.randint(key, batch, 0, self.n, jnp.int32)
 
 
@@ -52,7 +51,7 @@ class MultiDiscrete:
         return (len(self.nvec),)
 
     def sample(self, key: jax.Array, batch: tuple[int, ...] = ()) -> jax.Array:
-        """Uniform draws, int32 [*batch, len(nvec)]."""
+        """Draw uniform values, int32 [*batch, len(nvec)]."""
         return jax.random.randint(key, (*batch, len(self.nvec)), 0, jnp.asarray(self.nvec, jnp.int32), jnp.int32)
 
 
@@ -60,9 +59,8 @@ class MultiDiscrete:
 class Box:
     """Arrays of `shape` within bounds.
 
-    A bound is one float, or a tuple of `prod(shape)` floats.
-
-    Networks see floating point as it is, and each integer entry by its own bounds (`networks.layers.scale`).
+    A bound is one float, or a tuple of `prod(shape)` floats. Networks leave floats unchanged and
+    scale each integer entry by its bounds (`networks.layers.scale`).
     """
 
     low: float | tuple[float, ...]
@@ -87,7 +85,7 @@ class Box:
             raise ConfigError("Box: low", self.low, f"at most high, which is {self.high}")
 
     def _bound(self, name: str) -> np.ndarray:
-        """float64: one number, or one an entry."""
+        """Return a bound as float64: one number, or one an entry."""
         given = getattr(self, name)
         try:
             bound = np.asarray(given, np.float64)
@@ -105,15 +103,17 @@ class Box:
         return f"Box(low={low}, high={high}, shape={self.shape}, dtype={self.dtype.name})"
 
     def bounds(self, dtype: Any = np.float32) -> tuple[np.ndarray, np.ndarray]:
-        """Low and high as NumPy arrays of `shape`; float32 unless asked for another dtype."""
-        with np.errstate(over="ignore"):  # what `dtype` does not reach is infinite
+        """Return low and high as NumPy arrays of `shape` and `dtype`."""
+        with np.errstate(over="ignore"):  # beyond `dtype` means infinite
             ends = [np.asarray(bound, dtype).reshape(-1) for bound in (self.low, self.high)]
         return tuple(np.broadcast_to(end, (math.prod(self.shape),)).reshape(self.shape) for end in ends)
 
     @property
     def unscaled(self) -> np.ndarray:
-        """bool [*shape]: entries that are numbers without a scale of their own: floating point, and integers whose bounds
-        are 2^24 or more apart, which is further than float32 can count (how many write "no bounds")."""
+        """Return bool [*shape]: entries without a scale of their own.
+
+        Floats, and integers with bounds 2^24 or more apart, which usually mean "no bounds".
+        """
         if not jnp.issubdtype(self.dtype, jnp.integer):
             return np.full(self.shape, jnp.issubdtype(self.dtype, jnp.floating))
         low, high = self.bounds(np.float64)
@@ -121,25 +121,25 @@ class Box:
 
     @property
     def bounded(self) -> bool:
-        """Both bounds are finite (and not float32's largest number) everywhere."""
+        """Return whether all bounds are finite (and not float32's largest number)."""
         low, high = self.bounds()
         return bool(np.all(np.abs(low) < 1e30) and np.all(np.abs(high) < 1e30))
 
     def from_unit(self, unit: jax.Array) -> jax.Array:
-        """[-1, 1]^d [..., prod(shape)] -> values between the bounds [..., *shape], linearly; needs both bounds."""
+        """Scale [-1, 1]^d [..., prod(shape)] linearly to the (finite) bounds [..., *shape]."""
         low, high = self.bounds()
         unit = unit.reshape(unit.shape[:-1] + self.shape)
         value = low + 0.5 * (high - low) * (unit + 1.0)
-        return jnp.clip(value, low, high).astype(self.dtype)  # rounding may have left the bounds
+        return jnp.clip(value, low, high).astype(self.dtype)  # rounding may leave the bounds
 
     def to_unit(self, value: jax.Array) -> jax.Array:
-        """The inverse of `from_unit`."""
+        """Invert `from_unit`."""
         low, high = self.bounds()
         unit = 2.0 * (value - low) / (high - low) - 1.0
         return unit.reshape(unit.shape[: unit.ndim - len(self.shape)] + (-1,))
 
     def sample(self, key: jax.Array, batch: tuple[int, ...] = ()) -> jax.Array:
-        """Uniform draws [*batch, *shape]; of a space that is not `bounded` standard normal ones, clipped to its bounds."""
+        """Draw uniform values [*batch, *shape]; of an unbounded space clipped standard normals."""
         shape = (*batch, *self.shape)
         if not self.bounded:
             return jnp.clip(jax.random.normal(key, shape), *self.bounds()).astype(self.dtype)
@@ -191,7 +191,7 @@ class Dict:
 
 
 def _integers(name: str, given: Any, empty: bool = True) -> tuple[int, ...]:
-    """A sequence of positive integers as a tuple."""
+    """Return a sequence of positive integers as a tuple."""
     found = tuple(given.tolist() if isinstance(given, np.ndarray) and given.ndim == 1 else given) if np.iterable(given) else None
     positive = lambda x: isinstance(x, (int, np.integer)) and not isinstance(x, bool) and x > 0
     if found is None or not all(map(positive, found)) or not (found or empty):
@@ -204,7 +204,7 @@ def _dtype(given: Any) -> Any:
         found = jnp.dtype(given)
     except TypeError:
         found = None
-    if found is None or kind_of(found) not in "biuf":
+    if found is None or not (found.kind in "biuf" or jnp.issubdtype(found, jnp.floating)):
         raise ConfigError("Box: dtype", given, "a dtype of real numbers, such as 'float32' or 'uint8'")
     return found
 
@@ -213,7 +213,7 @@ Space = Discrete | MultiDiscrete | Box | Dict
 
 
 def zeros(space: Space, batch: tuple[int, ...] = ()) -> Any:
-    """An array (or dict of arrays) of the space's shape and dtype, filled with zeros."""
+    """Return zeros of the space's shape and dtype, a dict for a Dict."""
     if isinstance(space, Dict):
         return {name: zeros(child, batch) for name, child in space.items}
     return jnp.zeros((*batch, *space.shape), space.dtype)

@@ -1,4 +1,4 @@
-"""Small helpers on pytrees, and the decorator that makes a frozen dataclass a pytree."""
+"""The decorators that make a frozen dataclass a pytree, helpers on pytrees, and their short forms in a notebook."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ import numpy as np
 
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import type_name
-from jaxrl_fast.summary import summary
 
 T = TypeVar("T")
 _DYNAMIC = {"float", "Array", "Any"}
+FEW = 4  # shown entries of an array
 
 
 @dataclass_transform(frozen_default=True)
 def settings(cls: type[T]) -> type[T]:
-    """Make a class a frozen dataclass and a pytree, whose `float` fields are leaves.
+    """Make a class a frozen dataclass and a pytree with its `float` fields as leaves.
 
-    All other fields are static. Use as a decorator.
-
-    A leaf is traced: it can be changed without recompiling, and `jax.vmap` over a batch of them is a sweep. A
-    static field (sizes, switches, names, flax modules) is part of the program's identity and must be hashable.
-    A field can choose for itself with `dataclasses.field(metadata={"static": bool})`.
+    Use as a decorator. A leaf is traced: it changes without recompiling, and `jax.vmap` over a
+    batch of them is a sweep. Other fields (sizes, switches, names, flax modules) are static: part
+    of the program, and hashable. `dataclasses.field(metadata={"static": bool})` chooses for a
+    field.
     """
     cls = dataclasses.dataclass(frozen=True, repr=False)(cls)
     if cls.__new__ is object.__new__:
         cls.__new__ = staticmethod(_new)
-    found = inspect.signature(cls.__init__)  # what `help` shows: Python would take that of `__new__`
+    found = inspect.signature(cls.__init__)  # for `help`: Python would take `__new__`'s
     cls.__signature__ = found.replace(parameters=list(found.parameters.values())[1:], return_annotation=found.empty)
     if "__repr__" not in cls.__dict__:
         cls.__repr__ = summary
@@ -51,7 +50,8 @@ def settings(cls: type[T]) -> type[T]:
         return tuple(zip(keys, children, strict=True)), static
 
     def unflatten(static, children):
-        # around __init__: its checks are for users' values, not for tracers, `None`s of an `in_axes`, or shapes
+        # bypasses __init__: its checks are for users' values, not tracers, shapes or `in_axes`'
+        # None
         obj = object.__new__(cls)
         for name, value in (*zip(data, children, strict=True), *zip(meta, static, strict=True)):
             object.__setattr__(obj, name, value)
@@ -62,7 +62,7 @@ def settings(cls: type[T]) -> type[T]:
 
 
 def _new(cls: type[T], *args: Any, **settings: Any) -> T:
-    """`object.__new__` for classes of settings: refuses one in which something else stands in a setting's place."""
+    """Create a settings object; raises ConfigError if an attribute hides a setting."""
     for base, name in hidden_settings(cls):
         found = type(vars(base)[name]).__name__
         raise ConfigError(
@@ -75,7 +75,7 @@ def _new(cls: type[T], *args: Any, **settings: Any) -> T:
 
 @functools.cache
 def hidden_settings(cls: type) -> tuple[tuple[type, str], ...]:
-    """(class, name) of attributes and properties that hide an inherited setting: `__init__` would pass over them."""
+    """Return (class, name) of attributes and properties that hide an inherited setting."""
     found = []
     for base in cls.__mro__:
         inherited = {f.name for b in base.__mro__[1:] if "__dataclass_fields__" in vars(b) for f in dataclasses.fields(b)}
@@ -86,13 +86,13 @@ def hidden_settings(cls: type) -> tuple[tuple[type, str], ...]:
 
 @dataclass_transform(frozen_default=True)
 def struct(cls: type[T]) -> type[T]:
-    """A frozen dataclass all of whose fields are pytree children."""
+    """Make a frozen dataclass with every field a pytree child."""
     cls = dataclasses.dataclass(frozen=True)(cls)
     return jax.tree_util.register_dataclass(cls, [f.name for f in dataclasses.fields(cls)], [])
 
 
 def where(mask: jax.Array, on_true: T, on_false: T) -> T:
-    """`jnp.where` on trees; `mask` [B] broadcasts over the trailing axes of every leaf [B, ...]."""
+    """Return `jnp.where` on trees; `mask` [B] broadcasts over trailing axes of leaves [B, ...]."""
 
     def one(x, y):
         if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
@@ -104,30 +104,27 @@ def where(mask: jax.Array, on_true: T, on_false: T) -> T:
 
 
 def take(tree: T, index: Any) -> T:
-    """`leaf[index]` on every leaf."""
+    """Return `leaf[index]` of every leaf."""
     return jax.tree.map(lambda x: x[index], tree)
 
 
 def merge_axes(tree: T) -> T:
-    """[T, B, ...] -> [T * B, ...] on every leaf."""
+    """Reshape every leaf [T, B, ...] to [T * B, ...]."""
     return jax.tree.map(lambda x: x.reshape((x.shape[0] * x.shape[1],) + x.shape[2:]), tree)
 
 
 def copy(tree: T) -> T:
-    """A device copy of every leaf that a later donation cannot touch; call it inside `jit`."""
+    """Copy every leaf on the device, safe from later donation; call it inside `jit`."""
     return jax.tree.map(lambda x: jnp.copy(x), tree)
 
 
 def strong(tree: T) -> T:
-    """Every leaf as an array of its own dtype, without weak types (a weak leaf costs a retrace)."""
+    """Return every leaf with its dtype and no weak type (a weak leaf costs a retrace)."""
     return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.asarray(x).dtype), tree)
 
 
 def as_float32(tree: T, asarray: Callable = jnp.asarray) -> T:
-    """Python and NumPy floats and ints among the leaves as float32/int32 arrays, strongly typed.
-
-    They are on the device; with `np.asarray` on the host.
-    """
+    """Return numbers among the leaves as strong float32 or int32 arrays, by `asarray`."""
 
     def one(x):
         if isinstance(x, (bool, np.bool_)):
@@ -142,11 +139,56 @@ def as_float32(tree: T, asarray: Callable = jnp.asarray) -> T:
 
 
 def nbytes(tree: Any) -> int:
-    """Bytes of all array leaves (shapes are enough)."""
+    """Return the bytes of all array leaves (shapes are enough)."""
     return sum(int(np.prod(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def all_finite(tree: Any) -> jax.Array:
-    """Scalar bool: every floating leaf is finite everywhere."""
+    """Return a scalar bool: every floating leaf is finite."""
     flags = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
     return jnp.all(jnp.stack(flags)) if flags else jnp.bool_(True)
+
+
+def summary(value: Any) -> str:
+    """Return `Name(field=..., ...)` of a named tuple or dataclass; use it as `__repr__`."""
+    names = getattr(value, "_fields", None) or [f.name for f in dataclasses.fields(value) if f.repr]
+    return f"{type(value).__name__}({', '.join(f'{name}={describe(getattr(value, name))}' for name in names)})"
+
+
+def describe(value: Any) -> str:
+    """Return a short form: small arrays by numbers, others by dtype and shape, trees by size."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return _array(value)
+    leaves = [] if isinstance(value, (str, bytes)) else jax.tree.leaves(value)
+    if not any(hasattr(x, "shape") for x in leaves):
+        return _plain(value)
+    if type(value).__repr__ is not tuple.__repr__ and type(value).__repr__ is summary and len(leaves) <= FEW:
+        return summary(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):  # settings have their own short forms
+        return repr(value)
+    sizes = [x.size * x.dtype.itemsize for x in leaves if hasattr(x, "dtype")]
+    return f"<{len(leaves)} arrays, {bytes_text(sum(sizes))}>" if len(leaves) > 1 else _array(leaves[0])
+
+
+def bytes_text(size: int) -> str:
+    """`36.8 kB`."""
+    unit = next((i for i, limit in enumerate((1e3, 1e6, 1e9)) if size < limit), 3)
+    return f"{size} B" if unit == 0 else f"{size / 1e3**unit:.3g} {('kB', 'MB', 'GB')[unit - 1]}"
+
+
+def _array(x: Any) -> str:
+    kind = f"{x.dtype}{list(x.shape)}"
+    unknown = isinstance(x, (jax.core.Tracer, jax.ShapeDtypeStruct)) or jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended)
+    if unknown or x.size > FEW:
+        return kind
+    if isinstance(x, jax.Array) and (x.is_deleted() or not x.is_fully_addressable):  # donated, or of other processes
+        return kind
+    return str(np.asarray(x)) if x.ndim == 0 else str(np.asarray(x).tolist())
+
+
+def _plain(value: Any) -> str:
+    """Return the short form of a value without arrays; long sequences by their ends."""
+    if type(value) in (tuple, list) and len(value) > 2 * FEW and all(isinstance(x, (int, float)) for x in value):
+        start, end = (", ".join(map(repr, part)) for part in (value[:2], value[-1:]))
+        return f"({start}, ... {end})"
+    return repr(value)

@@ -1,6 +1,7 @@
-"""Text to values: one parser for each kind of value, for the command line and for settings that are written as text.
+"""Parse text to values, one parser a kind, for the command line and text settings.
 
-Digits are ASCII digits, lists have no empty entry, and a text that is none of its kind is a ConfigError with `name`.
+Digits are ASCII digits and lists have no empty entry. Raises ConfigError, with `name`, for other
+text.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ _INTEGER = re.compile(rf"[+-]?{_DIGITS}", re.ASCII)
 _REAL = re.compile(
     rf"[+-]?(?:(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:e[+-]?{_DIGITS})?|inf|infinity|nan)", re.ASCII | re.IGNORECASE
 )
-LONGEST = 400  # characters of a number; Python itself refuses integers of more than 4,300
+LONGEST = 400  # characters of a number; Python refuses integers of more than 4,300
 _WORDS = {"none": None, "true": True, "false": False}
-NAME_MAX = 255  # bytes of a file's name; a longer one below a folder that is not there would be noticed late
+NAME_MAX = 255  # bytes of a file's name
 SEPARATORS = {",": "commas", ";": "semicolons"}
 AXES = ("population", "env")
 
 
 def integer(name: str, text: str) -> int:
-    """500000, 500_000 or 5e5."""
+    """Parse 500000, 500_000 or 5e5."""
     if len(text) <= LONGEST:
         if _INTEGER.fullmatch(text):
             return int(text)
@@ -37,14 +38,14 @@ def integer(name: str, text: str) -> int:
 
 
 def real(name: str, text: str) -> float:
-    """0.001, 1e-3; inf and nan too, which a setting's own range refuses."""
+    """Parse 0.001 or 1e-3; inf and nan too, which a setting's range refuses."""
     if len(text) > LONGEST or not _REAL.fullmatch(text):
         raise ConfigError(name, text, "a number, such as 0.001 or 1e-3")
     return float(text)
 
 
 def number(name: str, text: str) -> int | float:
-    """An integer where the text is one, else a float."""
+    """Parse an integer if the text is one, else a float."""
     try:
         return integer(name, text)
     except ConfigError:
@@ -52,12 +53,12 @@ def number(name: str, text: str) -> int | float:
 
 
 def rate(name: str, text: str) -> float | str:
-    """A number; the text of a schedule, which is a call or MODULE:NAME, as it is."""
+    """Parse a number; keep the text of a schedule (a call or MODULE:NAME)."""
     return text if "(" in text or ":" in text else real(name, text)
 
 
 def literal(name: str, text: str) -> Any:
-    """A number or another Python literal (none, true and false in any case), else the text itself."""
+    """Parse a Python literal (none, true, false in any case), else keep the text."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     try:
@@ -71,14 +72,14 @@ def literal(name: str, text: str) -> Any:
 
 
 def word(name: str, text: str) -> str:
-    """A text that is not blank."""
+    """Return a text that is not blank."""
     if not text.strip():
         raise ConfigError(name, text, "a name, not an empty text")
     return text
 
 
 def path(name: str, text: str) -> str:
-    """The path of a file or a folder, which may be new; the operating system is asked whether it can be."""
+    """Return the path of a file or folder that may be new, if the system can hold it."""
     if not text.strip():
         raise ConfigError(name, text, "the path of a file or a folder, not an empty text")
     if any(len(os.fsencode(part)) > NAME_MAX for part in text.split(os.sep)):
@@ -86,7 +87,7 @@ def path(name: str, text: str) -> str:
     try:
         os.lstat(text)
     except (FileNotFoundError, NotADirectoryError):
-        pass  # whether it must be there, or can be made, is for the command to say
+        pass  # the command decides whether it must exist
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(name, text, f"a path that this machine can hold and reach: {reason}") from error
@@ -94,7 +95,7 @@ def path(name: str, text: str) -> str:
 
 
 def new_file(name: str, text: str) -> str:
-    """The path of a file that is to be written."""
+    """Return the path of a file to write."""
     path(name, text)
     if os.path.isdir(text):
         raise ConfigError(name, text, "the name of a file; this is a directory")
@@ -102,14 +103,14 @@ def new_file(name: str, text: str) -> str:
     while not os.path.lexists(above):
         above = os.path.dirname(above)
     try:
-        with tempfile.TemporaryFile(dir=above):  # permissions alone do not tell: a read-only disk, /proc
+        with tempfile.TemporaryFile(dir=above):  # permissions do not tell: a read-only disk, /proc
             return text
     except OSError as error:
         raise ConfigError(name, text, f"a file that can be written; in {above} none can ({error.strerror})") from error
 
 
 def pieces(name: str, text: str, separator: str = ",") -> list[str]:
-    """What stands between the separators, spaces around it dropped; an empty piece is an error."""
+    """Split at the separators and strip spaces; an empty piece is an error."""
     found = [piece.strip() for piece in text.split(separator)]
     if not all(found):
         raise ConfigError(name, text, f"values between the {SEPARATORS[separator]}, none of them empty")
@@ -117,14 +118,14 @@ def pieces(name: str, text: str, separator: str = ",") -> list[str]:
 
 
 def sequence(name: str, texts: tuple[str, ...], one: Callable[[str, str], Any], empty: bool = False) -> tuple:
-    """Values in one text or several, each read by `one`; "none" is the empty tuple where there may be one."""
+    """Parse each of one or several texts by `one`; "none" is () if `empty`."""
     if empty and [text.lower() for text in texts] == ["none"]:
         return ()
     return tuple(one(name, piece) for text in texts for piece in pieces(name, text))
 
 
 def mesh(name: str, text: str) -> dict[str, int]:
-    """population=4,env=2 -> {"population": 4, "env": 2}."""
+    """Parse population=4,env=2 -> {"population": 4, "env": 2}."""
     valid = "axes population and env with their sizes, such as population=4,env=2"
     found: dict[str, int] = {}
     for part in text.split(","):
@@ -136,7 +137,7 @@ def mesh(name: str, text: str) -> dict[str, int]:
 
 
 def devices(name: str, text: str) -> int | str:
-    """A number of devices, or "all"."""
+    """Parse a number of devices, or "all"."""
     if text.lower() == "all":
         return "all"
     if not _INTEGER.fullmatch(text) or not 0 < integer(name, text) < 2**31:
@@ -163,5 +164,5 @@ KINDS: dict[str, Callable[[str, Any], Any]] = {
 
 
 def convert(name: str, kind: str, text: Any) -> Any:
-    """The value of a text by its kind (of a tuple of texts: "ints", "numbers", "append"); ConfigError where it is none."""
+    """Parse a text by its kind (a tuple of texts: "ints", "numbers", "append")."""
     return KINDS[kind](name, text)

@@ -23,8 +23,9 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
 from helpers import runs as tools  # noqa: E402  (imports jaxrl_fast, which sets XLA flags before the backend starts)
-from jaxrl_fast import lowering, runtime  # noqa: E402
+from jaxrl_fast import runtime  # noqa: E402
 from jaxrl_fast.cli import command as cli  # noqa: E402
+from jaxrl_fast.ops import lowering  # noqa: E402
 
 
 def _cache_folder() -> str:

@@ -71,11 +71,11 @@ def small(document: str, code: str) -> str:
 def place(tmp_path, monkeypatch):
     """An empty working directory from which modules are imported; what was registered is forgotten afterwards."""
     from jaxrl_fast import algorithms
-    from jaxrl_fast.envs import registry
+    from jaxrl_fast.envs import sources
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(registry, "_USER", dict(registry._USER))
+    monkeypatch.setattr(sources, "USER", dict(sources.USER))
     monkeypatch.setattr(algorithms.ALGORITHMS, "added", dict(algorithms.ALGORITHMS.added))
     before = set(sys.modules)
     yield tmp_path
@@ -243,7 +243,7 @@ def test_the_readme_names_every_algorithm():
 
 def test_tables_are_those_of_the_registries():
     from jaxrl_fast.algorithms import ALGORITHMS
-    from jaxrl_fast.envs.registry import SOURCES
+    from jaxrl_fast.envs.sources import SOURCES
     from jaxrl_fast.logs.sinks import SINKS
     from jaxrl_fast.sweeps.samplers import SAMPLERS
 

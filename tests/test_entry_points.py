@@ -11,7 +11,7 @@ import jaxrl_fast as jf
 from helpers import packages
 from jaxrl_fast.algorithms import ALGORITHMS
 from jaxrl_fast.cli import command as cli
-from jaxrl_fast.envs.registry import SOURCES
+from jaxrl_fast.envs.sources import SOURCES
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.registry import Registry, same_definition
 

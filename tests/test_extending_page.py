@@ -15,7 +15,7 @@ import jaxrl_fast as jf
 from helpers import packages
 from jaxrl_fast.algorithms import ALGORITHMS
 from jaxrl_fast.cli import command as cli
-from jaxrl_fast.envs.registry import SOURCES
+from jaxrl_fast.envs.sources import SOURCES
 from jaxrl_fast.logs.sinks import SINKS
 from jaxrl_fast.sweeps.samplers import SAMPLERS, sampler_of
 from jaxrl_fast.testing import check_env

@@ -13,8 +13,7 @@ from helpers import runs as tools
 
 ROOT = Path(jaxrl_fast.__file__).parent
 FLOORS = [  # the folders of the package, each importing only from its own floor and those below
-    "_moved errors exact fields imports distributed lowering own_spaces random runtime signatures spaces summary tree "
-    "types values",
+    "_moved errors fields imports distributed random runtime spaces tree types values",
     "files registry",
     "memory ops networks logs",
     "envs",

@@ -14,9 +14,9 @@ import jaxrl_fast as jf
 from helpers import runs as tools
 from jaxrl_fast.engine.evaluate import Evaluation
 from jaxrl_fast.logs.sinks import Row
-from jaxrl_fast.summary import bytes_text, describe
 from jaxrl_fast.sweeps.comparison import Entry
 from jaxrl_fast.sweeps.results import SweepResult
+from jaxrl_fast.tree import bytes_text, describe
 from jaxrl_fast.types import Mean
 
 SWEEP = SweepResult(

@@ -28,7 +28,7 @@ class OnHost:
             raise ConfigError("selection", config.selection.kind, "None: the environments are on the host, one member a run")
         if distributed.several():
             raise ConfigError("distributed", True, "False: the environments of this run are on the host, in one process")
-        if algo.improves or algo.fresh_start:
+        if algo.whole_rollouts:
             raise ConfigError("environment", env.spec.name, f"one on the device: {algo.name} needs whole rollouts in its program")
         if config.offline:
             raise ConfigError("experience_fraction", 1, "below 1: environments on the host are there to be stepped")

@@ -7,6 +7,7 @@ as everywhere), give the agent back. The replay is donated; the agent is not, be
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import warnings
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.engine.programs import Chunk, Programs, Scores, largest_parameter, never, silent
 from jaxrl_fast.engine.rollout import ACTION
+from jaxrl_fast.engine.sources import FromActors
 from jaxrl_fast.engine.streams import evaluation_key
 from jaxrl_fast.envs.host.api import HostError
 from jaxrl_fast.logs.reports import Reported
@@ -45,12 +47,14 @@ def actors_class(config: RunConfig) -> type[Handover]:
 
 def learn(run: Run, agent: Any, mem: Any, root: jax.Array, totals: Any, parts: Any, t: jax.Array, learns: bool):
     """One iteration's learning -> (agent, memory, metrics added to `totals`)."""
-    agent, mem, metrics = iteration.learn_from(run, agent, mem, join(parts), iteration.draw(run, root, t), t, learns)
-    return agent, mem, jax.tree.map(jnp.add, totals, metrics)
+    run = dataclasses.replace(run, source=FromActors(join(parts)))
+    state = RunState(agent, (), (), (), mem, (), root)
+    state, metrics = iteration.iteration(run, state, iteration.draw(run, root, t), t, learns)
+    return state.agent, state.memory, jax.tree.map(jnp.add, totals or jax.tree.map(jnp.zeros_like, metrics), metrics)
 
 
-def _metrics(run, agent, mem, root, totals, parts, t, learns):
-    return iteration.learn_from(run, agent, mem, join(parts), iteration.draw(run, root, t), t, learns)[2]
+def _metrics(*args: Any, learns: bool) -> Any:
+    return learn(*args, learns=learns)[2]
 
 
 class HostPrograms(Programs):

@@ -1,6 +1,7 @@
-"""Algorithms by name; each file reads like its paper. A new one: its file here, its line in `ALGORITHMS`.
+"""Algorithms by name.
 
-What an algorithm is: the docstring of `jaxrl_fast.algorithms.base`.
+A new algorithm is one file here and one line in `ALGORITHMS`; its protocol is the docstring of
+`jaxrl_fast.algorithms.base`.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ ALGORITHMS: Registry[type] = Registry("algorithm", "jaxrl_fast.algorithms", {
 
 
 def register_algorithm(cls: type) -> type:
-    """Make a subclass of `Algorithm` known by its `name`; usable as a decorator.
+    """Register a subclass of `Algorithm` under its `name`; usable as a decorator.
 
-    For presets and the command line. Raises ConfigError for a name that is taken.
+    Presets and the command line then know it. Raises ConfigError for a name that is taken.
     """
     ALGORITHMS.add(getattr(cls, "name", ""), cls)
     return cls
@@ -56,5 +57,5 @@ def list_algorithms() -> list[str]:
 
 
 def algorithm_class(name: str) -> type:
-    """Return the class behind a name; imports only its own file."""
+    """Return the class of an algorithm's name; imports only its own file."""
     return ALGORITHMS.get(name)

@@ -1,4 +1,4 @@
-"""Synchronous advantage actor-critic (Mnih et al. 2016, algorithm S3, its workers as one batch)."""
+"""Synchronous advantage actor-critic (Mnih et al. 2016, algorithm S3, in one batch)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
 from jaxrl_fast.ops import distributions, losses, optim, returns, stacking
 from jaxrl_fast.ops.optimizer_settings import schedule_setting
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Mean
 
 
 class Rows(NamedTuple):
-    obs: Any  # raw; the statistics it was acted with stay in the agent until `finish`
+    obs: Any  # raw; `finish` updates the statistics of its acting
     action: Any
     value: jax.Array
     advantage: jax.Array
@@ -37,13 +37,13 @@ class A2C(PolicyGradient):
     name: ClassVar[str] = "a2c"
     takes_older_rollouts: ClassVar[bool] = False
 
-    num_steps: int = setting(5, "steps of each environment in one rollout")
+    num_steps: int = setting(5, "steps of each environment in a rollout")
     learning_rate: float = setting(7e-4, "the optimizer's step size", low=0, convert=schedule_setting)
     gae_lambda: float = setting(1.0, "lambda of the advantage estimate; 1: n-step returns to the rollout's end", low=0, high=1)
     normalize_advantage: bool = setting(False, "zero mean and unit variance in every update")
-    rmsprop: bool = setting(True, "RMSProp; if not, Adam")
-    rms_decay: float = setting(0.99, "of RMSProp's mean of squares", low=0, high=1)
-    optimizer_epsilon: float = setting(1e-5, "RMSProp's (within the root) or Adam's epsilon", low=0, open_low=True)
+    rmsprop: bool = setting(True, "RMSProp instead of Adam")
+    rms_decay: float = setting(0.99, "decay of RMSProp's mean of squares", low=0, high=1)
+    optimizer_epsilon: float = setting(1e-5, "epsilon of RMSProp (within the root) or Adam", low=0, open_low=True)
 
     @property
     def updates(self) -> int:
@@ -59,7 +59,7 @@ class A2C(PolicyGradient):
         return optim.adam(self.max_grad_norm, self.optimizer_epsilon)
 
     def prepare(self, agent, trajectory) -> Rows:
-        """Values and advantages of the whole rollout in one batch, after it."""
+        """Compute values and advantages of the whole rollout in one batch."""
         value_of = lambda obs: self.networks.value(agent.params, normalize_obs(self.spec.observation, agent.moments, obs))
         steps, obs = trajectory.steps, stacking.observations(trajectory, self.spec.stack)
         value, next_value = returns.rollout_values(value_of, trajectory, obs, self.spec.stack)

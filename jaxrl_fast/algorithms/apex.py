@@ -1,4 +1,4 @@
-"""Ape-X (Horgan et al. 2018): DQN whose many actors explore each in their own measure, and say what is worth learning."""
+"""Ape-X (Horgan et al. 2018): DQN with many actors, each with its own epsilon."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import returns
 from jaxrl_fast.ops.optimizer_settings import schedule_setting
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Window
 
 
 class Explorer(NamedTuple):
-    """How an actor explores. [B]"""
+    """How each actor explores, [B]."""
 
-    place: jax.Array  # among all actors, from 0 to 1
-    least: jax.Array  # epsilon at least
+    place: jax.Array  # place among all actors, in [0, 1]
+    least: jax.Array  # lowest epsilon
 
     __repr__ = summary
 
 
 class Values(NamedTuple):
-    """What an actor knew of a step, by its own parameters. [B]"""
+    """The actor's own values of a step, [B]."""
 
-    taken: jax.Array  # Q(s, a) of the action it took
+    taken: jax.Array  # Q(s, a) of its action
     best: jax.Array  # max_a Q(s, a)
 
 
 @dataclasses.dataclass(frozen=True)
 class FirstError:
-    """|error| [b] of windows before any learner saw them, by the values of the actor that played them."""
+    """Return |error| [b] of new windows, from the values of the actor that played them."""
 
     discount: Any
 
@@ -54,17 +54,17 @@ class ApeX(DQN):
 
     name: ClassVar[str] = "apex"
 
-    num_envs: int = setting(64, "actors: environments, each with an epsilon of its own")
+    num_envs: int = setting(64, "actors: environments, each with its own epsilon")
     num_steps: int = setting(4, "steps of each environment between updates")
     batch_size: int = setting(512, "windows in a batch")
     learning_rate: float = setting(2.5e-4 / 4, "Adam's step size", low=0, convert=schedule_setting)
     dueling: bool = setting(True, "Q = V + A - mean A (Wang et al. 2016)")
     n_step: int = setting(3, "length of the return before the bootstrap")
     prioritized: bool = setting(True, "sample windows by their error (Schaul et al. 2016)")
-    epsilon_start: float = setting(0.4, "exploration at first, before the exponents", low=0, high=1)
-    epsilon_end: float = setting(0.4, "and in the end", low=0, high=1)
-    epsilon_exponent: float = setting(7.0, "of the last actor, beyond 1; 0: all explore alike", low=0)
-    evaluation_epsilon: float = setting(0.01, "at least, where evaluations sample; else the last actor's", low=0, high=1)
+    epsilon_start: float = setting(0.4, "first epsilon, before the exponents", low=0, high=1)
+    epsilon_end: float = setting(0.4, "last epsilon, before the exponents", low=0, high=1)
+    epsilon_exponent: float = setting(7.0, "exponent of the last actor, beyond 1; 0: all explore alike", low=0)
+    evaluation_epsilon: float = setting(0.01, "lowest epsilon of evaluations that sample", low=0, high=1)
     max_grad_norm: float = setting(40.0, "global norm at which gradients are clipped", low=0, open_low=True)
 
     def __post_init__(self):
@@ -78,7 +78,7 @@ class ApeX(DQN):
         return Explorer(jnp.linspace(0.0, 1.0, num_envs, dtype=jnp.float32), jnp.zeros(num_envs, jnp.float32))
 
     def evaluation_carry(self, num_envs):
-        """Evaluations that "sample" explore like the last one, but enough to end a game where the greedy action is to wait."""
+        """Return the last actor's exploration, but with enough epsilon to end a game that waits."""
         return Explorer(jnp.ones(num_envs, jnp.float32), jnp.full(num_envs, self.evaluation_epsilon, jnp.float32))
 
     def epsilon(self, carry, clock):
@@ -86,7 +86,7 @@ class ApeX(DQN):
 
     def act(self, agent, carry, obs, noise, clock, mode):
         carry, action, _ = super().act(agent, carry, obs, noise, clock, mode)
-        q = self.action_values(agent.params, obs)  # the compiler finds that it has them already
+        q = self.action_values(agent.params, obs)  # XLA finds these values already computed
         return carry, action, Values(at_action(q[..., None], action)[..., 0], jnp.max(q, axis=-1))
 
     def memory(self):

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.common.action_spaces import check_bounded
+from jaxrl_fast.algorithms.base import check_bounded
 from jaxrl_fast.algorithms.common.descent import gradient_step, init_optimizer
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.algorithms.common.policy_search import PolicySearch
@@ -19,7 +19,7 @@ from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import distributions, optim
 from jaxrl_fast.ops.optimizer_settings import OPTIMIZER, check_descends, optimizer_setting, schedule_setting
 from jaxrl_fast.spaces import Box
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Mean
 
 
@@ -82,16 +82,18 @@ class APG(PolicySearch):
             out = out + jnp.exp(agent.params["log_std"]) * noise
         return carry, space.from_unit(jnp.tanh(out)), ()
 
-    def improve(self, agent, rollout, key, clock):
+    def learn(self, agent, mem, iteration):
         """The gradient ends where the rollout began, and at an episode's end: a fresh state depends on no parameter."""
 
         def loss_fn(params):
-            actor, trajectory = rollout(agent._replace(params=params))
-            return -jnp.mean(trajectory.steps.reward), (actor, trajectory)
+            played = iteration.collect(agent._replace(params=params))
+            return -jnp.mean(played.trajectory.steps.reward), played
 
         (loss, played), grads = jax.value_and_grad(loss_fn, has_aux=True)(agent.params)
-        params, opt_state = gradient_step(self, clock, agent.params, grads, agent.opt_state)
+        params, opt_state = gradient_step(self, iteration.clock(), agent.params, grads, agent.opt_state)
         metrics = {"policy_loss": loss, "grad_norm": optim.global_norm(grads)}
         if self.stochastic:
             metrics["policy_std"] = jnp.mean(jnp.exp(agent.params["log_std"]))
-        return Agent(params, opt_state, agent.moments), {k: Mean.of(v) for k, v in metrics.items()}, played
+        agent = Agent(params, opt_state, agent.moments)
+        agent = self.finish(agent, self.prepare(agent, played.trajectory))
+        return agent, mem, {k: Mean.of(v) for k, v in metrics.items()}, played

@@ -1,4 +1,4 @@
-"""Augmented random search (Mania, Guy & Recht 2018): finite differences along random directions, on a linear policy."""
+"""Augmented random search (Mania, Guy & Recht 2018): finite differences on a linear policy."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from jaxrl_fast.ops.optimizer_settings import schedule_setting
 class ARS(Evolution):
     """Augmented random search (Mania, Guy & Recht 2018): random directions, linear policy.
 
-    The default is V2-t of the paper. V1 has no normalisation of observations, and without -t all directions count.
+    The default is V2-t of the paper. V1 does not normalise observations; without -t all directions
+    count.
     """
 
     name: ClassVar[str] = "ars"
 
-    directions: int = setting(16, "directions that are tried in an iteration, each of them forward and backward")
-    top_directions: int = setting(0, "the best of them, which alone count; 0: all", low=0)
+    directions: int = setting(16, "random directions an iteration, each played forward and backward")
+    top_directions: int = setting(0, "best directions that make the step; 0: all", low=0)
     learning_rate: float = setting(0.02, "step size alpha", low=0, convert=schedule_setting)
-    anneal_learning_rate: bool = setting(False, "linearly to zero over the horizon")
-    scale_by_return_std: bool = setting(True, "divide the step by the standard deviation of the returns that count")
-    normalize_observations: bool = setting(True, "by running mean and variance (V2)")
-    hidden: tuple[int, ...] = setting((), "widths of the torso's dense layers; none: a linear policy")
+    anneal_learning_rate: bool = setting(False, "anneal linearly to zero over the horizon")
+    scale_by_return_std: bool = setting(True, "divide the step by the standard deviation of its returns")
+    normalize_observations: bool = setting(True, "normalise observations by running mean and variance (V2)")
+    hidden: tuple[int, ...] = setting((), "widths of the torso's layers; none: a linear policy")
 
     def __post_init__(self):
         super().__post_init__()
@@ -43,7 +44,7 @@ class ARS(Evolution):
         return Dense(distributions.num_outputs(self.spec.action), 0.0)
 
     def gradient(self, ret, noise):
-        """Algorithm 2, lines 6 and 7: directions by their better return, 1 / (b sigma_R) sum (r+ - r-) delta."""
+        """Return (1 / (b sigma_R)) sum (r+ - r-) delta over the best directions (algorithm 2)."""
         count = self.top_directions or self.directions
         best = jax.lax.top_k(jnp.max(ret, axis=0), count)[1]
         forward, backward = ret[:, best]

@@ -1,4 +1,4 @@
-"""Algorithms of named settings, and the user's functions and networks that settings name as "module:name"."""
+"""Build algorithms from named settings, with a user's "module:name" functions and networks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMED = "an installed package is once --import (from Python: modules=) names it"
 
 
 def function_of(path: str, name: str) -> Any:
-    """The function, dtype or class of layers "module:name"; of a module of the user's any object that can be called."""
+    """Return the function, dtype or layer class "module:name"; of a user's module any callable."""
     from flax import linen
 
     found, home = imports.look_up(path, name)
@@ -31,15 +31,15 @@ def function_of(path: str, name: str) -> Any:
 
 
 def algorithm_settings(algo: Algorithm) -> dict[str, Any]:
-    """{field: value} of what a user sets: all fields but `spec`, which `bind` fills in."""
+    """Return {field: value} of all settings: all fields but `spec`, which `bind` fills in."""
     return {f.name: getattr(algo, f.name) for f in dataclasses.fields(algo) if f.name != "spec"}
 
 
 def build_algorithm(cls: type, settings: dict[str, Any]) -> Algorithm:
-    """An algorithm from named settings; an unknown name is an error with the nearest one.
+    """Build an algorithm from named settings.
 
-    Where a flax module, an optimizer or a schedule is due, "module:name" is the user's own: of a module that is known
-    (`import_named`).
+    "module:name" in place of a flax module, an optimizer or a schedule is the user's own,
+    of a known module (`import_named`). Raises ConfigError for an unknown name, with the nearest.
     """
     fields = {f.name: f for f in dataclasses.fields(cls) if f.name != "spec"}
     for key, value in settings.items():
@@ -52,13 +52,13 @@ def build_algorithm(cls: type, settings: dict[str, Any]) -> Algorithm:
 
 
 def _names_code(field: dataclasses.Field, value: Any) -> bool:
-    """Whether a setting is typed as "module:name": a network's class, the function of an optimizer or a schedule."""
+    """Return whether a setting is typed as "module:name": a network, an optimizer or a schedule."""
     due = "Module" in type_name(field) or field.metadata.get("convert") is not None
     return due and isinstance(value, str) and re.fullmatch(r"[^:()]+:[^:()]+", value) is not None
 
 
 def _user_network(path: str, argument: str) -> Any:
-    """The network behind "module:name": a class, made with its defaults, a function that makes it, or an object."""
+    """Return the network "module:name": a class with defaults, a function's result, an object."""
     try:
         return as_network(argument, function_of(path, argument))
     except ConfigError as error:
@@ -66,7 +66,7 @@ def _user_network(path: str, argument: str) -> Any:
 
 
 def import_named(cls: type, settings: Iterable[tuple[str, Any]]) -> None:
-    """Import the modules of networks and functions "module:name" among (field, value) of `cls`, which the user has typed."""
+    """Import the modules of the user's "module:name" among the (field, value) settings of `cls`."""
     fields = {f.name: f for f in dataclasses.fields(cls)}
     for key, value in settings:
         if key in fields and _names_code(fields[key], value):

@@ -17,10 +17,7 @@ from jaxrl_fast.ops import losses
 
 @tree.settings
 class C51(DQN):
-    """Categorical DQN (Bellemare et al. 2017): a distribution over `num_atoms` fixed returns.
-
-    The network gives the logit of each atom.
-    """
+    """Categorical DQN (Bellemare et al. 2017): logits of `num_atoms` fixed returns."""
 
     name: ClassVar[str] = "c51"
     has_huber: ClassVar[bool] = False
@@ -58,12 +55,12 @@ class C51(DQN):
         return losses.categorical_projection(moved, jax.nn.softmax(z), self.v_min, self.v_max)
 
     def regression(self, z, taus, target):
-        """Cross-entropy; the priority is the Kullback-Leibler divergence, as in Rainbow."""
+        """Return the cross-entropy and the Kullback-Leibler divergence (priority, as Rainbow)."""
         loss = -jnp.sum(target * jax.nn.log_softmax(z), axis=-1)
         entropy = -jnp.sum(jnp.where(target > 0, target * jnp.log(jnp.maximum(target, 1e-30)), 0.0), axis=-1)
         return loss, jnp.maximum(loss - entropy, 0.0)
 
 
 def support(low: Any, high: Any, count: int, module: Any = jnp) -> Any:
-    """`count` values evenly from low to high, float32; by JAX or NumPy."""
+    """Return `count` even values from low to high, float32, by JAX or NumPy."""
     return low + (high - low) * module.linspace(0.0, 1.0, count, dtype=jnp.float32)

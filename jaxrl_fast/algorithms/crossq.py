@@ -1,4 +1,4 @@
-"""CrossQ (Bhatt et al. 2024): SAC without target networks; batch normalisation over (s, a) and (s', a') together."""
+"""CrossQ (Bhatt et al. 2024): SAC with batch normalisation and no target networks."""
 
 from __future__ import annotations
 
@@ -20,19 +20,16 @@ from jaxrl_fast.ops.optimizer_settings import schedule_setting
 
 @tree.settings
 class CrossQ(SAC):
-    """CrossQ (Bhatt et al. 2024): SAC with batch normalisation and no target networks.
-
-    The critics are wide and batch-renormalised; one update a step is enough.
-    """
+    """CrossQ (Bhatt et al. 2024): SAC with batch normalisation and no target networks."""
 
     name: ClassVar[str] = "crossq"
 
     learning_rate: float = setting(1e-3, "Adam's step size", low=0, convert=schedule_setting)
-    adam_beta: float = setting(0.5, "Adam's beta1", low=0, high=1, open_high=True)
-    policy_period: int = setting(3, "updates of the critics for one of the actor")
-    critic_hidden: tuple[int, ...] = setting((1024, 1024), "widths of the dense layers of each critic")
-    norm_momentum: float = setting(0.99, "of the running statistics", low=0, high=1, open_high=True, static=True)
-    norm_warmup: int = setting(100_000, "updates before the renormalisation corrects", low=0)
+    adam_beta: float = setting(0.5, "beta1 of Adam", low=0, high=1, open_high=True)
+    policy_period: int = setting(3, "critic updates for each actor update")
+    critic_hidden: tuple[int, ...] = setting((1024, 1024), "widths of each critic's dense layers")
+    norm_momentum: float = setting(0.99, "momentum of the running statistics", low=0, high=1, open_high=True, static=True)
+    norm_warmup: int = setting(100_000, "updates before renormalisation starts", low=0)
 
     def __post_init__(self):
         super().__post_init__()
@@ -52,7 +49,7 @@ class CrossQ(SAC):
         return self._networks(train=False)
 
     def _networks(self, train: bool) -> ControlNetworks:
-        """SAC's, with batch normalisation; train: by the batch's own statistics."""
+        """Return SAC's networks with batch normalisation; train: by the batch's own statistics."""
         networks = super().networks
         torso = networks.actor["torso"]
         torso = None if isinstance(torso, MLP) else torso
@@ -68,7 +65,7 @@ class CrossQ(SAC):
         return super().begin(params, moments)._replace(target=())
 
     def learn_critics(self, agent, clock, batch, obs, boot_obs, key):
-        """One pass over both halves, normalised together; the values of the second are the targets (section 4)."""
+        """Update the critics on (s, a) and (s', a') in one normalised pass (section 4)."""
         boot_action, log_prob = self.sample(self.networks.actor_output(agent.params["actor"], boot_obs), key)
         action = jnp.concatenate([self.spec.action.to_unit(batch.action), boot_action])
         x = {"action": action, "observation": jax.tree.map(lambda *x: jnp.concatenate(x), obs, boot_obs)}
@@ -93,6 +90,6 @@ class CrossQ(SAC):
 
 
 def apply_learning(modules: dict[str, Any], params: Any, x: Any) -> tuple[jax.Array, dict[str, Any]]:
-    """As `apply`, by the batch's own statistics -> (outputs, the torso's new running ones)."""
+    """Apply with the batch's own statistics -> (outputs, the torso's new running statistics)."""
     features, seen = modules["torso"].apply(params["torso"], x, mutable=["batch_stats"])
     return modules["head"].apply(params["head"], features), dict(seen)

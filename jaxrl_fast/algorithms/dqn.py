@@ -1,6 +1,6 @@
-"""Deep Q-learning (Mnih et al. 2015) and its switches: double, dueling, n-step, prioritized, noisy, Munchausen, resets.
+"""Deep Q-learning (Mnih et al. 2015) with its improvements as switches.
 
-The distributional algorithms (`c51`, `qr_dqn`, `iqn`) are this one with other outputs an action and another loss.
+`c51`, `qr_dqn` and `iqn` are subclasses with other outputs an action and another loss.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import lowering, random, tree
+from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.common import replay
 from jaxrl_fast.algorithms.common.descent import gradient_step, init_optimizer
 from jaxrl_fast.algorithms.common.value_based import ValueBased
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
-from jaxrl_fast.ops import losses, optim, returns
-from jaxrl_fast.summary import summary
+from jaxrl_fast.ops import losses, lowering, optim, returns
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Mean
 
 
@@ -34,29 +34,29 @@ class DQN(ValueBased):
     """Deep Q-learning (Mnih et al. 2015): replay and a target network."""
 
     name: ClassVar[str] = "dqn"
-    has_huber: ClassVar[bool] = True  # whether its loss asks for `huber`
+    has_huber: ClassVar[bool] = True  # whether the loss reads `huber`
 
     updates_per_iteration: int = setting(1, "optimizer steps after every num_envs * num_steps environment steps")
     batch_size: int = setting(128, "windows in a batch")
     buffer_size: int = setting(100_000, "transitions kept", low=2)
-    learning_starts: int = setting(10_000, "environment steps of random actions before the first update", low=0)
+    learning_starts: int = setting(10_000, "random environment steps before the first update", low=0)
     n_step: int = setting(1, "length of the return before the bootstrap")
     prioritized: bool = setting(False, "sample windows by their error (Schaul et al. 2016)")
-    priority_exponent: float = setting(0.6, "alpha: 0 samples uniformly", low=0, high=1)
-    importance_exponent: float = setting(0.4, "beta at first; 1 at the horizon", low=0, high=1)
+    priority_exponent: float = setting(0.6, "alpha; 0 samples uniformly", low=0, high=1)
+    importance_exponent: float = setting(0.4, "first beta; it rises to 1 at the horizon", low=0, high=1)
     priority_epsilon: float = setting(1e-6, "added to every error", low=0, open_low=True)
     truncation_interval: int = setting(0, replay.TRUNCATION_INTERVAL, low=0)
-    target_period: int = setting(50, "updates between two moves of the target network")
+    target_period: int = setting(50, "updates between moves of the target network")
     target_tau: float = setting(
-        1.0, "how far it moves: 1 copies, 0.005 with period 1 is Polyak", low=0, high=1, open_low=True
+        1.0, "step of the target: 1 copies, 0.005 with period 1 is Polyak", low=0, high=1, open_low=True
     )
     double: bool = setting(True, "the online network chooses the bootstrap action (van Hasselt et al. 2016)")
-    huber: bool = setting(False, "Huber loss with delta 1 instead of half the square; for rewards of at most that size")
-    munchausen: bool = setting(False, "soft values, and the scaled log-policy in the reward (Vieillard et al. 2020)")
+    huber: bool = setting(False, "Huber loss with delta 1 instead of half the square; for rewards up to 1")
+    munchausen: bool = setting(False, "soft values and a log-policy bonus (Vieillard et al. 2020)")
     munchausen_alpha: float = setting(0.9, "weight of the log-policy", low=0, high=1)
-    munchausen_temperature: float = setting(0.03, "of the soft policy", low=0, open_low=True)
+    munchausen_temperature: float = setting(0.03, "temperature of the soft policy", low=0, open_low=True)
     munchausen_clip: float = setting(-1.0, "lowest value of temperature * log-policy", high=0)
-    reset_period: int = setting(0, "updates between resets of the heads and the optimizer (Nikishin et al. 2022)", low=0)
+    reset_period: int = setting(0, "updates between resets of heads and optimizer (Nikishin et al. 2022)", low=0)
 
     def __post_init__(self):
         super().__post_init__()
@@ -102,11 +102,11 @@ class DQN(ValueBased):
         return Agent(params, target_params, opt_state), {"loss": Mean.of(loss)} | metrics, jnp.abs(error)
 
     def predict(self, params: Any, obs: Any, key: jax.Array) -> tuple[jax.Array, Any]:
-        """Outputs of every action [b, n, outputs], and where they stand (IQN's fractions; () elsewhere)."""
+        """Return outputs of every action [b, n, outputs] and their fractions (IQN; else ())."""
         return self.head(params, self.features(params, obs, key), key), ()
 
     def target(self, agent: Agent, batch: Any, key: jax.Array) -> jax.Array:
-        """What the outputs of the action taken are to become: r + factor * z' of the bootstrap state, as `backup` has it."""
+        """Return targets [b, outputs]: r + factor * z' of the bootstrap state, through `backup`."""
         keys = random.split(key, 3)
         z, _ = self.predict(agent.target, batch.boot_obs, keys[0])
         ret, factor = returns.window_return(batch, self.discount)
@@ -126,16 +126,16 @@ class DQN(ValueBased):
         return self.backup(ret, factor, z)
 
     def backup(self, ret: jax.Array, factor: jax.Array, z: jax.Array) -> jax.Array:
-        """ret, factor [b], bootstrap outputs z [b, outputs] -> targets [b, outputs]."""
+        """Return targets [b, outputs] of ret and factor [b] and bootstrap outputs [b, outputs]."""
         return ret[:, None] + factor[:, None] * z
 
     def regression(self, z: jax.Array, taus: Any, target: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The loss of outputs [b, outputs] and the error that becomes the priority, [b] each."""
+        """Return the loss of outputs [b, outputs] and the error of the priority, [b] each."""
         error = (z - target)[:, 0]
         return losses.huber(error) if self.huber else 0.5 * jnp.square(error), error
 
     def reset(self, params: Any, opt_state: Any, key: jax.Array, clock: Any) -> tuple[Any, Any]:
-        """Fresh heads and a fresh optimizer every `reset_period` updates; the torso stays."""
+        """Make new heads and optimizer every `reset_period` updates; the torso stays."""
 
         def fresh():
             new = self.init_params(key) | {"torso": params["torso"]}
@@ -145,5 +145,5 @@ class DQN(ValueBased):
 
 
 def at_action(z: jax.Array, action: jax.Array) -> jax.Array:
-    """z [b, n, k] at action [b] -> [b, k]. A product with a one-hot: its gradient is no scatter."""
+    """Return z [b, n, k] at action [b] -> [b, k], by a one-hot product (no scatter)."""
     return jnp.sum(z * jax.nn.one_hot(action, z.shape[-2], dtype=z.dtype)[..., None], axis=-2)

@@ -1,4 +1,4 @@
-"""OpenAI's evolution strategy (Salimans et al. 2017): antithetic Gaussian noise, ranks in place of returns, Adam."""
+"""OpenAI's evolution strategy (Salimans et al. 2017): antithetic noise, ranks, Adam."""
 
 from __future__ import annotations
 
@@ -18,17 +18,14 @@ from jaxrl_fast.ops.optimizer_settings import OPTIMIZER, check_descends, optimiz
 
 @tree.settings
 class OpenES(Evolution):
-    """OpenAI evolution strategy (Salimans et al. 2017): Gaussian noise, ranks of returns.
-
-    Follows the gradient of the return smoothed by Gaussian noise.
-    """
+    """OpenAI evolution strategy (Salimans et al. 2017): Gaussian noise, ranks of returns."""
 
     name: ClassVar[str] = "es"
 
     optimizer: str | Callable[..., Any] | None = setting(None, OPTIMIZER, convert=optimizer_setting, kw_only=True)
     learning_rate: float = setting(0.01, "Adam's step size", low=0, convert=schedule_setting)
-    anneal_learning_rate: bool = setting(False, "linearly to zero over the horizon")
-    weight_decay: float = setting(0.005, "times the parameters, taken off the gradient", low=0)
+    anneal_learning_rate: bool = setting(False, "anneal linearly to zero over the horizon")
+    weight_decay: float = setting(0.005, "weight decay: times the parameters, off the gradient", low=0)
 
     def bind(self, spec):
         check_descends("optimizer", self.optimizer)
@@ -42,7 +39,7 @@ class OpenES(Evolution):
         return init_optimizer(self, params)
 
     def gradient(self, ret, noise):
-        """1 / (n sigma) sum F e over n = 2 directions candidates (algorithm 2), F their centred ranks."""
+        """Return sum F e / (n sigma) over the n candidates, F their centred ranks (algorithm 2)."""
         forward, backward = centred_ranks(ret.reshape(-1)).reshape(ret.shape)
         return (forward - backward) @ noise / (ret.size * self.noise_std)
 
@@ -52,7 +49,7 @@ class OpenES(Evolution):
 
 
 def centred_ranks(x: jax.Array) -> jax.Array:
-    """[n] -> ranks evenly in [-0.5, 0.5], equal values sharing the mean of theirs: where all are equal, none pulls."""
+    """Return even ranks [n] in [-0.5, 0.5]; equal values share their mean."""
     below = jnp.sum(x[:, None] > x, axis=1)
     equal = jnp.sum(x[:, None] == x, axis=1)
     return (below + 0.5 * (equal - 1)) / (x.size - 1) - 0.5

@@ -1,4 +1,4 @@
-"""The learner of IMPALA (Espeholt et al. 2018): an actor-critic that V-trace keeps right for rollouts of older policies."""
+"""IMPALA's learner (Espeholt et al. 2018): an actor-critic with V-trace for older rollouts."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
 from jaxrl_fast.ops import distributions, losses, optim, returns, stacking
 from jaxrl_fast.ops.optimizer_settings import schedule_setting
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Mean
 
 
 class Rows(NamedTuple):
     obs: Any  # raw
     action: Any
-    log_prob: jax.Array  # of the action under the policy that acted, however old
+    log_prob: jax.Array  # of the action under the policy that acted
     reward: jax.Array
     terminated: jax.Array
     truncated: jax.Array
-    next_obs: Any  # true successors, stacked as the agent would see them: values are those of the agent that learns
+    next_obs: Any  # true successors, stacked; the learner computes their values
 
     __repr__ = summary
 
@@ -35,23 +35,23 @@ class Rows(NamedTuple):
 class IMPALA(PolicyGradient):
     """IMPALA (Espeholt et al. 2018): an actor-critic with V-trace for older rollouts.
 
-    A minibatch is whole environments over the time of the rollout; each update makes its targets anew.
+    A minibatch is whole environments over a rollout; each update computes its targets.
     """
 
     name: ClassVar[str] = "impala"
 
     num_envs: int = setting(32, "environments stepped together")
-    num_steps: int = setting(20, "steps of each environment in one rollout")
+    num_steps: int = setting(20, "steps of each environment in a rollout")
     learning_rate: float = setting(6e-4, "the optimizer's step size", low=0, convert=schedule_setting)
     gae_lambda: float = setting(1.0, "lambda of V-trace; on policy, that of GAE", low=0, high=1)
     normalize_advantage: bool = setting(False, "zero mean and unit variance in every update")
-    rmsprop: bool = setting(True, "RMSProp; if not, Adam")
-    rms_decay: float = setting(0.99, "of RMSProp's mean of squares", low=0, high=1)
-    optimizer_epsilon: float = setting(1e-5, "RMSProp's (within the root) or Adam's epsilon", low=0, open_low=True)
+    rmsprop: bool = setting(True, "RMSProp instead of Adam")
+    rms_decay: float = setting(0.99, "decay of RMSProp's mean of squares", low=0, high=1)
+    optimizer_epsilon: float = setting(1e-5, "epsilon of RMSProp (within the root) or Adam", low=0, open_low=True)
     num_epochs: int = setting(1, "passes over a rollout")
     num_minibatches: int = setting(1, "minibatches a pass; must divide num_envs")
-    rho_bar: float = setting(1.0, "where ratios are clipped as weights: of what policy V is", low=0, open_low=True)
-    c_bar: float = setting(1.0, "where ratios are clipped as traces: how far corrections reach back", low=0)
+    rho_bar: float = setting(1.0, "rho-bar: clips importance weights; decides which policy V converges to", low=0, open_low=True)
+    c_bar: float = setting(1.0, "c-bar: clips traces; decides how far corrections reach back", low=0)
 
     def __post_init__(self):
         super().__post_init__()
@@ -75,7 +75,7 @@ class IMPALA(PolicyGradient):
         return optim.adam(self.max_grad_norm, self.optimizer_epsilon)
 
     def prepare(self, agent, trajectory) -> Rows:
-        """Nothing here depends on the agent's parameters: the trajectory may be one of another."""
+        """Return the rows; they do not depend on the agent, so an older one may have acted."""
         steps, obs = trajectory.steps, stacking.observations(trajectory, self.spec.stack)
         action, log_prob = sampled_actions(trajectory, self.spec.action)
         next_obs = stacking.push(obs, steps.next_obs, self.spec.stack)
@@ -83,7 +83,7 @@ class IMPALA(PolicyGradient):
         return Rows(obs, action, log_prob, reward, steps.terminated, steps.truncated, next_obs)
 
     def update(self, agent, batch, key, clock):
-        """batch: [T, b]."""
+        """Take one step on a batch [T, b]."""
         networks, bonus = self.networks, self.entropy_weight(clock)
         normalized = lambda obs: normalize_obs(self.spec.observation, agent.moments, obs)
         value_of = lambda obs: networks.value(agent.params, normalized(obs))  # [b], no gradient
@@ -106,7 +106,7 @@ class IMPALA(PolicyGradient):
             policy_loss = losses.policy_gradient(log_prob, advantage)
             metrics = {
                 "rho": ratio.mean(),
-                "rho_clipped": jnp.mean(ratio > 1.001 * self.rho_bar),  # rounding alone lifts ratios of 1 above it
+                "rho_clipped": jnp.mean(ratio > 1.001 * self.rho_bar),  # rounding lifts ratios of 1 above it
                 "approx_kl": approx_kl(ratio, log_ratio),
             }
             value_loss = losses.value_loss(value, target)

@@ -1,4 +1,4 @@
-"""Implicit quantile networks (Dabney et al. 2018b): the network is asked for the quantile at any fraction."""
+"""Implicit quantile networks (Dabney et al. 2018b): return quantiles at any fraction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from jaxrl_fast.ops import losses
 class IQN(DQN):
     """Implicit quantile networks (Dabney et al. 2018b): the quantile at any fraction tau.
 
-    Z(s, a, tau) = head(features(s) * phi(tau)). Updates draw fractions at random, actions use even ones.
+    Z(s, a, tau) = head(features(s) * phi(tau)). Updates draw random fractions, actions use even
+    ones.
     """
 
     name: ClassVar[str] = "iqn"
@@ -29,7 +30,7 @@ class IQN(DQN):
     num_fractions: int = setting(32, "fractions drawn for an update, online and target (N = N')")
     num_act_fractions: int = setting(32, "even fractions whose mean is the value of an action (K)")
     num_cosines: int = setting(64, "cosine features of a fraction")
-    kappa: float = setting(1.0, "where the quantile Huber loss turns linear", low=0, open_low=True)
+    kappa: float = setting(1.0, "error at which the quantile Huber loss turns linear", low=0, open_low=True)
 
     def expected(self, z):
         return z.mean(axis=-1)
@@ -38,7 +39,7 @@ class IQN(DQN):
         return {"fractions": (Dense(features.shape[-1]), jnp.zeros((1, self.num_cosines), jnp.float32))}
 
     def quantiles(self, params, obs, taus, key=None) -> jax.Array:
-        """Z at fractions [b or 1, N] -> [b, n, N] (eq. 4: a Hadamard product with relu(W cos(pi i tau) + b))."""
+        """Return Z at fractions [b or 1, N] -> [b, n, N], features times phi(tau) (eq. 4)."""
         cosines = jnp.cos(math.pi * jnp.arange(self.num_cosines, dtype=jnp.float32) * taus[..., None])
         width = params["fractions"]["params"]["bias"].shape[0]
         phi = jax.nn.relu(Dense(width).apply(params["fractions"], cosines))  # [b, N, F]

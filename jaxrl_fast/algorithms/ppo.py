@@ -1,4 +1,4 @@
-"""Proximal policy optimization (Schulman et al. 2017), with the details of Huang et al. 2022 as settings."""
+"""Proximal policy optimization (Schulman et al. 2017); Huang et al. 2022's details."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from jaxrl_fast.algorithms.common.policy_gradient import PolicyGradient, approx_
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
 from jaxrl_fast.ops import distributions, losses, optim, returns, stacking
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Mean
 
 
 class Rows(NamedTuple):
-    obs: Any  # raw; the statistics it was acted with stay in the agent until `finish`
+    obs: Any  # raw; `finish` updates the statistics of its acting
     action: Any
     log_prob: jax.Array
     value: jax.Array
     advantage: jax.Array
-    steps: Any = ()  # a `Steps` where advantages are recomputed
+    steps: Any = ()  # `Steps`, if advantages are recomputed
 
     __repr__ = summary
 
 
 class Steps(NamedTuple):
-    """What targets are made of, beside V(obs); [T, B]."""
+    """Inputs of the targets, beside V(obs), [T, B]."""
 
     reward: jax.Array  # scaled
     terminated: jax.Array
@@ -40,10 +40,7 @@ class Steps(NamedTuple):
 
 @tree.settings
 class PPO(PolicyGradient):
-    """Proximal policy optimization (Schulman et al. 2017): a clipped policy gradient.
-
-    For discrete, multi-discrete and box actions.
-    """
+    """Proximal policy optimization (Schulman et al. 2017): a clipped policy gradient."""
 
     name: ClassVar[str] = "ppo"
 
@@ -51,8 +48,8 @@ class PPO(PolicyGradient):
     num_minibatches: int = setting(4, "minibatches a pass; must divide num_envs * num_steps (with recompute_advantage: num_envs)")
     clip_ratio: float = setting(0.2, "epsilon of the clipped surrogate", low=0, open_low=True)
     clip_value: bool = setting(True, "clip the value's change by clip_ratio as well")
-    recompute_advantage: bool = setting(False, "targets and advantages anew in every minibatch, of whole environments")
-    adam_epsilon: float = setting(1e-5, "Adam's epsilon", low=0, open_low=True)
+    recompute_advantage: bool = setting(False, "recompute targets and advantages in every minibatch, of whole environments")
+    adam_epsilon: float = setting(1e-5, "epsilon of Adam", low=0, open_low=True)
 
     def __post_init__(self):
         super().__post_init__()
@@ -73,7 +70,7 @@ class PPO(PolicyGradient):
         return optim.adam(self.max_grad_norm, self.adam_epsilon)
 
     def prepare(self, agent, trajectory) -> Rows:
-        """Log-probabilities, values and advantages of the whole rollout in one batch, after it."""
+        """Compute log-probabilities, values and advantages of the whole rollout in one batch."""
         value_of = lambda obs: self.networks.value(agent.params, normalize_obs(self.spec.observation, agent.moments, obs))
         obs = stacking.observations(trajectory, self.spec.stack)
         action, log_prob = sampled_actions(trajectory, self.spec.action)
@@ -83,12 +80,12 @@ class PPO(PolicyGradient):
         return Rows(obs, action, log_prob, value, self.gae(steps, value), steps if self.recompute_advantage else ())
 
     def gae(self, steps: Steps, value: jax.Array) -> jax.Array:
-        """Generalised advantage estimates [T, B] by V(obs) = `value`."""
+        """Return generalised advantage estimates [T, B] for V(obs) = `value`."""
         gamma, lambda_ = self.discount, self.gae_lambda
         return returns.gae(steps.reward, steps.terminated, steps.done, value, steps.next_value, gamma, lambda_)
 
     def targets(self, batch, value):
-        """Targets of the value, advantages of the policy: the rollout's [b], or anew by `value` [T, b]. docs/algorithms/ppo.md"""
+        """Return value targets and advantages: the rollout's [b], or new from `value` [T, b]."""
         if not self.recompute_advantage:
             return batch.advantage + batch.value, batch.advantage
         value, steps = jax.lax.stop_gradient(value), batch.steps
@@ -100,7 +97,7 @@ class PPO(PolicyGradient):
         )
 
     def update(self, agent, batch, key, clock):
-        """batch: [b], or [T, b] where advantages are recomputed."""
+        """Take one step on a batch [b], or [T, b] with `recompute_advantage`."""
         networks, bonus = self.networks, self.entropy_weight(clock)
 
         def loss_fn(params):

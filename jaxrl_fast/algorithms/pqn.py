@@ -1,4 +1,4 @@
-"""Parallelised Q-network (Gallici et al. 2024): Q(lambda) from many environments, no replay and no target network."""
+"""Parallelised Q-network (Gallici et al. 2024): Q(lambda) without replay and target network."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
 from jaxrl_fast.ops import distributions, optim, returns, stacking
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Mean
 
 
 class Agent(NamedTuple):
     params: Any
     opt_state: Any
-    rewards: Any = ()  # `Rewards`, () without their normalisation
+    rewards: Any = ()  # `Rewards`, () without normalisation
 
     __repr__ = summary
 
@@ -39,20 +39,20 @@ class Rows(NamedTuple):
 class PQN(ValueBased):
     """Parallelised Q-network (Gallici et al. 2024): Q(lambda) without replay.
 
-    Layer norm takes the place of the target network, many environments that of the replay.
+    Layer norm replaces the target network, many environments replace the replay.
     """
 
     name: ClassVar[str] = "pqn"
 
     normalize_reward: bool = setting(False, NORMALIZE_REWARD, kw_only=True)
     num_envs: int = setting(128, "environments stepped together")
-    num_steps: int = setting(32, "steps of each environment in one rollout")
+    num_steps: int = setting(32, "steps of each environment in a rollout")
     num_epochs: int = setting(2, "passes over a rollout")
     num_minibatches: int = setting(32, "minibatches a pass; must divide num_envs * num_steps")
     return_lambda: float = setting(0.65, "lambda of the return", low=0, high=1)
-    anneal_learning_rate: bool = setting(True, "linearly to zero over the horizon")
-    epsilon_fraction: float = setting(0.1, "of the horizon, over which it falls", low=0, high=1, open_low=True)
-    layer_norm: bool = setting(True, "before every activation of the torso")
+    anneal_learning_rate: bool = setting(True, "anneal linearly to zero over the horizon")
+    epsilon_fraction: float = setting(0.1, "part of the horizon over which epsilon falls", low=0, high=1, open_low=True)
+    layer_norm: bool = setting(True, "layer norm before every activation of the torso")
 
     def __post_init__(self):
         super().__post_init__()
@@ -86,7 +86,7 @@ class PQN(ValueBased):
         return agent._replace(rewards=agent.rewards.seam()) if self.normalize_reward else agent
 
     def prepare(self, agent, trajectory):
-        """Lambda returns of the greedy policy's values, the whole rollout in one batch (eq. 16, Peng's Q(lambda))."""
+        """Return rows with the greedy policy's lambda returns (eq. 16, Peng's Q(lambda))."""
         steps, stack = trajectory.steps, self.spec.stack
         obs = stacking.observations(trajectory, stack)
         best = lambda obs: self.action_values(agent.params, obs).max(axis=-1)

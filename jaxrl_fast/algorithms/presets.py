@@ -1,4 +1,4 @@
-"""Settings per algorithm and environment: docs/benchmarks.md has their scores by seed, but for those not measured here."""
+"""Tuned settings per algorithm and environment; docs/benchmarks.md has the scores by seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxrl_fast.envs import registry
 
 
 class Preset(NamedTuple):
-    """`algo`: settings of the algorithm; `run`: settings of the run (total_steps, ...); `env`: of the environment."""
+    """Settings of the algorithm (`algo`), the run (`run`) and the environment (`env`)."""
 
     name: str
     algo: dict[str, Any]
@@ -20,10 +20,10 @@ class Preset(NamedTuple):
     env: dict[str, Any] = {}
 
 
-# Classic control: little replay, many updates. What the distributional ones add to DQN's settings stands beside them.
+# Classic control: little replay, many updates. The distributional additions stand beside them.
 _CLASSIC = dict(num_envs=8, updates_per_iteration=2, batch_size=64, learning_starts=1000, learning_rate=1e-3,
                 anneal_learning_rate=True, epsilon_end=0.04, epsilon_fraction=0.2)  # fmt: skip
-_APEX = dict(num_steps=1, epsilon_start=0.4, epsilon_end=0.4)  # its actors' exponents make the rest
+_APEX = dict(num_steps=1, epsilon_start=0.4, epsilon_end=0.4)  # the actors' exponents do the rest
 _NO_EPSILON = dict(epsilon_start=0.0, epsilon_end=0.0)
 _RAINBOW = _NO_EPSILON | dict(adam_epsilon=1.5e-4)
 _MINATAR = dict(num_envs=8, num_steps=1, updates_per_iteration=2, batch_size=32, buffer_size=100_000,
@@ -35,8 +35,8 @@ _RAINBOW_MINATAR = _MINATAR | _MINATAR_ATOMS | _NO_EPSILON | dict(adam_epsilon=1
 _PPO_MINATAR = dict(num_envs=64, num_steps=128, num_epochs=4, num_minibatches=8, learning_rate=5e-3, network="mlp",
                     activation="relu")  # fmt: skip
 
-# On CartPole an entropy bonus of 0.01 and a discount of 0.98 let single seeds drift off the track. 16 IMPALA updates a
-# rollout lose two seeds of five for good: no term of its loss holds it near the policy that acted.
+# On CartPole an entropy bonus of 0.01 and a discount of 0.98 let single seeds drift off the track.
+# 16 IMPALA updates a rollout lose two seeds of five: no loss term holds it near the old policy.
 _A2C = dict(num_envs=16, num_steps=8, learning_rate=4e-3, gae_lambda=0.95, entropy_coefficient=0.001)
 _IMPALA = dict(num_envs=16, num_steps=32, num_epochs=2, num_minibatches=4, learning_rate=1e-3, rmsprop=False,
                gae_lambda=0.95, entropy_coefficient=0.001)  # fmt: skip
@@ -47,18 +47,18 @@ _PENDULUM = dict(num_envs=4, updates_per_iteration=4, learning_starts=500, buffe
 _PPO_BRAX = dict(num_envs=128, num_steps=32, num_epochs=4, num_minibatches=16, learning_rate=1e-3, discount=0.98,
                  entropy_coefficient=0.0, reward_scale=0.1, clip_value=False, normalize_observations=True,
                  initial_log_std=-0.5, hidden=(128, 128), activation="silu")  # fmt: skip
-# A step of hopper and walker2d is 8 ms, of ant and halfcheetah 50: a discount of 0.98 sees 0.4 s ahead, less than a hop. The
-# reward scale falls as the sum of the rewards grows, and Adam's epsilon with the gradients. What each does: docs/benchmarks.md.
+# A step of hopper and walker2d is 8 ms, of ant and halfcheetah 50: a discount of 0.98 sees 0.4 s
+# ahead, less than a hop. docs/benchmarks.md measures the reward scale and Adam's epsilon.
 _PPO_LEGS = _PPO_BRAX | dict(num_steps=64, num_minibatches=32, num_epochs=8, recompute_advantage=True, learning_rate=2e-3,
                              adam_epsilon=1e-8, discount=0.997, gae_lambda=0.98, reward_scale=0.03, squash=True)  # fmt: skip
 _PPO_PLAYGROUND = _PPO_BRAX | dict(num_epochs=10, discount=0.99)
-# Where a step is a hundredth or two of a second. Returns of eight steps by much older policies mislead: the replay is small.
+# Steps of 10 to 20 ms. Eight-step returns of much older policies mislead: the replay is small.
 _SAC_SHORT_STEPS = dict(num_envs=16, updates_per_iteration=8, batch_size=256, buffer_size=30_000, learning_starts=1_000,
                         n_step=8, learning_rate=5e-4, anneal_learning_rate=True, discount=0.99, target_tau=0.01,
                         reward_scale=0.1, normalize_observations=True, hidden=(64, 64), critic_hidden=(64, 64))  # fmt: skip
 
-# Atari from pixels: settings as published or near them, not measured here, but for PPO's on Pong and Breakout. Evaluations
-# play whole games, so only at the end, and sample: a greedy policy may never fire again, and stand there for half an hour.
+# Atari from pixels: published settings or near them, measured for PPO on Pong and Breakout alone.
+# Evaluations play whole games, so only at the end, and sample: a greedy policy may stop firing.
 _ATARI_RUN = dict(total_steps=2_500_000, eval_every=0, eval_episodes=30, eval_mode="sample")
 _ATARI_REPLAY = dict(num_envs=8, num_steps=4, updates_per_iteration=8, batch_size=32, buffer_size=200_000, learning_starts=20_000,
                      learning_rate=1e-4, target_period=1_000, epsilon_end=0.01, epsilon_fraction=0.1, hidden=(512,))  # fmt: skip
@@ -68,7 +68,7 @@ PONG_IMAGES = dict(image_mean=87.0, image_scale=64.0)
 _PPO_SMALL_IMAGES = dict(num_envs=32, num_steps=64, num_epochs=3, num_minibatches=8, learning_rate=1e-3, shared_torso=True,
                          activation="relu", hidden=(256,))  # fmt: skip
 
-# Algorithm and pattern of environment names -> the rest of a `Preset`; the first match counts.
+# (algorithm/pattern of environment names) -> the rest of a `Preset`; the first match counts
 _TABLE: dict[str, tuple[dict[str, Any], ...]] = {
     "ppo/CartPole-v1": (
         dict(num_envs=8, num_steps=64, num_epochs=8, num_minibatches=4, learning_rate=1e-3, gae_lambda=0.9,
@@ -92,7 +92,7 @@ _TABLE: dict[str, tuple[dict[str, Any], ...]] = {
         _ATARI_RUN | dict(total_steps=1_700_000),
         dict(img_height=42, img_width=42),
     ),
-    "ppo/ale:Breakout": (  # ten minutes of two CPU cores; all but black is far from 0
+    "ppo/ale:Breakout": (  # ten minutes on two CPU cores; all pixels but black are far from 0
         _PPO_SMALL_IMAGES | dict(entropy_coefficient=0.01, anneal_entropy_from=0.6, image_mean=0.0, image_scale=64.0),
         _ATARI_RUN | dict(total_steps=1_000_000),
         dict(img_height=84, img_width=42, stack=2, episodic_life=True),
@@ -118,7 +118,7 @@ _TABLE: dict[str, tuple[dict[str, Any], ...]] = {
              entropy_coefficient=0.0, normalize_observations=True),
         dict(total_steps=500_000),
     ),  # fmt: skip
-    "ppo/MountainCar-v0": (  # rewards unscaled, 2 seeds of 52 stop exploring before they see the goal; as here, 0 of 128
+    "ppo/MountainCar-v0": (  # without the scale 2 of 52 seeds stop exploring before the goal; with it 0 of 128
         dict(num_envs=16, num_steps=32, num_epochs=8, num_minibatches=4, learning_rate=3e-3, gae_lambda=0.98,
              reward_scale=0.1, entropy_coefficient=0.01, clip_value=False, normalize_observations=True),
         dict(total_steps=1_000_000),
@@ -197,35 +197,36 @@ _TABLE: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     # At a discount of 0.98 carts drift to the end of their rail.
     "ppo/brax/inverted_pendulum": (_PPO_BRAX | dict(discount=0.99), dict(total_steps=1_000_000)),
-    # A tanh: 8,482 instead of 7,979 after 3e6 steps (seeds 10 to 12), 6,914 with a rate that does not fall.
+    # A tanh: 8,482 instead of 7,979 after 3e6 steps (seeds 10 to 12); 6,914 without a falling rate.
     "ppo/brax/ant": (_PPO_BRAX | dict(squash=True), dict(total_steps=3_000_000)),
     "ppo/brax/hopper": (_PPO_LEGS, dict(total_steps=3_000_000)),
     "ppo/brax/walker2d": (_PPO_LEGS, dict(total_steps=3_000_000)),
-    # Measured: reacher and halfcheetah; not humanoid, humanoidstandup, pusher, inverted_double_pendulum.
+    # Measured: reacher and halfcheetah. Not: humanoid, humanoidstandup, pusher, double pendulum.
     "ppo/brax/*": (_PPO_BRAX, dict(total_steps=3_000_000)),
-    # White noise averages out before the cart has moved. The discount, rewards and layer norm stop single seeds' drift.
+    # White noise averages out before the cart moves. Discount, rewards and layer norm stop drift.
     "sac/brax/inverted_pendulum": (
         _SAC_SHORT_STEPS | dict(n_step=4, buffer_size=60_000, discount=0.999, reward_scale=0.05, noise_correlation=0.9,
                                 layer_norm=True),
         dict(total_steps=120_000),
     ),  # fmt: skip
-    "sac/brax/*": (  # those of brax's notebook for walker2d; not measured here
+    "sac/brax/*": (  # brax's notebook for walker2d; not measured here
         dict(num_envs=128, updates_per_iteration=32, batch_size=128, buffer_size=1_048_576, learning_starts=8_192,
              learning_rate=6e-4, discount=0.997, reward_scale=5.0, normalize_observations=True),
         dict(total_steps=8_000_000),
     ),  # fmt: skip
-    # White noise of 0.01 s averages out and never swings the pole up: 160 to 420 after 1e6 to 3e6 steps without the repeat.
+    # White noise of 0.01 s never swings the pole up: 160 to 420 after 1e6 to 3e6 steps.
     "ppo/playground/CartpoleSwingup": (
         _PPO_PLAYGROUND | dict(initial_log_std=0.0), dict(total_steps=500_000), dict(action_repeat=4)
     ),
-    # PPO with 4 epochs leaves one seed of two of CartpoleBalance below 510. SAC with one step's returns (of 0.01 s) stays there.
+    # PPO with 4 epochs leaves one of two seeds of CartpoleBalance below 510; one-step SAC stays
+    # there.
     "ppo/playground/Cartpole*": (_PPO_PLAYGROUND, dict(total_steps=1_000_000)),
     "ppo/playground/*": (_PPO_PLAYGROUND, dict(total_steps=5_000_000)),  # not measured here
     "sac/playground/CartpoleSwingup": (  # white noise: 747, not 849 (seeds 10 to 15)
         _SAC_SHORT_STEPS | dict(n_step=4, buffer_size=100_000, noise_correlation=0.9), dict(total_steps=100_000)
     ),
     "sac/playground/Cartpole*": (_SAC_SHORT_STEPS, dict(total_steps=100_000)),
-    # Playground's own of the dm_control suite, but for a smaller replay (and 1e7 steps of its harder tasks); not measured here.
+    # Playground's own of the dm_control suite, with a smaller replay; not measured here.
     "sac/playground/*": (
         dict(num_envs=128, updates_per_iteration=8, batch_size=512, buffer_size=1_048_576, learning_starts=8_192,
              learning_rate=1e-3, normalize_observations=True, layer_norm=True),
@@ -246,11 +247,11 @@ _TABLE: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "dqn/*-MinAtar": (_MINATAR | dict(huber=True), dict(total_steps=1_000_000)),
     "qr_dqn/*-MinAtar": (_MINATAR, dict(total_steps=1_000_000)),
-    # Not measured here: IQN with QR-DQN's settings, C51 with Adam's epsilon as it became for Rainbow, which has C51's loss.
+    # Not measured here: IQN with QR-DQN's settings, C51 with Rainbow's epsilon of Adam.
     "iqn/*-MinAtar": (_MINATAR, dict(total_steps=1_000_000)),
     "c51/*-MinAtar": (_MINATAR | _MINATAR_ATOMS | dict(adam_epsilon=1e-6), dict(total_steps=1_000_000)),
-    # Gradients of the cross-entropy, weighed, are small beside _MINATAR's epsilon. Breakout wants larger steps than the
-    # others, with which Asterix does not get off 1; that one wants smaller ones still.
+    # Weighted cross-entropy gradients are small beside _MINATAR's epsilon. Breakout needs larger
+    # steps than the others; Asterix stays at 1 with them and needs smaller ones still.
     "rainbow/Breakout-MinAtar": (_RAINBOW_MINATAR | dict(learning_rate=1e-3), dict(total_steps=1_000_000)),
     "rainbow/Asterix-MinAtar": (_RAINBOW_MINATAR | dict(learning_rate=1e-4), dict(total_steps=1_000_000)),
     "rainbow/*-MinAtar": (_RAINBOW_MINATAR, dict(total_steps=1_000_000)),
@@ -262,13 +263,13 @@ _TABLE: dict[str, tuple[dict[str, Any], ...]] = {
 }
 PRESETS = tuple(Preset(name, *settings) for name, settings in _TABLE.items())
 
-# EnvPool's tasks with "-v5" are Atari's, but for these.
+# EnvPool's tasks with "-v5" that are not Atari's.
 _MUJOCO = ("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum", "Pusher",
            "Reacher", "Swimmer", "Walker2d")  # fmt: skip
 
 
 def same_task(environment: str) -> str:
-    """The name under which a preset stands: who makes the environment does not matter to it."""
+    """Return the name under which a preset stands, whichever package makes the environment."""
     environment = environment.removeprefix("gymnax:").removeprefix("gym:")
     if not environment.startswith("envpool:"):
         return environment
@@ -278,7 +279,7 @@ def same_task(environment: str) -> str:
 
 
 def find_preset(algorithm: str, environment: str) -> Preset | None:
-    """The preset for an algorithm on an environment, None where there is none."""
+    """Return the preset of an algorithm on an environment, or None."""
     wanted = f"{algorithm}/{same_task(environment)}"
     return next((found for found in PRESETS if fnmatch.fnmatchcase(wanted, found.name)), None)
 
@@ -286,10 +287,9 @@ def find_preset(algorithm: str, environment: str) -> Preset | None:
 def preset(algorithm: str, environment: str, **settings: Any) -> Algorithm:
     """Return an algorithm with tuned settings, such as `jf.preset("ppo", "CartPole-v1")`.
 
-    `settings` override. Where nothing is tuned the defaults are used.
-
-    The steps of the run and settings of the environment (an action repeat) that were tuned with it are in
-    `jaxrl_fast.algorithms.presets.find_preset(algorithm, environment)`, as `.run` and `.env`; the command line takes these too.
+    `settings` override; without a preset the defaults are used. The tuned steps of the run and
+    settings of the environment are `.run` and `.env` of `find_preset(algorithm, environment)` in
+    `jaxrl_fast.algorithms.presets`; the command line takes them too.
     """
     found, cls = find_preset(algorithm, environment), algorithm_class(algorithm)
     if found is None:

@@ -1,4 +1,4 @@
-"""Quantile regression DQN (Dabney et al. 2018a): the return's quantiles at fixed fractions."""
+"""Quantile regression DQN (Dabney et al. 2018a): return quantiles at fixed fractions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxrl_fast.ops import losses
 
 
 def midpoints(count: int) -> jax.Array:
-    """The fractions (i + 1/2) / count, float32 [count]."""
+    """Return the fractions (i + 1/2) / count, float32 [count]."""
     return (jnp.arange(count, dtype=jnp.float32) + 0.5) / count
 
 
@@ -29,7 +29,7 @@ class QRDQN(DQN):
     has_huber: ClassVar[bool] = False
 
     num_quantiles: int = setting(51, "quantiles an action")
-    kappa: float = setting(1.0, "where the quantile Huber loss turns linear", low=0, open_low=True)
+    kappa: float = setting(1.0, "error at which the quantile Huber loss turns linear", low=0, open_low=True)
 
     @property
     def outputs(self) -> int:
@@ -39,6 +39,6 @@ class QRDQN(DQN):
         return z.mean(axis=-1)
 
     def regression(self, z, taus, target):
-        """Eq. 10; the priority is the loss."""
+        """Return the quantile Huber loss (eq. 10), which is also the priority."""
         loss = losses.quantile_huber(z, midpoints(self.num_quantiles), target, self.kappa)
         return loss, loss

@@ -1,4 +1,4 @@
-"""Rainbow (Hessel et al. 2018): C51 with double, dueling, three-step, prioritized and noisy switched on."""
+"""Rainbow (Hessel et al. 2018): C51 with double, dueling, n-step, prioritized and noisy on."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Rainbow(C51):
     noisy: bool = setting(True, "noisy dense layers (Fortunato et al. 2018)")
     n_step: int = setting(3, "length of the return before the bootstrap")
     prioritized: bool = setting(True, "sample windows by their error (Schaul et al. 2016)")
-    priority_exponent: float = setting(0.5, "alpha: 0 samples uniformly", low=0, high=1)
-    epsilon_start: float = setting(0.0, "exploration at first; the noisy layers explore", low=0, high=1)
-    epsilon_end: float = setting(0.0, "and in the end", low=0, high=1)
+    priority_exponent: float = setting(0.5, "alpha; 0 samples uniformly", low=0, high=1)
+    epsilon_start: float = setting(0.0, "first epsilon; the noisy layers explore", low=0, high=1)
+    epsilon_end: float = setting(0.0, "last epsilon", low=0, high=1)
     learning_rate: float = setting(5e-4, "Adam's step size", low=0)
-    adam_epsilon: float = setting(1e-6, "Adam's epsilon", low=0, open_low=True)
+    adam_epsilon: float = setting(1e-6, "epsilon of Adam", low=0, open_low=True)

@@ -1,4 +1,4 @@
-"""Soft actor-critic (Haarnoja et al. 2018a, b): maximum entropy, twin critics, the temperature found by itself."""
+"""Soft actor-critic (Haarnoja et al. 2018a, b): maximum entropy with twin critics."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from jaxrl_fast.errors import ConfigError, is_number
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import optim, returns
 from jaxrl_fast.ops.distributions import TanhNormal
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock, Mean
 
 
 class Agent(NamedTuple):
     params: dict[str, Any]  # {"actor", "critics", "log_temperature"}
-    target: Any  # the critics'
+    target: Any  # of the critics
     opt_state: dict[str, Any]  # one for each of `params`
     moments: Any
 
@@ -36,11 +36,11 @@ class SAC(ActorCritics):
 
     name: ClassVar[str] = "sac"
 
-    autotune: bool = setting(True, "move the temperature toward the target entropy")
+    autotune: bool = setting(True, "learn the temperature that reaches the target entropy")
     initial_temperature: float = setting(1.0, "alpha: the weight of the entropy", low=0, open_low=True)
-    target_entropy: float = setting(-1.0, "wanted entropy of the policy, times the number of action dimensions")
-    log_std_min: float = setting(-10.0, "least log standard deviation before the tanh")
-    log_std_max: float = setting(2.0, "and the greatest")
+    target_entropy: float = setting(-1.0, "target entropy of the policy for each action dimension")
+    log_std_min: float = setting(-10.0, "lowest log standard deviation before the tanh")
+    log_std_max: float = setting(2.0, "highest log standard deviation before the tanh")
 
     def __post_init__(self):
         super().__post_init__()
@@ -61,7 +61,7 @@ class SAC(ActorCritics):
         return Agent(params, tree.copy(params["critics"]), self.init_optimizers(params), moments)
 
     def policy(self, output: jax.Array) -> TanhNormal:
-        """Outputs of the actor [b, 2 d] -> the distribution of actions."""
+        """Return the distribution of actions for the actor's outputs [b, 2 d]."""
         mean, log_std = jnp.split(output, 2, axis=-1)
         return TanhNormal(mean, jnp.clip(log_std, self.log_std_min, self.log_std_max))
 
@@ -70,7 +70,7 @@ class SAC(ActorCritics):
         return dist.squash(dist.mode() if greedy else dist.sample(noise))
 
     def sample(self, output: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Outputs of the actor -> actions in [-1, 1]^d and their log-probabilities, differentiable."""
+        """Draw actions in [-1, 1]^d and their log-probabilities, differentiable."""
         dist = self.policy(output)
         raw = dist.sample(random.normal(key, dist.mean.shape))
         return dist.squash(raw), dist.log_prob(raw)
@@ -83,33 +83,33 @@ class SAC(ActorCritics):
         return agent, metrics | more, priority
 
     def learn_critics(self, agent: Agent, clock: Clock, batch: Any, obs: Any, boot_obs: Any, key: jax.Array):
-        """One step of the critics, and of their targets -> (agent, metrics, priorities [b])."""
+        """Update the critics and their targets -> (agent, metrics, priorities [b])."""
         target = jax.lax.stop_gradient(self.target(agent, batch, boot_obs, key))
         agent, metrics, priority = self.update_critics(agent, clock, obs, batch, target)
         critics = optim.polyak(agent.target, agent.params["critics"], self.target_tau)
         return agent._replace(target=critics), metrics, priority
 
     def target(self, agent: Agent, batch: Any, boot_obs: Any, key: jax.Array) -> jax.Array:
-        """r + gamma (min Q'(s', a') - alpha log pi(a'|s')), a' ~ pi; [b, outputs] (eq. 3 and 5 of 2018b)."""
+        """Return r + gamma (min Q'(s', a') - alpha log pi), a' ~ pi (eq. 3 and 5 of 2018b)."""
         action, log_prob = self.sample(self.networks.actor_output(agent.params["actor"], boot_obs), key)
         return self.backup(agent, batch, self.networks.critic_output(agent.target, boot_obs, action), log_prob)
 
     def backup(self, agent: Agent, batch: Any, z: jax.Array, log_prob: jax.Array) -> jax.Array:
-        """Targets [b, outputs] from all critics' outputs z at (s', a')."""
+        """Return targets [b, outputs] from all critics' outputs z at (s', a')."""
         ret, factor = returns.window_return(batch, self.discount)
         soft = self.pool(z) - jnp.exp(agent.params["log_temperature"]) * log_prob[:, None]
         return self.reward_scale * ret[:, None] + factor[:, None] * soft
 
     def pool(self, z: jax.Array) -> jax.Array:
-        """Outputs of all critics [num_critics, b, outputs] as one estimate that is not too high [b, outputs']."""
+        """Pool all critics' outputs [num_critics, b, outputs] into a low estimate [b, outputs']."""
         return jnp.min(z, axis=0)
 
     def value(self, z: jax.Array) -> jax.Array:
-        """What the actor climbs [b]."""
+        """Return the actor's objective [b]."""
         return jnp.min(jnp.mean(z, axis=-1), axis=0)
 
     def update_policy(self, agent: Agent, clock: Clock, obs: Any, key: jax.Array) -> tuple[Agent, dict[str, Mean]]:
-        """The actor up Q - alpha log pi, then the temperature toward the target entropy (eq. 9 and 18 of 2018b)."""
+        """Update the actor up Q - alpha log pi, then the temperature (eq. 9 and 18 of 2018b)."""
         temperature = jnp.exp(agent.params["log_temperature"])
 
         def loss_fn(actor):
@@ -127,9 +127,9 @@ class SAC(ActorCritics):
         return agent, {name: Mean.of(x) for name, x in metrics.items()}
 
     def learning_output(self, params: Any, obs: Any) -> tuple[jax.Array, Any]:
-        """The actor's outputs within its update, and what it saw there (running statistics; () without any)."""
+        """Return the actor's outputs in its update and its new running statistics, else ()."""
         return self.networks.actor_output(params, obs), ()
 
     def keep(self, agent: Agent, name: str, seen: Any) -> Agent:
-        """`agent` with what network `name` saw."""
+        """Return `agent` with the running statistics that network `name` saw."""
         return agent

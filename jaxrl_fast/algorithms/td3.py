@@ -1,4 +1,4 @@
-"""Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018); DDPG (Lillicrap et al. 2016) is a case of it."""
+"""Twin delayed DDPG (Fujimoto et al. 2018), with DDPG (Lillicrap et al. 2016) as a case."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxrl_fast.algorithms.common.control import ActorCritics
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import optim, returns
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock, Mean
 
 
@@ -34,10 +34,10 @@ class TD3(ActorCritics):
 
     name: ClassVar[str] = "td3"
 
-    policy_period: int = setting(2, "updates of the critics for one of the actor and the targets")
-    exploration_noise: float = setting(0.1, "standard deviation of what is added to actions in [-1, 1]", low=0)
-    target_noise: float = setting(0.2, "of what is added to the target policy's", low=0)
-    target_noise_clip: float = setting(0.5, "at which that is clipped", low=0)
+    policy_period: int = setting(2, "critic updates for each update of the actor and the targets")
+    exploration_noise: float = setting(0.1, "standard deviation of the noise on actions in [-1, 1]", low=0)
+    target_noise: float = setting(0.2, "standard deviation of the noise on the target policy's actions", low=0)
+    target_noise_clip: float = setting(0.5, "bound of the target noise", low=0)
 
     @property
     def actor_outputs(self) -> int:
@@ -64,7 +64,7 @@ class TD3(ActorCritics):
         return agent, metrics | more, priority
 
     def target(self, agent: Agent, batch: Any, boot_obs: Any, key: jax.Array) -> jax.Array:
-        """r + gamma min Q'(s', pi'(s') + clipped noise) [b, 1] (section 5.3)."""
+        """Return r + gamma min Q'(s', pi'(s') + clipped noise) [b, 1] (section 5.3)."""
         action = self.policy(agent.target["actor"], boot_obs)
         noise = self.target_noise * random.normal(key, action.shape)
         noise = jnp.clip(noise, -self.target_noise_clip, self.target_noise_clip)
@@ -73,7 +73,7 @@ class TD3(ActorCritics):
         return self.reward_scale * ret[:, None] + factor[:, None] * jnp.min(z, axis=0)
 
     def update_policy(self, agent: Agent, clock: Clock, obs: Any) -> tuple[Agent, dict[str, Mean]]:
-        """The actor up the first critic, then both targets (the end of the paper's algorithm 1)."""
+        """Update the actor up the first critic, then both targets (the end of algorithm 1)."""
 
         def loss_fn(actor):
             return -jnp.mean(self.networks.critic_output(agent.params["critics"], obs, self.policy(actor, obs))[0]), ()

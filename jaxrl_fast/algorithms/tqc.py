@@ -1,4 +1,4 @@
-"""Truncated quantile critics (Kuznetsov et al. 2020): SAC whose critics are distributions, the highest atoms dropped."""
+"""Truncated quantile critics (Kuznetsov et al. 2020): SAC with distributional critics."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from jaxrl_fast.ops import losses
 class TQC(SAC):
     """Truncated quantile critics (Kuznetsov et al. 2020): SAC with distributional critics.
 
-    A critic gives quantiles of the return; a target pools those of all critics and drops the highest.
+    A critic gives quantiles of the return; a target pools all critics' and drops the highest.
     """
 
     name: ClassVar[str] = "tqc"
 
     num_quantiles: int = setting(25, "quantiles of each critic (M)")
-    drop_quantiles: int = setting(2, "of each critic, left out of the targets (d)", low=0)
-    kappa: float = setting(1.0, "where the quantile Huber loss turns linear", low=0, open_low=True)
+    drop_quantiles: int = setting(2, "highest quantiles of each critic that targets drop (d)", low=0)
+    kappa: float = setting(1.0, "error at which the quantile Huber loss turns linear", low=0, open_low=True)
 
     def __post_init__(self):
         super().__post_init__()
@@ -38,16 +38,16 @@ class TQC(SAC):
         return self.num_quantiles
 
     def pool(self, z):
-        """The smallest num_critics * (num_quantiles - drop_quantiles) atoms of all [b, atoms] (eq. 8-10)."""
+        """Return the lowest num_critics * (num_quantiles - drop_quantiles) atoms (eq. 8-10)."""
         atoms = jnp.moveaxis(z, 0, 1).reshape(z.shape[1], -1)
         return -jax.lax.top_k(-atoms, self.num_critics * (self.num_quantiles - self.drop_quantiles))[0]
 
     def value(self, z):
-        """The mean of all atoms (eq. 13)."""
+        """Return the mean of all atoms (eq. 13)."""
         return jnp.mean(z, axis=(0, 2))
 
     def regression(self, z, target):
-        """Quantile Huber loss of each critic (eq. 11); the priority is the loss."""
+        """Return each critic's quantile Huber loss (eq. 11), which is also the priority."""
         one = lambda z: losses.quantile_huber(z, midpoints(self.num_quantiles), target, self.kappa)
         loss = jax.vmap(one)(z)
         return loss, loss

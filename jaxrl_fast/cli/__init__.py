@@ -1,6 +1,6 @@
-"""The command `jaxrl-fast`: one file a command, `args` for flags that several have.
+"""The command `jaxrl-fast`: one file a command, `args` for common flags.
 
-Commands check what was typed and call the library; nothing that a script could not do from Python is done here.
+Commands check the flags and call the library; a script can do the same from Python.
 """
 
 from jaxrl_fast.cli.command import main

@@ -1,7 +1,7 @@
-"""Flags of the command line: built when the algorithm and the environment are known.
+"""Flags of the command line, built when algorithm and environment are known.
 
-`read_flags` finds the text of every flag, `values.convert` makes it a value, so that a bad one gets the same short message as
-everywhere else (`ConfigError`); tyro lays out the help.
+`read_flags` finds the text of every flag and `values.convert` makes it a value, so a bad flag gets
+the message of a bad argument (`ConfigError`); tyro lays out the help.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _METAVARS = {
     "numbers": "NUMBER...", "any": "VALUE", "append": "TEXT", "path": "PATH", "file": "FILE", "mesh": "AXES", "devices": "N|all",
 }  # fmt: skip
 HELP_FLAGS = ("-h", "--help")
-SEVERAL = ("ints", "numbers")  # kinds of several texts behind one flag
+SEVERAL = ("ints", "numbers")  # kinds of several texts after one flag
 
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """One flag: `--name`, or `--group.name`. `kind` is one of `values.KINDS`, or "bool" for a pair of switches."""
+    """One flag, `--name` or `--group.name`; `kind` is of `values.KINDS`, or "bool"."""
 
     name: str
     kind: str
     default: Any = None
     help: str = ""
-    hint: str = ""  # what the help says of the default; empty: its value
+    hint: str = ""  # text about the default in the help; "": its value
     group: str = ""
     metavar: str = ""
-    panel: str = ""  # the part of the help that it stands in; a group has its own
+    panel: str = ""  # panel of the help; a group has its own
 
     @property
     def key(self) -> str:
@@ -51,7 +51,7 @@ class Option:
 
     @property
     def off(self) -> str:
-        """The switch that turns a bool off."""
+        """Return the switch that turns a bool off."""
         return "--" + (f"{self.group}." if self.group else "") + "no-" + self.name.replace("_", "-")
 
 
@@ -60,7 +60,7 @@ IMPORT = Option("import", "append", help="module of yours to import first", meta
 
 
 def parse(prog: str, description: str, options: Sequence[Option], argv: Sequence[str]) -> dict[str, Any]:
-    """{option.key: value} of the flags that are given; prints and exits for `--help`."""
+    """Return {option.key: value} of the given flags; prints and exits for `--help`."""
     texts = read_flags(prog, options, argv)
     if any(token in HELP_FLAGS for token in argv):
         show_help(prog, description, options)
@@ -74,7 +74,7 @@ def parse(prog: str, description: str, options: Sequence[Option], argv: Sequence
 
 
 def read_flags(prog: str, options: Sequence[Option], argv: Sequence[str]) -> dict[str, Any]:
-    """{option.key: its text, a tuple of texts for kinds of several values, or whether a switch is on}, as it is typed."""
+    """Return {option.key: text, tuple of texts, or switch state} of the given flags."""
     flags = {o.flag: (o, True) for o in options} | {o.off: (o, False) for o in options if o.kind == "bool"}
     found: dict[str, Any] = {}
     tokens = collections.deque(argv)
@@ -107,7 +107,7 @@ def read_flags(prog: str, options: Sequence[Option], argv: Sequence[str]) -> dic
 
 
 def _unknown(prog: str, token: str, known: Sequence[str]) -> ConfigError:
-    """The error for a flag that is none, with the nearest one."""
+    """Return the error for an unknown flag, with the nearest one."""
     flag = token.partition("=")[0].replace("_", "-")
     inner = [k for k in known if k.partition(".")[2] and k.partition(".")[2] == flag.lstrip("-")]  # --algo.discount
     near = f"; did you mean {inner[0]!r}?" if inner else nearest(flag, known)
@@ -118,7 +118,7 @@ def show_help(prog: str, description: str, options: Sequence[Option]) -> None:
     """Print the flags, laid out by tyro, and exit."""
     import tyro
 
-    names = {o.key: f"option_{i}" for i, o in enumerate(options)}  # a flag's name need not be an identifier
+    names = {o.key: f"option_{i}" for i, o in enumerate(options)}  # a flag's name may be no identifier
     fields = [_field(names[o.key], o) for o in options if not (o.group or o.panel)]
     for panel in dict.fromkeys(o.group or o.panel for o in options if o.group or o.panel):
         part = dataclasses.make_dataclass(panel, [_field(names[o.key], o) for o in options if panel == (o.group or o.panel)])
@@ -146,7 +146,7 @@ def _field(name: str, option: Option) -> tuple[str, Any, Any]:
 
 
 def is_flag(token: str) -> bool:
-    """Whether a token is a flag; a negative number is not."""
+    """Return whether a token is a flag; a negative number is not."""
     if not token.startswith("-") or token == "-":
         return False
     try:
@@ -157,7 +157,7 @@ def is_flag(token: str) -> bool:
 
 
 def positionals(argv: Sequence[str], limit: int, switches: Iterable[str] = ()) -> tuple[list[str], list[str]]:
-    """(up to `limit` arguments that are no flag's value, the rest); none is looked for behind `--algo.` or `--env.`."""
+    """Return (up to `limit` positional arguments before `--algo.` and `--env.`, the rest)."""
     found: list[str] = []
     rest: list[str] = []
     alone = {*HELP_FLAGS, *switches}
@@ -181,13 +181,13 @@ def has_flag(argv: Sequence[str], flag: str) -> bool:
 
 
 def peek(argv: Sequence[str], flag: str) -> list[str]:
-    """The values given for a flag, before the command line is parsed."""
+    """Return the values of a flag before the command line is parsed."""
     after = [v for f, v in itertools.pairwise(argv) if f == flag and not is_flag(v)]
     return after + [a.partition("=")[2] for a in argv if a.startswith(flag + "=")]
 
 
 def show(value: Any) -> str:
-    """A default as it would be typed."""
+    """Return a default as typed on the command line."""
     if isinstance(value, (tuple, list)):
         return " ".join(map(show, value)) or "none"
     if isinstance(value, int) and not isinstance(value, bool) and value >= 10_000:
@@ -196,12 +196,12 @@ def show(value: Any) -> str:
 
 
 def option_of_field(field: dataclasses.Field, default: Any, hint: str = "", group: str = "", panel: str = "") -> Option:
-    """Return the flag of a field made by `fields.setting`.  hint: what the help says of the default; "": what None means."""
+    """Return the flag of a `fields.setting`; hint: the help's default, "": the meaning of None."""
     meta = field.metadata
     metavar = meta.get("metavar") or choices_text(meta.get("choices"))
     if not metavar and "Module" in type_name(field):
         metavar = "NAME|MODULE:CLASS"
-    elif not metavar and group and meta.get("convert") is not None:  # an optimizer, or a learning rate
+    elif not metavar and group and meta.get("convert") is not None:  # an optimizer or a learning rate
         metavar = ("FLOAT" if type_name(field) == "float" else "NAME") + "|CALL|MODULE:NAME"
     if not hint and default is None and meta.get("none"):
         hint = f"default: {meta['none']}"
@@ -213,7 +213,7 @@ def choices_text(values: tuple | None) -> str:
 
 
 def kind_of_field(field: dataclasses.Field) -> str:
-    """The kind of a settings field, by its declaration and its annotation."""
+    """Return the kind of a settings field, from its declaration and annotation."""
     if field.metadata.get("flag"):
         return field.metadata["flag"]
     inner, optional = value_type(field)
@@ -231,7 +231,7 @@ def kind_of_field(field: dataclasses.Field) -> str:
 
 
 def kind_of_value(value: Any) -> str:
-    """The kind of an environment's setting, by its default."""
+    """Return the kind of an environment's setting, from its default."""
     for cls, kind in ((bool, "bool"), (int, "number"), (float, "float"), (str, "str")):
         if isinstance(value, cls):
             return kind

@@ -1,7 +1,7 @@
-"""The command `jaxrl-fast`. Bad input ends in one short line, exit code 2, nothing written.
+"""The command `jaxrl-fast`: bad input ends in one line, exit code 2 and nothing written.
 
-Other exit codes: 1 a run that failed, 3 a value that is no longer finite, 130 and 143 Ctrl-C and SIGTERM.
-JAXRL_FAST_DEBUG=1 shows the traceback of whatever ended the command.
+Other exit codes: 1 a failed run, 3 a value that is not finite, 130 and 143 Ctrl-C and SIGTERM.
+JAXRL_FAST_DEBUG=1 shows the traceback.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Reinforcement learning where the whole training run is one XLA program.
 
   train ALGO ENV [flags]           train, and write a run directory
   train --config FILE [flags]      repeat a run from its config.json; flags override
-  train --resume RUN [flags]       go on with a run from its last checkpoint
+  train --resume RUN [flags]       resume a run from its last checkpoint
   sweep ALGO ENV [flags]           many settings times many seeds as one population; ranked in a table
-  sweep --resume DIR               go on with a sweep
+  sweep --resume DIR               resume a sweep
   compare RUN RUN [RUN ...]        final scores of runs side by side
-  plan ALGO ENV [flags]            what such a run takes of the device's memory
+  plan ALGO ENV [flags]            the device memory that such a run takes
   eval RUN [flags]                 play episodes with a trained agent
-  experience SOURCE FOLDER         keep the replay of a run, or a dataset, for others to learn from
+  experience SOURCE FOLDER         save a run's replay, or a dataset, for other runs
   plot RUN [RUN ...] [flags]       draw the learning curves of runs into one picture
   list                             algorithms, environments, presets
-  ladder pong [flags]              one game, learned faster rung by rung, and how fast each rung is here
+  ladder pong [flags]              one game, learned faster rung by rung
 
   --help                           this text; `jaxrl-fast COMMAND --help` for the flags of a command
   --version                        versions of jaxrl-fast, jax and python
@@ -46,14 +46,14 @@ Begin with:  jaxrl-fast train ppo CartPole-v1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line; returns the exit code. Errors that a user can mend are one line on stderr."""
+    """Run a command line and return its exit code; a user's errors are one line on stderr."""
     try:
         with _plain_warnings():
             _dispatch(list(sys.argv[1:] if argv is None else argv))
             sys.stdout.flush()
         return 0
     except SystemExit as end:  # tyro, after it printed a help text
-        if isinstance(end.code, str):  # whoever else ends a program does it so
+        if isinstance(end.code, str):  # other libraries end a program with a text
             print(f"{PROG}: error: {one_line(end.code)}", file=sys.stderr)
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except BrokenPipeError:  # `jaxrl-fast list | head`
@@ -73,14 +73,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _abandon(code: int) -> None:
-    """End the process without what Python does at its end."""
+    """End the process without Python's exit handlers."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
 def _report(error: BaseException) -> int:
-    """Print one line for an error; its exit code."""
+    """Print one line for an error and return its exit code."""
     if isinstance(error, KeyboardInterrupt):
         print(f"{PROG}: {str(error) or 'interrupted'}", file=sys.stderr)
         return getattr(error, "exit_code", 130)
@@ -93,13 +93,13 @@ def _report(error: BaseException) -> int:
 
 @contextlib.contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Warnings for the user as one line each, others not at all."""
+    """Show warnings for the user as one line each, others not at all."""
 
     said: set[str] = set()
 
     def show(message: Any, category: type[Warning], *_: Any) -> None:
         text = str(message)
-        if "persistent compilation cache" in text:  # JAX says so of every program
+        if "persistent compilation cache" in text:  # JAX warns of it for every program
             folder, reason = runtime.enable_compile_cache(), text.rpartition(": ")[2]
             text = f"the compile cache {folder} is damaged or full ({reason}): programs are compiled anew"
             if text in said:
@@ -142,13 +142,13 @@ OUTPUT = (
     Option("tensorboard", "bool", True, "write TensorBoard events"),
     Option("wandb", "word", help="the same as --log wandb:PROJECT", metavar="[PROJECT]", hint="default: off"),
 )
-PLACE = ("devices", "mesh")  # where a run goes on
+PLACE = ("devices", "mesh")  # where a run is resumed
 
 DISTRIBUTED = (
-    Option("distributed", "bool", False, "this is one of several processes of a run, on a TPU pod, under Slurm or elsewhere"),
+    Option("distributed", "bool", False, "run as one of several processes, on a TPU pod, under Slurm or elsewhere"),
     Option("coordinator", "word", help="address of the first process", metavar="HOST:PORT", hint="default: found by JAX"),
-    Option("processes", "int", help="how many processes there are", hint="default: found by JAX"),
-    Option("process", "int", help="which of them this is, from 0", hint="default: found by JAX"),
+    Option("processes", "int", help="number of processes", hint="default: found by JAX"),
+    Option("process", "int", help="index of this process, from 0", hint="default: found by JAX"),
 )
 
 
@@ -167,11 +167,11 @@ def _sweep(argv: list[str]) -> None:
     from jaxrl_fast.cli.train import again
 
     _join(argv)
-    cores = runtime.cpu_count()  # a sweep has members enough for them
+    cores = runtime.cpu_count()  # a sweep has members for all cores
     if has_flag(argv, "--resume"):
         folder = Option("resume", "path", help="folder of the sweep", metavar="DIR", hint="required")
         options = [folder, *again(*PLACE), IMPORT, *DISTRIBUTED]
-        given = parse(f"{PROG} sweep --resume", "Go on with a sweep that was stopped.", options, argv)
+        given = parse(f"{PROG} sweep --resume", "Resume a sweep.", options, argv)
         _spread(argv, cli_sweep.read_folder(given["resume"]).get("base"), cores)
         return cli_sweep.resume(given["resume"], given.get("import", ()), {name: given[name] for name in PLACE if name in given})
     switches, leave = ("--preset", "--distributed", *cli_sweep.SWITCHES), ("resume", "config", "horizon")
@@ -185,14 +185,14 @@ def _plan(argv: list[str]) -> None:
 
 
 def _of(module: str, name: str) -> Callable[[list[str]], None]:
-    """A command of another file, imported when it is called."""
+    """Return a command of another file, imported when called."""
     return lambda argv: getattr(importlib.import_module(f"jaxrl_fast.cli.{module}"), name)(argv)
 
 
 def _describe(
     argv: list[str], command: str, switches: Sequence[str], more: Sequence[Option], leave=(), members: int | None = None
 ) -> tuple:
-    """What a command line for a new run is about, and its flags that are given."""
+    """Return the plan of a command line for a new run, and its given flags."""
     from jaxrl_fast.cli.train import describe_train
     from jaxrl_fast.runs import config_json as configs
 
@@ -214,14 +214,14 @@ def _resume(argv: list[str]) -> None:
     from jaxrl_fast.runs.load import HOST, resume_run
 
     options = [
-        Option("resume", "path", help="run directory to go on with", metavar="RUN", hint="required"),
+        Option("resume", "path", help="run directory to resume", metavar="RUN", hint="required"),
         *again("total_steps", "horizon", *PLACE, *HOST), IMPORT, *OUTPUT, *DISTRIBUTED,
     ]  # fmt: skip
     prog, what = f"{PROG} train --resume", " ".join(["--resume", *peek(argv, "--resume")[-1:]])
     names, argv = positionals(argv, len(argv), ("--tensorboard", "--distributed"))
     if names:
-        raise UserError(f"leave out {' '.join(names)}: {what} goes on with the run as it is")
-    given = parse(prog, "Go on with a run, bit for bit as if it had never stopped.", options, argv)
+        raise UserError(f"leave out {' '.join(names)}: {what} resumes the run with its own settings")
+    given = parse(prog, "Resume a run, bit for bit as if it had never stopped.", options, argv)
     run = Path(given["resume"])
     if not run.is_dir():
         raise ConfigError("--resume", str(run), "an existing run directory")
@@ -238,14 +238,17 @@ def _resume(argv: list[str]) -> None:
 
 
 def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None = None, environment: Sequence[str] = ()) -> None:
-    """CPU devices for a population, asked for before JAX's backend starts: as many as --mesh or --devices say, else one a
-    core, at most one a member; one for environments on the host. No effect on accelerators."""
+    """Ask for CPU devices for a population before JAX's backend starts.
+
+    --mesh or --devices give the number, else one a core and at most one a member; one for host
+    environments. No effect on accelerators.
+    """
     if "--distributed" in argv:
         return  # `_join` has started the backend
     with contextlib.suppress(UserError, AttributeError, TypeError, ValueError, OverflowError):  # refused later, with a message
         run = (content or {}).get("run", {})
         if peek(argv, "--resume") and (peek(argv, "--devices") or peek(argv, "--mesh")):
-            run = {k: v for k, v in run.items() if k not in ("devices", "mesh")}  # where it goes on, not where it was
+            run = {k: v for k, v in run.items() if k not in ("devices", "mesh")}  # the devices of this process, not the old run's
         read = lambda flag, of, otherwise: of(flag, peek(argv, flag)[-1]) if peek(argv, flag) else otherwise
         axes = read("--mesh", mesh, run.get("mesh"))
         count = read("--devices", devices, run.get("devices"))
@@ -263,7 +266,7 @@ def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None
 
 
 def _join(argv: list[str]) -> None:
-    """With --distributed: meet the other processes; all but the first one print nothing but errors."""
+    """Join the other processes of --distributed; only the first one prints more than errors."""
     found = {o.name: (o, peek(argv, o.flag)) for o in DISTRIBUTED[1:]}
     given = {name: convert(option.flag, option.kind, texts[-1]) for name, (option, texts) in found.items() if texts}
     if "--distributed" not in argv:
@@ -280,6 +283,6 @@ def _join(argv: list[str]) -> None:
 
 
 def _wandb_project(argv: list[str]) -> list[str]:
-    """`--wandb` without a project means the project jaxrl_fast."""
+    """Return the flags with the project jaxrl_fast for a bare `--wandb`."""
     alone = [i for i, a in enumerate(argv) if a == "--wandb" and (i + 1 == len(argv) or argv[i + 1].startswith("-"))]
     return ["--wandb=jaxrl_fast" if i in alone else a for i, a in enumerate(argv)]

@@ -1,4 +1,4 @@
-"""`jaxrl-fast experience`: the replay of a run, or a dataset, as a folder that `train --experience` learns from."""
+"""`jaxrl-fast experience`: save a run's replay, or a dataset, for `train --experience`."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from jaxrl_fast.values import path
 ORDERED = ("observations", "actions", "rewards", "terminations", "truncations")
 SHUFFLED = ("observations", "actions", "rewards", "next_observations", "terminations")
 MINARI = "minari:"
-HELP = f"""Keep experience in a new folder, for `{PROG} train ALGO ENV --experience FOLDER`.
+HELP = f"""Save experience in a new folder, for `{PROG} train ALGO ENV --experience FOLDER`.
 
 SOURCE is one of
 
-  a run directory   what the replay holds in its last checkpoint
+  a run directory   the replay of its last checkpoint
   FILE.npz          arrays [N, ...] in the order of time: {", ".join(ORDERED)};
                     or transitions in any order: {", ".join(SHUFFLED)}
-  {MINARI}NAME       a dataset of Minari's that is installed here (pip install 'jaxrl_fast[minari]')"""
+  {MINARI}NAME       an installed Minari dataset (pip install 'jaxrl_fast[minari]')"""
 
 
 def keep(argv: list[str]) -> None:
-    """Write the folder, and say what is in it."""
+    """Write the folder and print its content."""
     names, flags = positionals(argv, 2)
     options = [
-        Option("environment", "word", help="whose spaces a dataset is checked against", metavar="ENV", hint="datasets need it"),
+        Option("environment", "word", help="environment with the dataset's spaces", metavar="ENV", hint="datasets need it"),
         Option("member", "int", 0, "member of a population"),
         IMPORT,
         *_environment_options(flags),
@@ -64,7 +64,7 @@ def keep(argv: list[str]) -> None:
 
 
 def _environment_options(flags: list[str]) -> list[Option]:
-    """The settings of the environment that the flags name. `stack` is the only common one that changes the spaces."""
+    """Return the environment's settings of the flags; only `stack` of the common ones."""
     from jaxrl_fast.envs import registry, wrappers
 
     for module in peek(flags, "--import"):
@@ -72,9 +72,9 @@ def _environment_options(flags: list[str]) -> list[Option]:
     named = peek(flags, "--environment")[-1:]
     asked = [flag for flag in flags if flag.startswith("--env.")]
     if asked and not named:
-        raise ConfigError("--environment", None, f"the environment that {asked[0]} is a setting of")
+        raise ConfigError("--environment", None, f"the environment with the setting {asked[0]}")
     found = [(k, x) for name in named for k, x in registry.settings_of(name).items() if k == "stack" or k not in wrappers.COMMON]
-    return [Option(k, kind_of_value(x), x, "as the dataset has it; only the spaces matter", group="env") for k, x in found]
+    return [Option(k, kind_of_value(x), x, "the dataset's value; only the spaces matter", group="env") for k, x in found]
 
 
 def _dataset(source: str, given: dict[str, Any]) -> Any:
@@ -82,7 +82,7 @@ def _dataset(source: str, given: dict[str, Any]) -> Any:
     from jaxrl_fast.memory import UniformMemory, episodes_to_rows, hold, transitions_to_rows
 
     if "environment" not in given:
-        raise ConfigError("--environment", None, "the environment that the dataset is of, such as CartPole-v1")
+        raise ConfigError("--environment", None, "the dataset's environment, such as CartPole-v1")
     settings = {name.removeprefix("env."): value for name, value in given.items() if name.startswith("env.")}
     spec = registry.make(given["environment"], **settings).spec
     if source.startswith(MINARI):
@@ -110,13 +110,13 @@ def _arrays(source: str) -> dict[str, Any]:
 
 
 def _minari(name: str) -> Iterator[Any]:
-    """Its episodes. Minari opens files only as they are taken, so what it raises then is its own too."""
+    """Yield a dataset's episodes; Minari opens files late, so its errors come here too."""
     try:
         import minari
     except ImportError:
         raise MissingExtraError(f"the dataset {name}", "minari") from None
     try:
         yield from minari.load_dataset(name).iterate_episodes()
-    except Exception as error:  # what it raises depends on its version
+    except Exception as error:  # its errors depend on its version
         valid = f"a whole dataset that `minari list local` shows; {brief(error)}"
         raise ConfigError("SOURCE", MINARI + name, valid) from error

@@ -1,4 +1,4 @@
-"""`jaxrl-fast list`: what there is to train, and to train on."""
+"""`jaxrl-fast list`: the names of algorithms, environments, sinks, samplers and presets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`jaxrl-fast plan`: what a run would take of the device's memory; with --compile also what XLA says of it."""
+"""`jaxrl-fast plan`: the device memory of a run; with --compile also XLA's sizes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.errors import UserError
 
-COMPILE = Option("compile", "bool", False, "compile the programs too, and show XLA's own sizes beside the forecast")
+COMPILE = Option("compile", "bool", False, "also compile the programs and show XLA's sizes")
 
 
 def print_plan(plan: Plan, given: dict[str, Any]) -> None:
-    """Print the table; a run that cannot fit is an error, with what would."""
+    """Print the table; raises for a run that cannot fit, with sizes that would."""
     algo, env, config = resolve(plan, given)
     if given.get("compile") and not backend_of(env).one_program:
         raise UserError("--compile shows the one program of a run; with environments on the host there is none")
@@ -37,7 +37,7 @@ def print_plan(plan: Plan, given: dict[str, Any]) -> None:
 
 
 def compile_programs(prepared: Prepared) -> dict[str, Any]:
-    """XLA's memory analysis of every program of the run, for one device."""
+    """Return XLA's memory analysis of every program of the run, for one device."""
     from jaxrl_fast import runtime
     from jaxrl_fast.engine.programs import Programs
 
@@ -48,7 +48,7 @@ def compile_programs(prepared: Prepared) -> dict[str, Any]:
 
 
 def compare(forecast: Any, compiled: dict[str, Any]) -> str:
-    """A line a program: bytes on one device; the forecast of what goes into the chunk and comes out of it beside it."""
+    """Return a line a program with bytes on one device, beside the forecast for the chunk."""
     from jaxrl_fast.engine.memory_plan import show
 
     lines = [f"  {'compiled, on one device':32}{'arguments':>12}{'results':>12}{'temporaries':>14}"]

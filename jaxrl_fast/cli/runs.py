@@ -1,4 +1,4 @@
-"""`jaxrl-fast eval`, `plot` and `compare`: what is done with runs that are there."""
+"""`jaxrl-fast eval`, `plot` and `compare`: commands for existing runs."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from jaxrl_fast.engine.config import MODES
 from jaxrl_fast.errors import ConfigError, NonFiniteError, UserError, check_choice, check_seed
 from jaxrl_fast.logs import plots
 from jaxrl_fast.logs.jsonl import read_jsonl
+from jaxrl_fast.ops import aggregate
 from jaxrl_fast.runs import config_json as configs
 
 
 def run_directories(argv: list[str], most: int) -> tuple[list[str], list[str]]:
-    """(the paths before and between the flags, the flags)."""
+    """Return (the paths before and between the flags, the flags)."""
     runs, flags = positionals(argv, most)
     return [values.path("run", run) for run in runs], flags
 
 
 def evaluate(argv: list[str]) -> None:
-    """Play episodes with a trained agent, and say what they returned."""
+    """Play episodes with a trained agent and print their returns."""
     runs, flags = run_directories(argv, 1)
     options = [
         Option("episodes", "int", 128, "episodes to play"),
         Option("seed", "int", 0, "seed of these episodes"),
-        Option("which", "str", "auto", "checkpoint; auto is the best where there is one", metavar="{auto,best,last}"),
+        Option("which", "str", "auto", "checkpoint; auto: the best, else the last", metavar="{auto,best,last}"),
         Option("member", "int", None, "member of a population", hint="default: the one that evaluated best"),
         Option("mode", "str", None, "how actions are chosen", metavar=choices_text(MODES), hint="default: as in training"),
         IMPORT,
@@ -46,10 +47,8 @@ def evaluate(argv: list[str]) -> None:
     if bad:
         raise NonFiniteError(f"the return of {bad} of {found.ret.size} episodes is not finite: a reward, an observation or an "
                              "action was not")  # fmt: skip
-    mean, low, high = plots.interval(found.ret)
-    spread = f", 95% interval {low:.2f} to {high:.2f}" if found.ret.size > 1 else ""
     print(f"{agent.algo.name} on {agent.environment}, {given.get('mode') or agent.config.eval_mode} actions")
-    print(f"return {mean:.2f} over {found.ret.size} episodes{spread}")
+    print(f"return {found.ret.mean():.2f} over {found.ret.size} episodes{aggregate.span(found.ret)}")
     print(f"lowest {found.ret.min():.2f}, highest {found.ret.max():.2f}, mean length {found.length.mean():.1f}")
     cut = int(np.sum(~found.finished))
     if cut:
@@ -57,14 +56,14 @@ def evaluate(argv: list[str]) -> None:
 
 
 def plot(argv: list[str]) -> None:
-    """Draw the learning curves of runs into one picture."""
+    """Draw the learning curves of runs into one plot."""
     runs, flags = run_directories(argv, len(argv))
     options = [
-        Option("metric", "word", "episode_return", "what to draw, a name in metrics.jsonl"),
-        Option("out", "file", None, "picture to write: png, svg or pdf", metavar="FILE",
+        Option("metric", "word", "episode_return", "metric to draw, a name in metrics.jsonl"),
+        Option("out", "file", None, "file to write: png, svg or pdf", metavar="FILE",
                hint="default: curve.png in the run; curves.png here for several"),
     ]  # fmt: skip
-    given = parse(f"{PROG} plot RUN [RUN ...]", "Draw the learning curves of runs into one picture.", options, flags)
+    given = parse(f"{PROG} plot RUN [RUN ...]", "Draw the learning curves of runs into one plot.", options, flags)
     if not runs:
         raise UserError(f"plot needs at least one run directory: {PROG} plot RUN [RUN ...]")
     rows, names = {}, {}
@@ -92,12 +91,12 @@ def plot(argv: list[str]) -> None:
 
 
 def compare(argv: list[str]) -> None:
-    """Runs side by side: IQM of their final scores with intervals, and how probable it is that one beats the next."""
+    """Print runs side by side: IQMs with intervals, and the probability that one beats the next."""
     from jaxrl_fast.sweeps.comparison import compare_runs, comparison_rows, format_comparison, write_comparison
 
     runs, flags = run_directories(argv, len(argv))
     options = [
-        Option("out", "file", None, "picture of the learning curves to write", metavar="FILE", hint="default: none"),
+        Option("out", "file", None, "plot of the learning curves to write", metavar="FILE", hint="default: none"),
         Option("csv", "file", None, "the table as a file", metavar="FILE", hint="default: none"),
     ]
     given = parse(f"{PROG} compare RUN RUN [RUN ...]", "Compare the final scores of runs.", options, flags)

@@ -1,4 +1,4 @@
-"""`jaxrl-fast sweep`: its flags, and what it prints."""
+"""`jaxrl-fast sweep`: its flags and its output."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from jaxrl_fast.cli.train import Plan, about_of, out_of, resolve
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError, NonFiniteError, UserError, check_choice, check_int, nearest
 from jaxrl_fast.sweeps.configurations import grid_of
-from jaxrl_fast.sweeps.results import read_folder
 from jaxrl_fast.sweeps.samplers import SAMPLERS, sampler_of
 from jaxrl_fast.sweeps.selection import PBT, Halving
+from jaxrl_fast.sweeps.sweep_json import read_folder
 from jaxrl_fast.values import convert, pieces
 
 
@@ -30,19 +30,19 @@ OPTIONS = (
            metavar="SETTING=A,B,...", hint="repeatable"),
     Option("sample", "append", help=f"a setting and its sampler: {', '.join(cls.form for cls in SAMPLERS.ours.values())}",
            metavar="SETTING=SAMPLER", hint="repeatable"),
-    Option("members", "int", None, "how many settings are drawn from the samplers", hint="required with --sample"),
-    Option("pbt", "bool", False, "population based training: --sample names the settings that change, and their ranges"),
+    Option("members", "int", None, "number of draws from the samplers", hint="required with --sample"),
+    Option("pbt", "bool", False, "population based training of the --sample settings"),
     *(_declared(PBT, flag.removeprefix("pbt_"), flag) for flag in OF_PBT),
-    Option("optuna", "int", None, "so many trials, suggested by Optuna; --members of them at a time", hint="default: no search"),
+    Option("optuna", "int", None, "trials that Optuna suggests, --members at a time", hint="default: no search"),
     _declared(Halving, "rungs", "halving", "default: no configuration is dropped"),
-    Option("wave", "int", None, "members that are trained at once, at most", hint="default: what the memory plan has room for"),
+    Option("wave", "int", None, "members that train at once, at most", hint="default: what the memory plan has room for"),
     _declared(Halving, "eta", "eta"),
 )  # fmt: skip
 SWITCHES = ("--pbt",)
 
 
 def assignments(flag: str, texts: Sequence[str], options: Sequence[Option]) -> dict[str, str]:
-    """{setting: the text after "="}, settings under their own names."""
+    """Return {setting: the text after "="}."""
     known = {option.key: option for option in options if option.group}
     found = {}
     for text in texts:
@@ -60,7 +60,7 @@ def assignments(flag: str, texts: Sequence[str], options: Sequence[Option]) -> d
 
 
 def grid_values(flag: str, option: Option, text: str) -> list[Any]:
-    """Values between commas (between semicolons where one value is a list: 64,64;128,128)."""
+    """Return the values between commas (lists: between semicolons, 64,64;128,128)."""
     name, several = f"{flag} {option.key}", option.kind in SEVERAL
     found = pieces(name, text, ";" if several else ",")
     if option.kind == "bool":
@@ -71,7 +71,7 @@ def grid_values(flag: str, option: Option, text: str) -> list[Any]:
 
 
 def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
-    """Train and compare what the flags say."""
+    """Train and compare the configurations of the flags."""
     from jaxrl_fast.sweeps.sweep import check_folder, sweep
 
     algo, env, config = resolve(plan, given)
@@ -122,7 +122,7 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
 
 
 def resume(path: str, imports: Sequence[str], place: dict[str, Any]) -> None:
-    """Go on with a sweep, or with a search by Optuna, on the devices that `place` names."""
+    """Resume a sweep or an Optuna search, on the devices of `place`."""
     from jaxrl_fast.sweeps.sweep import resume_sweep
     from jaxrl_fast.sweeps.tuning import resume_search
 
@@ -131,7 +131,7 @@ def resume(path: str, imports: Sequence[str], place: dict[str, Any]) -> None:
 
 
 def print_result(result: Any) -> None:
-    """The table, and the commands for what comes next."""
+    """Print the table and the next commands."""
     print(result)
     print(f"in {result.path}: table.csv, {', '.join(sorted(p.name for p in result.path.glob('*.png')))}")
     if (result.path / "best.json").exists():

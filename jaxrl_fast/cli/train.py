@@ -1,4 +1,4 @@
-"""`jaxrl-fast train`: its flags for one algorithm and environment, the run, and what is printed around it."""
+"""`jaxrl-fast train`: its flags for an algorithm and environment, the run, its output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OTHER = (
     Option("out", "path", help="run directory to write, new or empty", metavar="DIR",
            hint="default: runs/ALGO-ENV-sSEED-N"),
     Option("config", "path", help="repeat this run, other flags override", metavar="FILE", hint="config.json or a run"),
-    Option("resume", "path", help="go on with this run; see `train --resume RUN --help`", metavar="RUN",
+    Option("resume", "path", help="resume this run; see `train --resume RUN --help`", metavar="RUN",
            hint="default: a new run"),
     Option("preset", "bool", True, "take the tuned settings of this algorithm and environment"),
 )  # fmt: skip
@@ -37,13 +37,13 @@ _OTHER = (
 
 @dataclasses.dataclass
 class Plan:
-    """What a command line is about, known before its flags are parsed. The dicts hold what flags override."""
+    """A command line's subject, known before its flags are parsed; flags override the dicts."""
 
     prog: str
     description: str
     options: list[Option]
     cls: type[Algorithm] | None = None
-    environment: str | None = None  # None: not one that `make` knows by name
+    environment: str | None = None  # None: no name that `make` knows
     algo: dict[str, Any] = dataclasses.field(default_factory=dict)
     env: dict[str, Any] = dataclasses.field(default_factory=dict)
     run: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -53,7 +53,7 @@ class Plan:
 
 
 def describe_train(names: list[str], flags: list[str], file: str | None, command: str = "train") -> Plan:
-    """Find algorithm and environment, their settings, and where defaults come from: class, preset or config.json."""
+    """Return the plan: algorithm, environment, settings, and the source of the defaults."""
     asks_help = any(f in ("-h", "--help") for f in flags)
     prog = " ".join([f"jaxrl-fast {command}", *names])
     late = "; both come before --algo. and --env. flags" if any(f.startswith(("--algo.", "--env.")) for f in flags) else ""
@@ -105,12 +105,12 @@ def _overview(cls: type | None, names: list[str], command: str) -> str:
 
 
 def _hint(plan: Plan, found: dict[str, Any], name: str) -> str:
-    """What the help says of a default that comes from a preset."""
+    """Return the help's text about a default from a preset."""
     return f"preset: {show(found[name])}" if name in found and plan.source.startswith("preset") else ""
 
 
 def _run_options(plan: Plan) -> list[Option]:
-    """The flags of every setting of a run, in the groups of `RunConfig`."""
+    """Return the flags of every setting of a run, in the groups of `RunConfig`."""
     options = [
         option_of_field(f, plan.run.get(f.name, f.default), _hint(plan, plan.run, f.name), panel=group.__name__.lower())
         for group, fields in by_group(RunConfig).items()
@@ -121,7 +121,7 @@ def _run_options(plan: Plan) -> list[Option]:
 
 
 def again(*names: str) -> list[Option]:
-    """The flags of the settings of a run that a resume may change."""
+    """Return the flags of the settings that a resume may change."""
     return [option_of_field(RunConfig.__dataclass_fields__[name], None, "default: as before") for name in names]
 
 
@@ -154,7 +154,7 @@ def _environment_options(plan: Plan) -> list[Option]:
 
 
 def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfig]:
-    """Algorithm, environment and settings of the run: what the flags say on top of the plan."""
+    """Return algorithm, environment and run settings: the flags on top of the plan."""
     picked = {g: {k.partition(".")[2]: v for k, v in given.items() if k.startswith(g + ".")} for g in ("algo", "env")}
     for option in plan.options:
         if option.hint == "required" and option.key not in given:
@@ -166,12 +166,12 @@ def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfi
         env = registry.make(plan.environment, **plan.env | picked["env"])
     run = plan.run | {f.name: given[f.name] for f in dataclasses.fields(RunConfig) if f.name in given}
     if "experience" in given:
-        run["experience_id"] = None  # that of a config.json was another's
+        run["experience_id"] = None  # config.json's belongs to another folder
     return algo, env, RunConfig(**run | ({"devices": None} if run.get("devices") == "all" else {}))
 
 
 def new_run(plan: Plan, given: dict[str, Any]) -> None:
-    """Train with what the flags say on top of the plan."""
+    """Train with the flags on top of the plan."""
     from jaxrl_fast.runs.train import at_start, begin, check_out
 
     algo, env, config = resolve(plan, given)
@@ -199,13 +199,13 @@ def out_of(given: dict[str, Any], folder: str, *parts: str) -> Path:
 
 
 def about_of(plan: Plan, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the keys of config.json beside the settings: the preset, and the modules to import first."""
+    """Return config.json's keys beside the settings: the preset, and modules to import."""
     modules = [*plan.about.get("imports", ()), *given.get("import", ())]
     return dict(plan.about) | ({"imports": list(dict.fromkeys(modules))} if modules else {})
 
 
 def logs_of(given: dict[str, Any]) -> tuple[list[str], bool]:
-    """Return the texts "KIND:TARGET" of --log and --wandb, and whether TensorBoard's events are written beside them."""
+    """Return the texts "KIND:TARGET" of --log and --wandb, and whether TensorBoard is on."""
     texts = [*given.get("log", ()), *(f"wandb:{project}" for project in [given.get("wandb")] if project is not None)]
     return texts, given.get("tensorboard", True) and "tensorboard" not in texts
 
@@ -213,13 +213,13 @@ def logs_of(given: dict[str, Any]) -> tuple[list[str], bool]:
 def sinks_of(
     texts: Sequence[str], run: Path, content: dict[str, Any], seeds: int, parts: Sequence[RunConfig] = (), resumed: bool = False
 ) -> Any:
-    """Return the sinks of `texts` as a function of a run's settings: seeds that train one after another have their own.
+    """Return the sinks of `texts` as a function of a run's settings, for seeds in turn.
 
     Raises ConfigError for a bad text, before anything is written.
 
     Args:
         run: run directory.
-        content: what sinks may show of the run, as config.json has it.
+        content: config.json's content for sinks.
         seeds: of the whole run.
         parts: settings of the runs that train one after another.
     """
@@ -240,16 +240,16 @@ def sinks_of(
 
 
 def print_end(s: Any) -> None:
-    """The score, and the commands for what comes next."""
-    from jaxrl_fast.logs.plots import interval
+    """Print the score and the next commands."""
+    from jaxrl_fast.ops.aggregate import interval, span
 
-    mean, low, high = interval(s.eval_return)
+    mean, *_ = interval(s.eval_return)
     kind = f"mean of {s.eval_episodes} {s.config.eval_mode} episodes"
     if s.config.members == 1:
         print(f"return {mean:.2f}, {kind}")
     else:
         what = "members" if s.config.population else "seeds"
-        print(f"return {mean:.2f}, 95% interval {low:.2f} to {high:.2f} over {s.config.members} {what}, each the {kind}")
+        print(f"return {mean:.2f}{span(s.eval_return)} over {s.config.members} {what}, each the {kind}")
         if s.config.seeds == s.config.members <= 16:
             print("  by seed: " + "  ".join(f"{s.config.seed + i}: {x:.2f}" for i, x in enumerate(s.eval_return)))
     for member, where in s.lost.items():
@@ -260,7 +260,7 @@ def print_end(s: Any) -> None:
     print(f"{s.env_steps:,} {what} a member in {s.wall_seconds:.1f} s, {s.steps_per_second:,.0f} {what}/s")
     print("what comes next:")
     run = shlex.quote(str(s.out.path))
-    # past its horizon a learning rate that is annealed is 0
+    # past its horizon an annealed rate is 0
     anneals = getattr(s.algo, "anneal_learning_rate", False) and not callable(s.algo.learning_rate)
     horizon = f" --horizon {2 * s.env_steps}" if anneals else ""
     print(f"  jaxrl-fast eval {run}")

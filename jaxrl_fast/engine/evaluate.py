@@ -13,7 +13,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine import rollout
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.ops import sums
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock
 
 BLOCK = 25  # steps between two looks at whether all episodes have ended

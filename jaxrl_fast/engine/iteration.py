@@ -16,21 +16,20 @@ import numpy as np
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.algorithms.common.learning import Iteration, Metrics, scan_sum
 from jaxrl_fast.engine import rollout
 from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.evaluate import evaluate
 from jaxrl_fast.engine.grid import plan_grid
+from jaxrl_fast.engine.sources import FromEnvironments, Source
 from jaxrl_fast.engine.streams import evaluation_key, init_key, iteration_keys
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs import reports
 from jaxrl_fast.logs.rows import FAULTS
 from jaxrl_fast.memory import Filled, Memory, grouped, with_experience
-from jaxrl_fast.ops import sums
-from jaxrl_fast.types import Clock, Episodes, Mean, RunState, Trajectory
-
-Metrics = dict[str, Mean]
+from jaxrl_fast.types import Clock, Episodes, RunState
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +38,11 @@ class Run:
 
     horizon: iterations of the whole run, warm-up included, float32; schedules are fractions of it. A leaf, so a run
     of another length uses the same compiled program.
+    env: () where nothing is stepped.
     groups: parts of the environments whose rows are sampled by themselves (`memory.grouped`); divides `num_envs`.
     unroll: steps of a rollout that are compiled in a row; the same numbers, another program. None: by the platform.
-    experience, fraction: see `memory.with_experience`. At 1 nothing is collected.
+    experience, fraction: see `memory.with_experience`.
+    source: where an iteration's rollout comes from.
     """
 
     env: Env
@@ -51,17 +52,21 @@ class Run:
     unroll: int | None = None
     experience: Filled | None = None
     fraction: float = 0.5
+    source: Source = FromEnvironments()
 
     @property
-    def offline(self) -> bool:
-        return self.experience is not None and self.fraction == 1
+    def updates(self) -> int:
+        """Updates an iteration."""
+        return self.source.updates(self.algo)
 
     def memory(self) -> Memory:
         own = self.algo.memory()
         return grouped(own if self.experience is None else with_experience(own, self.experience, self.fraction), self.groups)
 
 
-jax.tree_util.register_dataclass(Run, ["env", "algo", "horizon", "experience"], ["groups", "unroll", "fraction"])
+jax.tree_util.register_dataclass(
+    Run, ["env", "algo", "horizon", "experience", "source"], ["groups", "unroll", "fraction"]
+)
 
 
 def check_types(algo: Any, env: Any) -> None:
@@ -76,8 +81,7 @@ def check_types(algo: Any, env: Any) -> None:
 class Draws(NamedTuple):
     """Everything random of one iteration."""
 
-    rollout: rollout.Noise | tuple[()]  # () where nothing is collected
-    start: Any  # the key of new episodes in every environment, () where the old ones go on
+    rollout: Any
     plan: Any  # [updates]
     keys: jax.Array  # [updates]
 
@@ -88,45 +92,38 @@ def init(run: Run, key: jax.Array) -> RunState:
     env_key, agent_key = random.split(init_key(key))
     actor = rollout.init(env, algo, env_key, algo.num_envs, jnp.int32(0))
     agent = algo.init(agent_key)
-    rows = jax.eval_shape(lambda: _collect(run, agent, actor, jax.random.key(0), "sample")[1])
+    rows = jax.eval_shape(lambda: _rows(run, agent, actor, jax.random.key(0)))
     episodes = Episodes(jnp.zeros(algo.num_envs, jnp.float32), jnp.zeros(algo.num_envs, jnp.int32))
     state = RunState(agent, actor.env, actor.obs, actor.carry, run.memory().init(rows), episodes, key)
     return tree.strong(state)
 
 
-def _collect(run: Run, agent: Any, actor: rollout.Actor, key: jax.Array, mode: str):
-    """Actor and rows after one rollout; traced for its shapes only."""
+def _rows(run: Run, agent: Any, actor: rollout.Actor, key: jax.Array) -> Any:
+    """What the memory stores of a rollout; traced for its shapes only."""
     env, algo = run.env, run.algo
     zero = jnp.int32(0)
     noise = rollout.draw(env, algo, random.split(key), algo.num_steps, algo.num_envs, zero)
     clock = Clock(zero, zero, jnp.float32(0))
-    actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, mode, run.unroll)
-    return actor, algo.prepare(agent, rollout.without_info(trajectory)[0])
+    _, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, "sample", run.unroll)
+    return algo.prepare(agent, rollout.without_info(trajectory)[0])
 
 
 def draw(run: Run, root: jax.Array, t: jax.Array) -> Draws:
     """Depends on (root, t) alone: not on the chunk, the log interval or the number of members."""
-    env, algo = run.env, run.algo
-    keys = iteration_keys(root, t, algo.fresh_start)
-    return Draws(
-        () if run.offline else rollout.draw(env, algo, (keys.env, keys.policy), algo.num_steps, algo.num_envs, t),
-        keys.start if algo.fresh_start else (),
-        run.memory().plan(keys.plan, algo.updates, t + 1, clock_at(run, t)),
-        random.split(keys.updates, algo.updates),
-    )
+    keys, updates = iteration_keys(root, t), run.updates
+    noise = run.source.draw(run, (keys.env, keys.policy), t)
+    plan = run.memory().plan(keys.plan, updates, t + 1, clock_at(run, t))
+    return Draws(noise, plan, random.split(keys.updates, updates))
 
 
 def clock_at(run: Run, t: jax.Array, i: jax.Array | int = 0) -> Clock:
-    updates, warmup = run.algo.updates, 0 if run.offline else run.algo.warmup_iterations
+    updates, warmup = run.updates, run.source.warmup(run.algo)
     progress = jnp.minimum((t + i / updates) / run.horizon, 1.0).astype(jnp.float32)
     return Clock(t, t * updates + i, progress, jnp.int32(warmup * updates))
 
 
 def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool) -> tuple[RunState, Metrics]:
-    """collect -> observe -> prepare -> memory.add -> updates x (fetch -> update -> feedback) -> finish.
-
-    An algorithm that improves its agent by whole rollouts calls `collect` itself, and there are no updates.
-    """
+    """Let the algorithm learn from one rollout of the run's source. learn: static, False in warm-up."""
     after, metrics, reported = _iteration(run, state, draws, t, learn)
     if not reported:
         return after, metrics
@@ -135,76 +132,17 @@ def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool
 
 
 def _iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool) -> tuple[RunState, Metrics, dict]:
-    """`iteration`, and what the environments reported."""
-    env, algo = run.env, run.algo
-    agent, episodes = state.agent, state.episodes
-    if run.offline:
-        agent, mem, metrics = learn_from(run, agent, state.memory, None, draws, t, learn)
-        none = Mean(jnp.float32(0), jnp.float32(0))
-        return state._replace(agent=agent, memory=mem), metrics | {"episode_return": none, "episode_length": none}, {}
-    start = rollout.Actor(state.env, state.obs, state.carry)
-    if algo.fresh_start:
-        start = rollout.init(env, algo, draws.start, algo.num_envs, t, state.env)
-        episodes = jax.tree.map(jnp.zeros_like, episodes)
-    clock, mode = clock_at(run, t), "sample" if learn else "random"
-
-    def play(agent):
-        watch = algo.improves  # whose observations are not kept
-        return rollout.collect(env, algo, agent, start, draws.rollout, clock, mode, run.unroll, watch)
-
-    if learn and algo.improves:
-        agent, updated, (actor, trajectory) = algo.improve(agent, play, draws.keys[0], clock)
-    else:
-        (actor, trajectory), updated = play(agent), {}
-    trajectory, info = rollout.without_info(trajectory)
-    episodes, metrics = rollout.episode_statistics(episodes, trajectory.steps.reward, trajectory.steps.done)
-    reported = reports.statistics(info, trajectory.steps.done)
-    agent, mem, learned = learn_from(run, agent, state.memory, trajectory, draws, t, learn)
-    state = RunState(agent, actor.env, actor.obs, actor.carry, mem, episodes, state.key)
-    return state, metrics | updated | learned, reported
-
-
-def learn_from(run: Run, agent: Any, mem: Any, trajectory: Trajectory | None, draws: Draws, t: jax.Array, learn: bool):
-    """observe -> prepare -> memory.add -> updates x (fetch -> update -> feedback) -> finish: (agent, memory, metrics)."""
-    algo, memory, rows = run.algo, run.memory(), None
-    if trajectory is not None:
-        agent = algo.observe(agent, trajectory)
-        rows = algo.prepare(agent, trajectory)
-        mem = memory.add(mem, rows, t)
-
-    def one(carry, x):
-        agent, mem = carry
-        (plan, key), i = x
-        batch, handle = memory.fetch(mem, plan)
-        agent, metrics, priority = algo.update(agent, batch, key, clock_at(run, t, i))
-        return (agent, memory.feedback(mem, handle, priority)), metrics
-
-    metrics, seen = {}, {} if trajectory is None else {FAULTS: rollout.faults(run.env.spec.action, trajectory)}
-    if learn and not algo.improves:
-        xs = ((draws.plan, draws.keys), jnp.arange(algo.updates, dtype=jnp.int32))
-        if algo.updates == 1:
-            (agent, mem), metrics = one((agent, mem), tree.take(xs, 0))
-        else:
-            (agent, mem), metrics = scan_sum(one, (agent, mem), xs)
-    agent = agent if rows is None else algo.finish(agent, rows)  # of warm-up too: the first batches are drawn from it
-    return agent, memory.retain(mem), metrics | seen
-
-
-def scan_sum(f, carry: Any, xs: Any) -> tuple[Any, Metrics]:
-    """`lax.scan` of f(carry, x) -> (carry, metrics) that adds the metrics up.
-
-    They leave the loop as one vector: a dozen scalars would be a dozen arrays to write in every step.
-    """
-    structure = None
-
-    def body(carry, x):
-        nonlocal structure
-        carry, metrics = f(carry, x)
-        leaves, structure = jax.tree.flatten(metrics)
-        return carry, jnp.stack(leaves)
-
-    carry, rows = jax.lax.scan(body, carry, xs)
-    return carry, jax.tree.unflatten(structure, list(sums.pairwise(rows)))
+    """`iteration`, and apart from its metrics what the environments reported."""
+    algo, source, memory = run.algo, run.source, run.memory()
+    clock, mode = functools.partial(clock_at, run, t), "sample" if learn else "random"
+    collect = lambda agent, start=None: source.collect(run, state, agent, draws.rollout, clock(), mode, start)
+    begin = lambda key: source.begin(run, state, key, t)
+    it = Iteration(t, learn, clock, memory, draws.plan, draws.keys, collect, begin)
+    agent, mem, learned, played = algo.learn(state.agent, state.memory, it)
+    state, seen = source.after(run, state, played)
+    state = state._replace(agent=agent, memory=memory.retain(mem))
+    done = played.trajectory.steps.done if played.info else None
+    return state, seen | learned, reports.statistics(played.info, done)
 
 
 # Randomness is drawn ahead for several iterations at once where one iteration takes few bytes of it (a step and one

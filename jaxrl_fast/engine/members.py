@@ -23,6 +23,7 @@ from jaxrl_fast.engine.grid import Grid, plan_grid
 from jaxrl_fast.engine.iteration import Run, check_types
 from jaxrl_fast.engine.offline import check_data, check_spaces, replay_of
 from jaxrl_fast.engine.population import Members, spread
+from jaxrl_fast.engine.sources import FromDataset, FromEnvironments
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, nearest
@@ -83,14 +84,17 @@ def build(algo: Algorithm, env: Environment, config: RunConfig, outline: bool = 
     algo.check_env(env)
     backend = backend_of(env)
     backend.check(env, algo, config)
-    if algo.improves and config.sampling_groups > 1:
+    if algo.whole_rollouts and config.sampling_groups > 1:
         argument, parts = ("mesh env", config.env_devices) if config.groups is None else ("groups", config.groups)
-        reason = f"1: {algo.name} improves by its rollout as a whole, which is not divided among devices"
+        reason = f"1: {algo.name} compares or differentiates whole rollouts, which are not divided among devices"
         raise ConfigError(argument, parts, f"{reason}; its seeds are: --mesh population=N")
     data = load_data(algo, config, outline) if config.experience is not None else None
     grid = plan_grid(algo, config)
     groups, fraction = config.sampling_groups, config.experience_fraction
-    run = Run(backend.placed(env, algo, config), algo, float(grid.horizon), groups, config.unroll, data, fraction)
+    source = FromDataset() if config.offline else FromEnvironments()
+    run = Run(
+        backend.placed(env, algo, config), algo, float(grid.horizon), groups, config.unroll, data, fraction, source
+    )
     run = tree.as_float32(run, np.asarray)
     try:
         _check_memory(run)  # refuses groups that something cannot be divided into
@@ -106,11 +110,13 @@ def _check_memory(run: Run) -> None:
     jax.eval_shape(lambda run: (run.memory(), ())[1], run)
 
 
-def with_experience(run: Run, config: RunConfig) -> Run:
-    """Return `run`, which was built with the outline of its experience, with the experience itself; see `load_data`."""
-    run = tree.as_float32(dataclasses.replace(run, experience=load_data(run.algo, config)), np.asarray)
-    _check_memory(run)
-    return run
+def with_experience(runs: Sequence[Run], config: RunConfig) -> list[Run]:
+    """Return runs of one program, built with the outline of their experience, with the experience itself: read once, shared."""
+    data = load_data(runs[0].algo, config)
+    runs = [tree.as_float32(dataclasses.replace(run, experience=data), np.asarray) for run in runs]
+    for run in runs:
+        _check_memory(run)
+    return runs
 
 
 def load_data(algo: Algorithm, config: RunConfig, outline: bool = False) -> Filled:

@@ -1,6 +1,7 @@
-"""The memory plan: what a run will take of the device's memory, from shapes alone. Nothing is allocated or compiled.
+"""The memory plan: whether a run fits the memory of its devices, what would do where it does not, and the plan as text.
 
-What XLA adds for one update (activations, gradients) is known only once the program is compiled: `temporaries`.
+`footprint` measures one member. What XLA adds for one update (activations, gradients) is known only once the program is
+compiled: `temporaries`.
 """
 
 from __future__ import annotations
@@ -11,26 +12,16 @@ from collections.abc import Iterable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
-from jaxrl_fast import distributed, random, runtime, tree
-from jaxrl_fast.engine import iteration
-from jaxrl_fast.engine import rollout as collect
-from jaxrl_fast.engine.backend import backend_of
+from jaxrl_fast import distributed, runtime
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.engine.evaluate import BLOCK
-from jaxrl_fast.engine.grid import ROWS, Grid, plan_grid
+from jaxrl_fast.engine.footprint import footprint
+from jaxrl_fast.engine.grid import Grid, plan_grid
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.members import load_data
-from jaxrl_fast.engine.plan_table import show, table
 from jaxrl_fast.engine.population import Population, plan_population
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.types import Clock
 
-_AGENT = {
-    "params": "parameters", "target": "target network", "opt_state": "optimizer", "moments": "statistics",
-    "rewards": "reward statistics",
-}  # fmt: skip
 # What grows with a setting, for the search of one that fits.
 _GROWS = {
     "buffer_size": ("replay",),
@@ -240,49 +231,43 @@ def _round(name: str, value: int, now: int) -> int:
 
 
 def memory_plan(run: Run, grid: Grid, population: Population, config: RunConfig, metrics: int | None = None) -> MemoryPlan:
-    """The plan of a run whose algorithm is bound to its environment. metrics: their bytes, where they are known."""
-    row = grid.row if metrics is None else None
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    state, rollout, trajectory, batch, evaluation, means = jax.eval_shape(
-        lambda run, key: _shapes(run, key, config.most_episodes, row), run, key
-    )
-    agent, size = state.agent, tree.nbytes
-    parts = agent._asdict() if hasattr(agent, "_asdict") else {"agent": agent}
-    sizes = {_AGENT.get(name, name.replace("_", " ")): size(x) for name, x in parts.items()}
-    share = population.env  # devices that one member's environments, rollout and replay are divided over
-    sizes["replay"] = sizes.get("replay", 0) + size(state.memory) // share
-    sizes["environments"] = (size(state) - size(agent) - size(state.memory)) // share
-    work = {"rollout": size(rollout) // share, "batch": size(batch) // share, "evaluation": size(evaluation)}
-    work["metrics"] = ROWS * size(means) if metrics is None else metrics
-    here = config.actors_on == "threads" or population.devices[0].platform == "cpu"  # else in other processes, and not there
-    work["actors"] = backend_of(run.env).actor_bytes(run, config, size(trajectory), size(agent)) if here else 0
-    leaves = size(jax.eval_shape(lambda x: x, tree.as_float32(run)))
+    """Return the plan of a run whose algorithm is bound to its environment. metrics: their bytes, where they are known."""
     mine = next((d for d in population.devices if d.process_index == jax.process_index()), population.devices[0])
     name, have = f"{run.algo.name} on {run.env.spec.name}", distributed.tell(runtime.device_memory(mine))
-    return MemoryPlan(name, sizes, size(agent), work, leaves, population, have, run, config)
+    return MemoryPlan(name, *footprint(run, grid, population, config, metrics), population, have, run, config)
 
 
-def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
-    """Traced for shapes only: the state, and what one iteration (and its trajectory, which is part of that) and one block of
-    an evaluation have beside it.
-    """
-    env, algo, zero = run.env, run.algo, jnp.int32(0)
-    memory, clock = run.memory(), Clock(zero, zero, jnp.float32(0))
-    state = iteration.init(run, key)
-    draws = iteration.draw(run, key, zero)
-    actor = collect.Actor(state.env, state.obs, state.carry)
-    trajectory, rows, batch, mem = (), (), (), state.memory
-    if not run.offline:
-        _, trajectory = collect.collect(env, algo, state.agent, actor, draws.rollout, clock, "sample", run.unroll)
-        rows = algo.prepare(state.agent, collect.without_info(trajectory)[0])
-        mem = memory.add(mem, rows, zero)
-    if algo.updates:
-        batch, _ = memory.fetch(mem, tree.take(draws.plan, 0))
-    once = {id(x): x for x in jax.tree.leaves((trajectory, rows))}  # what `prepare` passes on is there once
-    means = iteration.iterations(run, state, zero, row, True)[1] if row else ()
-    players = collect.init(env, algo, key, episodes)
-    noise = collect.draw_frozen(env, algo, random.split(key), BLOCK, players)
-    scored = jnp.zeros((BLOCK, episodes), jnp.float32), jnp.zeros((BLOCK, episodes), bool)  # rewards and ends: all it keeps
-    return state, (draws, list(once.values())), trajectory, batch, (noise, players, scored), means
+def table(plan: MemoryPlan) -> str:
+    """Return the plan as text: a line a part, the total, and whether it fits."""
+    p = plan.population
+    devices = f"{len(p.devices)} device{'s' * (len(p.devices) > 1)}"
+    many = f"{p.size} members by {p.mode} on {devices}" if p.size > 1 else "one member"
+    many += ", each of which holds" if len(p.devices) > 1 and not plan.shared else ""
+    parts = [row for row in (*plan.resident(), *plan.training(), *plan.evaluating()) if row[1] * row[2]]
+    lines = [("", "one", "times", "all")]
+    lines += [(part, show(size), str(count), show(size * count)) for part, size, count in parts]
+    if plan.temporaries is not None:
+        times = str(plan.places)
+        lines.append(("compiled temporaries", show(plan.temporaries), times, show(plan.temporaries * plan.places)))
+    lines.append(("total", "", "", show(plan.need)))
+    text = [f"{plan.name}: {many}"]
+    text += [f"  {part:32}{one:>12}{times:>8}{every:>12}" for part, one, times, every in lines]
+    note = "with the compiled temporaries for" if plan.temporaries is not None else "with the larger of"
+    text.append(f"  ({note} training and evaluation, which take turns)")
+    device = f"{p.devices[0].device_kind}{', which all host devices share' if plan.places > 1 else ''}"
+    if plan.have is None:
+        text.append(f"the memory of {device} is not known")
+    else:
+        share = f"{100 * plan.need / plan.have:.0f}% of the {show(plan.have)} of {device}"
+        text.append(f"{'fits' if plan.fits else 'does not fit'}: {share}")
+    text.append(f"checkpoints: at most {show(plan.disk)} on the disk (keep_checkpoints = {plan.config.keep_checkpoints})")
+    return "\n".join(text)
 
 
+def show(size: int) -> str:
+    """Bytes in the unit that leaves one to four digits before the point."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            break
+        size /= 1024
+    return f"{size:.0f} B" if unit == "B" else f"{size:,.1f} {unit}"

@@ -11,18 +11,19 @@ import numpy as np
 
 from jaxrl_fast import random, spaces, tree
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.engine.iteration import DRAW_AHEAD_ITERATIONS, Run, scan_sum
+from jaxrl_fast.engine.iteration import Run, iterations
+from jaxrl_fast.engine.sources import NO_EPISODES, FromDataset
 from jaxrl_fast.engine.streams import init_key
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.memory.experience.filled import Filled, check_batch, check_windows, hold
 from jaxrl_fast.memory.experience.mixed import MixedMemory, StartFrom
 from jaxrl_fast.memory.grouped import Grouped, merged
-from jaxrl_fast.memory.prioritized import PrioritizedMemory, converted
+from jaxrl_fast.memory.prioritized import PrioritizedMemory
 from jaxrl_fast.memory.ring import Ring, Row
 from jaxrl_fast.memory.transitions import Transition
 from jaxrl_fast.ops.stacking import start
-from jaxrl_fast.types import Clock, EnvSpec
+from jaxrl_fast.types import EnvSpec, RunState
 
 
 def offline_memory(algo: Algorithm, env: Env | EnvSpec, rows: Row | Transition) -> Filled:
@@ -57,9 +58,6 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
         kind = type(data.memory).__name__
         valid = f"{not isinstance(own, PrioritizedMemory)}: `data` is laid out in a {kind} (see `offline_memory`)"
         raise ConfigError("prioritized", isinstance(own, PrioritizedMemory), valid)
-    of_algorithm = ("batch_size", "alpha", "beta", "epsilon")  # the layout is that of the data
-    settings = {name: getattr(own, name) for name in of_algorithm if hasattr(own, name)}
-    memory = dataclasses.replace(data.memory, **settings)
     check_int("updates", updates)
     if log_every is not None:
         check_int("log_every", log_every)
@@ -68,45 +66,25 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
     per_row = min(log_every or max(1, updates // 100), updates)
     rows = -(-updates // per_row)
     check_int("updates", rows * per_row)
-    block = max(b for b in range(1, min(per_row, DRAW_AHEAD_ITERATIONS) + 1) if per_row % b == 0)
-    algo, horizon = tree.as_float32(algo), float(rows * per_row)
-
-    def clock(u: jax.Array) -> Clock:
-        return Clock(u, u, (u / horizon).astype(jnp.float32))
-
-    def draw(key: jax.Array, u: jax.Array) -> tuple:
-        """Depends on (key, u) alone."""
-        keys = random.keys_at(key, u, 2)
-        return tree.take(memory.plan(keys[0], 1, jnp.int32(data.w), clock(u)), 0), keys[1]
-
-    def update(carry, x):
-        agent, store = carry
-        (plan, key), u = x
-        batch, handle = memory.fetch(store, plan)
-        agent, metrics, priority = algo.update(agent, batch, key, clock(u))
-        return (agent, memory.feedback(store, handle, priority)), metrics
+    algo, horizon = tree.as_float32(algo), jnp.float32(rows * per_row)
 
     def train(key: jax.Array, store: Any) -> tuple[Any, dict[str, jax.Array]]:
         random.check_key("key", key)
+        given = dataclasses.replace(data, store=store)
+        run = Run((), algo, horizon, experience=given, fraction=1, source=FromDataset(per_iteration=1))
         agent = tree.strong(algo.init(init_key(key)))
-        if isinstance(memory, PrioritizedMemory):
-            store = converted(data.memory, memory, store)
+        state = RunState(agent, (), (), (), run.memory().init(None), (), key)
 
-        def several(carry, first):
-            us = first + jnp.arange(block, dtype=jnp.int32)
-            return scan_sum(update, carry, (jax.vmap(lambda u: draw(key, u))(us), us))
-
-        def row(carry, first):
-            starts = first + jnp.arange(0, per_row, block, dtype=jnp.int32)
-            carry, metrics = scan_sum(several, carry, starts)
-            metrics = {name: m.total / m.count for name, m in metrics.items()}
-            if isinstance(memory, PrioritizedMemory):
-                metrics["max_priority"] = memory.watch(carry[1])
-            return carry, metrics
+        def row(state, first):
+            state, metrics = iterations(run, state, first, per_row, True)
+            means = {name: m.total / m.count for name, m in metrics.items() if name not in NO_EPISODES}
+            if isinstance(own, PrioritizedMemory):
+                means["max_priority"] = run.memory().watch(state.memory)
+            return state, means
 
         firsts = jnp.arange(0, rows * per_row, per_row, dtype=jnp.int32)
-        (agent, _), metrics = jax.lax.scan(row, (agent, store), firsts)
-        return agent, metrics | {"updates": firsts + per_row}
+        state, metrics = jax.lax.scan(row, state, firsts)
+        return state.agent, metrics | {"updates": firsts + per_row}
 
     return train
 

@@ -23,7 +23,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxrl_fast import distributed, runtime
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import RunState
 
 AXIS, ENV_AXIS = "population", "env"

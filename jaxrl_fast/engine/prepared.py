@@ -92,8 +92,7 @@ def prepare(
     if config.experience is None or outline:
         return prepared
     prepared.plan.check()  # there is room for it
-    runs = [with_experience(run, at_once) for run in runs]
-    return dataclasses.replace(prepared, members=gather(runs, at_once, traced))
+    return dataclasses.replace(prepared, members=gather(with_experience(runs, at_once), at_once, traced))
 
 
 def plan(algo: Algorithm, env: Environment, total_steps: int = 500_000, **settings: Any) -> MemoryPlan:

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import lowering, tree
+from jaxrl_fast import tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs import resets
 from jaxrl_fast.envs.api import LAST, Env, draw_noise, steps_by_base
 from jaxrl_fast.errors import expected
-from jaxrl_fast.ops import stacking, sums
+from jaxrl_fast.ops import lowering, stacking, sums
 from jaxrl_fast.spaces import Box, Space
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock, Episodes, Mean, Timestep, Trajectory, lasting
 
 

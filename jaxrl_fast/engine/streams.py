@@ -31,13 +31,12 @@ class IterationKeys(NamedTuple):
     policy: jax.Array  # exploration; of environments on the host, the first group's
     plan: jax.Array  # which rows are learned from
     updates: jax.Array  # what each update draws
-    start: jax.Array | None  # new episodes in every environment, for algorithms that begin each iteration with them
 
 
-def iteration_keys(root: jax.Array, t: jax.Array, start: bool = False) -> IterationKeys:
-    """Return the keys of iteration t, int32. start: with one for new episodes."""
-    keys = random.keys_at(root, t, 5 if start else 4)
-    return IterationKeys(keys[0], keys[1], keys[2], keys[3], keys[4] if start else None)
+def iteration_keys(root: jax.Array, t: jax.Array) -> IterationKeys:
+    """Return the keys of iteration t, int32."""
+    keys = random.keys_at(root, t, 4)
+    return IterationKeys(keys[0], keys[1], keys[2], keys[3])
 
 
 def init_key(root: jax.Array) -> jax.Array:

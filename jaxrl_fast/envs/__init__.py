@@ -1,4 +1,4 @@
-"""Environments: the protocol (`api`), names (`registry`), native environments, gymnax's, wrappers and probes."""
+"""Environments: protocol (`api`), names (`registry`), wrappers, a folder for each source."""
 
 from __future__ import annotations
 

@@ -1,27 +1,30 @@
-"""The environment: batched from the start, a frozen pytree of pure functions, auto-reset once for all of them.
+"""The environment: a frozen pytree of pure functions, batched, with one auto-reset for all.
 
-An environment implements four functions about transitions and resets, without any auto-reset:
+An environment implements transitions and resets, without any auto-reset:
 
-    draw_reset(key, shape, t)          -> noise [*shape, ...]      randomness of resets, drawn in one go
+    draw_reset(key, shape, t)          -> noise [*shape, ...]      randomness of resets
     reset(noise [B])                   -> (state [B], obs [B])
-    draw_step(key, T, B, t)            -> noise [T, B, ...]        randomness of transitions; () when there is none
+    draw_step(key, T, B, t)            -> noise [T, B, ...]        randomness of transitions, or ()
     transition(noise, state, action)   -> (state [B], Outcome)
 
-names in `resets` how a rollout begins new episodes (`envs.resets`: `EveryStep()`, unless resets are dear), and inherits
-the three that `collect` calls:
+`resets` names how a rollout begins new episodes (`envs.resets`: `EveryStep()`, or a cheaper
+strategy). The environment inherits the functions that `collect` calls:
 
     init(key, num_envs, t)             -> (state, obs)
-    draw(key, T, B, t)                 -> Noise                    everything random of T steps, drawn before the scan
-    step(noise, state, action)         -> (state, obs, Outcome)    transition, then a fresh reset where it ended
+    draw(key, T, B, t)                 -> Noise                    all randomness of T steps
+    step(noise, state, action)         -> (state, obs, Outcome)    transition, then a fresh reset
 
-`t` is the iteration, for curricula. Outside of training (evaluations, pictures, `to_gymnasium`) it is `LAST`, beyond every
-curriculum's end: clamp what grows with it. `draw_reset` may leave it out, as `draw_reset(key, shape)`.
+`t` is the iteration, for curricula. Outside of training (evaluations, pictures, `to_gymnasium`) it
+is `LAST`, past the end of every curriculum: clamp terms that grow with it. `draw_reset(key, shape)`
+without `t` is accepted.
 
-A state begins anew with every episode, but for the parts of it in `types.Lasting`; `restart` is `reset` after them.
+A state starts anew with every episode, except its `types.Lasting` parts; `restart` is `reset` after
+them.
 
-`Outcome.next_obs` is the successor before the reset; `obs` is what the agent sees next. Float fields of an environment
-are leaves (traced, sweepable), everything else is static: decorate with `@settings`. To write one environment at a
-time instead, without a batch axis, subclass `jaxrl_fast.envs.single.SingleEnv`.
+`Outcome.next_obs` is the successor before the reset; `obs` is the agent's next observation. Float
+fields of an environment are leaves (traced, sweepable), everything else is static: decorate with
+`@settings`. `jaxrl_fast.envs.single.SingleEnv` batches an environment that is written without a
+batch axis.
 """
 
 from __future__ import annotations
@@ -40,24 +43,21 @@ from jaxrl_fast.envs.resets import EveryStep, Noise, Resets, begun
 from jaxrl_fast.errors import ConfigError, expected
 from jaxrl_fast.types import Outcome, PyTree, keep_lasting
 
-LAST = np.int32(2**31 - 1)  # the iteration outside of training: past the end of every curriculum
-_GONE = "draw_start", "draw_resets", "draw_again"  # methods of older versions
+LAST = np.int32(2**31 - 1)  # Iteration passed outside training: past the end of every curriculum.
+_GONE = "draw_start", "draw_resets", "draw_again"  # of older versions
 _INSTEAD = "`draw_reset(key, shape, t)` draws all resets, and `resets` names a strategy: `jf.envs.Pool(size)`, ..."
 
 
 class Drawing(NamedTuple):
-    """How episodes of an environment are shown."""
+    """How episodes of an environment are drawn."""
 
     frame: Callable[[Any], Any]  # `Env.render`
-    step_seconds: float | None = None  # of a step in the environment's world; None where that means nothing
-    page: Callable[[list[Any], float | None], str] | None = None  # (states, seconds between them) -> HTML that shows them moving
+    step_seconds: float | None = None  # seconds of a step in the environment's world, or None
+    page: Callable[[list[Any], float | None], str] | None = None  # (states, seconds between them) -> HTML page
 
 
 class Env(Environment):
-    """Base class of environments on the device: batched, pure, reset inside `step`.
-
-    See the text of the module.
-    """
+    """Base class of environments on the device: batched, pure, reset inside `step`."""
 
     runs_on = "device"
     resets: ClassVar[Resets] = EveryStep()  # or a field, or a property
@@ -74,49 +74,48 @@ class Env(Environment):
             cls.draw_reset = draws
 
     def on_device(self, parts: int = 1) -> Env:
-        """The environment that programs are compiled with. parts: the devices that its environments are divided over."""
+        """Return the environment for compiling; parts: devices that divide its environments."""
         return self
 
     def draw_reset(self, key: jax.Array, shape: tuple[int, ...], t: jax.Array = LAST) -> PyTree:
-        """Draw the randomness of resets in iteration t, leading axes `shape`. One key each, unless overridden.
+        """Draw the randomness of resets in iteration t, leading axes `shape`.
 
-        shape: (n,) for episodes that begin together, outside of a rollout; (T, B) for the steps of one.
+        shape: (n,) for episodes that begin together, outside of a rollout; (T, B) for a rollout's
+        steps.
         """
         return random.split(key, shape)
 
     def reset(self, noise: PyTree) -> tuple[PyTree, PyTree]:
-        """noise [B] -> (state [B], obs [B])."""
+        """Return (state [B], obs [B]) of noise [B]."""
         raise NotImplementedError
 
     def draw_step(self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> PyTree:
-        """Randomness of `num_steps` transitions, leading axes [T, B]; `t` is the iteration (for curricula)."""
+        """Draw the randomness of `num_steps` transitions, leading axes [T, B]; t: the iteration."""
         return ()
 
     def transition(self, noise: PyTree, state: PyTree, action: PyTree) -> tuple[PyTree, Outcome]:
-        """One step of every environment, no reset. action [B, ...] -> (state [B], Outcome [B])."""
+        """Step every environment without reset: action [B, ...] -> (state [B], Outcome [B])."""
         raise NotImplementedError
 
     def init(self, key: jax.Array, num_envs: int, t: jax.Array | None = None) -> tuple[PyTree, PyTree]:
-        """Begin episodes in `num_envs` environments; t: the iteration of training, None elsewhere."""
+        """Begin episodes in `num_envs` environments; t: the iteration of training, else None."""
         return begun(self, self.draw_reset(key, (num_envs,), LAST if t is None else t), num_envs)
 
     def restart(self, noise: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
-        """`reset` after the episodes that ended in `state` [B], of which the `types.Lasting` parts go on.
+        """Like `reset`, after episodes that ended in `state` [B], with its `types.Lasting` parts.
 
-        Override it where a new episode depends on those: an observation that they normalise, a level that was reached.
+        Override it if a new episode depends on those: a normalised observation, a level that was
+        reached.
         """
         fresh, obs = self.reset(noise)
         return keep_lasting(state, fresh), obs
 
     def draw(self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> Noise:
-        """Draw everything random of `num_steps` steps in iteration t; once an iteration, before the scan."""
+        """Draw all randomness of `num_steps` steps in iteration t, before the scan."""
         return draw_noise(self, self.resets, key, num_steps, num_envs, t)
 
     def step(self, noise: Noise, state: PyTree, action: PyTree) -> tuple[PyTree, PyTree, Outcome]:
-        """`transition`, then a fresh reset of the environments whose episode ended. ConfigError as `played`.
-
-        noise: of one step, as `noise.at(i)` of what `draw` returned.
-        """
+        """Step by `transition`, then reset ended environments; noise: `noise.at(i)` of `draw`."""
         if not isinstance(noise, Noise):
             found = "a key" if checks.is_key(noise) else type(noise).__name__
             valid = "one row of `env.draw(key, num_steps, num_envs, t)`, as in step(noise, state, action)"
@@ -127,21 +126,17 @@ class Env(Environment):
         return (*tree.strong(after), outcome)
 
     def render(self, state: Any) -> Any:
-        """One state (no batch axis), on the host -> an RGB image, uint8 [H, W, 3] NumPy; None if it can't be drawn."""
+        """Draw one state (no batch axis) on the host, uint8 [H, W, 3]; None if undrawable."""
         return None
 
     @property
     def drawing(self) -> Drawing | None:
-        """How episodes are shown: by `render` alone, unless a subclass knows more; None where they are not."""
+        """Return how episodes are drawn, by default with `render` alone; None if they are not."""
         return None if type(self).render is Env.render else Drawing(self.render)
 
 
 def draw_noise(env: Env, resets: Resets, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> Noise:
-    """Draw everything random of `num_steps` steps of `env`, whose episodes `resets` begins.
-
-    Raises:
-        ConfigError: `resets` is not one of the strategies.
-    """
+    """Draw all randomness of `num_steps` steps of `env` under the strategy `resets`."""
     if not isinstance(resets, Resets):
         raise expected(f"{env.spec.name}: resets", "EveryStep(), OnEnd(), Pool(size) or Frozen(starts)", repr(resets))
     if type(env).draw_step is Env.draw_step:  # transitions draw nothing: one key is enough
@@ -153,17 +148,16 @@ def draw_noise(env: Env, resets: Resets, key: jax.Array, num_steps: int, num_env
 
 
 def steps_by_base(env: Env) -> bool:
-    """Whether its steps are those of `Env`: a transition, then what `resets` does."""
+    """Return whether `env` steps as `Env` does: a transition, then the strategy's resets."""
     return type(env).draw is Env.draw and type(env).step is Env.step
 
 
 def played(env: Env, noise: PyTree, state: PyTree, action: PyTree) -> tuple[PyTree, Outcome]:
-    """`env.transition` as `checks.outcome_of` takes it: the one place where an action goes in and an outcome enters.
+    """Return `env.transition`, checked: the one place where actions enter and outcomes leave.
 
-    A policy's Gaussian knows no bounds: `transition` gets the action in its Box, as `Agent.act` returns it.
-
-    A ConfigError names what of the action, the state or the outcome is not as `env.spec` says. Nothing else would: a
-    reward [B, 1] is broadcast against [B] somewhere, and learned from.
+    `transition` gets a Box's action within its bounds, as from `Agent.act`. Raises ConfigError for
+    an action, state or outcome that differs from `env.spec`; otherwise a reward [B, 1] would
+    broadcast against [B] and be learned from.
     """
     action, num_envs = checks.action(env.spec, action)
     with checks.noted(env.spec, "transition"):

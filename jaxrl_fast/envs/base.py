@@ -6,9 +6,9 @@ from jaxrl_fast.types import EnvSpec
 
 
 class Environment:
-    """An environment of this library: an `Env`, which steps on the device, or a `HostEnv`, which steps on the host.
+    """Base of `Env`, which steps on the device, and `HostEnv`, which steps on the host.
 
-    runs_on: the name of its backend, which knows how it is trained in, evaluated and drawn (`engine.backend`).
+    runs_on: the name of its backend, which trains, evaluates and draws it (`engine.backend`).
     """
 
     runs_on = ""
@@ -20,6 +20,6 @@ class Environment:
     def __repr__(self) -> str:
         try:
             spec = self.spec
-        except Exception:  # of an environment that is being written
+        except Exception:  # an environment that is being written
             return object.__repr__(self)
         return f"<{type(self).__name__}: {spec.name}, {spec.observation} -> {spec.action}>"

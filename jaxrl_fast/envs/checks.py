@@ -1,7 +1,8 @@
-"""What an environment returns, against what its spec says: one ConfigError that names the environment and what is valid.
+"""Checks of an environment's results against its spec, while tracing.
 
-All of it looks at shapes and dtypes alone. It is done while tracing, and no program holds anything of it but the
-conversions: a dtype becomes the one that is due where every value survives, floating point of any width included.
+They look at shapes and dtypes alone, so programs hold only the conversions: a dtype becomes the
+spec's if every value survives, floats of any width included. A ConfigError names the environment
+and the valid form.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl_fast.envs.own_spaces import own_of
 from jaxrl_fast.errors import ConfigError, UserError
-from jaxrl_fast.own_spaces import own_of
 from jaxrl_fast.spaces import Box, Dict, Space
 from jaxrl_fast.types import EnvSpec, Outcome, PyTree
 
@@ -31,14 +32,14 @@ WIDE = "jax_enable_x64 is on, and the environment may be written for 32 bits: gi
 
 @contextlib.contextmanager
 def noted(spec: EnvSpec, function: str) -> Iterator[None]:
-    """Add a note to whatever is raised inside: which environment's `function` raised it, and what a tracer allows."""
+    """Add a note to errors raised inside: the environment's `function`, a hint on tracers."""
     try:
         yield
     except UserError:
         raise
     except Exception as error:
         tracer = isinstance(error, (jax.errors.JAXTypeError, jax.errors.JAXIndexError))
-        if not any(spec.name in note for note in getattr(error, "__notes__", ())):  # by the environment in a wrapper
+        if not any(spec.name in note for note in getattr(error, "__notes__", ())):  # noted already in a wrapper
             wide = isinstance(error, TypeError) and not tracer and jax.config.jax_enable_x64
             hint = f"; {TRACED}" if tracer else f"; {WIDE}" if wide else ""
             error.add_note(f"{spec.name}: raised in `{function}`{hint}")
@@ -46,7 +47,7 @@ def noted(spec: EnvSpec, function: str) -> Iterator[None]:
 
 
 def refuse_key(reset: Callable[..., Any]) -> Callable[..., Any]:
-    """`reset` with a ConfigError for a key in place of noise: Gymnax's `env.reset(key)`."""
+    """Wrap `reset` to raise ConfigError for a key instead of noise (Gymnax's `env.reset(key)`)."""
 
     @functools.wraps(reset)
     def checked(self, noise):
@@ -59,7 +60,7 @@ def refuse_key(reset: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_iteration(draw_reset: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `draw_reset(self, key, shape, t)`, of a function that may leave out `t`."""
+    """Return `draw_reset(self, key, shape, t)` of a function that may omit `t`."""
     try:
         inspect.signature(draw_reset).bind("self", "key", "shape", "t")
     except TypeError:
@@ -75,13 +76,13 @@ def with_iteration(draw_reset: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_noise(env: Any, words: jax.Array) -> bool:
-    """Whether uint32[2], a key in JAX's older form, is also what the environment draws for two resets."""
+    """Return whether uint32[2], also an older key, is the environment's noise of two resets."""
     drawn = jax.eval_shape(lambda: env.draw_reset(jax.random.key(0), words.shape, np.int32(0)))
     return getattr(drawn, "shape", None) == words.shape and drawn.dtype == words.dtype
 
 
 def is_key(x: Any) -> bool:
-    """Whether it is one random key, in either of JAX's forms."""
+    """Return whether it is one random key, in either of JAX's forms."""
     shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
     if shape is None or dtype is None:
         return False
@@ -89,16 +90,17 @@ def is_key(x: Any) -> bool:
 
 
 def pair(spec: EnvSpec, function: str, found: Any) -> tuple[Any, Any]:
-    """(state, obs) of a function that resets."""
+    """Return (state, obs) of a function that resets."""
     if not isinstance(found, tuple) or len(found) != 2:
         raise ConfigError(f"{spec.name}: {function}", describe(found), "two values (state, obs)")
     return found
 
 
 def outcome_of(spec: EnvSpec, found: Any, before: PyTree, num_envs: int) -> tuple[PyTree, Outcome]:
-    """(state, Outcome) of a transition from the state `before`, as every other part relies on it.
+    """Return (state, Outcome) of a transition from `before` in the form that others rely on.
 
-    The state keeps its shapes and dtypes, the reward is float32, and what terminated is not truncated as well.
+    The state keeps its shapes and dtypes, the reward is float32, and a terminated step is not
+    truncated.
     """
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], Outcome):
         valid = "two values (state, jaxrl_fast.types.Outcome(next_obs, reward, terminated, truncated))"
@@ -116,7 +118,7 @@ def outcome_of(spec: EnvSpec, found: Any, before: PyTree, num_envs: int) -> tupl
 
 
 def info_of(spec: EnvSpec, info: Any, num_envs: int) -> dict[str, jax.Array] | tuple[()]:
-    """What an outcome reports, as float32 [B]; () for nothing."""
+    """Return an outcome's reports as float32 [B], or ()."""
     if not isinstance(info, dict):
         if info == ():
             return ()
@@ -126,14 +128,14 @@ def info_of(spec: EnvSpec, info: Any, num_envs: int) -> dict[str, jax.Array] | t
 
 
 def check_names(spec: EnvSpec, info: dict[Any, Any]) -> None:
-    """Refuse a dict with names that no log can have; JAX sorts none of mixed kinds."""
+    """Raise ConfigError for names that are no non-empty strings."""
     for name in info:
         if not isinstance(name, str) or not name:
             raise ConfigError(f"{spec.name}: a name in info", name, "a non-empty string")
 
 
 def like(spec: EnvSpec, state: PyTree, before: PyTree, when: str = "a step") -> PyTree:
-    """The state after a step, or a reset, with the dtypes of the one before."""
+    """Return the state after a step or reset in the dtypes of the one before."""
     a, b = jax.tree.structure(state), jax.tree.structure(before)
     field, why = f"{spec.name}: state", "as `reset` gave it"
     if a != b:
@@ -147,12 +149,12 @@ def like(spec: EnvSpec, state: PyTree, before: PyTree, when: str = "a step") -> 
 
 
 def observation(spec: EnvSpec, field: str, obs: PyTree, num_envs: int) -> PyTree:
-    """An observation [B, ...] in the dtypes of its space."""
+    """Return an observation [B, ...] in the dtypes of its space."""
     return _of_space(f"{spec.name}: {field}", spec.observation, obs, num_envs, dtypes=True)
 
 
 def action(spec: EnvSpec, value: PyTree) -> tuple[PyTree, int]:
-    """The action [B, ...] as the space has it, within the bounds and in the dtype of a Box, and B."""
+    """Return (action [B, ...] in the space's form, within a Box's bounds and in its dtype; B)."""
     leaves = jax.tree.leaves(value)
     num_envs = jnp.shape(leaves[0])[0] if leaves and jnp.shape(leaves[0]) else 1
     value, space = _of_space(f"{spec.name}: action", spec.action, value, num_envs, dtypes=False), spec.action
@@ -172,7 +174,7 @@ def _of_space(field: str, space: Space, value: Any, num_envs: int, dtypes: bool)
 
 
 def number(field: str, value: Any, shape: tuple[int, ...] = ()) -> jax.Array:
-    """A real number of any dtype as float32."""
+    """Return a real number of any dtype as float32."""
     value = array(field, value, shape)
     if not (jnp.issubdtype(value.dtype, jnp.number) or value.dtype == bool) or jnp.iscomplexobj(value):
         raise ConfigError(field, f"{value.dtype}{list(shape)}", f"float32{list(shape)}")
@@ -180,10 +182,10 @@ def number(field: str, value: Any, shape: tuple[int, ...] = ()) -> jax.Array:
 
 
 def array(field: str, value: Any, shape: tuple[int, ...], dtype: Any = None, why: str = "") -> jax.Array:
-    """`value` as an array of this shape, and of `dtype` where one is given and nothing of the value is lost."""
+    """Return `value` as an array of this shape, and of `dtype` if nothing is lost."""
     try:
         seen, kind = jnp.shape(value), jnp.result_type(value)
-    except (TypeError, ValueError):  # no array: a tuple, a dict where the space is none
+    except (TypeError, ValueError):  # a tuple or dict in the place of an array
         raise ConfigError(field, type(value).__name__, f"an array of shape {list(shape)}") from None
     if seen != shape or (dtype is not None and not _fits(kind, dtype)):
         why = why or (f"{shape[0]} being the environments that are stepped together" if shape else "")
@@ -193,7 +195,7 @@ def array(field: str, value: Any, shape: tuple[int, ...], dtype: Any = None, why
 
 
 def _fits(kind: Any, dtype: Any) -> bool:
-    """Whether every value of a dtype is one of another; floating point fits into any, as everywhere in JAX."""
+    """Return whether every value of a dtype is one of another; floats fit into any float."""
     if kind == dtype:
         return True
     if jax.dtypes.issubdtype(kind, jax.dtypes.extended) or jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
@@ -209,7 +211,7 @@ def _switch(kind: Any) -> str:
 
 
 def describe(found: Any) -> str:
-    """What was returned, in a few words: its values where it is a tuple, an array's dtype and shape, else its type."""
+    """Describe a return value: a tuple's values, an array's dtype and shape, or a type."""
     if isinstance(found, (tuple, list)) and not hasattr(found, "_fields"):
         return f"{len(found)} values ({', '.join(describe(x) if not isinstance(x, tuple) else 'tuple' for x in found)})"
     shape, dtype = getattr(found, "shape", None), getattr(found, "dtype", None)

@@ -1,4 +1,4 @@
-"""Whether a gradient flows from actions through an environment to its rewards; found by tracing, nothing is compiled."""
+"""Whether rewards have a gradient in the actions, found by tracing, without compiling."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.tracing import depends_on_inputs
 from jaxrl_fast.errors import ConfigError
 
-# Among brax's backends mjx alone has no gradient: its solver is a while loop.
+# mjx alone of brax's backends has no gradient: its solver is a while loop.
 _BACKENDS = "--env.backend spring (or positional, generalized) has one"
 _TRY = "try an algorithm that needs no gradient of the environment (ppo, ars, es)"
 
 
 def check_differentiable(env: Env) -> None:
-    """Raises ConfigError where no reward depends differentiably on any action, or the gradient cannot be traced."""
+    """Raise ConfigError unless a reward depends differentiably on an action."""
     try:
         hash(env)
     except TypeError:  # a setting is an array or traced
@@ -30,10 +30,10 @@ def check_differentiable(env: Env) -> None:
 
 
 def _missing(env: Env) -> str | None:
-    """What `env` would have to be; None where it is.
+    """Return the missing property of `env`, or None.
 
-    A scan of two steps stands for any number of them: what depends on what in its body is followed to a fixed point.
-    Resets are left out, for they depend on no action. A gradient that is there can still be of no use (zero almost
+    A scan of two steps stands for any number: dependence in its body reaches a fixed point. Resets
+    depend on no action and are left out. An existing gradient may still be useless (zero almost
     everywhere, or huge).
     """
 
@@ -51,13 +51,13 @@ def _missing(env: Env) -> str | None:
 
     try:
         jaxpr = jax.make_jaxpr(pull_back)(jnp.float32(1.0), *jax.eval_shape(start)).jaxpr
-    except (ValueError, NotImplementedError) as error:  # a while loop, a callback, an operation without a derivative
+    except (ValueError, NotImplementedError) as error:  # a while loop, a callback, an operation without derivative
         reason = str(error).strip().split("\n")[0].split(". ")[0]
         other = f"; {_BACKENDS}" if env.spec.name.startswith("brax/") else ""
         return f"one with a gradient; this cannot be differentiated ({reason}){other}"
-    # the result depends on the cotangent, except where the gradient is zero whatever the numbers are
+    # the result depends on the cotangent unless the gradient is always zero
     (reached,) = depends_on_inputs(jaxpr, first=1)
     return None if reached else "one whose reward depends smoothly on the action"
 
 
-_missing_cached = functools.lru_cache(maxsize=16)(_missing)  # asked by the command line, by `plan` and by `train`
+_missing_cached = functools.lru_cache(maxsize=16)(_missing)  # called by the command line, `plan` and `train`

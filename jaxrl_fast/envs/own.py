@@ -1,8 +1,8 @@
-"""Environments that a user has as objects: instances, classes and functions, in our form, gymnax's or Gymnasium's.
+"""A user's environment objects in our form, gymnax's or Gymnasium's.
 
-An object gets a name, for config.json and for sweeps, which make it again with other settings: "MODULE:NAME" of what
-made it. A class or function that its module knows by name is found again by it in every process that has imported the
-module; any other object is known in this process alone, by a name with a `#`.
+An object gets a name for config.json and sweeps: "MODULE:NAME" of the code that made it. A class or
+function that its module holds by name is found by it in every process that imports the module. Any
+other object is known in this process alone, by a name with a `#`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from jaxrl_fast import imports, signatures
+from jaxrl_fast import fields, imports
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.gymnax import objects as gymnax_objects
 from jaxrl_fast.envs.host import gymnasium_objects
@@ -25,25 +25,24 @@ VALID = (
     "a name such as 'CartPole-v1', or an environment of jaxrl_fast, gymnax or Gymnasium, given as an instance, its class or a "
     "function that makes it"
 )
-_NAMED: dict[str, Any] = {}  # every object that was handed over, by the name that it got
-_READ: dict[str, str] = {}  # what functions read in their module when they got it
+_NAMED: dict[str, tuple[Any, str]] = {}  # name: an object that was handed over in this process, and `_read` of it then
 
 
 @dataclasses.dataclass(frozen=True)
 class Maker:
-    """What `make` needs of a name: a function of its settings, and their defaults."""
+    """A function of settings that makes an environment, and their defaults."""
 
     make: Callable[..., Any]
     settings: dict[str, Any]
 
 
 def is_foreign(value: Any) -> bool:
-    """Whether it is an environment of gymnax's or Gymnasium's, an instance or a class."""
+    """Return whether it is an environment or class of gymnax or Gymnasium."""
     return gymnax_objects.is_gymnax(value) or gymnasium_objects.is_gymnasium(value)
 
 
 def name_of(source: Any) -> str:
-    """The name of an object, the same for the same object; ConfigError where it is no environment and makes none."""
+    """Return an object's name; raises ConfigError unless it is or makes an environment."""
     if gymnasium_objects.is_vector(source):
         valid = "one environment, or a function that makes one: vectors are made of it"
         raise ConfigError("environment", type(source).__name__, valid)
@@ -53,17 +52,22 @@ def name_of(source: Any) -> str:
     name = f"{made_by.__module__}:{getattr(made_by, '__qualname__', made_by)}"
     source = _canonical(source, name)
     read = _read(source)
-    known = next((name for name, other in _NAMED.items() if _READ[name] == read and _same(other, source)), None)
+    known = next((name for name, (other, then) in _NAMED.items() if then == read and _same(other, source)), None)
     if known is not None:
         return known
-    if source is not _attribute(name) or _NAMED.get(name) is source:
+    if source is not _attribute(name) or _named(name) is source:
         name = next(f"{name}#{n}" for n in range(1, 10**9) if f"{name}#{n}" not in _NAMED)
-    _NAMED[name], _READ[name] = source, read
+    _NAMED[name] = source, read
     return name
 
 
+def _named(name: str) -> Any:
+    """The object that got this name; None for none."""
+    return _NAMED.get(name, (None, ""))[0]
+
+
 def _read(source: Any) -> str:
-    """The numbers and texts of its module that a function names, as they are now: a loop's variable in a notebook."""
+    """Return a function's current global numbers and texts, such as a notebook's loop variable."""
     if not inspect.isfunction(source):
         return ""
     there = source.__globals__
@@ -71,7 +75,7 @@ def _read(source: Any) -> str:
 
 
 def _canonical(source: Any, name: str) -> Any:
-    """The class of an instance where that makes the like of it without arguments, so that every process can make it."""
+    """Return an instance's class if it makes an equal one without arguments."""
     there = _attribute(name)
     if isinstance(source, type) or there is not type(source):
         return source
@@ -82,7 +86,7 @@ def _canonical(source: Any, name: str) -> Any:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether two objects make the same environment: instances with equal attributes, functions of one definition."""
+    """Return whether two objects make the same environment: equal attributes or definitions."""
     if a is b or type(a) is not type(b) or isinstance(a, type):
         return a is b
     try:
@@ -97,17 +101,18 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def is_known(name: str) -> bool:
-    """Whether it is the name of an object, or of something in a module that is imported."""
+    """Return whether it is the name of an object, or of something in an imported module."""
     return name in _NAMED or _attribute(name) is not None
 
 
 def find(name: str) -> Any:
-    """The object behind a name; None where it is no such name. Imports nothing.
+    """Return the object of a name, or None; imports nothing.
 
-    Raises ConfigError for a module that is not known here, and for what is no environment, or a function of another's.
+    Raises ConfigError for an unknown module, and for anything but an environment or a user's
+    function.
     """
     if name in _NAMED or "#" in name or not all(name.partition(":")):
-        return _NAMED.get(name)
+        return _named(name)
     found, home = imports.look_up(name, "environment")
     environments = isinstance(found, type) and (is_foreign(found) or issubclass(found, Environment))
     if not (environments or is_foreign(found) or (callable(found) and imports.is_users(home))):
@@ -116,13 +121,13 @@ def find(name: str) -> Any:
 
 
 def _attribute(name: str) -> Any:
-    """What a module that is imported knows as "MODULE:NAME"."""
+    """Return the object "MODULE:NAME" of an imported module."""
     module, _, attribute = name.partition(":")
     return functools.reduce(lambda x, part: getattr(x, part, None), attribute.split("."), sys.modules.get(module))
 
 
 def maker(name: str, source: Any) -> Maker:
-    """How a user's environment is made: `source` is what was registered or handed over as `name`."""
+    """Return how to make a user's environment; source: registered or passed as `name`."""
     kind, label = _kind(source)
     label = label if ":" in name else name
     if kind == "gymnasium":
@@ -135,7 +140,7 @@ def maker(name: str, source: Any) -> Maker:
 
 
 def _kind(source: Any) -> tuple[str, str]:
-    """("gymnax", "gymnasium" or "" for ours, what it is called). A function without required parameters is asked."""
+    """Return ("gymnax", "gymnasium" or "" for ours, its name), by a call without arguments."""
     if not is_foreign(source):
         return _made(source) if _is_asked(source) else ("", "")
     if gymnasium_objects.is_gymnasium(source):
@@ -144,7 +149,7 @@ def _kind(source: Any) -> tuple[str, str]:
 
 
 def _is_asked(source: Any) -> bool:
-    """Whether it may make another library's environment: where none is imported, none is made."""
+    """Return whether it may make another library's environment: only if one is imported."""
     if isinstance(source, type) or not {"gymnasium", "gymnax"} & set(sys.modules):
         return False
     try:
@@ -174,7 +179,7 @@ def _copies(env: Any, label: str) -> gymnasium_objects.Copies:
 
 
 def _gymnax(label: str, source: Any) -> Maker:
-    """The parameters of its constructor are settings, and those of the environment."""
+    """Return the maker of a gymnax environment: constructor parameters and its own are settings."""
     if not isinstance(source, type) and gymnax_objects.is_gymnax(source):
         return Maker(functools.partial(gymnax_objects.adapt, source, label), gymnax_objects.defaults(source, label))
     own = parameters(source)
@@ -187,8 +192,8 @@ def _gymnax(label: str, source: Any) -> Maker:
 
 
 def parameters(factory: Callable[..., Any]) -> dict[str, Any]:
-    """The settings of a class or function: the fields of the dataclass, or the parameters, that have defaults."""
+    """Return the settings of a class or function: fields or parameters with defaults."""
     if dataclasses.is_dataclass(factory):
-        fields = [f for f in dataclasses.fields(factory) if f.init]
-        return {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
-    return signatures.defaults_of(factory)
+        known = [f for f in dataclasses.fields(factory) if f.init]
+        return {f.name: f.default for f in known if f.default is not dataclasses.MISSING}
+    return fields.defaults_of(factory)

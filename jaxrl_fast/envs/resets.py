@@ -1,17 +1,16 @@
-"""How a rollout begins new episodes: `env.resets` names one of four strategies.
+"""Strategies of resets: how a rollout begins new episodes.
 
     draw(env, key, num_steps, num_envs, t)  -> (rows [T], strategy)   before the rollout's scan
     apply(env, row, done, after)            -> (state, obs)           in each of its steps
 
-`draw` returns the strategy with what all steps share, such as a pool of resets; `rows` has a leading axis of time.
-`apply` takes one row, bool [B] whose episode ended, and the state and observation after the transition.
+`env.resets` names one. `draw` returns the strategy with the part that all steps share, such as a
+pool; `rows` has a leading axis of time. `apply` takes one row, bool [B] whether the episode ended,
+and the state and observation after the transition.
 
-| strategy | an episode begins | resets are computed |
-|---|---|---|
-| `EveryStep()` | afresh | for every environment in every step |
-| `OnEnd()` | afresh | in the steps in which an episode ends |
-| `Pool(size)` | with an entry of a pool that each rollout draws anew | `size` times a rollout |
-| `Frozen(starts)` | in a given state of its environment | never |
+| strategy | an episode begins | resets are computed | |---|---|---| | `EveryStep()` | afresh | for
+every environment in every step | | `OnEnd()` | afresh | in the steps in which an episode ends | |
+`Pool(size)` | with an entry of a pool that each rollout draws anew | `size` times a rollout | |
+`Frozen(starts)` | in a given state of its environment | never |
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Episode = tuple[PyTree, PyTree]  # (state, obs), each with leading axis [B]
 
 
 class Resets:
-    """Base class of the strategies; see the text of the module. All are pytrees and hashable without what they share."""
+    """Base class of the strategies: pytrees, hashable without the shared part."""
 
     def draw(self, env: Any, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> tuple[PyTree, Resets]:
         """Draw the resets of `num_steps` steps of `num_envs` environments in iteration t."""
@@ -45,29 +44,29 @@ class Resets:
 
 
 class Noise(NamedTuple):
-    """Everything random of T steps of an environment: what `Env.draw` returns."""
+    """The randomness of T steps of an environment, drawn by `Env.draw`."""
 
-    step: PyTree  # [T, B]: what `transition` is given
-    reset: PyTree  # [T]: what `resets` needs of each step
-    resets: Resets  # the strategy, with what all steps share
+    step: PyTree  # [T, B]: for `transition`
+    reset: PyTree  # [T]: for `resets`
+    resets: Resets  # the strategy, with its shared part
 
     @property
     def rows(self) -> tuple[PyTree, PyTree]:
-        """What goes by time: a pytree with leading axis [T]."""
+        """Return the part with a leading axis [T]."""
         return self.step, self.reset
 
     def with_rows(self, rows: tuple[PyTree, PyTree]) -> Noise:
-        """Return this noise with other rows: inside a scan over `rows`, with the one that `Env.step` takes."""
+        """Return this noise with other rows, such as the row of `Env.step` inside a scan."""
         return Noise(*rows, self.resets)
 
     def at(self, step: int | jax.Array) -> Noise:
-        """Return the noise of one step, as `Env.step` takes it."""
+        """Return the noise of one step for `Env.step`."""
         return self.with_rows(tree.take(self.rows, step))
 
 
 @tree.struct
 class EveryStep(Resets):
-    """Reset every environment in every step, and keep the resets of those whose episode ended."""
+    """Reset every environment in every step; keep the resets of ended episodes."""
 
     def draw(self, env, key, num_steps, num_envs, t):
         return env.draw_reset(key, (num_steps, num_envs), t), self
@@ -78,7 +77,7 @@ class EveryStep(Resets):
 
 @tree.struct
 class OnEnd(EveryStep):
-    """Reset every environment in the steps in which an episode ends, by a branch; under `vmap` in every step."""
+    """Reset every environment in steps that end an episode, by a branch; under `vmap` always."""
 
     def apply(self, env, row, done, after):
         return jax.lax.cond(done.any(), lambda: EveryStep.apply(self, env, row, done, after), lambda: after)
@@ -86,11 +85,11 @@ class OnEnd(EveryStep):
 
 @tree.settings
 class Pool(Resets):
-    """Share out `size` resets, which are drawn before each rollout.
+    """Share `size` resets, drawn before each rollout, among its episodes.
 
-    size: 0 for one for `STEPS_A_RESET` steps of an environment, and at least one an environment. Environments that end
-    together must not begin together, for they would stay in lockstep. A rollout of one step would be all resets of
-    every step: there a pool of one an environment is `OnEnd`.
+    size: 0 for one for `STEPS_A_RESET` steps of an environment, at least one each. Environments
+    that end together must not begin alike, or they stay in lockstep. In a rollout of one step a
+    pool would be all resets of every step: there it is `OnEnd`.
     """
 
     size: int = 0
@@ -106,19 +105,19 @@ class Pool(Resets):
         few = math.ceil(turns / STEPS_A_RESET)
         size = min(self.size or max(few, num_envs), turns)
         pool_key, offset_key = random.split(key)
-        if size <= few:  # like first episodes: few beside the steps
+        if size <= few:  # few beside the steps, as first episodes
             noise = env.draw_reset(pool_key, (size,), t)
-        else:  # like the resets of a step: many
+        else:  # many, as a step's resets
             noise = tree.take(env.draw_reset(pool_key, (1, size), t), 0)
         entries = noise, begun(env, noise, size)
-        # Those that end together take entries next to each other, from a place drawn for each step. (Turns that simply
-        # go on, t * B + b, would give an environment the same entry at each of its ends where the size divides B.)
+        # Environments that end together take neighbouring entries, from a place drawn each step.
+        # A running index t * B + b would repeat an environment's entry if the size divides B.
         places = random.randint(offset_key, (num_steps, 1), 0, size)
         return (places + jnp.arange(num_envs, dtype=jnp.int32)) % size, dataclasses.replace(self, entries=entries)
 
     def apply(self, env, row, done, after):
         noise, episodes = self.entries
-        if lasting(after[0]):  # where an episode begins may depend on what lasts
+        if lasting(after[0]):  # a new episode may depend on the lasting parts
             return OnEnd().apply(env, tree.take(noise, row), done, after)
         fresh, obs = tree.take(episodes, row)
         return tree.where(done, (checks.like(env.spec, fresh, after[0], "a reset"), obs), after)
@@ -126,9 +125,10 @@ class Pool(Resets):
 
 @tree.struct
 class Frozen(Resets):
-    """Go on from `starts`, (state, obs) [B], without any reset: for evaluations, which play one episode an environment.
+    """Like `draw`, for evaluation: finished environments restart from `starts`, without resets.
 
-    Their programs are smaller by the resets that nobody would see.
+    starts: (state, obs) [B]. Evaluations play one episode an environment, and their programs hold
+    no resets.
     """
 
     starts: Episode = ()
@@ -142,14 +142,14 @@ class Frozen(Resets):
 
 
 def begun(env: Any, noise: PyTree, num_envs: int) -> Episode:
-    """Return `env.reset` of noise [B] in the dtypes of its spec; ConfigError where it is something else."""
+    """Return `env.reset` of noise [B] in its spec's dtypes; raises ConfigError for other forms."""
     with checks.noted(env.spec, "reset"):
         state, obs = checks.pair(env.spec, "reset", env.reset(noise))
     return tree.strong((state, checks.observation(env.spec, "reset", obs, num_envs)))
 
 
 def begun_after(env: Any, state: PyTree, key: jax.Array, num_envs: int, t: jax.Array) -> Episode:
-    """Return new episodes after those that were left in `state` [B], whose `types.Lasting` parts go on."""
+    """Return new episodes after those in `state` [B], with its `types.Lasting` parts."""
     return tree.strong(restarted(env, env.draw_reset(key, (num_envs,), t), state))
 
 

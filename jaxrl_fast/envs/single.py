@@ -16,23 +16,21 @@ from jaxrl_fast.types import EnvSpec, Outcome, PyTree, keep_lasting
 class SingleEnv(Env):
     """Base class of environments written as two functions of one episode, without a batch.
 
-    Decorate the subclass with `@jf.settings`.
-
         reset_one(key)                -> (state, obs)
-        step_one(key, state, action)  -> (state, obs, reward, terminated, truncated)       the ends are bool
+        step_one(key, state, action)  -> (state, obs, reward, terminated, truncated)
 
-    `step_one` gets an action of a Box within its bounds and in its dtype. It may return a sixth value, a dict of numbers
-    for the log (`Outcome.info`).
-    Float fields of the subclass are leaves. `state` must hold its own step counter if there is a time limit
-    (or wrap the environment in `jf.envs.TimeLimit`). What of it outlives episodes is a `types.Lasting`; `restart_one`
-    is `reset_one` after them.
+    Decorate the subclass with `@jf.settings`; its float fields are leaves. `step_one` gets a Box's
+    action within its bounds and in its dtype, returns bool ends, and may return a sixth value, a
+    dict of numbers for the log (`Outcome.info`). With a time limit `state` holds a step counter (or
+    use `jf.envs.TimeLimit`). A part that outlives episodes is a `types.Lasting`; `restart_one` is
+    `reset_one` after it.
     """
 
     def reset_one(self, key: jax.Array) -> tuple[PyTree, PyTree]:
         raise NotImplementedError
 
     def restart_one(self, key: jax.Array, state: PyTree) -> tuple[PyTree, PyTree]:
-        """`reset_one` after the episode that ended in `state`, whose `types.Lasting` parts go on."""
+        """Like `reset_one`, after the episode that ended in `state`; `types.Lasting` parts stay."""
         fresh, obs = checks.pair(self.spec, "reset_one", self.reset_one(key))
         return keep_lasting(state, fresh), obs
 
@@ -58,7 +56,7 @@ class SingleEnv(Env):
 
 
 def _parts(spec: EnvSpec, found: Any) -> tuple:
-    """The six values of `step_one`, the last () where it returned five; ConfigError where it returned something else."""
+    """Return the six values of `step_one`, the last () if it returned five."""
     valid = "five values (state, obs, reward, terminated, truncated), or a sixth, a dict of numbers"
     if not isinstance(found, tuple) or len(found) not in (5, 6):
         raise ConfigError(f"{spec.name}: step_one", checks.describe(found), valid)

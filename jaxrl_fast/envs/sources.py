@@ -1,4 +1,4 @@
-"""Where environments come from: what a source is. `registry.SOURCES` has them by name."""
+"""Where environments come from: what a source is, and all of them by name."""
 
 from __future__ import annotations
 
@@ -9,27 +9,32 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.base import Environment
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.registry import Registry
+
+Factory = Callable[..., Environment]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Source:
-    """A source of environments, a library or a package: functions of an environment's name.
+    """A source of environments, such as a library: functions of an environment's name.
 
-    This is its protocol; `table` makes the usual one.
+    This is the protocol; `table` makes the usual source.
 
     Args:
         make: make(name, **settings) -> Env.
-        settings: settings(name) -> {setting: default}; both raise ConfigError for a name that the source has not.
-        prefix: how its names begin, "brax/"; that of a package whose entry point is NAME: "NAME/".
-        names: the names that are known before the library is imported.
-        family: for `jaxrl-fast list`, what else there is, where only the library knows its names.
-        package: the module of the library, looked for before it is imported; "" for none.
+        settings: settings(name) -> {setting: default}; both raise ConfigError for an unknown name.
+        prefix: the start of its names, "brax/"; of a package with the entry point NAME: "NAME/".
+        names: the names known before the library is imported.
+        family: for `jaxrl-fast list`: names that only the library knows.
+        package: the library's module, looked for before its import; "" for none.
         install: the command that installs it.
         on_host: whether its environments step on the host, outside of XLA.
         about: about(name) -> {setting: an object with `help` and `choices`}, for `--help`.
-        modules: modules(name) -> modules that the name itself names, as "gym:MODULE:ID" does; making it imports them.
-        known: known(name) -> whether a name without the prefix is one of its names; imports nothing.
-        identity: identity(name) -> what the environment is made of; where it has changed, `make` makes it anew.
+        modules: modules(name) -> modules in a name such as "gym:MODULE:ID", imported by `make`.
+        known: known(name) -> whether it has a name without the prefix; imports nothing.
+        identity: identity(name) -> the environment's definition; a change makes `make` rebuild.
     """
 
     make: Callable[..., Env]
@@ -52,3 +57,30 @@ class Source:
     def installed(self) -> bool:
         """Return whether the library can be imported; does not import it."""
         return not self.package or self.package in sys.modules or importlib.util.find_spec(self.package) is not None
+
+
+def _check(name: str, source: Any) -> None:
+    if not isinstance(source, Source):
+        raise ConfigError("environment source", type(source).__name__, "a jaxrl_fast.envs.Source")
+    bad = [x for x in (source.prefix, *source.names) if not x.startswith(f"{name}/")]
+    if bad:
+        raise ConfigError("prefix", bad[0], f"{name}/, as its entry point, at the begin of all its names")
+
+
+_ENVS = "jaxrl_fast.envs"
+SOURCES: Registry[Source] = Registry("environment source", "jaxrl_fast.environments", {
+    "native": f"{_ENVS}.native.source:SOURCE",
+    "gymnax": f"{_ENVS}.gymnax.source:SOURCE",
+    "brax": f"{_ENVS}.physics.brax_adapter:SOURCE",
+    "playground": f"{_ENVS}.physics.playground_adapter:SOURCE",
+    "gym": f"{_ENVS}.host.gymnasium_adapter:SOURCE",
+    "envpool": f"{_ENVS}.host.envpool_adapter:SOURCE",
+    "ale": f"{_ENVS}.host.ale_adapter:SOURCE",
+    "probe": f"{_ENVS}.probes.source:SOURCE",
+}, _check)  # fmt: skip
+USER: dict[str, Factory | str] = {}  # what `jf.register` was given, in this process
+
+
+def names() -> list[str]:
+    """Return every name that is known before the library behind it is imported."""
+    return [*(name for _, source in SOURCES.items() for name in source.names), *USER]

@@ -1,13 +1,15 @@
-"""Which environment a name that is none was meant to be, among those of every source; imports none of them."""
+"""Suggest the known environment nearest to an unknown name, without imports."""
 
 from __future__ import annotations
 
 import difflib
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-# Ids of packages that alone know all of theirs.
+from jaxrl_fast.envs import sources
+
+# Ids of packages that list theirs only when imported.
 GYMNASIUM = tuple("gym:" + name for name in (
     "LunarLander-v3", "LunarLanderContinuous-v3", "BipedalWalker-v3", "BipedalWalkerHardcore-v3", "CarRacing-v3", "Blackjack-v1",
     "FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "Taxi-v4", "Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5",
@@ -22,38 +24,30 @@ ATARI = tuple("ale:" + name for name in (
     "Riverraid", "RoadRunner", "Robotank", "Seaquest", "Skiing", "Solaris", "SpaceInvaders", "StarGunner", "Surround", "Tennis",
     "TimePilot", "Tutankham", "UpNDown", "Venture", "VideoPinball", "WizardOfWor", "YarsRevenge", "Zaxxon",
 ))  # fmt: skip
-NEAR, SURE = 0.6, 0.85  # similarity from which a name is worth a guess, and from which it is no other's
+NEAR, SURE = 0.6, 0.85  # similarity for a guess, and for certainty
 MOST = 3
-
-_names: Callable[[], Iterable[str]] = tuple  # of the environments that `registry` lists; it says so itself
-
-
-def listed_by(names: Callable[[], Iterable[str]]) -> None:
-    """Where the names of every other source are."""
-    global _names
-    _names = names
 
 
 def task(name: str) -> str:
-    """What is the same in the names of one task: no source, version or suffix of a suite, lower case, letters and digits."""
+    """Return the task of a name: lower-case letters and digits, no source, version or suite."""
     bare = re.split(r"[:/]", name.strip())[-1].lower()
     bare = re.sub(r"(noframeskip|deterministic|-ram)?[-_]v\d+$|-(minatar|bsuite|misc)$", "", bare)
     return re.sub(r"[^a-z0-9]", "", bare)
 
 
 def candidates(more: Iterable[str] = ()) -> list[str]:
-    """The names of every source, each task of Gymnasium's once."""
+    """Return the names of every source, each Gymnasium task once."""
     gymnasium = sys.modules.get("gymnasium")
     registered = [f"gym:{spec.id}" for spec in gymnasium.registry.values() if "/" not in spec.id] if gymnasium else []
     standard = {task(name) for name in (*GYMNASIUM, *ATARI)}
     own = [name for name in registered if task(name) not in standard]
-    return list(dict.fromkeys([*_names(), *GYMNASIUM, *ATARI, *own, *more]))
+    return list(dict.fromkeys([*sources.names(), *GYMNASIUM, *ATARI, *own, *more]))
 
 
 def best(name: str, more: Iterable[str] = ()) -> tuple[list[str], float]:
-    """The nearest names, and how near they are (1: the same task)."""
+    """Return the nearest names and their similarity (1: the same task)."""
     wanted, lower = task(name), name.strip().lower()
-    if re.search(r"(^|:)ale/|noframeskip|deterministic|-ram", lower):  # Gymnasium's names of Atari's games
+    if re.search(r"(^|:)ale/|noframeskip|deterministic|-ram", lower):  # Gymnasium's names of Atari games
         lower = f"ale:{wanted}"
 
     def near(a: str, b: str) -> float:
@@ -65,13 +59,13 @@ def best(name: str, more: Iterable[str] = ()) -> tuple[list[str], float]:
     if not wanted or not found or found[0][0] < NEAR:
         return [], 0.0
     top, same, first = found[0]
-    if same == 1.0:  # but for capitals
+    if same == 1.0:  # except capitals
         return [first], 1.0
     return [x for score, _, x in found if score == top][: MOST if top == 1.0 else 1], top
 
 
 def suggest(name: str, more: Iterable[str] = (), sure: bool = False) -> str:
-    """`"; did you mean 'gym:LunarLander-v3'?"`, or an empty string where nothing is near (`sure`: very near)."""
+    """Return `"; did you mean 'gym:LunarLander-v3'?"`, or ""; `sure`: only a very near name."""
     names, score = best(str(name), more)
     if not names or (sure and score < SURE):
         return ""

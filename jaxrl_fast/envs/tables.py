@@ -1,11 +1,11 @@
-"""Sources of environments that have a name each, and a class or a function that makes them."""
+"""Sources of named environments, each made by a class or function."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxrl_fast import signatures
+from jaxrl_fast import fields
 from jaxrl_fast.envs import own, wrappers
 from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
@@ -17,10 +17,10 @@ def table(prefix: str, factories: Mapping[str, Any], find: Callable[[str], Any] 
     """Return the source of named environments.
 
     Args:
-        prefix: how the names begin; "" where they have nothing in common.
-        factories: {name: a class or function that makes the environment, or its path "module:attribute"}. The fields
-            or parameters with defaults are its settings.
-        find: find(name) -> what makes an environment that has no name in `factories`, or None.
+        prefix: the start of the names; "" if they have none in common.
+        factories: {name: a class or function, or its path "module:attribute"}; fields or parameters
+            with defaults are the settings.
+        find: find(name) -> the maker of an environment that is not in `factories`, or None.
     """
 
     def factory(name: str) -> Any:
@@ -40,7 +40,7 @@ def table(prefix: str, factories: Mapping[str, Any], find: Callable[[str], Any] 
 
 
 def check_parameters(name: str, factory: Callable[..., Any]) -> None:
-    """Raise ConfigError for a setting with the name of a wrapper's, which `make` gives to that."""
-    for parameter in signatures.parameters(factory):
+    """Raise ConfigError for a setting with the name of a wrapper's, which `make` takes."""
+    for parameter in fields.parameters(factory):
         if parameter in wrappers.COMMON:
             raise ConfigError("environment", name, f"one without a setting {parameter!r}, which `make` itself takes: rename it")

@@ -1,8 +1,8 @@
-"""Wrappers act on transitions, before the auto-reset, so each sees the true successor and both kinds of end.
+"""Wrappers act on transitions, before the auto-reset, and see true successors and both ends.
 
-`wrap` stacks them in a fixed order, from the game outwards: sticky actions, action repeat, time limit, reward scale,
-reward clip, frame stack. So stickiness is decided anew for every repetition, as in the Arcade Learning Environment;
-`time_limit` counts the agent's decisions, not repetitions; and the clip is the last word about the reward.
+`wrap` stacks them from the game outwards: sticky actions, action repeat, time limit, reward scale,
+reward clip, frame stack. Stickiness is decided for every repetition, as in the Arcade Learning
+Environment; `time_limit` counts the agent's decisions; the clip comes last.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from jaxrl_fast.types import EnvSpec, keep_lasting, lasting
 class Common:
     """The settings that `make` takes for every environment."""
 
-    action_repeat: int = setting(1, "steps that every action is played for")
-    sticky_actions: float = setting(0.0, "probability that the last action is played again instead", low=0, high=1,
+    action_repeat: int = setting(1, "steps for which every action is played")
+    sticky_actions: float = setting(0.0, "probability of repeating the last action instead", low=0, high=1,
                                     open_high=True)
-    stack: int = setting(1, "frames that an observation holds")
-    reward_scale: float = setting(1.0, "what rewards are multiplied by")
-    reward_clip: float | None = setting(None, "largest size of a reward", low=0, open_low=True)
+    stack: int = setting(1, "frames in an observation")
+    reward_scale: float = setting(1.0, "factor of rewards")
+    reward_clip: float | None = setting(None, "rewards are clipped to this size", low=0, open_low=True)
     time_limit: int | None = setting(None, "actions after which an episode is truncated", low=1)
 
     def __post_init__(self):
@@ -44,9 +44,9 @@ class Common:
 COMMON: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(Common)}
 
 
-@functools.singledispatch  # `envs.host` has its own
+@functools.singledispatch  # `envs.host` registers its own
 def wrap(env: Env, **settings: Any) -> Env:
-    """Return `env` inside the wrappers whose settings, those of `Common`, differ from their defaults."""
+    """Return `env` in the wrappers of the settings of `Common` that differ from defaults."""
     common = Common(**settings)
     if not _is_default(common.sticky_actions, 0.0):
         env = StickyActions(env, common.sticky_actions)
@@ -74,7 +74,7 @@ def _inner() -> Any:
 
 
 class Wrapper(Env):
-    """Everything as in `self.env`; a wrapper overrides what it changes."""
+    """Forwards everything to `self.env`; a wrapper overrides its changes."""
 
     env: Env
 
@@ -109,7 +109,7 @@ class Wrapper(Env):
         return played(self.env, noise, state, action)
 
     def unwrap_state(self, state: Any) -> Any:
-        """The wrapped environment's part of this wrapper's state: to draw it, and to restart it."""
+        """Return the wrapped environment's part of this wrapper's state."""
         return state
 
     def render(self, state):
@@ -126,7 +126,7 @@ class Wrapper(Env):
 
 @tree.settings
 class Restarting(Wrapper):
-    """`env` inside a wrapper that restarts: its reset follows the episodes that ended in `before` [B]."""
+    """`env` in a wrapper that restarts: its reset follows episodes that ended in `before` [B]."""
 
     env: Env = _inner()
     before: Any = ()
@@ -142,7 +142,7 @@ class Restarting(Wrapper):
 
 @tree.settings
 class ActionRepeat(Wrapper):
-    """Every action is played `repeat` times, or until the episode ends; rewards add up."""
+    """Plays every action `repeat` times, or until the episode ends; rewards add up."""
 
     env: Env = _inner()
     repeat: int = 1
@@ -170,17 +170,17 @@ class ActionRepeat(Wrapper):
             new = new._replace(reward=outcome.reward + new.reward)
             return tree.where(over, (state, outcome), tree.strong((next_state, new))), None
 
-        # tree.strong on both sides: the carry of a scan must keep its types.
+        # the carry of a scan must keep its types
         carry = tree.strong(played(self.env, tree.take(noise, 0), state, action))
         return jax.lax.scan(again, carry, tree.take(noise, slice(1, None)), length=self.repeat - 1)[0]
 
 
 @tree.settings
 class StickyActions(Wrapper):
-    """With `probability` the environment plays the action it played last instead of the agent's.
+    """With `probability` plays the environment's last action instead of the agent's.
 
-    Machado et al. (2018), section 5. An episode's first action is always the agent's: there is none before it.
-    State: (inner state, last action played [B, ...], bool [B] whether there is one).
+    Machado et al. (2018), section 5. An episode's first action is always the agent's. State: (inner
+    state, last action played [B, ...], bool [B] whether there is one).
     """
 
     env: Env = _inner()
@@ -210,7 +210,7 @@ class StickyActions(Wrapper):
 
 @tree.settings
 class RewardScale(Wrapper):
-    """The reward times `scale`; a leaf."""
+    """Multiplies the reward by `scale`, a leaf."""
 
     env: Env = _inner()
     scale: float = 1.0
@@ -222,7 +222,7 @@ class RewardScale(Wrapper):
 
 @tree.settings
 class RewardClip(Wrapper):
-    """The reward clipped to [-bound, bound]; a leaf."""
+    """Clips the reward to [-bound, bound], a leaf."""
 
     env: Env = _inner()
     bound: float = 1.0
@@ -234,7 +234,7 @@ class RewardClip(Wrapper):
 
 @tree.settings
 class TimeLimit(Wrapper):
-    """Truncates after `max_steps` steps what has not ended by then. State: (inner state, int32 [B] steps)."""
+    """Truncates episodes after `max_steps` steps; state: (inner state, int32 [B] steps)."""
 
     env: Env = _inner()
     max_steps: int = 1000
@@ -261,8 +261,7 @@ class TimeLimit(Wrapper):
 
 @tree.settings
 class FrameStack(Wrapper):
-    """The agent sees the last `stack` observations, along the last axis. Only the spec says so: `collect` stacks,
-    so that trajectories and replay hold single frames."""
+    """Marks in the spec that the agent sees the last `stack` observations; `collect` stacks."""
 
     env: Env = _inner()
     stack: int = 1

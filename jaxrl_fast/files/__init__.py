@@ -1,4 +1,4 @@
-"""Files and folders by themselves: locks, atomic writes, checksums, and a checked reader of JSON.
+"""Files and folders: locks, atomic writes, checksums, a checked reader of JSON.
 
-What the files of a run mean is in `runs`.
+The meaning of a run's files is in `runs`.
 """

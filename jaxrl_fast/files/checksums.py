@@ -1,7 +1,8 @@
-"""Checksums of the files in a folder, written when it is whole and verified before it is read.
+"""Checksums of a folder's files, written when it is complete and verified before reading.
 
-A sum modulo 2^64 of a file's 64-bit words, each times an odd number of its place: it sees every change within a word, and any
-other but one in 2^64. CRC-32 takes twice the time, and a checkpoint's files are as large as its state.
+A sum modulo 2^64 of a file's 64-bit words, each times an odd number of its place: it detects every
+change within a word, and all but one in 2^64 of the others. CRC-32 takes twice the time, and a
+checkpoint's files are as large as its state.
 """
 
 from __future__ import annotations
@@ -16,23 +17,20 @@ import numpy as np
 from jaxrl_fast.files import forms
 
 NAME = "checksums.json"
-LATER = (NAME, ".lock", "commit_success.txt", "_CHECKPOINT_METADATA")  # what comes after them, or goes
-_BLOCK = 1 << 15  # words, so that a block and its products stay in the cache
+LATER = (NAME, ".lock", "commit_success.txt", "_CHECKPOINT_METADATA")  # files written after the checksums, or removed
+_BLOCK = 1 << 15  # words: a block and its products stay in the cache
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def write_checksums(folder: Path) -> None:
-    """Sizes and sums of all files below `folder`, as a file of it. They are read back: from memory, so soon after."""
+    """Write sizes and sums of all files below `folder` into it, soon after they were written."""
     (folder / NAME).write_text(json.dumps({name: checksum(file) for name, file in _files(folder)}, indent=0) + "\n")
 
 
 def verify_checksums(folder: Path) -> None:
-    """Raises ValueError (ConfigError of the table itself) that names the first file that is not as it was written.
-
-    A folder without checksums passes.
-    """
-    if not (folder / NAME).exists():  # an older version wrote it
+    """Raise ValueError with the first file that differs; a folder without checksums passes."""
+    if not (folder / NAME).exists():  # of an older version
         return
     written = forms.read_json(folder / NAME, "checksums", f"a table of checksums ({NAME})", {"*": [(int, str)]})
     there = dict(_files(folder))
@@ -44,7 +42,7 @@ def verify_checksums(folder: Path) -> None:
 
 
 def checksum(file: Path) -> list[Any]:
-    """[size, 16 hexadecimal digits]."""
+    """Return [size, 16 hexadecimal digits]."""
     block = np.empty(_BLOCK, "<u8")
     product, size, total = np.empty_like(block), 0, 0
     with open(file, "rb", buffering=0) as opened:
@@ -58,7 +56,7 @@ def checksum(file: Path) -> list[Any]:
 
 
 def _fill(opened: Any, buffer: memoryview) -> int:
-    """Read until the buffer is full or the file ends; one read may bring less."""
+    """Read until the buffer is full or the file ends."""
     done = 0
     while done < len(buffer) and (count := opened.readinto(buffer[done:])):
         done += count

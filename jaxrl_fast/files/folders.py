@@ -1,8 +1,8 @@
-"""Folders that are written: where a path leads, whether files can be made there, and which process is writing now.
+"""Folders to write: where a path leads, whether it is writable, which process writes it.
 
-A lock is a file `.lock` in the folder, with the process that made it, held by the operating system's own lock on it: that
-one ends with the process however it ends, so what a killed process left is seen as such. It is a lock on the file system, for
-processes of other machines too; where a file system knows none, the process in the file decides as far as this machine can tell.
+A lock is a file `.lock` with its process, held by the operating system's lock: it ends with the
+process, so a killed process leaves no valid lock. It covers other machines on the same file system.
+On a file system without locks, the process in the file decides if it runs on this machine.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ DEEPEST = ("x" * 100, "x" * 100)  # as long as any path below a run directory
 
 Identity = tuple[int, int]  # (device, inode)
 
-_held: set[Identity] = set()  # of this process's lock files: its own locks do not stop it
+_held: set[Identity] = set()  # this process's lock files, which do not stop it
 
 
 def folder_path(argument: str, path: str | Path) -> Path:
-    """The folder that `path` leads to, before anything is made: "new/../run" is run. ConfigError where it is no path."""
+    """Return the folder that `path` leads to ("new/../run" is run); raises ConfigError."""
     text = str(path)
     if not text.strip() or "\0" in text or (isinstance(path, Path) and path == Path()):
         raise ConfigError(argument, text, "the name of a folder")
     path = Path(path)
     try:
-        path.exists()  # a name that is too long
+        path.exists()  # raises for a name that is too long
         if ".." not in path.parts:
             return path
         found = path.resolve()
@@ -46,7 +46,7 @@ def folder_path(argument: str, path: str | Path) -> Path:
 
 
 def check_writable(argument: str, folder: Path) -> None:
-    """Raises ConfigError where no files can be made in `folder`, that may not exist yet. Tries, and leaves nothing behind."""
+    """Raise ConfigError unless files can be made in `folder`; tries, and leaves nothing behind."""
     deep = folder / f".probe-{os.getpid()}" / DEEPEST[0]
     made: list[Path] = []
     try:
@@ -55,7 +55,7 @@ def check_writable(argument: str, folder: Path) -> None:
                 if not path.is_dir():
                     path.mkdir()
                     made.append(path)
-            except FileExistsError:  # made by another process meanwhile, or no folder
+            except FileExistsError:  # another process made it, or it is no folder
                 if not path.is_dir():
                     raise
         with open(deep / DEEPEST[1], "xb") as file:
@@ -71,10 +71,7 @@ def check_writable(argument: str, folder: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A new file beside `path` that takes its place when the block ends: a reader, or a crash, finds the old one or the new.
-
-    Links that lie there, of a run from elsewhere, are not followed.
-    """
+    """Yield a new file beside `path` that atomically replaces it (links are not followed)."""
     temporary = path.with_name(path.name + ".tmp")
     temporary.unlink(missing_ok=True)
     try:
@@ -92,15 +89,15 @@ def not_writable(argument: str, path: Path, error: BaseException) -> ConfigError
 
 
 def discard(folder: Path) -> None:
-    """Remove what a part of a run left that was killed before its first checkpoint.
+    """Remove the folder of a part that was killed before its first checkpoint.
 
     Raises:
-        ConfigError: what lies there is no folder, or a link to one.
+        ConfigError: it is no folder, or a link to one.
         WriteError: it cannot be removed.
     """
     trash = check_folder(folder)
     with writing(folder):
-        if trash.exists():  # it was killed while it did this
+        if trash.exists():  # killed during an earlier removal
             shutil.rmtree(trash)
         if folder.exists():
             os.replace(folder, trash)
@@ -108,7 +105,7 @@ def discard(folder: Path) -> None:
 
 
 def check_folder(folder: Path) -> Path:
-    """Return where `discard` moves `folder` first. Raises ConfigError where one of the two is a link or a file."""
+    """Return where `discard` moves `folder`; raises ConfigError if one is a link or a file."""
     trash = folder.with_name(folder.name + ".trash")
     for path in (folder, trash):
         if path.is_symlink() or (path.exists() and not path.is_dir()):
@@ -118,14 +115,14 @@ def check_folder(folder: Path) -> Path:
 
 
 class Lock:
-    """A folder's lock while this process has it."""
+    """A folder's lock while this process holds it."""
 
     def __init__(self, file: Path, descriptor: int):
         self.file, self.descriptor, self.key = file, descriptor, _key(os.fstat(descriptor))
         _held.add(self.key)
 
     def release(self) -> None:
-        """Let go of the folder; twice is harmless."""
+        """Release the folder; may be called twice."""
         if self.key in _held:
             with contextlib.suppress(OSError):  # the folder may be gone
                 if _key(os.stat(self.file)) == self.key:
@@ -135,7 +132,7 @@ class Lock:
 
 
 def hold(argument: str, folder: Path) -> Lock:
-    """Take the folder for this process. Raises ConfigError, with the process that has it, where another one does."""
+    """Lock the folder for this process; raises ConfigError, with the process that holds it."""
     file = folder / LOCK
     try:
         for _ in range(20):
@@ -148,7 +145,7 @@ def hold(argument: str, folder: Path) -> Lock:
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, json.dumps(about).encode(), 0)
                 return Lock(file, descriptor)
-            os.close(descriptor)  # another process was faster, or has just let go of the file that was opened
+            os.close(descriptor)  # another process was faster, or released the opened file
     except OSError as error:
         raise not_writable(argument, folder, error) from error
     raise ConfigError(argument, str(folder), "a folder that nobody else writes: several processes are asking for it")
@@ -156,7 +153,7 @@ def hold(argument: str, folder: Path) -> Lock:
 
 @contextlib.contextmanager
 def held(argument: str, folder: Path, create: bool = False) -> Iterator[None]:
-    """The folder's lock for a block; of several processes the first one has it. create: make the folder, unless it exists."""
+    """Hold the folder's lock for a block, in the first process; create: make the folder."""
 
     def take() -> tuple[Lock, bool]:
         new = create and not folder.exists()
@@ -174,15 +171,15 @@ def held(argument: str, folder: Path, create: bool = False) -> Iterator[None]:
         if taken:
             taken[0].release()
             if taken[1]:
-                with contextlib.suppress(OSError):  # nothing came of it
+                with contextlib.suppress(OSError):  # created and left empty
                     folder.rmdir()
 
 
 def holder(folder: Path) -> str | None:
-    """The process that writes to `folder` now, in words; None where there is none."""
+    """Return the process that writes to `folder` now, in words, or None."""
     file = folder / LOCK
     try:
-        if _key(os.stat(file)) in _held:  # not even opened: closing it would let go of the lock
+        if _key(os.stat(file)) in _held:  # not even opened: closing it would release the lock
             return "this process"
         descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -197,19 +194,19 @@ def holder(folder: Path) -> str | None:
 
 
 def _lock(descriptor: int) -> bool:
-    """Whether the lock on this file is now ours, until it is closed."""
+    """Return whether the lock on this file is now ours, until it is closed."""
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EAGAIN):
             return False
-        about = _about(descriptor)  # no locks on this file system
+        about = _about(descriptor)  # a file system without locks
         return not about or (about["host"] == socket.gethostname() and not _lives(about["pid"]))
     return True
 
 
 def _about(descriptor: int) -> dict | None:
-    """What the process that made the file wrote into it."""
+    """Return what the file's process wrote into it."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         found = json.loads(os.pread(descriptor, 1000, 0))
         if type(found["pid"]) is not int or not 0 < found["pid"] < 2**31:
@@ -229,7 +226,7 @@ def _lives(pid: int) -> bool:
 
 
 def identity(path: Path) -> Identity | None:
-    """Return which file or folder `path` leads to, as the file system tells them apart; None for none."""
+    """Return (device, inode) of the file or folder that `path` leads to, or None."""
     try:
         return _key(os.stat(path))
     except OSError:

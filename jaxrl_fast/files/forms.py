@@ -1,8 +1,8 @@
-"""JSON of a run: its one reader, which says what is wrong with a file and what still works, and values for its writers.
+"""JSON of a run: one reader, with errors that name the file and the first wrong key, and plain values for the writers.
 
-A form is a type or several (`int` takes no bool, `float` takes integers too), [form] for a list of them, or a dict with the
-form of each key; "key?" may be missing, and there may be more keys, of the form "*" where that is given. `ANY` takes
-everything.
+A form is a type or several (`int` takes no bool, `float` takes integers too), [form] for a list, or
+a dict with the form of each key; "key?" may be missing, and further keys have the form "*" if
+given. `ANY` takes everything.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jaxrl_fast.errors import ConfigError, brief
 LARGEST = 1 << 28  # bytes of a JSON file
 ANY = object
 NUMBER = (int, float)
-SCORES = [(int, float, type(None))]  # one a member; null where it was lost
+SCORES = [(int, float, type(None))]  # one a member; null for a lost one
 LOST = [{"member": int, "env_steps": int, "reason": str}]
 RESULT = {
     "algorithm": str, "environment": str, "env_steps": int, "eval_return": SCORES, "lost?": ([*LOST], type(None)),
@@ -39,7 +39,7 @@ SWEEP = {
 
 
 def read_json(file: Path, argument: str, what: str, form: Any, remedy: str = "") -> Any:
-    """The content of a JSON file. Raises ConfigError where it is not `what`, such as "a config.json"; remedy: how to go on."""
+    """Return the content of a JSON file; raises ConfigError unless it is `what`."""
     after = f". {remedy}" if remedy else ""
     try:
         content = json.loads(_content(file))
@@ -54,7 +54,7 @@ def read_json(file: Path, argument: str, what: str, form: Any, remedy: str = "")
 
 
 def _content(file: Path) -> bytes:
-    """Raises OSError for a pipe or a device, which would never end, and for a file beyond any size that is written here."""
+    """Return a file's bytes; raises OSError for a pipe, a device or a huge file."""
     found = os.stat(file)
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
         raise OSError(errno.EINVAL, "it is no regular file")
@@ -64,7 +64,7 @@ def _content(file: Path) -> bytes:
 
 
 def misfit(value: Any, form: Any, name: str = "it") -> str | None:
-    """Where `value` first differs from `form`, in words; None where it does not."""
+    """Return where `value` first differs from `form`, in words, or None."""
     if isinstance(form, tuple):
         found = [misfit(value, one, name) for one in form]
         return None if None in found else found[0]

@@ -1,4 +1,4 @@
-"""Where the numbers of a run go: log rows, metrics.jsonl, the terminal, TensorBoard and W&B, pictures of curves.
+"""Logs of a run: rows, metrics.jsonl, the terminal, TensorBoard and W&B, plots of curves.
 
-Knows nothing of training: rows come in as names and numbers.
+No code here knows training: rows are names and numbers.
 """

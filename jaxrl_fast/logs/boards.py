@@ -1,4 +1,4 @@
-"""Rows for TensorBoard and for Weights & Biases: see `sinks`."""
+"""Sinks for TensorBoard and Weights & Biases."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from jaxrl_fast.errors import ConfigError, MissingExtraError, writing
 from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.logs.sinks import LoggedRun, Sink
 
-_MEMBERS = 64  # no more members than that beside the mean; metrics.jsonl holds them all
+_MEMBERS = 64  # single members logged beside the mean; metrics.jsonl holds all
 
 
 class TensorBoardSink(Sink):
     """TensorBoard events: each metric's mean over the members.
 
-    With several members `metric/member_007` as well. Values that are not finite are skipped. One
-    event holds a whole row. After `cut` a new event file begins with a mark that makes TensorBoard
-    drop what older files hold after that step.
+    With several members also `metric/member_007`. Values that are not finite are skipped. One event
+    holds a whole row. After `cut` a new event file starts with a mark that makes TensorBoard drop
+    later steps of older files.
     """
 
     form = "tensorboard[:DIR]"
@@ -49,14 +49,14 @@ class TensorBoardSink(Sink):
             self._writer.flush()
 
     def _open(self) -> None:
-        # The file writer below tensorboardX's SummaryWriter: that one sends every event through a process queue to
-        # a thread of its own, one event a tag, and its flush does not wait for what is still in the queue.
+        # Not tensorboardX's SummaryWriter: it sends one event a tag through a process queue, and
+        # its flush does not wait for the queue.
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto.event_pb2 import Event, SessionLog
 
         self.directory.mkdir(parents=True, exist_ok=True)
-        # File names hold whole seconds and an existing file is overwritten: a resume within a second would erase
-        # the rows before it. TensorBoard reads files in the order of their names, which nanoseconds keep.
+        # File names hold whole seconds, and a resume within a second would overwrite earlier rows;
+        # nanoseconds keep TensorBoard's order of names.
         self._writer = EventsWriter(str(self.directory / "events"), f".{time.time_ns()}")
         if self._purge is not None:
             mark = SessionLog(status=SessionLog.START)
@@ -79,11 +79,10 @@ class TensorBoardSink(Sink):
 
 
 class WandbSink(Sink):
-    """Weights & Biases: the same scalars as TensorBoard, drawn over `env_steps`.
+    """Weights & Biases: the scalars of TensorBoard over `env_steps`. Needs the extra [wandb].
 
-    Needs the extra [wandb].
-    `mode` is wandb's ("online", "offline", "disabled"); None leaves it to WANDB_MODE and wandb's own settings.
-    What W&B has been sent cannot be taken back: a resumed run is a new W&B run, in the same `group`.
+    mode: wandb's ("online", "offline", "disabled"); None leaves it to WANDB_MODE. W&B cannot delete
+    rows: a resumed run is a new W&B run in the same `group`.
     """
 
     form = "wandb[:PROJECT]"
@@ -102,7 +101,7 @@ class WandbSink(Sink):
             import wandb
         except ImportError as error:
             raise MissingExtraError("logging to Weights & Biases", "wandb") from error
-        # Offline runs leave a folder `wandb` where they ran, and without the package Python imports that instead.
+        # Offline runs leave a folder `wandb`, which Python imports if the package is missing.
         if not hasattr(wandb, "init"):
             raise MissingExtraError("logging to Weights & Biases", "wandb")
         self._members, self._run = members, None
@@ -110,13 +109,13 @@ class WandbSink(Sink):
 
     @classmethod
     def of(cls, target: str, run: LoggedRun) -> WandbSink:
-        """Return the sink of a W&B run with the name of the run directory, where it keeps its files."""
+        """Return the sink of a W&B run with the run directory's name, which holds its files."""
         return cls(target or "jaxrl_fast", run.content, run.path, name=run.path.name, group=run.group)
 
     def open(self) -> None:
         import wandb
 
-        Path(self._settings["dir"]).mkdir(parents=True, exist_ok=True)  # wandb goes to a temporary folder otherwise
+        Path(self._settings["dir"]).mkdir(parents=True, exist_ok=True)  # else wandb uses a temporary folder
         try:
             self._run = wandb.init(**self._settings)
         except wandb.errors.Error as error:
@@ -135,7 +134,7 @@ class WandbSink(Sink):
 
 
 def _scalars(row: Row, members: int) -> dict[str, float]:
-    """Tag -> value: means over the members that have one, and up to `members` single members. Finite ones only."""
+    """Return {tag: value}: finite means over the members, and up to `members` single members."""
     found = {"steps_per_second": float(row.steps_per_second), "wall_seconds": float(row.wall_seconds)}
     for name, values in row.metrics.items():
         values = np.atleast_1d(np.asarray(values, np.float64)).reshape(-1)

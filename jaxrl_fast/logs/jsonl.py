@@ -1,9 +1,9 @@
-"""`metrics.jsonl` as a file: rows to strict JSON lines and back, torn ends, and cutting rows off again.
+"""`metrics.jsonl`: rows to strict JSON lines and back, torn ends, cuts.
 
-    {"env_steps": 2048, "wall_seconds": 0.31, "steps_per_second": 268000.0, "episode_return": 21.5, ...}
+    {"env_steps": 2048, "wall_seconds": 0.31, "steps_per_second": 268000.0, "loss": 1.5, ...}
 
-One object a line, every metric a number, of several members a list of one each, null where a value is not finite. Logs of
-older versions hold lists of one. `read_jsonl` gives lists for all of them.
+One object a line; a metric is a number, or a list over several members; null means not finite. Logs
+of older versions hold lists of one. `read_jsonl` gives lists for all.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ ROW = {**dict.fromkeys(FIXED, (int, float, type(None))), "env_steps": int, "*": 
 
 
 def number(value: Any, digits: int) -> float | None:
-    """Rounded to `digits` after the point; None where not finite."""
+    """Round to `digits` decimals; None if not finite."""
     value = float(value)
     return round(value, digits) if math.isfinite(value) else None
 
 
 def numbers(values: Any) -> list[Any]:
-    """[K] of any numeric dtype -> Python numbers, None where not finite.
+    """Convert [K] of any numeric dtype to Python numbers, None if not finite.
 
-    NumPy prints a float32 with the fewest digits that read back to the same float32; as Python floats those digits
-    survive JSON, where a plain conversion would write 0.1 as 0.10000000149011612.
+    NumPy prints a float32 with the fewest digits that read back the same; a plain conversion would
+    write 0.1 as 0.10000000149011612.
     """
     array = np.atleast_1d(np.asarray(values)).reshape(-1)
     if array.dtype.kind in "iub":
@@ -52,21 +52,18 @@ def numbers(values: Any) -> list[Any]:
 
 
 def cell(values: Any) -> Any:
-    """A metric as a row holds it: `numbers`, and of one member its number alone."""
+    """Return a metric as a row holds it: `numbers`, or the number of a single member."""
     found = numbers(values)
     return found[0] if len(found) == 1 else found
 
 
 def encode(record: dict[str, Any]) -> bytes:
-    """One line."""
+    """Return one line."""
     return json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
 def read_jsonl(path: str | Path) -> list[dict[str, Any]]:
-    """The rows of a `metrics.jsonl`, every metric a list over the members, also where there is one.
-
-    A torn last line is skipped; damage anywhere else is a ConfigError.
-    """
+    """Return the rows of a file, metrics as lists; raises ConfigError, but skips a torn end."""
     listed = lambda name, value: value if name in FIXED or isinstance(value, list) else [value]
     return [{name: listed(name, value) for name, value in row.items()} for _, row in _lines(Path(path))]
 
@@ -76,7 +73,7 @@ def _refuse_constant(text: str) -> None:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    """A row, or None where the line is not one."""
+    """Return a line's row, or None."""
     try:
         row = json.loads(line, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
@@ -85,13 +82,13 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 
 def _check_regular(path: Path) -> None:
-    """Raises ConfigError for a pipe or a device, which would never end."""
+    """Raise ConfigError for a pipe or a device, which would never end."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise ConfigError("metrics", str(path), "a regular file")
 
 
 def _lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
-    """Every line of the file with its row, less a torn last one."""
+    """Return every line of the file with its row, without a torn last one."""
     _check_regular(path)
     try:
         lines = path.read_bytes().split(b"\n")
@@ -113,9 +110,9 @@ def _lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
 
 
 def mend(path: Path) -> None:
-    """Make the file end with a whole line, so that the next row does not run into half of an older one.
+    """Make the file end with a whole line, so that the next row does not continue a torn one.
 
-    A link becomes a file of its own, with what it leads to: rows are written in the run's own folder.
+    A link becomes a file with its content: rows are written in the run's own folder.
     """
     _check_regular(path)
     if path.is_symlink():
@@ -129,7 +126,7 @@ def mend(path: Path) -> None:
 
 
 def cut(path: Path, env_steps: int) -> None:
-    """Keep the rows up to `env_steps`, byte for byte; atomic. A file that is not there stays so."""
+    """Keep the rows up to `env_steps`, byte for byte, atomically; a missing file stays so."""
     if path.exists():
         content = b"".join(line + b"\n" for line, row in _lines(path) if row["env_steps"] <= env_steps)
         if content != path.read_bytes():
@@ -137,7 +134,7 @@ def cut(path: Path, env_steps: int) -> None:
 
 
 def sync(file: BinaryIO) -> None:
-    """Onto the disk, not only out of this process."""
+    """Flush to the disk."""
     file.flush()
     os.fsync(file.fileno())
 
@@ -149,7 +146,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def line_of(row: Row) -> bytes:
-    """A row as `metrics.jsonl` holds it."""
+    """Return a row as a line of `metrics.jsonl`."""
     for name in row.metrics:
         if name in FIXED:
             raise ConfigError("metric", name, f"a name other than {', '.join(FIXED)}")
@@ -161,9 +158,8 @@ def line_of(row: Row) -> bytes:
 class JsonlSink(Sink):
     """Lines of strict JSON, as in `metrics.jsonl`.
 
-    Rows reach the operating system one by one and the disk in `flush`. Nothing is created before
-    the first row. A process that was killed in the middle of a line leaves half of one: it is
-    removed when the file is next opened, and readers skip it.
+    Each row reaches the operating system at once and the disk in `flush`. The first row creates the
+    file. Half a line of a killed process is removed at the next opening; readers skip it.
     """
 
     form = "jsonl:PATH"
@@ -174,7 +170,7 @@ class JsonlSink(Sink):
 
     @classmethod
     def of(cls, target: str, run: LoggedRun) -> JsonlSink:
-        """Return the sink of one more file. Raises ConfigError for one that another run wrote."""
+        """Return the sink of a second, new file. Raises ConfigError if it exists."""
         path = run.own(new_file("path", target))
         if path.absolute() == (run.path / "metrics.jsonl").absolute():
             raise ConfigError("path", target, "another file: the run itself writes this one")
@@ -204,7 +200,7 @@ class JsonlSink(Sink):
             return False
 
     def _drop(self) -> None:
-        """Let go of a file that cannot be written; what is in its buffer would fail again."""
+        """Drop a file that cannot be written, with its buffer."""
         file, self._file = self._file, None
         if file is not None:
             with contextlib.suppress(OSError):
@@ -225,7 +221,7 @@ class JsonlSink(Sink):
             self._file = None
 
     def cut(self, env_steps: int) -> None:
-        """Replace the file, atomically, by its rows up to `env_steps`; their bytes stay what they were."""
+        """Replace the file, atomically, by its rows up to `env_steps`, byte for byte."""
         self.close()
         with writing(self.path):
             cut(self.path, env_steps)

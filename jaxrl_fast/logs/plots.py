@@ -1,5 +1,7 @@
-"""Learning curves from the rows of `metrics.jsonl`. matplotlib is imported when something is drawn, without pyplot:
-no global state, no window, no backend to choose, and a caller's own figures stay as they are."""
+"""Pictures of a run's log: learning curves, and on the host the shares of time. Drawn by matplotlib, without pyplot.
+
+So there is no global state, no window, no backend to choose, and a caller's own figures stay as they are.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +15,17 @@ import numpy as np
 
 from jaxrl_fast.errors import ConfigError, check_int, nearest
 from jaxrl_fast.files import folders
+from jaxrl_fast.ops.aggregate import SURE, intervals, spread
 
-# Told apart by the colour-blind and in grey; the first is the project's own blue.
+# Distinct for the colour-blind and in grey; the first is the project's blue.
 PALETTE = ("#2f6db5", "#d9822b", "#2a9d7f", "#b5476b", "#7a5fb0", "#8a8f3c", "#4fb3d9", "#6b4a36", "#e39aa8", "#8b9099",
            "#1d4d3a", "#c9a413")  # fmt: skip
-_DASHES = ("-", "--", ":", "-.")  # for the runs after the last colour
-_WIDE, _TITLE = 84, 68  # characters that a legend and a title have room for
+_DASHES = ("-", "--", ":", "-.")  # for runs after the last colour
+_WIDE, _TITLE = 84, 68  # characters in a legend and a title
 _INK, _FAINT = "#2b2d33", "#e3e5ea"
 _FORMATS = ("png", "svg", "pdf")
 
-Rows = Sequence[Mapping[str, Any]]  # as `jsonl.read_jsonl` returns them
-
-
-def interval(values: Any, confidence: float = 0.95) -> tuple[float, float, float]:
-    """(mean, low, high): Student's t-interval of the mean of `values` [K], those that are not finite left out.
-
-    One value has no interval: low and high are NaN. Without any value all three are.
-    """
-    finite = np.asarray(values, np.float64).reshape(1, -1)
-    return tuple(float(x[0]) for x in _intervals(finite, confidence))  # type: ignore[return-value]
+Rows = Sequence[Mapping[str, Any]]  # of `jsonl.read_jsonl`
 
 
 def learning_curve(
@@ -41,15 +35,14 @@ def learning_curve(
     smooth: int | None = None,
     title: str | None = None,
 ) -> Path:
-    """Draw `metric` over environment steps, one colour a run, into a picture (png, svg or pdf by the path's ending).
+    """Draw `metric` over environment steps, one colour a run, as png, svg or pdf.
 
-    A thick line is the mean over a run's members, its band the 95% t-interval of that mean, and thin lines are the
-    members as logged, less the rows where they have no value. In the mean a member keeps its last value over such
-    rows: they are not random, the long episodes are missing in them. `eval_return` is drawn as dots where rows hold it.
-    Intervals are cut at the lowest and the highest value that was seen: those of two or three seeds reach far beyond, above
-    what a task can give.
+    A thick line is the mean over a run's members, its band their range or the 95% interval of the mean
+    (`ops.aggregate.interval`), and thin lines are the members as logged, less the rows where they have no value. In the
+    mean a member keeps its last value over such rows: they are not random, the long episodes are missing in them.
+    `eval_return` is drawn as dots where rows hold it.
 
-    smooth: the mean and its band are over the last `smooth` rows; None takes a hundredth of the rows.
+    smooth: rows of the trailing mean; None: a hundredth of the rows.
     """
     path = Path(path)
     _kind(path)
@@ -63,21 +56,20 @@ def learning_curve(
     found = {label: (_columns(rows, metric), _columns(evaluations(rows), "eval_return")) for label, rows in rows_by_run.items()}
     seen = np.concatenate([values[np.isfinite(values)] for pair in found.values() for _, values in pair])
     drawn = [label for label, ((_, values), _) in found.items() if np.isfinite(values).any()]
-    limits = (seen.min(), seen.max()) if drawn else (0.0, 1.0)
     for i, label in enumerate(found):
         if label in drawn:
             curve, dots = found[label]
             window = smooth or max(1, len(rows_by_run[label]) // 100)
             windows.add(window)
-            _draw_run(axes, label, look(i), *curve, window, alone, limits)
-            _draw_evaluations(axes, look(i)["color"], *dots, alone, limits)
+            _draw_run(axes, label, look(i), *curve, window, alone)
+            _draw_evaluations(axes, look(i)["color"], *dots, alone)
     _style(axes, metric, max(windows, default=1), title if title or len(rows_by_run) > 1 else next(iter(rows_by_run)))
     if drawn:
-        room = 0.05 * (limits[1] - limits[0]) or 1.0
-        axes.set_ylim(limits[0] - room, limits[1] + room)
+        room = 0.05 * (seen.max() - seen.min()) or 1.0
+        axes.set_ylim(seen.min() - room, seen.max() + room)
         if alone:
             axes.legend(frameon=False, fontsize=9, labelcolor=_INK)
-        else:  # among the curves of several runs there is no free place
+        else:  # curves of several runs leave no free place
             legend_below(canvas, axes)
     else:
         axes.text(0.5, 0.5, f"no {metric} yet", transform=axes.transAxes, ha="center", va="center", color=_INK)
@@ -86,7 +78,7 @@ def learning_curve(
 
 
 def figure() -> tuple[Any, Any]:
-    """(figure, axes), of the size and look of all our pictures."""
+    """Return (figure, axes) in the size and look of all plots."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -96,12 +88,12 @@ def figure() -> tuple[Any, Any]:
 
 
 def look(i: int) -> dict[str, str]:
-    """Colour and dashes of the i-th run of a picture: no two of the first 48 are alike."""
+    """Return colour and dashes of the i-th run; the first 48 differ."""
     return {"color": PALETTE[i % len(PALETTE)], "linestyle": _DASHES[i // len(PALETTE) % len(_DASHES)]}
 
 
 def legend_below(canvas: Any, axes: Any) -> None:
-    """The legend of `axes` below the picture, which grows by as much; labels that are too long are folded."""
+    """Put the legend below a figure that grows by its height; long labels are folded."""
     handles, labels = axes.get_legend_handles_labels()
     columns = 2 if max(map(len, labels)) <= _WIDE // 2 - 4 else 1
     labels = [folded(label, _WIDE if columns == 1 else _WIDE // 2) for label in labels]
@@ -111,19 +103,19 @@ def legend_below(canvas: Any, axes: Any) -> None:
 
 
 def legend_beside(axes: Any) -> None:
-    """The legend of `axes` at its right, where it hides nothing."""
+    """Put the legend at the right of `axes`."""
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9, labelcolor=_INK)
 
 
 def name_ticks(axes: Any, names: Sequence[str]) -> None:
-    """Places 0, 1, ... of the x axis under their names: level where there is room for them, else slanted."""
+    """Name the places 0, 1, ... of the x axis, slanted without room."""
     room = 80 / max(len(names), 1)  # characters
     slanted = {} if max(map(len, names), default=0) <= room else {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
     axes.set_xticks(range(len(names)), [folded(name, 30) for name in names], **slanted)
 
 
 def folded(text: str, width: int) -> str:
-    """Text in lines of at most `width` characters, folded at spaces, commas and slashes where there are any."""
+    """Fold text to lines of at most `width` characters, at spaces, commas and slashes."""
     words, lines = re.findall(r"[^\s,/]*[\s,/]*", text), [""]
     for piece in (word[k : k + width] for word in words for k in range(0, len(word), width)):
         if len(lines[-1]) + len(piece.rstrip()) > width:
@@ -140,7 +132,7 @@ def _kind(path: Path) -> str:
 
 
 def save(canvas: Any, path: Path) -> Path:
-    """Write a figure, atomically: a picture that is being looked at is never half a picture."""
+    """Write a figure atomically."""
     kind = _kind(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with folders.replacing(path) as temporary:
@@ -159,7 +151,7 @@ def _check_metric(rows_by_run: Mapping[str, Rows], metric: str) -> None:
             raise ConfigError("metric", metric, f"one that {label} has logged ({', '.join(names)}){nearest(metric, names)}")
 
 
-def _draw_run(axes: Any, label: str, looks: dict, steps: Any, values: Any, window: int, alone: bool, limits: Any) -> None:
+def _draw_run(axes: Any, label: str, looks: dict, steps: Any, values: Any, window: int, alone: bool) -> None:
     members, colour = values.shape[1], looks["color"]
     if members > 1 or window > 1:
         alpha = max(0.08, min(0.35, 4 / members))
@@ -167,11 +159,10 @@ def _draw_run(axes: Any, label: str, looks: dict, steps: Any, values: Any, windo
             has = np.isfinite(member)
             thin = {"color": colour, "alpha": alpha, "linewidth": 0.7, "zorder": 2}
             axes.plot(steps[has], member[has], **thin, label="members" if alone and members > 1 and j == 0 else None)
-    mean, low, high = _intervals(_held(_trailing_mean(values, window)))
+    mean, low, high = intervals(_held(_trailing_mean(values, window)))
     has = np.isfinite(mean)
     if members > 1:
-        text = "95% interval of the mean" if alone else None
-        low, high = np.clip(low, *limits), np.clip(high, *limits)
+        text = f"{spread(members)} of the {'mean' if members >= SURE else 'members'}" if alone else None
         axes.fill_between(steps[has], low[has], high[has], color=colour, alpha=0.2, linewidth=0, zorder=3, label=text)
     count = f"{members} members" if members > 1 else "1 member"
     text = (f"mean of {count}" if members > 1 else "training") if alone else f"{label} ({count})"
@@ -179,8 +170,8 @@ def _draw_run(axes: Any, label: str, looks: dict, steps: Any, values: Any, windo
     axes.plot(steps[has], mean[has], **looks, linewidth=2, zorder=4, label=text, marker=marker, markersize=4)
 
 
-def _draw_evaluations(axes: Any, colour: str, steps: Any, values: Any, alone: bool, limits: Any) -> None:
-    mean, low, high = _intervals(values)
+def _draw_evaluations(axes: Any, colour: str, steps: Any, values: Any, alone: bool) -> None:
+    mean, low, high = intervals(values)
     has = np.isfinite(mean)
     if not has.any():
         return
@@ -188,7 +179,6 @@ def _draw_evaluations(axes: Any, colour: str, steps: Any, values: Any, alone: bo
     dots = {"linestyle": "none", "marker": "o", "markersize": 5, "zorder": 5, "markeredgewidth": 1.2}
     axes.plot(steps[has], mean[has], **dots, color=colour, markerfacecolor="white", label=text)
     sure = has & np.isfinite(low)
-    low, high = np.clip(low, *limits), np.clip(high, *limits)
     axes.vlines(steps[sure], low[sure], high[sure], color=colour, linewidth=1.2, zorder=4.5)
 
 
@@ -201,7 +191,7 @@ def _style(axes: Any, metric: str, window: int, title: str | None) -> None:
 
 
 def style(axes: Any, x: str, y: str, title: str | None = None, grid: bool = True) -> None:
-    """Labels, grid and colours of all our pictures."""
+    """Set labels, grid and colours of all plots."""
     axes.set_xlabel(x, color=_INK)
     axes.set_ylabel(y, color=_INK)
     if title:
@@ -217,7 +207,7 @@ def style(axes: Any, x: str, y: str, title: str | None = None, grid: bool = True
 
 
 def _columns(rows: Rows, metric: str) -> tuple[np.ndarray, np.ndarray]:
-    """(env_steps [R], values [R, K]) of the rows that hold the metric; NaN for null."""
+    """Return (env_steps [R], values [R, K]) of the rows with the metric; NaN for null."""
     found = [(row["env_steps"], row[metric]) for row in rows if metric in row]
     lists = [value if isinstance(value, (list, tuple, np.ndarray)) else [value] for _, value in found]
     values = np.full((len(found), max(map(len, lists), default=1)), np.nan)
@@ -227,7 +217,7 @@ def _columns(rows: Rows, metric: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _trailing_mean(values: np.ndarray, window: int) -> np.ndarray:
-    """Each column's mean over its finite values among the last `window` rows [R, K]; NaN where there is none."""
+    """Return each column's mean over finite values of the last `window` rows [R, K], or NaN."""
     if window <= 1:
         return values
     has = np.isfinite(values)
@@ -242,22 +232,52 @@ def _trailing_mean(values: np.ndarray, window: int) -> np.ndarray:
 
 
 def _held(values: np.ndarray) -> np.ndarray:
-    """Every column with its last finite value kept over later gaps; rows that are all gap stay so. [R, K]"""
+    """Keep every column's last finite value over later gaps; rows of only gaps stay, [R, K]."""
     has = np.isfinite(values)
     last = np.maximum.accumulate(np.where(has, np.arange(len(values))[:, None], -1), axis=0)
     held = np.where(last >= 0, np.take_along_axis(values, np.maximum(last, 0), axis=0), np.nan)
     return np.where(has.any(axis=1, keepdims=True), held, np.nan)
 
 
-def _intervals(values: np.ndarray, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean and t-interval of every row of [R, K] over its finite values; see `interval`."""
-    from scipy.special import stdtrit  # scipy comes with jax
+# Logged shares of a row's time, of actors and learner, in drawing order.
+_SHARES = {
+    "actors": {
+        "environments": "time_actors_environments", "transfer": "time_actors_transfer", "inference": "time_actors_inference",
+        "waiting": "time_actors_waiting",
+    },
+    "learner": {
+        "learning": "time_learner_updates", "evaluating": "time_learner_evaluates", "writing": "time_learner_writes",
+        "compiling": "time_learner_compiles", "waiting": "time_learner_waits",
+    },
+}  # fmt: skip
 
-    has = np.isfinite(values)
-    count = has.sum(axis=1)
-    mean = np.where(count > 0, np.where(has, values, 0.0).sum(axis=1) / np.maximum(count, 1), np.nan)
-    squares = np.where(has, values - mean[:, None], 0.0) ** 2
-    freedom = np.maximum(count - 1, 1)
-    half = stdtrit(freedom, 0.5 + confidence / 2) * np.sqrt(squares.sum(axis=1) / freedom / np.maximum(count, 1))
-    half = np.where(count > 1, half, np.nan)
-    return mean, mean - half, mean + half
+
+def has_times(rows: Rows) -> bool:
+    return any("time_learner_updates" in row for row in rows)
+
+
+def time_use(rows: Rows, path: str | Path) -> Path:
+    """Draw the shares of the wall clock over environment steps: actors above, learner below.
+
+    Each side's shares sum to one; the legend has those of the whole run. Small observations travel
+    with the launch of the policy and count as inference. Logs of older versions hold fewer parts.
+    """
+    rows = [row for row in rows if "time_learner_updates" in row]
+    canvas, first = figure()
+    first.remove()
+    steps = np.array([row["env_steps"] for row in rows], float)
+    lasted = np.diff([row.get("wall_seconds") or 0.0 for row in rows], prepend=0.0).clip(1e-9)
+    for i, (who, parts) in enumerate(_SHARES.items()):
+        axes = canvas.add_subplot(2, 1, i + 1)
+        shares = np.array([[_value(row.get(name)) for row in rows] for name in parts.values()])
+        labels = [f"{label} {100 * share:.0f}%" for label, share in zip(parts, np.average(shares, 1, lasted), strict=True)]
+        colours = [PALETTE[j] if label != "waiting" else "#c9ccd3" for j, label in enumerate(parts)]
+        axes.stackplot(steps, shares, labels=labels, colors=colours, step="pre")
+        axes.set(ylim=(0, 1), ylabel=who, xlim=(steps[0], steps[-1]) if len(steps) > 1 else None)
+        legend_beside(axes)
+    axes.set_xlabel("environment steps")
+    return save(canvas, Path(path))
+
+
+def _value(found: Any) -> float:
+    return float(found[0]) if found and found[0] is not None else 0.0

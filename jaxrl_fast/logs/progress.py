@@ -17,9 +17,9 @@ from jaxrl_fast.logs.terminal import Display
 
 
 class ProgressSink(Sink):
-    """Steps, speed, return and time left: a live bar on a terminal, else a plain line every two seconds or so.
+    """Steps, speed, return and time left: a live bar on a terminal, else plain lines.
 
-    With several members the return is their mean and range. Never raises into the run (see `terminal.Display`).
+    Several members show their mean and range. Never raises into the run (see `terminal.Display`).
     """
 
     def __init__(
@@ -32,11 +32,11 @@ class ProgressSink(Sink):
         self.total_steps = int(total_steps)
         self._display = Display(self.total_steps, sys.stderr if stream is None else stream, clock)
         self._metric, self._return = metric, "return -"
-        self._row = ""  # how the last one reads
+        self._row = ""  # text of the last row
         self._seen: deque[tuple[float, int]] = deque(maxlen=1000)  # (wall_seconds, env_steps) of the last half minute
 
     def status(self, text: str) -> None:
-        """What the run is doing while there are no rows yet ("compiling"): shown beside the bar, or as a line."""
+        """Show the run's activity before its first row ("compiling")."""
         self._display.status(text)
 
     def message(self, text: str) -> None:
@@ -46,7 +46,7 @@ class ProgressSink(Sink):
     def write(self, row: Row) -> None:
         try:
             text = self._text(row)
-        except Exception as error:  # a row that cannot be shown is the display's trouble, not the run's
+        except Exception as error:  # an unprintable row must not fail the run
             text = f"{row.env_steps:,} steps ({type(error).__name__} in the display)"
         self._row = text
         self._display.show(row.env_steps, text)
@@ -58,17 +58,17 @@ class ProgressSink(Sink):
         self._seen.clear()
 
     def evaluating(self, played: int, episodes: int) -> None:
-        """Beside the last row: how many episodes of an evaluation have been played."""
+        """Show beside the last row how many episodes of an evaluation were played."""
         now = f"evaluating {played}/{episodes}" if played < episodes else ""
         self._display.beside(self._row, now)
 
     def exclude_time(self, seconds: float) -> None:
-        """Leave `seconds` of the time since the last row out of the forecast."""
+        """Leave `seconds` since the last row out of the forecast (a compilation)."""
         self._seen = deque(((wall + seconds, steps) for wall, steps in self._seen), self._seen.maxlen)
 
     def _text(self, row: Row) -> str:
         members = np.asarray(row.metrics.get(self._metric, ()), np.float64).reshape(-1)
-        if np.isfinite(members).any():  # else the last one stays
+        if np.isfinite(members).any():  # else keep the last one
             self._return = f"return {_summary(members)}"
         total = f"{self.total_steps:,}"
         parts = [
@@ -80,8 +80,8 @@ class ProgressSink(Sink):
         return "  ".join(parts if left is None else [*parts, f"ETA {_clock_text(left)}"])
 
     def _seconds_left(self, row: Row, members: int) -> float | None:
-        """At the speed of the last half minute; at the first row, at the speed that it names."""
-        if not row.steps_per_second > 0:  # a warm-up: between it and the next row lies the compiler's time
+        """Return seconds left at the speed of the last half minute (first row: its own speed)."""
+        if not row.steps_per_second > 0:  # a warm-up: compilation follows it
             return None
         self._seen.append((float(row.wall_seconds), int(row.env_steps)))
         while len(self._seen) > 2 and self._seen[-1][0] - self._seen[0][0] > 30:
@@ -92,7 +92,7 @@ class ProgressSink(Sink):
 
 
 def _summary(values: np.ndarray) -> str:
-    """`475.1`, and with several members their range: `475.1 (401.2..500.0)`. Finite ones only."""
+    """Return `475.1`, or for several members `475.1 (401.2..500.0)`; finite values only."""
     finite = values[np.isfinite(values)]
     text = _short(finite.mean())
     return f"{text} ({_short(finite.min())}..{_short(finite.max())})" if values.size > 1 else text
@@ -103,14 +103,14 @@ def _short(value: float) -> str:
 
 
 def _rounded(value: float) -> str:
-    """Three significant digits: `268,000`; `-` for a row whose time is that of a start, which has no speed."""
+    """Return three significant digits, `268,000`, or `-` for a row without a speed."""
     if not math.isfinite(value) or value <= 0:
         return "-"
     return f"{float(f'{value:.3g}'):,.0f}" if value >= 10 else f"{value:.3g}"
 
 
 def _clock_text(seconds: float) -> str:
-    """`0:05`, `12:34`, `1:02:03`."""
+    """Return `0:05`, `12:34`, `1:02:03`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

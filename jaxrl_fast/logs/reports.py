@@ -1,8 +1,7 @@
-"""What environments report beside the reward: named numbers, in the log as their mean over steps and their value at ends.
+"""Environments' reports: named numbers, logged as means over steps and over episodes' ends.
 
-A number that is not finite counts as not reported, so an environment may report one now and then; and so does one above
-1e30, whose sum may not be finite. All of it is sums and counts, as every metric is: `NAME` over the steps, `NAME_end` over
-those in which an episode ended.
+A number that is not finite or above 1e30 counts as not reported. Reports are sums and counts, as
+every metric: `NAME` over the steps, `NAME_end` over the steps that end an episode.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from jaxrl_fast.ops import sums
 from jaxrl_fast.types import Mean
 
 END = "_end"
-LARGEST = 1e30  # of a number, such that float32 holds a sum of 1e8 of them
-INSIDE, NO_STRING = "\0", "\1"  # in names from the host: between a dict's name and one in it; behind a key that is no string
+LARGEST = 1e30  # float32 holds a sum of 1e8 of them
+INSIDE, NO_STRING = "\0", "\1"  # in host names: between a dict's name and its key; after a key that is no string
 
 
 def log_names(names: Iterable[str], taken: Iterable[str], known: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What each reported name is called in the log: itself, with letters, digits, `_` and `-`, unless that is `taken`.
+    """Return {reported name: name in the log}: letters, digits, `_` and `-`, unless `taken`.
 
-    A name that the log has already, or whose `NAME_end` it has, gets `env_` before it. Names that need no change come
-    first. `known` names, of rows before, stay what they are.
+    A name that the log already has, itself or as `NAME_end`, gets the prefix `env_`. Names that
+    need no change come first. `known` names, of earlier rows, are kept.
     """
     found = dict(known or {})
     used = {*RESERVED, *taken, *(own + end for own in found.values() for end in ("", END))}
@@ -44,30 +43,30 @@ def log_names(names: Iterable[str], taken: Iterable[str], known: Mapping[str, st
 
 
 def statistics(info: Mapping[str, jax.Array], done: jax.Array) -> dict[str, tuple[Mean, Mean]]:
-    """Means of a block [T, B]: {name: (over its steps, over its ends)}."""
+    """Return the means of a block [T, B]: {name: (over its steps, over its ends)}."""
 
     def mean(x: jax.Array, known: jax.Array) -> Mean:
         total = sums.by_eights(sums.pairwise(jnp.where(known, x.astype(jnp.float32), 0.0)))
         return Mean(total, jnp.sum(known).astype(jnp.float32))
 
-    small = {name: jnp.abs(x) <= LARGEST for name, x in info.items()}  # NaN is not
+    small = {name: jnp.abs(x) <= LARGEST for name, x in info.items()}  # False for NaN
     return {name: (mean(x, small[name]), mean(x, small[name] & done)) for name, x in info.items()}
 
 
 def metrics(found: Mapping[str, tuple[Mean, Mean]], taken: Iterable[str], known: Mapping[str, str] | None = None):
-    """{name in the log: Mean}, where `taken` are the other metrics. known: as `log_names` has it."""
+    """Return {name in the log: Mean}; taken: the other metrics; known: see `log_names`."""
     names = log_names(found, taken, known)
     return {names[name] + end: mean for name, means in found.items() for end, mean in zip(("", END), means, strict=True)}
 
 
 class Tally:
-    """The same for environments on the host, one step of some of them after another."""
+    """The sums of host environments' reports, added step by step."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[str, ...], np.ndarray] = {}  # {names reported together: [names, (total, count) x (steps, ends)]}
 
     def add(self, info: Mapping[str, np.ndarray], over: np.ndarray) -> None:
-        """info: {name: [B]}, NaN where one does not report it; over [B]: where an episode ended."""
+        """Add a step: info {name: [B]}, NaN if not reported; over bool [B]: an episode ended."""
         if not info:
             return
         names, values = tuple(info), np.array(list(info.values()), np.float64)
@@ -77,21 +76,21 @@ class Tally:
             total[:, 2:] += _total(values[:, over])
 
     def take(self) -> dict[str, np.ndarray]:
-        """{name: float64 [4]} since the last time."""
+        """Return {name: float64 [4]} since the last call."""
         kept, self._sums = self._sums, {}
         return merged(dict(zip(names, rows, strict=True)) for names, rows in kept.items())
 
 
 def _total(values: np.ndarray) -> np.ndarray:
-    """Sum reports over environments: [names, B] -> (total, count) [names, 2]. NaN, infinite and huge values are left out."""
+    """Sum reports [names, B] over environments -> (total, count) [names, 2], valid numbers only."""
     known = np.abs(values) <= LARGEST
-    if known.all():  # as nearly always
+    if known.all():  # nearly always
         return np.stack([values.sum(1), np.full(len(values), float(values.shape[1]))], 1)
     return np.stack([np.where(known, values, 0).sum(1), known.sum(1)], 1)
 
 
 def merged(parts: Iterable[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """The sums of several tallies."""
+    """Return the sums of several tallies."""
     found: dict[str, np.ndarray] = {}
     for part in parts:
         for name, row in part.items():
@@ -100,7 +99,7 @@ def merged(parts: Iterable[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 def host_metrics(found: Mapping[str, np.ndarray], taken: Iterable[str], known: Mapping[str, str] | None = None):
-    """`metrics` of a tally; an end that was never reported has no metric."""
+    """Return `metrics` of a tally; an end that was never reported has no metric."""
     means = {name: (Mean(*np.float32(row[:2])), Mean(*np.float32(row[2:]))) for name, row in found.items()}
     return {name: mean for name, mean in metrics(means, taken, known).items() if mean.count or not name.endswith(END)}
 
@@ -125,10 +124,10 @@ class Reported:
 
 
 def flat(info: Mapping[Any, Any], num_envs: int) -> dict[str, np.ndarray]:
-    """The numbers of the `info` of a Gymnasium vector, {name: [B]}; `log_names` calls those of a dict in it `KEY_NAME`.
+    """Return the numbers of a Gymnasium vector's `info`, {name: [B]}.
 
-    Its masks are taken in: NaN where an environment does not report the number. What is no number is left out. Each
-    name stands for one number: none is another's because both look alike in the log.
+    NaN where a mask says that an environment does not report the number; other values are left out.
+    `log_names` calls the numbers of a nested dict `KEY_NAME`. Two numbers never share a name.
     """
     found: dict[str, np.ndarray] = {}
     masks = {f"_{key}" for key in info}
@@ -153,13 +152,13 @@ def _is_mask(value: Any, num_envs: int) -> bool:
 
 
 def _numbers(value: Any, num_envs: int) -> np.ndarray | None:
-    """A vector of real numbers; None for anything else."""
+    """Return a vector of real numbers, or None."""
     if not isinstance(value, np.ndarray) or value.shape != (num_envs,):
         return None
     if value.dtype.kind in "biuf":
         return value
     first = next((x for x in value if x is not None), None) if value.dtype == object else None
-    if not isinstance(first, (bool, int, float, np.bool_, np.number)):  # np.bool_, of which Gymnasium knows nothing
+    if not isinstance(first, (bool, int, float, np.bool_, np.number)):  # Gymnasium does not know np.bool_
         return None
     try:
         return np.array([np.nan if x is None else float(x) for x in value])

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxrl_fast.ops.aggregate import frame
-from jaxrl_fast.summary import describe
+from jaxrl_fast.tree import describe
 from jaxrl_fast.types import Mean
 
 FAULTS = "faults"  # among the sums: `rollout.faults`, which no row shows

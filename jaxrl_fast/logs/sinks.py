@@ -1,6 +1,7 @@
-"""Where the rows of a run go: the protocol of sinks, and their kinds. A new kind: its class, and its line in `SINKS`.
+"""The protocol of log sinks, and their kinds.
 
-`metrics.jsonl` is in `jsonl`, TensorBoard and Weights & Biases are in `boards`, the progress display is in `progress`.
+A new kind is a class and a line in `SINKS`. Ours are in `jsonl`, `boards` (TensorBoard, W&B) and
+`progress`.
 """
 
 from __future__ import annotations
@@ -14,30 +15,31 @@ from jaxrl_fast.registry import Registry
 
 
 class LoggedRun(NamedTuple):
-    """What `Sink.of` knows of the run."""
+    """Facts about the run for `Sink.of`."""
 
-    path: Path  # the run directory; it need not be there yet
-    content: dict[str, Any]  # algorithm, environment and settings, as config.json has them
-    group: str | None = None  # name of what the run is a part of, or goes on with
-    seed: int | None = None  # of a run of one seed among several that train one after another
+    path: Path  # the run directory; may not exist yet
+    content: dict[str, Any]  # config.json: algorithm, environment and settings
+    group: str | None = None  # name of the sweep or of the resumed run
+    seed: int | None = None  # of a seed that trains in turn
     resumed: bool = False
 
     def own(self, path: str | Path) -> Path:
-        """Return `path`; where seeds train one after another, `path` with the seed in its name."""
+        """Return `path`, with the seed in its name for seeds that train in turn."""
         path = Path(path)
         return path if self.seed is None else path.with_name(f"{path.stem}-seed-{self.seed}{path.suffix}")
 
 
 class Sink:
-    """Base class of sinks, which take the rows of a run: does nothing with them.
+    """Base class and protocol of sinks, which take the rows of a run; does nothing with them.
 
-    This is their protocol. A subclass has the methods that it needs. The host loop hands every row to every sink, in order:
+    A subclass overrides the methods that it needs. The host loop hands every row to every sink, in
+    order:
 
-        open()            the run begins; a run that is refused never comes so far, so nothing is made before
+        open()            the run begins; a refused run never opens, so nothing is made before
         write(row)        one log interval
-        flush()           everything written so far is on disk when this returns; called before a checkpoint commits
-        cut(env_steps)    drop what was written after `env_steps`: a resumed run writes those rows again
-        close()           flush, and let go of files and terminal; calling it twice is harmless
+        flush()           put everything on disk; called before a checkpoint commits
+        cut(env_steps)    drop later rows: a resumed run writes them again
+        close()           flush, and release files and terminal; may be called twice
 
     A display is told more, between rows:
 
@@ -48,10 +50,11 @@ class Sink:
 
     and the flag `--log KIND:TARGET` makes a sink of a class in `SINKS`:
 
-        of(target, run) -> sink    by default `cls(target)`. Raises ConfigError for a bad target; writes nothing
+        of(target, run) -> sink    by default `cls(target)`; raises ConfigError for a bad target,
+                                   writes nothing
 
     Attributes:
-        form: how the flag's text reads, for errors and help: "jsonl:PATH".
+        form: the flag's text, for errors and help: "jsonl:PATH".
     """
 
     form: ClassVar[str] = ""
@@ -101,7 +104,7 @@ SINKS: Registry[type[Sink]] = Registry("sink", "jaxrl_fast.sinks", {
 
 
 def sink_of(text: str, run: LoggedRun) -> Sink:
-    """Return the sink of the text "KIND:TARGET"; writes nothing. Raises ConfigError for a bad text."""
+    """Return the sink of "KIND:TARGET"; writes nothing. Raises ConfigError for a bad text."""
     kind, _, target = text.partition(":")
     if kind not in SINKS:
         *forms, last = (cls.form or name for name, cls in SINKS.items())
@@ -114,7 +117,7 @@ def sink_of(text: str, run: LoggedRun) -> Sink:
 
 
 def check_sinks(sinks: Any) -> list[Sink]:
-    """Return sinks as a list; ConfigError for what is none."""
+    """Return sinks as a list; raises ConfigError for anything else."""
     if not isinstance(sinks, (list, tuple)):
         raise expected("sinks", "a list of jf.Sink, or a function of a RunConfig that returns one", repr(sinks)[:100])
     for sink in sinks:
@@ -124,6 +127,6 @@ def check_sinks(sinks: Any) -> list[Sink]:
 
 
 def check_hooks(hooks: Any) -> None:
-    """Raises ConfigError for hooks that are no functions."""
+    """Raise ConfigError for hooks that are no functions."""
     if not isinstance(hooks, (list, tuple)) or not all(map(callable, hooks)):
         raise expected("hooks", "a list of functions hook(run, rows)", repr(hooks)[:100])

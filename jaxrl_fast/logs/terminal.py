@@ -1,4 +1,4 @@
-"""A bar on a terminal, plain lines anywhere else. It only ever looks: no failure of it reaches the run."""
+"""A live bar on a terminal, plain lines elsewhere. Its failures never reach the run."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ FREE = 3  # columns at a terminal's right edge that stay empty
 
 
 class Display:
-    """Shows how much of `total` is done, beside a line of text.
+    """Show how much of `total` is done, beside a line of text.
 
-    On a terminal it is a live bar, which rich's own thread draws four times a second, so that `show` costs
-    microseconds. Elsewhere `show` prints at most one line in two seconds, fewer in a long run (one in a hundredth of
-    the time it has taken, a minute at most), and `close` the last one. What fails on the way switches first the bar
-    off, then the lines.
+    On a terminal it is a live bar that rich's thread draws four times a second, so `show` costs
+    microseconds. Elsewhere `show` prints at most a line in two seconds, fewer in a long run (one in
+    a hundredth of its time, at most a minute), and `close` the last one. A failure first switches
+    the bar off, then the lines.
     """
 
     def __init__(self, total: int, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic):
         self.total = int(total)
         self._stream, self._clock = sys.stderr if stream is None else stream, clock
-        self._live: Any = None  # rich's Progress while the bar is on the screen
+        self._live: Any = None  # rich's Progress while the bar is shown
         self._task: Any = None
         self._plain = not is_terminal(self._stream)
         self._closed = self._stream is None
         self._began: float | None = None
         self._printed = -math.inf
-        self._pending: str | None = None  # the latest plain line, while it has not been printed
+        self._pending: str | None = None  # the latest plain line that is not printed
 
     def status(self, text: str) -> None:
-        """What is going on while there is nothing to show yet ("compiling"): beside the bar, or a line."""
+        """Show an activity without progress ("compiling"), beside the bar or as a line."""
         self._safely(self._status, text)
 
     def message(self, text: str) -> None:
@@ -42,15 +42,15 @@ class Display:
         self._safely(self._message, text)
 
     def show(self, done: int, text: str) -> None:
-        """The bar at `done`, with `text` beside it."""
+        """Show the bar at `done`, with `text` beside it."""
         self._safely(self._show, done, text)
 
     def beside(self, text: str, now: str) -> None:
-        """What is going on, beside the last `text`, until there is none; as a plain line only where one is due."""
+        """Show an activity beside the last `text`; as a plain line only if one is due."""
         self._safely(self._beside, text, now)
 
     def close(self) -> None:
-        """Leave the bar, or the last line, as it stands. Afterwards only messages are printed."""
+        """Leave the bar, or the last line, as it stands; only messages are printed afterwards."""
         self._safely(self._close)
 
     def _safely(self, function: Callable, *args: Any) -> None:
@@ -96,7 +96,7 @@ class Display:
         return now - self._printed >= min(max(2.0, (now - self._began) / 100), 60.0)
 
     def _close(self) -> None:
-        self._stop_live()  # draws it once more, so that the last row stands there
+        self._stop_live()  # draws the last row once more
         self._plain = True
         line, self._pending = self._pending, None
         if line is not None:
@@ -115,15 +115,15 @@ class Display:
             from rich.progress import BarColumn, Progress, TextColumn
             from rich.table import Column
 
-            # The text is never folded: a bar that is two lines high on a narrow terminal leaves half of it behind. The bar
-            # takes what the text leaves.
+            # Never folded: a bar of two lines on a narrow terminal leaves half of it behind.
             text = TextColumn("{task.fields[text]}", markup=False, table_column=Column(no_wrap=True))
             live = Progress(
                 BarColumn(bar_width=None, table_column=Column(ratio=1)),
                 text,
                 console=_console(self._stream),
                 refresh_per_second=4,
-                # Only what goes to a terminal may be lifted above the bar: `train > log` must still fill the log.
+                # Only a terminal's text may be lifted above the bar: `train > log` must still fill
+                # the log.
                 redirect_stdout=is_terminal(sys.stdout),
                 redirect_stderr=is_terminal(sys.stderr),
                 expand=True,
@@ -144,8 +144,7 @@ class Display:
 
 
 def _console(stream: TextIO) -> Any:
-    """rich's, of a terminal, with the last columns left free: there the terminal itself writes ^C, which would move the cursor to
-    a line below the bar, and leave that bar behind."""
+    """Return rich's console of a terminal with the last columns free for the terminal's ^C."""
     from rich.console import Console, ConsoleDimensions
 
     class Free(Console):
@@ -158,7 +157,7 @@ def _console(stream: TextIO) -> Any:
 
 
 class _Forgiving:
-    """A stream whose failures are silent, also in rich's thread; at a broken pipe rich itself would end the process."""
+    """A stream with silent failures, also in rich's thread."""
 
     def __init__(self, stream: TextIO):
         self._stream = stream
@@ -168,7 +167,7 @@ class _Forgiving:
             self._stream.write(text)
         except UnicodeEncodeError:
             self._stream.write(text.encode("ascii", "replace").decode())
-        except (OSError, ValueError):  # the terminal has gone, the stream is closed
+        except (OSError, ValueError):  # the terminal is gone or the stream closed
             pass
         return len(text)
 
@@ -181,7 +180,7 @@ class _Forgiving:
 
 
 def is_terminal(stream: Any) -> bool:
-    """A terminal that can move its cursor."""
+    """Return whether a stream is a terminal that can move its cursor."""
     try:
         return bool(stream.isatty()) and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
     except (AttributeError, ValueError, OSError):
@@ -189,12 +188,12 @@ def is_terminal(stream: Any) -> bool:
 
 
 def is_watched(stream: Any) -> bool:
-    """Whether somebody looks at it while it is written: a terminal, or a notebook."""
+    """Return whether a stream is watched as it is written: a terminal or a notebook."""
     return is_terminal(stream) or "ipykernel" in sys.modules
 
 
 def aligned(lines: Sequence[Sequence[str]], left: int = 0) -> list[str]:
-    """Lines of cells as columns: the first `left` flush left, the others flush right."""
+    """Align lines of cells in columns: the first `left` flush left, the others flush right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     cell = lambda i, text: text.ljust(widths[i]) if i < left else text.rjust(widths[i])
     return ["  ".join(cell(i, text) for i, text in enumerate(line)).rstrip() for line in lines]

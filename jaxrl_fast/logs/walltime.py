@@ -1,4 +1,4 @@
-"""Where the wall-clock time of a thread goes: every moment of it belongs to exactly one activity. The `time_*` of a row."""
+"""The wall-clock time of a thread, divided among activities; the `time_*` of a log row."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 
 from jaxrl_fast.types import Mean
 
-# Activities of a run that are training: on the device; on the host the learner's updates and its waiting for rollouts; and
-# what is logged while the device or the actors go on. The others: "compile" (and the start), "evaluate", "write".
+# Activities that are training: on the device; on the host updates, waiting for rollouts, and
+# logging beside a busy device. The others: "compile" (and the start), "evaluate", "write".
 TRAIN = ("train", "learn", "wait", "log")
 
 
 class WallTime:
-    """A stopwatch of one thread; others may read it. Seconds of all activities sum to the time since `began`."""
+    """A stopwatch of a thread that others may read; activities sum to the time since `began`."""
 
     def __init__(self, activity: str, began: float | None = None, now: Callable[[], float] = lambda: time.perf_counter()):
         self.activity, self._now, self._lock = activity, now, threading.Lock()
@@ -26,14 +26,14 @@ class WallTime:
         self._lapped: dict[str, float] = {}
 
     def switch(self, activity: str) -> str:
-        """From now on it is another activity -> the one until now."""
+        """Start another activity and return the previous one."""
         with self._lock:
             self._charge()
             before, self.activity = self.activity, activity
         return before
 
     def stop(self) -> None:
-        """Until the next `switch` time does not count."""
+        """Stop the clock until the next `switch`."""
         self.switch("")
 
     @contextmanager
@@ -45,7 +45,7 @@ class WallTime:
             self.switch(before)
 
     def seconds(self) -> dict[str, float]:
-        """Return the seconds of every activity until now."""
+        """Return the seconds of every activity so far."""
         with self._lock:
             self._charge()
             return dict(self._seconds)
@@ -55,7 +55,7 @@ class WallTime:
         return sum(seconds.get(name, 0.0) for name in activities)
 
     def lap(self) -> dict[str, float]:
-        """Seconds of every activity since the last lap, or the beginning."""
+        """Return the seconds of every activity since the last lap, or the beginning."""
         seconds = self.seconds()
         found = {name: spent - self._lapped.get(name, 0.0) for name, spent in seconds.items()}
         self._lapped = seconds

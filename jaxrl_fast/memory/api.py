@@ -16,7 +16,7 @@ ring write stays one `dynamic_update_slice` under a population's `vmap` and a si
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 
@@ -24,19 +24,26 @@ from jaxrl_fast.types import Clock, PyTree
 
 
 class Memory:
-    batch_axes: Any = 0  # where the batch axis of what `fetch` returns is, a prefix of its tree
+    """Base class of memories. As it stands it keeps nothing: the memory of an algorithm that needs none.
+
+    replays: whether batches hold rows of earlier iterations.
+    batch_axes: where the batch axis of what `fetch` returns is, a prefix of its tree.
+    """
+
+    replays: ClassVar[bool] = False
+    batch_axes: Any = 0
 
     def init(self, rows: PyTree) -> PyTree:
-        raise NotImplementedError
+        return ()
 
     def add(self, mem: PyTree, rows: PyTree, w: jax.Array) -> PyTree:
-        raise NotImplementedError
+        return mem
 
     def plan(self, key: jax.Array, n: int, w: jax.Array, clock: Clock) -> PyTree:
-        raise NotImplementedError
+        return ()
 
     def fetch(self, mem: PyTree, x: PyTree) -> tuple[Any, Any]:
-        raise NotImplementedError
+        return (), ()
 
     def feedback(self, mem: PyTree, handle: Any, priority: jax.Array) -> PyTree:
         return mem
@@ -49,19 +56,3 @@ class Memory:
 
     def watch(self, mem: PyTree) -> PyTree:
         return ()
-
-
-class NoMemory(Memory):
-    """Memory of an algorithm that learns from a whole rollout at once: nothing is kept."""
-
-    def init(self, rows):
-        return ()
-
-    def add(self, mem, rows, w):
-        return ()
-
-    def plan(self, key, n, w, clock):
-        return ()
-
-    def fetch(self, mem, x):
-        return (), ()

@@ -1,7 +1,7 @@
-"""A memory in equal parts: each has its share of the environments, and samples its share of every batch from them alone.
+"""Groups: equal parts of a memory, each sampling its share of a batch from its environments.
 
-So on a mesh no row ever leaves the device whose environments it came from, whatever is sampled; and the very same
-program on one device, with as many groups, computes the same.
+On a mesh no row leaves the device of its environments, and one device with as many groups computes
+the same.
 """
 
 from __future__ import annotations
@@ -20,18 +20,22 @@ from jaxrl_fast.memory.prioritized import Prioritized, PrioritizedMemory
 from jaxrl_fast.memory.ring import Ring
 from jaxrl_fast.memory.rollout import RolloutMemory
 
-AXIS = "groups"  # what a memory that compares priorities (`PrioritizedMemory.axis`) reduces over
+AXIS = "groups"  # axis over which memories with priorities reduce (`PrioritizedMemory.axis`)
 
 
 @dataclasses.dataclass(frozen=True)
 class Grouped(Memory):
-    """`groups` memories like `memory`, side by side along a leading axis of the state."""
+    """`groups` memories like `memory`, along a leading axis of the state."""
 
     memory: Memory  # of one group
     groups: int
 
+    @property
+    def replays(self) -> bool:
+        return self.memory.replays
+
     def _split(self, x):
-        """[T, B, ...] -> [groups, T, B / groups, ...]; shapes only where `x` is one."""
+        """Split [T, B, ...] into [groups, T, B / groups, ...]; of a shape, its shape."""
         shape = (x.shape[0], self.groups, x.shape[1] // self.groups, *x.shape[2:])
         if isinstance(x, jax.ShapeDtypeStruct):
             return jax.ShapeDtypeStruct((shape[1], shape[0], *shape[2:]), x.dtype)
@@ -73,12 +77,12 @@ class Grouped(Memory):
 
 
 def merged(memory: Ring, mem: Any) -> Any:
-    """The state of `Grouped` as that of `memory`, which holds all environments: groups side by side again."""
+    """Return the state of `Grouped` as the state of one `memory` with all environments."""
     join = lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], x.shape[0] * x.shape[2], *x.shape[3:])
     if not hasattr(mem, "tree"):
         return jax.tree.map(join, mem)
     if not isinstance(memory, PrioritizedMemory):
-        raise ConfigError("groups", mem.top.shape[0], f"1: the groups of a {type(memory).__name__} are not put together")
+        raise ConfigError("groups", mem.top.shape[0], f"1: the groups of a {type(memory).__name__} cannot be merged")
     groups = mem.tree[0].shape[0]
     shape = (groups, memory.length, memory.num_envs // groups)
     leaves = join(mem.tree[0].reshape(groups, -1)[:, : shape[1] * shape[2]].reshape(shape)).ravel()
@@ -86,7 +90,7 @@ def merged(memory: Ring, mem: Any) -> Any:
 
 
 def grouped(memory: Memory, groups: int) -> Memory:
-    """`memory` in `groups` equal parts; ConfigError where something of it cannot be divided."""
+    """Return `memory` in `groups` equal parts; raises ConfigError if a part cannot be divided."""
     if groups == 1:
         return memory
     if isinstance(memory, RolloutMemory):

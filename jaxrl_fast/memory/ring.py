@@ -1,5 +1,5 @@
 """The store of every replay memory: a ring of single frames, time-major; successors, stacks and n-step windows are
-gathered on demand.
+gathered on demand. `UniformMemory` draws from it uniformly.
 
 Nothing is stored twice. A row is (obs, action, reward, terminated, truncated); the successor of row i is row i + 1.
 Where an episode was truncated it is not: the observation in which the episode was cut is kept beside the rows, in
@@ -13,15 +13,16 @@ the host that cannot be skipped).
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from jaxrl_fast import random
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.memory.successors import INTERVAL, Slots, Successors
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Window
 
 
@@ -82,6 +83,7 @@ class Ring(Memory):
     batch_size: int
     n_step: int = 1
     stack: int = 1
+    replays: ClassVar[bool] = True
     truncation_interval: int = dataclasses.field(default=INTERVAL, kw_only=True)
 
     @property
@@ -148,6 +150,29 @@ class Ring(Memory):
         if hasattr(mem, "row"):  # beside carries
             return mem._replace(row=self.seam(mem.row, w))
         return seal(mem, (w * self.num_steps - 1) % self.length)
+
+
+@dataclasses.dataclass(frozen=True)
+class UniformMemory(Ring):
+    """Every window of the ring is as likely as any other."""
+
+    def plan(self, key, n, w, clock):
+        """Uniform over every start whose whole window and stack are written: (row, env) int32 [n, batch_size] each, and
+        whether there is any [n]."""
+        size = jnp.minimum(w, self.num_blocks) * self.num_steps
+        oldest = jnp.where(w >= self.num_blocks, (w % self.num_blocks) * self.num_steps, 0)
+        whole = size - self.n_step - (self.stack - 1)
+        starts = jnp.maximum(whole, 1).astype(jnp.uint32)
+        # modulo's bias is below (starts * num_envs) / 2^32
+        draw = random.bits(key, (n, self.batch_size)) % (starts * jnp.uint32(self.num_envs))
+        offset = (draw // jnp.uint32(self.num_envs)).astype(jnp.int32) + self.stack - 1
+        row, env = (oldest + offset) % self.length, (draw % jnp.uint32(self.num_envs)).astype(jnp.int32)
+        return row, env, jnp.broadcast_to(whole > 0, (n,))
+
+    def fetch(self, mem, x):
+        row, env, whole = x
+        window = gather_windows(self, mem, row, env)
+        return window._replace(weight=window.weight * whole), (row, env)
 
 
 def seal(rows: Row, last: jax.Array | int) -> Row:

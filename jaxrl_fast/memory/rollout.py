@@ -1,4 +1,4 @@
-"""The on-policy memory: one rollout, handed out as epochs x minibatches of a fresh permutation each epoch."""
+"""The on-policy memory: one rollout in epochs x minibatches, shuffled anew each epoch."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import random, tree
-from jaxrl_fast.lowering import on_gpu
 from jaxrl_fast.memory.api import Memory
+from jaxrl_fast.ops.lowering import on_gpu
 
-SORTED = 1 << 16  # items up to which a GPU sorts too: a longer sort is dozens of passes over all of them
-MOST_BITS = 20  # of an index that shares a uint32 with random bits: with less than 12 of these ties would show
+SORTED = 1 << 16  # items up to which a GPU sorts too: a longer sort takes dozens of passes
+MOST_BITS = 20  # of an index that shares a uint32 with random bits; less than 12 of these would show ties
 
 
 def permutations(key: jax.Array, count: int, n: int) -> jax.Array:
     """Return `count` independent permutations of 0 .. n-1, int32 [count, n].
 
-    By one sort on a CPU and for up to `SORTED` items, by `swap_or_not` in programs for a GPU.
+    By one sort, or by `swap_or_not` on a GPU for more than `SORTED` items.
     """
     if n <= SORTED:
         return sorted_permutations(key, count, n)
@@ -27,9 +27,9 @@ def permutations(key: jax.Array, count: int, n: int) -> jax.Array:
 
 
 def sorted_permutations(key: jax.Array, count: int, n: int) -> jax.Array:
-    """`permutations` by one sort, of random high bits and the index in the low bits of one uint32.
+    """Return `permutations` by one sort of uint32s: random high bits, the index in the low bits.
 
-    A third of the time of `jax.random.permutation`, which is used where the index takes more than `MOST_BITS`.
+    A third of the time of `jax.random.permutation`, which serves indices of more than `MOST_BITS`.
     """
     bits = max(n - 1, 1).bit_length()
     if bits > MOST_BITS:
@@ -41,10 +41,11 @@ def sorted_permutations(key: jax.Array, count: int, n: int) -> jax.Array:
 
 
 def swap_or_not(key: jax.Array, count: int, n: int) -> jax.Array:
-    """`permutations` without a sort: each index finds its own place, in one kernel.
+    """Return `permutations` without a sort: each index finds its own place, in one kernel.
 
-    Hoang, Morris and Rogaway 2012, "An enciphering scheme based on a card shuffle": in each round x and its partner K - x (mod
-    n) swap if a hash of the larger says so. The hash is MurmurHash3's finalizer with a random word a round.
+    Hoang, Morris and Rogaway 2012, "An enciphering scheme based on a card shuffle": in each round x
+    and its partner K - x (mod n) swap if a hash of the larger says so. The hash is MurmurHash3's
+    finalizer with a random word a round.
     """
     rounds = 2 * max(n - 1, 1).bit_length() + 8
     words = random.bits(key, (2, rounds, count, 1))
@@ -58,7 +59,7 @@ def swap_or_not(key: jax.Array, count: int, n: int) -> jax.Array:
 
 
 def finalize(x: jax.Array) -> jax.Array:
-    """MurmurHash3's 32-bit finalizer (Appleby 2011): every bit of a uint32 changes each bit of the result half the time."""
+    """Return MurmurHash3's 32-bit finalizer (Appleby 2011) of uint32s."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
     x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
     return x ^ (x >> 16)
@@ -66,11 +67,11 @@ def finalize(x: jax.Array) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class RolloutMemory(Memory):
-    """Rows [T, B] become T * B rows in a shuffled order; `by_env` shuffles whole environments, keeping time.
+    """Hand out rows [T, B] as T * B shuffled rows, or whole environments with `by_env`.
 
-    Every row is handed out exactly once an epoch. Batches are [rows / minibatches, ...], or [T, B / minibatches, ...]
-    with `by_env` (for recurrent policies, V-trace and recomputed advantages). One minibatch is the rollout as it lies: its
-    order is of no use.
+    Every row is handed out once an epoch. Batches are [rows / minibatches, ...], or [T, B /
+    minibatches, ...] with `by_env` (for recurrent policies, V-trace and recomputed advantages). One
+    minibatch is the rollout as it lies.
     """
 
     num_steps: int

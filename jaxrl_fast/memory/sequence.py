@@ -1,12 +1,12 @@
-"""Replay of sequences for recurrent learners (R2D2, Kapturowski et al. 2019), over the ring of single frames.
+"""Replay of sequences for recurrent learners (R2D2, Kapturowski et al. 2019), over the ring.
 
-Every `carry_every`-th row the policy's carry is stored, and there sequences start: they overlap, and each row is
-learned from `(seq_len - burn_in) / carry_every` times as often as a sequence is drawn. A sequence goes across
-episodes' ends (the learner resets its carry there), so that short episodes need no padding, and every row of the ring
-is some sequence's to learn from; truncated rows where their successor is kept (`memory.successors`).
+The policy's carry is stored every `carry_every` rows, and sequences start there. They overlap: a
+row is learned from `(seq_len - burn_in) / carry_every` times as often as a sequence is drawn. A
+sequence crosses episodes' ends (the learner resets its carry), so every row of the ring belongs to
+a sequence; truncated rows need a kept successor (`memory.successors`).
 
-After the `seq_len` rows come `n_step` more: the targets of the last rows need what the network sees there, and for
-that its carry, so the rows have to be unrolled and not just looked at.
+`n_step` more rows follow the `seq_len`: the targets of the last rows need the network's outputs
+there, and those need its carry.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.memory import sum_tree
 from jaxrl_fast.memory.prioritized import Prioritized, PrioritizedMemory, check_exponents, renew, sample
 from jaxrl_fast.memory.ring import Ring, Row, gather_obs, gather_successors, held, successors_of
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Sequence
 
 
 class Recurrent(NamedTuple):
-    """What `prepare` returns for a memory of sequences."""
+    """The rows and carries that `prepare` returns for a memory of sequences."""
 
-    row: Row  # [T, B, ...]; a NamedTuple of your own with at least the fields of `Row` will do
-    carry: Any  # [T // carry_every, B, ...]: with which rows 0, carry_every, ... were acted, so after any reset
+    row: Row  # [T, B, ...]; or a NamedTuple of your own with the fields of `Row`
+    carry: Any  # [T // carry_every, B, ...]: before rows 0, carry_every, ..., after any reset
 
     __repr__ = summary
 
 
 @dataclasses.dataclass(frozen=True)
 class SequenceMemory(Ring):
-    """Sequences of `seq_len` rows (and `n_step` after them), each as likely as any other.
+    """Uniform sequences of `seq_len` rows, and `n_step` after them.
 
-    seq_len: rows, those of the burn-in among them.  burn_in: rows at the start that only bring the carry up to date.
-    carry_every: rows from one stored carry, and start of a sequence, to the next; `num_steps` is a multiple of it.
+    seq_len: rows, burn-in included.  burn_in: first rows, which only update the carry. carry_every:
+    rows between stored carries, and between starts; divides `num_steps`.
     """
 
     seq_len: int = 120
@@ -56,7 +56,7 @@ class SequenceMemory(Ring):
             raise ConfigError("carry_every", self.carry_every, f"a divisor of num_steps = {self.num_steps}")
         learned = self.seq_len - self.burn_in
         if self.carry_every > learned:
-            valid = f"at most seq_len - burn_in = {learned}, or the rows in between would never be learned from"
+            valid = f"at most seq_len - burn_in = {learned}, or the rows between would never be learned from"
             raise ConfigError("carry_every", self.carry_every, valid)
         super().__post_init__()
 
@@ -66,7 +66,7 @@ class SequenceMemory(Ring):
 
     @property
     def rows(self) -> int:
-        """Rows of a sequence, with the ones for the targets of its last rows."""
+        """Return the rows of a sequence, with those for the targets of its last rows."""
         return self.seq_len + self.n_step
 
     @property
@@ -75,12 +75,12 @@ class SequenceMemory(Ring):
 
     @property
     def first(self) -> int:
-        """Starts, from the oldest row, whose stack is not in the ring."""
+        """Return the number of oldest starts without their stack in the ring."""
         return -(-(self.stack - 1) // self.carry_every)
 
     @property
     def lag(self) -> int:
-        """Starts from one whose sequence was just completed to the newest."""
+        """Return the starts between the newest complete sequence and the newest row."""
         return -(-self.rows // self.carry_every) - 1
 
     @property
@@ -95,7 +95,7 @@ class SequenceMemory(Ring):
         return super().init(rows)
 
     def plan(self, key, n, w, clock):
-        """(row, env, whether any sequence is whole) [n, batch_size] each."""
+        """Return (row, env, whether any sequence is complete), [n, batch_size] each."""
         size = jnp.minimum(w, self.num_blocks) * self.num_steps
         oldest = jnp.where(w >= self.num_blocks, (w % self.num_blocks) * self.num_steps, 0)
         starts = (size - self.rows) // self.carry_every + 1 - self.first
@@ -110,7 +110,7 @@ class SequenceMemory(Ring):
         return self.gather(mem, row, env, whole.astype(jnp.float32)), (row, env)
 
     def gather(self, mem: Recurrent, row: jax.Array, env: jax.Array, weight: jax.Array) -> Sequence:
-        """The sequences that start at (row, env), int32 [b]; none is to be used where its `weight` is 0."""
+        """Return the sequences at (row, env), int32 [b]; weight 0 means not to be used."""
         number = jnp.arange(self.rows, dtype=jnp.int32)[:, None]
         rows = (row + number) % self.length
         env_of = jnp.broadcast_to(env, rows.shape)
@@ -128,10 +128,10 @@ class SequenceMemory(Ring):
 
 @dataclasses.dataclass(frozen=True)
 class PrioritizedSequenceMemory(SequenceMemory):
-    """A sequence's chance is its priority (p + epsilon)^alpha over their sum, as `PrioritizedMemory`'s.
+    """Sequences in proportion to (p + epsilon)^alpha, as `PrioritizedMemory`.
 
-    `feedback` takes one p a sequence, the learner's own mixture: R2D2's is 0.9 max |error| + 0.1 mean |error| over
-    the rows of `use`. The leaf of start j is j + lag, so that an `add` brings to life the block of leaves it writes.
+    `feedback` takes one p a sequence; R2D2's is 0.9 max |error| + 0.1 mean |error| over the rows of
+    `use`. The leaf of start j is j + lag: an `add` enables the block of leaves that it writes.
     """
 
     alpha: Any = 0.9

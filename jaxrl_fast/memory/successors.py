@@ -1,12 +1,12 @@
-"""The observations in which episodes were truncated: what a ring of rows keeps beside its rows.
+"""The successors of truncated rows, kept beside a ring of rows.
 
-The successor of a row is the next row, except where an episode was truncated: there the next row belongs to another
-episode. `Successors` holds the observation in which the episode was cut, one frame a truncation, in slots that follow
-from the row's place: a slot serves `truncation_interval` consecutive rows of an environment, or fewer. So a slot is
-written by a slice, at an index that is the same for all environments and all members of a population.
+The next row is a row's successor, except after a truncation, where it belongs to another episode.
+`Successors` holds that last observation, one frame a truncation, in slots that follow from the
+row's place: a slot serves at most `truncation_interval` consecutive rows of an environment. A write
+is a slice, at an index equal for all environments and members.
 
-A slot holds one truncation. Where an environment is truncated twice within the interval the later one stays, and the
-earlier row has no successor: nothing is learned from it (`held` is False).
+If an environment is truncated twice in the interval, the later truncation stays; the earlier row
+has no successor (`held` is False) and is not learned from.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-INTERVAL = 32  # of an environment without a time limit: a sixteenth of the memory of its observations
+INTERVAL = 32  # without a time limit: a sixteenth of the observations' memory
 LONGEST = 4096
 
 
 def interval_of(max_episode_steps: int | None) -> int:
-    """Rows that share a slot, for an environment with this time limit: half of it, for ends before the limit.
+    """Return the rows that share a slot under this time limit: half of it.
 
-    A limit up to 64 is taken whole, so that slots take at most a quarter of the observations' memory at a limit of 8.
+    A limit up to 64 is taken whole, so that slots take at most a quarter of the observations'
+    memory at a limit of 8.
     """
     if max_episode_steps is None:
         return INTERVAL
@@ -32,18 +33,19 @@ def interval_of(max_episode_steps: int | None) -> int:
 
 
 class Successors(NamedTuple):
-    """Frames behind truncations, and whose they are. The S slots of an environment are in the order of their rows."""
+    """Frames after truncations and their owners; the slots S follow the rows' order."""
 
     obs: Any  # [S, B, ...]
-    owner: jax.Array  # int32 [S, B]: the row's place in the ring, counted from 1; 0 for nobody
+    owner: jax.Array  # int32 [S, B]: the owner's place in the ring, from 1; 0: none
 
 
 @dataclasses.dataclass(frozen=True)
 class Slots:
-    """Which slot belongs to which row of a ring of `num_blocks` blocks of `num_steps` rows.
+    """The slots of a ring of `num_blocks` blocks of `num_steps` rows.
 
-    A bucket is the rows that share a slot: whole blocks, or a part of one. Where a bucket spans several blocks there
-    are two slots, used in turns by the ring's passes: while a pass overwrites a bucket, truncations of both are alive.
+    A bucket is the rows that share a slot: whole blocks, or a part of one. A bucket of several
+    blocks has two slots, used in turns by the ring's passes: while a pass overwrites a bucket,
+    truncations of both passes are alive.
     """
 
     num_blocks: int
@@ -52,23 +54,23 @@ class Slots:
 
     @property
     def parts(self) -> int:
-        """Buckets in a block; 1 where a bucket spans blocks."""
+        """Return the buckets in a block; 1 if a bucket spans blocks."""
         return -(-self.num_steps // self.interval)
 
     @property
     def part(self) -> int:
-        """Rows of a block in one bucket."""
+        """Return the rows of a block in one bucket."""
         return -(-self.num_steps // self.parts)
 
     @property
     def blocks(self) -> int:
-        """Blocks in a bucket; 1 where a block has several."""
+        """Return the blocks in a bucket; 1 if a block has several buckets."""
         return min(max(1, self.interval // self.num_steps), self.num_blocks)
 
     @property
     def turns(self) -> int:
-        """Slots of a bucket."""
-        alone = self.num_blocks * self.num_steps <= self.interval  # then the ring holds one truncation at a time
+        """Return the slots of a bucket."""
+        alone = self.num_blocks * self.num_steps <= self.interval  # the ring then holds one truncation at a time
         return 1 if self.blocks == 1 or alone else 2
 
     @property
@@ -76,18 +78,18 @@ class Slots:
         return -(-self.num_blocks // self.blocks) * self.parts * self.turns
 
     def first_of(self, row: jax.Array) -> jax.Array:
-        """The first slot of the bucket of rows [...] of the ring."""
+        """Return the first slot of the bucket of rows [...] of the ring."""
         block, step = row // self.num_steps, row % self.num_steps
         return (block // self.blocks * self.parts + step // self.part) * self.turns
 
     def init(self, next_obs: Any) -> Successors:
-        """Empty, for successors of shapes [T, B, ...]."""
+        """Return empty slots for successors of shapes [T, B, ...]."""
         obs = jax.tree.map(lambda x: jnp.zeros((self.count, *x.shape[1:]), x.dtype), next_obs)
         num_envs = jax.tree.leaves(next_obs)[0].shape[1]
         return Successors(obs, jnp.zeros((self.count, num_envs), jnp.int32))
 
     def add(self, kept: Successors, next_obs: Any, truncated: jax.Array, w: jax.Array) -> Successors:
-        """Keep what is behind the truncations of block `w`: next_obs [T, B, ...], truncated bool [T, B]."""
+        """Store the successors of block `w`: next_obs [T, B, ...], truncated bool [T, B]."""
         block = w % self.num_blocks
         start = block * self.num_steps
         first = self.first_of(start)
@@ -102,7 +104,7 @@ class Slots:
         owner = jax.lax.dynamic_slice_in_dim(kept.owner, first, slots).reshape(self.parts, self.turns, -1)
         overwritten = (owner > start) & (owner <= start + self.num_steps)
         own = (jnp.arange(self.turns, dtype=jnp.int32) == turn)[:, None]
-        entered = own & (block % self.blocks == 0) & (self.turns > 1)  # whose rows were overwritten by the pass before
+        entered = own & (block % self.blocks == 0) & (self.turns > 1)  # the pass before overwrote their rows
         owner = jnp.where(overwritten | entered, 0, owner)
         owner = jnp.where(own & any_[:, None], (start + step + 1)[:, None], owner)
         owner = jax.lax.dynamic_update_slice_in_dim(kept.owner, owner.reshape(slots, -1), first, 0)
@@ -118,7 +120,7 @@ class Slots:
         return Successors(jax.tree.map(write, kept.obs, next_obs), owner)
 
     def find(self, kept: Successors, row: jax.Array, env: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """(slot, held) of the truncated rows at (row, env), int32 [...] each; held: bool [...], the successor is there."""
+        """Return (slot int32, held bool) [...] of the truncated rows at (row, env), int32 [...]."""
         first = self.first_of(row)
         held = kept.owner[first, env] == row + 1
         if self.turns == 1:

@@ -1,10 +1,9 @@
-"""A sum tree in XLA: one array a level, parents always summed again from their children.
+"""A sum tree in XLA: one array a level, parents summed again from their children.
 
-Level 0 holds the leaves as rows of FANOUT siblings, float32 [nodes, FANOUT]; level k + 1 holds the sums of level k's
-rows, in rows of FANOUT again, and the last level is one row. One array a level, because a write into a heap in one
-array makes XLA copy it; a fan-out above two, because a few gathers of short rows beat seventeen steps of a binary
-tree (8 of 4, 8, 16, 32, 64 was the fastest on a CPU); and sums recomputed rather than updated by differences, because
-a float32 tree drifts otherwise.
+Level 0 holds the leaves as rows of FANOUT siblings, float32 [nodes, FANOUT]; level k + 1 holds the
+sums of level k's rows, and the last level is one row. A write into one array for all levels would
+make XLA copy it; fan-out 8 was the fastest of 4 to 64 on a CPU; sums updated by differences would
+drift in float32.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ import jax
 import jax.numpy as jnp
 
 FANOUT = 8
-NEAR = 2  # the level at which `find` adds the rest of a mass: of nodes of FANOUT^3 leaves
-WHOLE = 1  # a level is summed whole where it has at most so many nodes for each index written
+NEAR = 2  # level at which `find` adds the rest of a mass: nodes of FANOUT^3 leaves
+WHOLE = 1  # a level is summed whole if it has at most this many nodes for each index
 
 Tree = tuple[jax.Array, ...]
 
 
 def init(leaves: int) -> Tree:
-    """A tree of at least `leaves` leaves, all zero."""
+    """Return a tree of at least `leaves` zero leaves."""
     levels, nodes = [], leaves
     while True:
         nodes = -(-nodes // FANOUT)
@@ -30,7 +29,7 @@ def init(leaves: int) -> Tree:
 
 
 def build(leaves: jax.Array) -> Tree:
-    """The tree over `leaves`, float32 [n]."""
+    """Return the tree over `leaves`, float32 [n]."""
     return set_at(init(leaves.size), jnp.arange(leaves.size, dtype=jnp.int32), leaves)
 
 
@@ -39,16 +38,16 @@ def total(tree: Tree) -> jax.Array:
 
 
 def get(tree: Tree, index: jax.Array) -> jax.Array:
-    """Leaves at int32 [b]."""
+    """Return the leaves at int32 [b]."""
     return tree[0][index // FANOUT, index % FANOUT]
 
 
 def set_at(tree: Tree, index: jax.Array, values: jax.Array) -> Tree:
-    """Overwrite the leaves at int32 [b] by float32 [b]; equal indices must come with equal values."""
+    """Overwrite the leaves at int32 [b] by float32 [b]; equal indices need equal values."""
     levels = [tree[0].at[index // FANOUT, index % FANOUT].set(values)]
     for level in tree[1:]:
         below, index = levels[-1], index // FANOUT
-        if below.shape[0] <= WHOLE * index.size:  # near the root fewer sums are wanted than indices came
+        if below.shape[0] <= WHOLE * index.size:  # near the root a level has fewer nodes than indices
             sums = jnp.pad(below.sum(axis=1), (0, level.size - below.shape[0])).reshape(level.shape)
         else:
             sums = level.at[index // FANOUT, index % FANOUT].set(below[index].sum(axis=1))
@@ -57,12 +56,11 @@ def set_at(tree: Tree, index: jax.Array, values: jax.Array) -> Tree:
 
 
 def find(tree: Tree, mass: jax.Array, rest: jax.Array | float = 0.0) -> tuple[jax.Array, jax.Array]:
-    """The leaves at which the running sum of all leaves passes mass + rest, float32 [b] in [0, total).
+    """Return (index int32 [b], leaf) where the running sum passes mass + rest in [0, total).
 
-    Returns (index int32 [b], leaf float32 [b]). `rest` is what float32 cannot hold of the sum of the two: it is added
-    near the leaves, where little of `mass` is left, and reaches no further than the ends of the node there. A leaf of
-    zero is never found while another is not, whatever rounding does: what lies beyond a row's sum goes to the row's
-    last leaf that is not zero.
+    `rest` is the part of the sum that float32 cannot hold: it is added near the leaves and stays
+    within the node there. A zero leaf is never found beside another, whatever rounding does: a mass
+    beyond a row's sum goes to the row's last leaf that is not zero.
     """
     node = jnp.zeros(mass.shape, jnp.int32)
     for height, level in reversed(list(enumerate(tree))):
@@ -76,7 +74,7 @@ def find(tree: Tree, mass: jax.Array, rest: jax.Array | float = 0.0) -> tuple[ja
 
 
 def _choose(row: jax.Array, mass: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Which of the siblings [b, FANOUT] `mass` falls on, the sum of those before it, and its weight."""
+    """Return the sibling [b, FANOUT] that `mass` falls on, the sum before it, and its weight."""
     upper = jnp.triu(jnp.ones((FANOUT, FANOUT), jnp.float32))
     running = jnp.matmul(row, upper, precision=jax.lax.Precision.HIGHEST)  # a product is the fastest short cumsum
     passed = running <= mass[:, None]

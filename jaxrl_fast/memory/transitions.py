@@ -1,4 +1,4 @@
-"""Shuffled transitions: the successor of a row is not the next row, so it is stored with it."""
+"""Shuffled transitions: each row stores its successor."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import jax.numpy as jnp
 from jaxrl_fast import random
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory.ring import Ring
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Window
 
 
 class Transition(NamedTuple):
-    """One step with its successor; leaves [T, B, ...]. With frame stacks both observations are whole stacks."""
+    """One step with its successor; leaves [T, B, ...], whole stacks if frames are stacked."""
 
     obs: Any
     action: Any
@@ -29,17 +29,17 @@ class Transition(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TransitionMemory(Ring):
-    """Uniform over `Transition`s. Twice the memory of a ring of rows, and no returns of several steps."""
+    """Uniform replay of `Transition`s: twice the memory of a ring, and one-step returns only."""
 
     def __post_init__(self):
         super().__post_init__()
         for name in ("n_step", "stack"):
             if getattr(self, name) != 1:
-                raise ConfigError(name, getattr(self, name), "1 where successors are stored: a row knows no other row")
+                raise ConfigError(name, getattr(self, name), "1 with stored successors: rows have no order")
 
     @property
     def dead_blocks(self) -> int:
-        return 0  # no window reaches over the write head
+        return 0  # no window crosses the write head
 
     def plan(self, key, n, w, clock):
         rows = jnp.asarray(jnp.minimum(w, self.num_blocks) * self.num_steps * self.num_envs, jnp.uint32)

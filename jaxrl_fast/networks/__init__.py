@@ -1,4 +1,4 @@
-"""Torsos: flax modules from an observation to features [..., F]. Algorithms put their own heads on top."""
+"""Torsos: flax modules from an observation to features [..., F]; algorithms add heads."""
 
 from jaxrl_fast.networks.batch_norm import BatchNormMLP
 from jaxrl_fast.networks.foreign import Foreign, as_network
@@ -18,7 +18,7 @@ from jaxrl_fast.networks.torsos import (
     make_torso,
 )
 
-NETWORK = "torso: auto, mlp, cnn, or a network of yours from observation to features (flax, nnx, Equinox)"
+NETWORK = "torso: auto, mlp, cnn, or your own network from observation to features (flax, nnx, Equinox)"
 
 __all__ = [
     "BatchNormMLP", "CNN", "MINATAR_FILTERS", "MLP", "NATURE_FILTERS", "NETWORK", "SMALL_FILTERS", "Dense", "Foreign",

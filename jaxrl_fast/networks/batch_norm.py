@@ -1,4 +1,4 @@
-"""Batch renormalisation (Ioffe 2017), and an MLP that has it before every dense layer, as CrossQ wants it."""
+"""Batch renormalisation (Ioffe 2017), and an MLP with it before every dense layer (CrossQ)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from jaxrl_fast.spaces import Space
 
 
 class BatchRenorm(nn.Module):
-    """(x - mean) / std * scale + bias over a batch [b, F]; collection "batch_stats": mean, var, updates.
+    """Batch renormalisation of [b, F]; collection "batch_stats": mean, var, updates.
 
-    With `train` by the batch's own statistics, corrected toward the running ones (r and d, no gradient, clipped), and
-    the running ones move; without it by the running ones. Within the first `warmup` updates there is no correction.
+    With `train` it uses the batch's own statistics, corrected toward the running ones (r and d, no
+    gradient, clipped), and updates the running ones; without it, the running ones. The first
+    `warmup` updates have no correction.
     """
 
     train: bool
@@ -54,7 +55,7 @@ class BatchRenorm(nn.Module):
 class BatchNormMLP(nn.Module):
     """Renormalised input, then dense layers, each with an activation and renormalised.
 
-    `torso`: the user's own module for the observation, None to flatten it. With `action` the input is
+    torso: the user's module for the observation; None flattens it. With `action` the input is
     {"action": [b, d], "observation"}.
     """
 

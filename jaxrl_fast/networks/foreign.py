@@ -1,13 +1,13 @@
-"""Networks of flax.nnx and of Equinox as torsos: each inside a linen module, which is what algorithms know.
+"""Networks of flax.nnx and Equinox as torsos, each inside a linen module.
 
-A network is given as an object, or as the class or function that makes one. The second gets a key of its own for every member
-and every torso, as a linen module does; an object brings its initial parameters with it, the same for all of them.
+A class or function that makes a network gets its own key for every member and torso, as a linen
+module does. An object brings its initial parameters, equal for all of them.
 
     flax.nnx   `net(obs)` of a batch; made by f(rngs=nnx.Rngs(...))
-    Equinox    `net(obs)` of one observation, by `jax.vmap`; made by f(key=...). By duck type: any pytree that can be called
+    Equinox    `net(obs)` of one observation, by `jax.vmap`; made by f(key=...); any callable pytree
 
-Parameters are the `nnx.Param`s, or a pytree's floating arrays. Everything else (dropout's keys, averages of a batch norm,
-functions, integers) is constant, and a call that changes it is refused.
+Parameters are the `nnx.Param`s, or a pytree's floating arrays. Everything else (dropout's keys,
+averages of a batch norm, functions, integers) is constant, and a call that changes it is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import signatures
+from jaxrl_fast import fields
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.spaces import Dict, Space
 
@@ -35,7 +35,7 @@ ACCEPTED = (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Held:
-    """An object that is compared by identity, and that linen does not look into."""
+    """An object that is compared by identity and that linen treats as opaque."""
 
     value: Any
 
@@ -44,7 +44,7 @@ class Held:
 
 
 class Foreign(nn.Module):
-    """source: a `Held` network, or what makes one.  is_nnx: else it is a pytree.  space: of one frame that it sees."""
+    """source: a `Held` network, or its maker.  is_nnx: else a pytree.  space: of one frame."""
 
     source: Held | Callable[..., Any]
     is_nnx: bool
@@ -71,7 +71,7 @@ class Foreign(nn.Module):
 
 
 def as_network(name: str, value: Any) -> Any:
-    """A setting `network` as algorithms take it: a name or a linen module. ConfigError for what is neither and no network."""
+    """Return a `network` setting as a name or linen module; raises ConfigError for others."""
     if isinstance(value, (str, nn.Module)):
         return value
     if isinstance(value, type) and issubclass(value, nn.Module):
@@ -80,7 +80,7 @@ def as_network(name: str, value: Any) -> Any:
         except TypeError as error:
             valid = f"a class whose fields have defaults, or an object of it: {error}"
             raise ConfigError(name, value.__name__, valid) from error
-    nnx = sys.modules.get("flax.nnx")  # imported where somebody has made such a module
+    nnx = sys.modules.get("flax.nnx")  # imported if any nnx module exists
     if nnx is not None and isinstance(value, nnx.Module):
         return Foreign(Held(value), True)
     if not inspect.isroutine(value) and not isinstance(value, (type, functools.partial)):
@@ -94,10 +94,10 @@ def as_network(name: str, value: Any) -> Any:
 
 
 def _parameters(function: Any) -> Any:
-    """Names that a function takes; of a class those of its `__init__`, which nnx hides behind its metaclass."""
+    """Return a function's parameter names; of a class those of its `__init__`, hidden by nnx."""
     while isinstance(function, functools.partial):
         function = function.func
-    return signatures.parameters(function.__init__ if isinstance(function, type) else function)
+    return fields.parameters(function.__init__ if isinstance(function, type) else function)
 
 
 def _is_parameter(leaf: Any) -> bool:
@@ -111,7 +111,7 @@ class _Template:
     names: tuple[str, ...]
     build: Callable[[list[Any]], Any]  # parameters -> network
     take: Callable[[Any], list[Any]]  # network -> parameters
-    constants: Callable[[Any], list[Any]]  # network -> what a call must not change
+    constants: Callable[[Any], list[Any]]  # network -> arrays that a call must not change
     make: Callable[[Any, jax.Array], Any]  # (source, key) -> network
 
     def init(self, source: Any, key: jax.Array) -> dict[str, jax.Array]:
@@ -123,14 +123,14 @@ class _Template:
         before = self.constants(net)
         out = net(obs)
         if any(x is not y for x, y in zip(before, self.constants(net), strict=True)):
-            valid = "a function of the observation alone; this one changes its own state in a call: `net.eval()` where it has it"
+            valid = "a function of the observation alone; this one changes its own state in a call: use `net.eval()` if it has it"
             raise ConfigError("network", type(net).__name__, valid)
         return out
 
 
 @functools.lru_cache(maxsize=64)
 def _template(source: Any, is_nnx: bool) -> _Template:
-    with jax.core.eval_context():  # it outlives the trace that it is made in
+    with jax.core.eval_context():  # it outlives its trace
         return (_of_nnx if is_nnx else _of_pytree)(source)
 
 
@@ -145,7 +145,7 @@ def _of_nnx(source: Any) -> _Template:
     kept, rest_structure = jax.tree.flatten(rest)
     structure = jax.tree.structure(params)
 
-    def build(leaves):  # of new variables, for a call may write to them
+    def build(leaves):  # new variables: a call may write to them
         return nnx.merge(graph, structure.unflatten(leaves), rest_structure.unflatten(kept))
 
     take = lambda net: jax.tree.leaves(nnx.split(net, nnx.Param, ...)[1])
@@ -171,6 +171,6 @@ def _of_pytree(source: Any) -> _Template:
 
 
 def _names(tree: Any) -> tuple[str, ...]:
-    """`layers.0.weight` of every leaf."""
+    """Return `layers.0.weight` of every leaf."""
     paths = [path for path, _ in jax.tree.leaves_with_path(tree)]
     return tuple(jax.tree_util.keystr(path, simple=True, separator=".").removesuffix(".value") for path in paths)

@@ -1,4 +1,4 @@
-"""Layers: a dense layer that suits small batches on a CPU, and the first touch of an observation."""
+"""Layers for small batches on a CPU, and the embedding of observations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jaxrl_fast.spaces import COUNTABLE, Box, Dict, Discrete, MultiDiscrete, Spa
 
 
 def orthogonal(scale: float):
-    """From normal numbers [..., m, n] a matrix with orthonormal rows or columns, times `scale` (Saxe et al. 2014)."""
+    """Return an orthonormal initializer of gain `scale` (Saxe et al. 2014), from normals."""
 
     def make(normal: jax.Array) -> jax.Array:
         rows, columns = math.prod(normal.shape[:-1]), normal.shape[-1]
@@ -29,11 +29,12 @@ def orthogonal(scale: float):
 
 
 def random_param(module: nn.Module, name: str, shape: tuple[int, ...], make: Any, draw: Any = random.normal) -> jax.Array:
-    """The parameter `make(numbers)` of a module, numbers [*shape] drawn for the whole network at once (`initialize`).
+    """Return the parameter `make(numbers)`, numbers [*shape] from the network's one draw.
 
-    Where nobody drew them (inside a user's network): `draw(key, shape)` with flax's key.
+    Inside a user's network, which has no such draw (`initialize`): `draw(key, shape)` with flax's
+    key.
     """
-    if module.has_variable("params", name):  # `module.param` would trace the initializer again, to check shapes
+    if module.has_variable("params", name):  # `module.param` would trace the initializer again
         return module.get_variable("params", name)
     if module.has_variable("drawn", name):
         numbers = module.get_variable("drawn", name)
@@ -42,27 +43,27 @@ def random_param(module: nn.Module, name: str, shape: tuple[int, ...], make: Any
 
 
 def orthonormal_rows(a: jax.Array) -> jax.Array:
-    """Gram-Schmidt on the rows of [m, n], m <= n; for a Gaussian matrix the result is uniform (Haar).
+    """Orthonormalise the rows of [m, n], m <= n, by Gram-Schmidt; Haar for a Gaussian matrix.
 
-    Not `jnp.linalg.qr`: on CPU that is a call to LAPACK, which deadlocks with jaxlib 0.10 where two devices run a
-    batch of them, and loads SciPy. Each row is projected twice, which keeps float32 orthogonal to rounding, in products
-    of full precision: the default of accelerators is less.
+    On a CPU `jnp.linalg.qr` calls LAPACK, which deadlocks with jaxlib 0.10 if two devices run a
+    batch of it, and loads SciPy. Each row is projected twice, in full precision, so float32 rows
+    are orthogonal to rounding.
     """
     product = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
 
     def row(i: jax.Array, q: jax.Array) -> jax.Array:
         x = a[i]
-        for _ in range(2):  # the rows of q from i on are still zero
+        for _ in range(2):  # rows of q from i on are still zero
             x = x - product(product(q, x), q)
         return q.at[i].set(x / jnp.linalg.norm(x))
 
-    if a.shape[0] == 1:  # nothing to be orthogonal to, and no loop to compile
+    if a.shape[0] == 1:  # nothing to orthogonalise, and no loop to compile
         return a / jnp.linalg.norm(a)
     return jax.lax.fori_loop(0, a.shape[0], row, jnp.zeros_like(a))
 
 
 class Dense(nn.Module):
-    """y = x W + b; orthogonal W of gain `scale` (Saxe et al. 2014), b = 0. `dtype` is the matmul's, output float32."""
+    """y = x W + b, float32; orthogonal W of gain `scale`, b = 0; `dtype` is the product's."""
 
     features: int
     scale: float = math.sqrt(2)
@@ -74,7 +75,7 @@ class Dense(nn.Module):
 
 
 class Conv(nn.Module):
-    """A convolution without padding of images [n, H, W, C], orthogonal kernel of gain sqrt(2), bias 0."""
+    """A convolution of [n, H, W, C] without padding; orthogonal kernel of gain sqrt(2)."""
 
     features: int
     size: int
@@ -89,10 +90,10 @@ class Conv(nn.Module):
 
 
 def convolve(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
-    """x [n, H, W, C], kernel [k, k, C, F] -> [n, (H - k) // stride + 1, ..., F].
+    """Convolve x [n, H, W, C] with kernel [k, k, C, F] -> [n, (H - k) // stride + 1, ..., F].
 
-    On a CPU a matrix product: XLA's own convolution is none there, and the gradient of its kernel takes up to a hundred
-    times as long as its arithmetic.
+    On a CPU it is a matrix product: there XLA's own convolution takes up to a hundred times the
+    arithmetic's time for the kernel's gradient.
     """
     return jax.lax.platform_dependent(
         x, kernel, cpu=lambda x, w: convolve_products(x, w, stride), default=lambda x, w: convolve_xla(x, w, stride)
@@ -107,7 +108,7 @@ def convolve_xla(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
 def convolve_products(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
     k, _, channels, features = kernel.shape
     high, wide = ((n - k) // stride + 1 for n in x.shape[1:3])
-    if stride > 1 and k % stride == 0:  # each stride x stride block of pixels as one pixel: fewer and longer slices
+    if stride > 1 and k % stride == 0:  # stride x stride blocks as pixels: fewer and longer slices
         k = k // stride
         x = x[:, : (high + k - 1) * stride, : (wide + k - 1) * stride]
         x = x.reshape(len(x), high + k - 1, stride, wide + k - 1, stride, channels).swapaxes(2, 3)
@@ -115,7 +116,7 @@ def convolve_products(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array
         kernel = kernel.reshape(k, stride, k, stride, channels, features).swapaxes(1, 2)
         stride = 1
     reach = lambda i, n: slice(i, i + (n - 1) * stride + 1, stride)
-    if stride == 1 and features < x.shape[-1]:  # every pixel times each place of the kernel is less to move than patches
+    if stride == 1 and features < x.shape[-1]:  # moves less than patches
         kernel = kernel.reshape(k, k, -1, features)
         return sum(_product(x, kernel[i, j])[:, reach(i, high), reach(j, wide)] for i in range(k) for j in range(k))
     patches = [x[:, reach(i, high), reach(j, wide)] for i in range(k) for j in range(k)]
@@ -123,10 +124,10 @@ def convolve_products(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array
 
 
 def _product(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """x [n, H, W, K] @ kernel [K, F], as XLA's CPU backend does it best.
+    """Return x [n, H, W, K] @ kernel [K, F] in the form that XLA's CPU backend runs fastest.
 
-    As rows of one matrix, and with the kernel's gradient as (dy.T x).T behind a barrier, which keeps XLA from turning it
-    into x.T dy: that one transposes the larger factor, and takes two to three times as long.
+    The kernel's gradient is (dy.T x).T behind a barrier: x.T dy would transpose the larger factor
+    and take two to three times as long.
     """
     y = x.reshape(-1, x.shape[-1]) @ jax.lax.optimization_barrier(kernel.T).T
     return y.reshape(*x.shape[:-1], kernel.shape[-1])
@@ -135,9 +136,9 @@ def _product(x: jax.Array, kernel: jax.Array) -> jax.Array:
 class NoisyDense(nn.Module):
     """y = x (W + S e) + b + s e', e factorised Gaussian noise (Fortunato et al. 2018, eq. 9-11).
 
-    The noise is the variable "epsilon" of the collection "noise", as `draw_noise` makes it: one for all rows of a
-    call, as in the paper. Without it: the mean weights alone. The noisy product is  f(e_out) * ((x * f(e_in)) S), so
-    under `vmap` over noises no weight matrix is made for each of them.
+    The noise is the variable "epsilon" of the collection "noise" (`draw_noise`), one for all rows
+    of a call; without it, the mean weights. The noisy product is f(e_out) * ((x * f(e_in)) S), so
+    `vmap` over noises makes no weight matrix for each.
     """
 
     features: int
@@ -161,9 +162,9 @@ class NoisyDense(nn.Module):
 
 
 def draw_noise(key: jax.Array, variables: dict[str, Any]) -> dict[str, Any]:
-    """`variables` of a module with noise for every `NoisyDense` in it: f(e) = sgn(e) sqrt|e|, [inputs + features] each.
+    """Return a module's `variables` with noise f(e) = sgn(e) sqrt|e| for every `NoisyDense`.
 
-    One draw for the whole module, and not flax's `make_rng`, which hashes a key for every layer.
+    One draw, [inputs + features] a layer: flax's `make_rng` would hash a key for every layer.
     """
     flat = flax.traverse_util.flatten_dict(variables.get("params", {}))
     sizes = {path[:-1]: sum(leaf.shape) for path, leaf in flat.items() if path[-1] == "kernel_sigma"}
@@ -176,11 +177,11 @@ def draw_noise(key: jax.Array, variables: dict[str, Any]) -> dict[str, Any]:
 
 
 def embed(obs: Any, space: Space, rank: int = 1) -> jax.Array:
-    """An observation as float32 features: one-hot for discrete spaces, scaled by their bounds for integer boxes.
+    """Embed an observation as float32: discrete one-hot, integer boxes scaled by bounds.
 
-    rank 1 flattens everything, dict entries one after the other by name, to [..., F]; rank 3 keeps an image
-    [..., H, W, C]. `action_mask` is no feature. Batch axes in front are arbitrary. With frames stacked along the
-    last axis the observation is wider than its space; that is fine here.
+    rank 1 flattens everything to [..., F], dict entries by name; rank 3 keeps an image [..., H, W,
+    C]. `action_mask` is no feature. Leading batch axes are arbitrary, and stacked frames may widen
+    the last axis.
     """
     if isinstance(space, Dict):
         parts = [embed(obs[name], child) for name, child in space.items if name != "action_mask"]
@@ -197,16 +198,16 @@ def embed(obs: Any, space: Space, rank: int = 1) -> jax.Array:
     return x.reshape((*batch, -1))
 
 
-FEW = 15  # integers that are told apart by a fraction of their range alone
+FEW = 15  # ranges up to this are scaled by a fraction alone
 
 
 def scale(obs: jax.Array, space: Box) -> jax.Array:
-    """A box's values in float32, each integer by the bounds of its entry.
+    """Return a box's values in float32, each integer scaled by the bounds of its entry.
 
-    Bytes, and integers of a short range: as the fraction of the range, in [0, 1]. Of a longer range, whose values may
-    all lie near zero: d / range + sign(d) log2(1 + |d|) / 8, with d the distance from zero, or from the bound next to
-    it. So 3 and -3 stay half a unit apart whatever the bounds are, and 10^6 is no larger than 3.5. Entries without
-    bounds (`Box.unscaled`): as they are.
+    Bytes and integers of a short range become the fraction of the range, in [0, 1]. Those of a
+    longer range become d / range + sign(d) log2(1 + |d|) / 8, with d the distance from zero or the
+    bound next to it: 3 and -3 stay half a unit apart whatever the bounds, and 10^6 is at most 3.5.
+    Entries without bounds (`Box.unscaled`) are unchanged.
     """
     asis = space.unscaled
     if asis.all() or space.dtype == jnp.bool_:
@@ -225,7 +226,7 @@ def scale(obs: jax.Array, space: Box) -> jax.Array:
 
 
 def _distance(obs: jax.Array, zero: np.ndarray) -> jax.Array:
-    """obs - zero in float32; of integers that float32 cannot count, the difference is taken before."""
+    """Return obs - zero in float32; large integers are subtracted before the conversion."""
     if not zero.any():
         return obs.astype(jnp.float32)
     if np.abs(zero).max() < COUNTABLE or not jnp.issubdtype(obs.dtype, jnp.integer):

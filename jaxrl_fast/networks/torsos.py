@@ -1,4 +1,4 @@
-"""MLP and CNN torsos, and the choice among them by the observation."""
+"""MLP and CNN torsos, and the choice between them by the observation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACTIVATIONS = {
 
 
 class MLP(nn.Module):
-    """Dense layers, each with a layer norm where asked for and an activation; the observation is flattened first."""
+    """Flatten, then dense layers, each with an optional layer norm and an activation."""
 
     space: Space
     hidden: tuple[int, ...] = (64, 64)
@@ -37,7 +37,8 @@ class MLP(nn.Module):
 class CNN(nn.Module):
     """Convolutions `filters` (number, size, stride), then dense layers as in `MLP`.
 
-    image_mean, image_scale: pixels are seen as (pixel - mean) / scale; scale 0: bytes in [0, 1], see `layers.scale`.
+    image_mean, image_scale: pixels become (pixel - mean) / scale; scale 0: bytes in [0, 1]
+    (`layers.scale`).
     """
 
     space: Space
@@ -65,7 +66,7 @@ class CNN(nn.Module):
 
 
 class WithAction(nn.Module):
-    """Features of an observation by any torso, joined by the action: {"action": [b, d], "observation"} -> [b, F]."""
+    """Any torso's features joined by the action: {"action", "observation"} -> [b, F]."""
 
     torso: nn.Module
     hidden: tuple[int, ...]
@@ -79,18 +80,18 @@ class WithAction(nn.Module):
 
 
 MINATAR_FILTERS = ((16, 3, 1),)  # Young & Tian 2019
-SMALL_FILTERS = ((16, 8, 4), (32, 4, 2))  # Mnih et al. 2013, from which the next leaves one number of frames of half the size
+SMALL_FILTERS = ((16, 8, 4), (32, 4, 2))  # Mnih et al. 2013
 NATURE_FILTERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # Mnih et al. 2015, for 84x84 frames
 
 
 def check_widths(name: str, widths: tuple[int, ...]) -> None:
-    """Raises ConfigError for a layer of one unit before a layer norm, which is zero whatever it sees."""
+    """Raise ConfigError for a layer of one unit with a layer norm: it is always zero."""
     if 1 in widths:
         raise ConfigError(name, widths, "widths of at least 2 with layer_norm: the layer norm of one unit is always zero")
 
 
 def dense_layers(module: MLP | CNN | WithAction, x: jax.Array) -> jax.Array:
-    """The dense part of a torso, inside its `__call__`."""
+    """Apply the dense part of a torso, inside its `__call__`."""
     for width in module.hidden:
         x = (NoisyDense if module.noisy else Dense)(width)(x)
         x = nn.LayerNorm()(x) if module.layer_norm else x
@@ -99,10 +100,10 @@ def dense_layers(module: MLP | CNN | WithAction, x: jax.Array) -> jax.Array:
 
 
 def initialize(key: jax.Array, modules: dict[str, tuple[nn.Module, Any]]) -> dict[str, Any]:
-    """The variables of several modules, each with an example of its input.
+    """Return the variables of several modules, {name: (module, example input)}.
 
-    All random numbers of our own layers are one draw: the generator once in the program and not once a layer, a third
-    of the compile time of PPO. Modules of users get a key each.
+    All random numbers of our own layers are one draw, which takes a third off PPO's compile time.
+    Users' modules get a key each.
     """
     ours = {name: pair for name, pair in modules.items() if _is_ours(pair[0])}
     shapes = {name: jax.eval_shape(module.init, key, x).get("params", {}) for name, (module, x) in ours.items()}
@@ -130,20 +131,20 @@ def initialize(key: jax.Array, modules: dict[str, tuple[nn.Module, Any]]) -> dic
 
 
 def _is_ours(module: nn.Module) -> bool:
-    """Every layer of which takes its numbers by `random_param`: no user's module is in it."""
+    """Return whether every layer takes its numbers by `random_param`: no user's module."""
     inner = getattr(module, "torso", None)
     ours = type(module).__module__.startswith("jaxrl_fast.networks") and not isinstance(module, Foreign)
     return ours and (inner is None or _is_ours(inner))
 
 
 def example_features(torso: nn.Module, x: Any) -> jax.Array:
-    """Zeros of the shape that `torso` makes of `x`: an example of what its heads get."""
+    """Return zeros of the shape that `torso` makes of `x`."""
     shape = jax.eval_shape(lambda: torso.init_with_output(jax.random.key(0), x)[0]).shape
     return jnp.zeros(shape, jnp.float32)
 
 
 def initialize_parts(key: jax.Array, parts: dict[str, tuple[dict[str, nn.Module], Any]]) -> dict[str, dict[str, Any]]:
-    """{"torso", "head"} variables of several networks {"torso", "head"}, each with an example of its input; one draw."""
+    """Return {"torso", "head"} variables of networks with example inputs, from one draw."""
     modules = {}
     for name, (part, x) in parts.items():
         modules[f"{name}/torso"] = (part["torso"], x)
@@ -153,21 +154,22 @@ def initialize_parts(key: jax.Array, parts: dict[str, tuple[dict[str, nn.Module]
 
 
 def apply_parts(modules: dict[str, nn.Module], params: Any, x: Any) -> jax.Array:
-    """Torso, then head."""
+    """Apply torso, then head."""
     return modules["head"].apply(params["head"], modules["torso"].apply(params["torso"], x))
 
 
 def make_torso(network: str | nn.Module, space: Space, hidden: tuple[int, ...], activation: str,
                layer_norm: bool = False, noisy: bool = False, image: tuple[float, float] = (0.0, 0.0)) -> nn.Module:  # fmt: skip
-    """The user's own module as it is, or a torso by name: "mlp", "cnn", or "auto" (a CNN for images, else an MLP).
+    """Return the user's module, or a torso by name: "mlp", "cnn" or "auto" (CNN for images).
 
-    layer_norm: before every activation.  noisy: dense layers are `NoisyDense`.  image: (mean, scale) of pixels, see `CNN`.
+    layer_norm: before every activation.  noisy: dense layers are `NoisyDense`.  image: (mean,
+    scale) of pixels, see `CNN`.
     """
     if image[0] and not image[1]:
-        raise ConfigError("image_mean", image[0], "0 without image_scale, which says what pixels are divided by")
+        raise ConfigError("image_mean", image[0], "0 without image_scale, the divisor of pixels")
     if isinstance(network, nn.Module):
         if image[1]:
-            raise ConfigError("image_scale", image[1], "0 with a network of your own, which does that itself")
+            raise ConfigError("image_scale", image[1], "0 with your own network, which scales pixels itself")
         return network.clone(space=space) if isinstance(network, Foreign) else network
     check_choice("network", network, ("auto", "mlp", "cnn"))
     check_choice("activation", activation, ACTIVATIONS)

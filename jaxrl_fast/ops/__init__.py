@@ -1,4 +1,4 @@
-"""Pure maths on arrays: returns, losses, distributions, optimizers, statistics, frame stacks.
+"""Pure maths on arrays: returns, losses, distributions, optimizers, statistics, stacks.
 
-Knows nothing of environments, networks or algorithms.
+No code here knows environments, networks or algorithms.
 """

@@ -1,8 +1,8 @@
-"""Scores of several runs as one number with its uncertainty: interquartile mean, stratified bootstrap, comparisons.
+"""Scores of several runs as one number with its uncertainty: mean, interquartile mean, bootstrap, comparisons.
 
-Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (arXiv 2108.13264).
-Scores are [runs] of one task or [runs, tasks]; tasks must be on one scale to be averaged. What is not finite (a run
-that was lost) counts as the worst score there is, so that a configuration is not flattered by its failures.
+Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (arXiv
+2108.13264). Scores are [runs] of one task or [runs, tasks] on one scale. A score that is not finite
+(a lost run) counts as the worst score.
 """
 
 from __future__ import annotations
@@ -17,8 +17,54 @@ from jaxrl_fast.errors import ConfigError, check_float, check_int
 Statistic = Callable[[np.ndarray], np.ndarray]  # [..., runs, tasks] -> [...]
 
 
+SURE = 6  # values from which an interval within their range holds the mean in 95% of cases
+
+
+def spread(count: int) -> str:
+    """Return what `interval` of this many values is: their range, or an interval of the mean."""
+    return "95% interval" if count >= SURE else "range"
+
+
+def few(count: int) -> list[str]:
+    """Return the line that a table of bootstrap intervals of `count` values needs, if it needs one."""
+    return [f"an interval of fewer than {SURE} seeds holds less than 95%"] if 1 < count < SURE else []
+
+
+def interval(values: Any) -> tuple[float, float, float]:
+    """Return (mean, low, high) of `values` [K], those that are not finite left out.
+
+    Below `SURE` values low and high are the least and the largest: an interval that holds the mean in 95% of cases would
+    reach beyond what a task can return (docs/decisions/intervals-of-few-seeds.md). From there on they are Student's
+    t-interval, cut at the range. One value has no interval: low and high are NaN. Without any value all three are.
+    """
+    return tuple(float(x[0]) for x in intervals(np.asarray(values, np.float64).reshape(1, -1)))  # type: ignore[return-value]
+
+
+def span(values: Any) -> str:
+    """Return `interval` as what follows a mean, `, range 480.00 to 500.00`; of fewer than two values an empty text."""
+    _, low, high = interval(values)
+    return f", {spread(np.isfinite(values).sum())} {low:.2f} to {high:.2f}" if np.isfinite(low) else ""
+
+
+def intervals(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return mean, low and high of every row of [R, K], as `interval` does."""
+    from scipy.special import stdtrit  # scipy comes with jax
+
+    has = np.isfinite(values)
+    count = has.sum(axis=1)
+    known, at_least = count > 0, np.maximum(count, 1)
+    mean = np.where(known, np.where(has, values, 0.0).sum(axis=1) / at_least, np.nan)
+    least = np.min(values, axis=1, where=has, initial=np.inf)
+    most = np.max(values, axis=1, where=has, initial=-np.inf)
+    squares = np.where(has, values - mean[:, None], 0.0) ** 2
+    freedom = np.maximum(count - 1, 1)
+    half = stdtrit(freedom, 0.975) * np.sqrt(squares.sum(axis=1) / freedom / at_least)
+    half = np.where(count >= SURE, half, np.where(count > 1, np.inf, np.nan))
+    return mean, np.maximum(mean - half, least), np.minimum(mean + half, most)
+
+
 def frame(rows: Sequence[dict[str, Any]]) -> Any:
-    """A pandas DataFrame of these rows. pandas must be installed."""
+    """Return a pandas DataFrame of rows; raises ConfigError without pandas."""
     try:
         import pandas
     except ImportError as error:
@@ -27,7 +73,7 @@ def frame(rows: Sequence[dict[str, Any]]) -> Any:
 
 
 def _scores(scores: Any, argument: str = "scores") -> np.ndarray:
-    """float64 [runs, tasks]; what is not finite becomes the lowest finite score of its task."""
+    """Return float64 [runs, tasks]; a score that is not finite becomes its task's lowest."""
     found = np.asarray(scores, np.float64)
     found = found[:, None] if found.ndim == 1 else found
     if found.ndim != 2 or not found.size:
@@ -40,19 +86,19 @@ def _scores(scores: Any, argument: str = "scores") -> np.ndarray:
 
 
 def _iqm(scores: np.ndarray) -> np.ndarray:
-    """Mean of the middle half of all [..., runs * tasks] scores; a quarter of n that is no whole number counts in part."""
+    """Return the mean of the middle half of [..., runs * tasks] scores, edges counted in part."""
     flat = np.sort(scores.reshape(*scores.shape[:-2], -1), axis=-1)
     n = flat.shape[-1]
-    # the part of sorted score i, which covers [i, i + 1), that lies within [n/4, 3n/4)
+    # the part of sorted score i, which covers [i, i + 1), in [n/4, 3n/4)
     weight = np.clip(np.minimum(np.arange(1, n + 1), 0.75 * n) - np.maximum(np.arange(n), 0.25 * n), 0, None)
     return flat @ (weight / weight.sum())
 
 
 def iqm(scores: Any) -> float:
-    """Interquartile mean of scores [runs] or [runs, tasks]: the mean of the middle half of all of them.
+    """Return the interquartile mean of scores [runs] or [runs, tasks]: of their middle half.
 
-    Where a quarter of their number is no whole number the two scores at the edges count in part, so the result does not
-    jump with the number of runs (rliable drops whole scores: for 4 k scores both agree).
+    If a quarter of their number is not whole, the scores at the edges count in part, so the result
+    does not jump with the number of runs (rliable drops whole scores; for 4 k scores both agree).
     """
     return float(_iqm(_scores(scores)))
 
@@ -60,9 +106,10 @@ def iqm(scores: Any) -> float:
 def bootstrap(
     scores: Any, statistic: Statistic = _iqm, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> tuple[float, float]:
-    """(low, high): percentile interval of a statistic by the stratified bootstrap, which draws runs anew in every task.
+    """Return (low, high), the percentile interval of a statistic by the stratified bootstrap.
 
-    statistic: [..., runs, tasks] -> [...]; the interquartile mean unless it says otherwise. One run has no interval: NaN.
+    statistic: [..., runs, tasks] -> [...], by default the interquartile mean. Runs are drawn anew
+    in every task. One run gives NaN.
     """
     check_float("confidence", confidence, 0, 1, open_low=True)
     check_int("resamples", resamples)
@@ -77,22 +124,23 @@ def bootstrap(
 
 
 def _wins(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Mean over tasks of P(a > b) + P(a = b) / 2, for [..., runs, tasks] each: the Mann-Whitney statistic."""
+    """Return the tasks' mean of P(a > b) + P(a = b) / 2 for [..., runs, tasks]: Mann-Whitney."""
     above = (a[..., :, None, :] > b[..., None, :, :]) + 0.5 * (a[..., :, None, :] == b[..., None, :, :])
     return above.mean(axis=(-3, -2, -1))
 
 
 def win_rate(a: Any, b: Any) -> float:
-    """How probable it is that a run of `a` scores higher than a run of `b`, ties counting half, without an interval."""
+    """Return the probability that a run of `a` scores higher than a run of `b`, ties half."""
     return float(_wins(_scores(a, "a"), _scores(b, "b")))
 
 
 def probability_of_improvement(
     a: Any, b: Any, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> tuple[float, float, float]:
-    """(P, low, high): how probable it is that a run of `a` scores higher than a run of `b`, ties counting half.
+    """Return (P, low, high): the probability that a run of `a` beats a run of `b`, ties half.
 
-    Both are scores [runs] or [runs, tasks] of the same tasks; the interval is bootstrapped over the runs of both.
+    Both are scores [runs] or [runs, tasks] of the same tasks; the interval is bootstrapped over the
+    runs of both.
     """
     a, b = _scores(a, "a"), _scores(b, "b")
     if a.shape[1] != b.shape[1]:

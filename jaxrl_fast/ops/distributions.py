@@ -1,4 +1,4 @@
-"""Action distributions. Sampling takes noise that was drawn before the rollout, so that no key is split per step."""
+"""Action distributions, sampled from noise that is drawn before the rollout."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import jax.numpy as jnp
 from jaxrl_fast import random
 from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete, Space
 
-ILLEGAL = -1e9  # the logit of a masked action: finite, so that entropies and gradients stay so
+ILLEGAL = -1e9  # logit of a masked action: finite, so that entropies and gradients are
 
 
 def one_hot_select(values: jax.Array, index: jax.Array) -> jax.Array:
-    """values [..., n], index int [...] -> values at index [...]. A product with a one-hot: its gradient is no scatter."""
+    """Return values [..., n] at index int [...], by a one-hot product (no scatter)."""
     return jnp.sum(values * jax.nn.one_hot(index, values.shape[-1], dtype=values.dtype), axis=-1)
 
 
 def best(values: jax.Array) -> jax.Array:
-    """The index of the largest of `values` [..., n], int32 [...]; -1, which is no action, where one of them is NaN."""
+    """Return the index of the largest of `values` [..., n], int32 [...]; -1 if one is NaN."""
     return jnp.where(jnp.any(jnp.isnan(values), axis=-1), -1, jnp.argmax(values, axis=-1)).astype(jnp.int32)
 
 
 class Categorical(NamedTuple):
-    """Over the integers 0 .. n-1 by unnormalised `logits` [..., n]."""
+    """A distribution over 0 .. n-1 with unnormalised `logits` [..., n]."""
 
     logits: jax.Array
 
     def sample(self, noise: jax.Array) -> jax.Array:
-        """Gumbel-max; noise: standard Gumbel [..., n]. int32 [...]."""
+        """Return int32 [...] by Gumbel-max; noise: standard Gumbel [..., n]."""
         return best(self.logits + noise)
 
     def mode(self) -> jax.Array:
@@ -63,13 +63,13 @@ class MultiCategorical(NamedTuple):
 
 
 class Normal(NamedTuple):
-    """Diagonal Gaussian over arrays of `mean`'s trailing axis; `log_std` broadcasts against it."""
+    """A diagonal Gaussian over `mean`'s trailing axis; `log_std` broadcasts against it."""
 
     mean: jax.Array
     log_std: jax.Array
 
     def sample(self, noise: jax.Array) -> jax.Array:
-        """noise: standard normal [..., d]."""
+        """Return a draw [..., d]; noise: standard normal [..., d]."""
         return self.mean + jnp.exp(self.log_std) * noise
 
     def mode(self) -> jax.Array:
@@ -85,10 +85,10 @@ class Normal(NamedTuple):
 
 
 class TanhNormal(NamedTuple):
-    """The tanh of a diagonal Gaussian, in (-1, 1). All methods speak of the action BEFORE the tanh, `squash` applies it.
+    """The tanh of a diagonal Gaussian, in (-1, 1). Methods take the action BEFORE the tanh.
 
-    An action that comes near +-1 cannot be turned back into what was drawn, so whoever needs its log-probability keeps
-    the number before the tanh.
+    `squash` applies the tanh. Near +-1 it cannot be inverted, so keep the raw action for its
+    log-probability.
     """
 
     mean: jax.Array
@@ -99,29 +99,29 @@ class TanhNormal(NamedTuple):
         return jnp.tanh(raw)
 
     def sample(self, noise: jax.Array) -> jax.Array:
-        """noise: standard normal [..., d] -> before the tanh [..., d]."""
+        """Return a raw action [..., d]; noise: standard normal [..., d]."""
         return Normal(self.mean, self.log_std).sample(noise)
 
     def mode(self) -> jax.Array:
         return self.mean
 
     def log_prob(self, raw: jax.Array) -> jax.Array:
-        """log-density of tanh(raw) [...] (Haarnoja et al. 2018, eq. 21)."""
+        """Return the log-density of tanh(raw) [...] (Haarnoja et al. 2018, eq. 21)."""
         return Normal(self.mean, self.log_std).log_prob(raw) - jnp.sum(log_tanh_slope(raw), axis=-1)
 
     def entropy(self, noise: jax.Array) -> jax.Array:
-        """There is no closed form: the Gaussian's entropy, and the mean slope estimated at one sample."""
+        """Estimate the entropy: the Gaussian's, and the mean slope at one sample."""
         normal = Normal(self.mean, self.log_std)
         return normal.entropy() + jnp.sum(log_tanh_slope(normal.sample(noise)), axis=-1)
 
 
 def log_tanh_slope(x: jax.Array) -> jax.Array:
-    """log(1 - tanh(x)^2), exact for large |x| as well."""
+    """Return log(1 - tanh(x)^2), exact for large |x| as well."""
     return 2.0 * (math.log(2.0) - x - jax.nn.softplus(-2.0 * x))
 
 
 def num_outputs(space: Space) -> int:
-    """How many numbers a policy head puts out for an action space."""
+    """Return the number of a policy head's outputs for an action space."""
     if isinstance(space, Discrete):
         return space.n
     if isinstance(space, MultiDiscrete):
@@ -130,7 +130,7 @@ def num_outputs(space: Space) -> int:
 
 
 def draw_noise(key: jax.Array, space: Space, batch: tuple[int, ...]) -> Any:
-    """The noise that `sample` of this space's distribution takes, leading axes `batch`."""
+    """Return the noise for `sample` of this space's distribution, leading axes `batch`."""
     if isinstance(space, Discrete):
         return random.gumbel(key, (*batch, space.n))
     if isinstance(space, MultiDiscrete):
@@ -141,9 +141,9 @@ def draw_noise(key: jax.Array, space: Space, batch: tuple[int, ...]) -> Any:
 
 def from_outputs(space: Space, out: jax.Array, log_std: jax.Array | None = None, mask: jax.Array | None = None,
                  squash: bool = False):  # fmt: skip
-    """The distribution of a head's outputs [..., num_outputs]; `mask` bool [..., n] (Discrete only): True is legal.
+    """Return the distribution of a head's outputs [..., num_outputs].
 
-    log_std, squash: of a Box; squashed it is a `TanhNormal`.
+    log_std, squash: of a Box; squashed it is a `TanhNormal`. mask: Discrete only.
     """
     if isinstance(space, Discrete):
         return Categorical(out if mask is None else jnp.where(mask, out, ILLEGAL))
@@ -156,19 +156,19 @@ def from_outputs(space: Space, out: jax.Array, log_std: jax.Array | None = None,
 
 
 def entropy(dist: Any, key: jax.Array) -> jax.Array:
-    """In nats [...]; estimated with one sample where there is no closed form."""
+    """Return the entropy in nats [...]; estimated with one sample without a closed form."""
     return dist.entropy(random.normal(key, dist.mean.shape)) if isinstance(dist, TanhNormal) else dist.entropy()
 
 
 def random_action(noise: Any, space: Space, mask: jax.Array | None = None) -> jax.Array:
-    """A uniformly random (legal) action from `draw_noise`'s noise; of a Box that is not `bounded` the noise, clipped."""
+    """Return a uniformly random legal action; of an unbounded Box the noise, clipped."""
     if isinstance(space, Box):
         low, high = space.bounds()
         noise = noise.reshape(noise.shape[:-1] + space.shape)
         if not space.bounded:
             return jnp.clip(noise, low, high).astype(space.dtype)
         uniform = jax.scipy.stats.norm.cdf(noise)
-        if jnp.issubdtype(space.dtype, jnp.integer):  # each as often as the others
+        if jnp.issubdtype(space.dtype, jnp.integer):  # uniform over the integers
             return jnp.clip(jnp.floor(low + (high - low + 1.0) * uniform), low, high).astype(space.dtype)
-        return jnp.clip(low + (high - low) * uniform, low, high).astype(space.dtype)  # rounding may have left the bounds
+        return jnp.clip(low + (high - low) * uniform, low, high).astype(space.dtype)  # rounding may leave the bounds
     return from_outputs(space, jnp.zeros((num_outputs(space),), jnp.float32), mask=mask).sample(noise)

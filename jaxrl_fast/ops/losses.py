@@ -1,4 +1,4 @@
-"""Loss functions, elementwise over a batch [b] (the caller takes the mean and weighs)."""
+"""Loss functions, elementwise over a batch [b]; the caller weights and averages."""
 
 from __future__ import annotations
 
@@ -7,27 +7,25 @@ import jax.numpy as jnp
 
 
 def policy_gradient(log_prob: jax.Array, advantage: jax.Array) -> jax.Array:
-    """-log pi(a|s) A [b], whose gradient is the policy gradient's negative (Williams 1992; Mnih et al. 2016, section 4).
+    """Return -log pi(a|s) A [b], without gradient through A.
 
-    No gradient flows through the advantage.
+    Williams 1992; Mnih et al. 2016, section 4.
     """
     return -log_prob * jax.lax.stop_gradient(advantage)
 
 
 def clipped_surrogate(log_prob: jax.Array, old_log_prob: jax.Array, advantage: jax.Array, clip: jax.Array):
-    """PPO's policy loss  -min(rho A, clip(rho, 1 - eps, 1 + eps) A)  (Schulman et al. 2017, eq. 7).
-
-    Returns (loss [b], ratio [b]).
-    """
+    """Return PPO's loss -min(rho A, clip(rho, 1 - eps, 1 + eps) A) [b] (2017, eq. 7) and rho."""
     ratio = jnp.exp(log_prob - old_log_prob)
     clipped = jnp.clip(ratio, 1.0 - clip, 1.0 + clip)
     return -jnp.minimum(ratio * advantage, clipped * advantage), ratio
 
 
 def value_loss(value: jax.Array, target: jax.Array, old_value: jax.Array | None = None, clip: jax.Array | None = None):
-    """0.5 (V - target)^2, or with `clip` the larger of that and the same for V clipped to old_value +- clip.
+    """Return 0.5 (V - target)^2 [b]; with `clip` at least that of V within old_value +- clip.
 
-    The clipped form is implementation detail 9 of Huang et al. 2022 (The 37 Implementation Details of PPO).
+    The clipped form is implementation detail 9 of Huang et al. 2022 (The 37 Implementation Details
+    of PPO).
     """
     loss = jnp.square(value - target)
     if clip is not None:
@@ -37,21 +35,20 @@ def value_loss(value: jax.Array, target: jax.Array, old_value: jax.Array | None 
 
 
 def huber(error: jax.Array, delta: float = 1.0) -> jax.Array:
-    """0.5 e^2 within |e| <= delta, delta (|e| - delta / 2) beyond (Huber 1964)."""
+    """Return 0.5 e^2 if |e| <= delta, else delta (|e| - delta / 2) (Huber 1964)."""
     size = jnp.abs(error)
     inside = jnp.minimum(size, delta)
     return 0.5 * inside**2 + delta * (size - inside)
 
 
 def quantile_huber(quantiles: jax.Array, taus: jax.Array, targets: jax.Array, kappa: float = 1.0) -> jax.Array:
-    """Quantile regression, summed over the quantiles and averaged over the targets (Dabney et al. 2018, eq. 10).
+    """Return the quantile Huber loss [b], summed over quantiles and averaged over targets.
 
-        rho(d) = |tau - 1[d < 0]| L_kappa(d) / kappa,   d_ij = target_j - quantile_i,   L_kappa: Huber
+        rho(d) = |tau - 1[d < 0]| L_kappa(d) / kappa,   d_ij = target_j - quantile_i, L_kappa: Huber
 
-    quantiles, taus: [b, N] (taus also [N]); targets: [b, M], constants. Returns [b].
-
-    Value and slope are added up target by target: XLA's CPU backend takes five times as long for a sum over all pairs
-    and its gradient.
+    Dabney et al. 2018, eq. 10. quantiles, taus: [b, N] (taus also [N]); targets: [b, M], constants.
+    Value and slope are summed target by target: XLA's CPU backend takes five times as long for all
+    pairs.
     """
     at = jax.lax.stop_gradient(quantiles)
 
@@ -68,10 +65,11 @@ def quantile_huber(quantiles: jax.Array, taus: jax.Array, targets: jax.Array, ka
 
 
 def categorical_projection(atoms: jax.Array, probs: jax.Array, v_min: jax.Array, v_max: jax.Array) -> jax.Array:
-    """Probabilities of moved atoms on the fixed support again (Bellemare et al. 2017, algorithm 1).
+    """Project probabilities of moved atoms onto the support (Bellemare et al. 2017, alg. 1).
 
-    atoms: float32 [b, K], where the mass lies (clipped to the support here).  probs: [b, K].  The support is K evenly
-    spaced values from v_min to v_max. Each mass is shared by its two neighbours: a triangle kernel, no scatter.
+    atoms: float32 [b, K], clipped to the support.  probs: [b, K].  The support is K even values
+    from v_min to v_max. A triangle kernel shares each mass between its two neighbours, without a
+    scatter.
     """
     num = atoms.shape[-1]
     place = (jnp.clip(atoms, v_min, v_max) - v_min) * ((num - 1) / (v_max - v_min))  # [b, K] in 0 .. K-1

@@ -1,7 +1,7 @@
-"""The optimizers of the algorithms: global-norm clipping, then Adam or RMSProp; and any of optax's in their place.
+"""The algorithms' optimizers: global-norm clipping, then Adam, RMSProp or any of optax's.
 
-Built inside methods from traced settings, so learning rate, epsilon and clip norm can be swept; state is only optax's.
-`pack` turns the many small kernels of a small network into one.
+They are built inside methods from traced settings, so rate, epsilon and clip norm can be swept; the
+state is optax's. `pack` makes one kernel of the many small ones of a small network.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from jaxrl_fast.errors import ConfigError
 
 
 class Optimizer(NamedTuple):
-    """What `apply` takes a descent step by. The learning rate is an argument of the step, so it can be traced."""
+    """A descent step. The learning rate is an argument of the step, so it can be traced."""
 
-    init: Callable[..., Any]  # (params, rate at first) -> state; ours need no rate
+    init: Callable[..., Any]  # (params, first rate) -> state; ours need no rate
     step: Callable[..., tuple[Any, Any]]  # (rate, params, grads, state) -> (params, state)
 
 
@@ -32,20 +32,20 @@ class View(NamedTuple):
 
 
 def adam(max_grad_norm: Any = None, epsilon: Any = 1e-8, b1: Any = 0.9) -> Optimizer:
-    """Clip by global norm (None: no clipping), then Adam (Kingma & Ba 2015)."""
+    """Return Adam (Kingma & Ba 2015) after clipping by global norm (None: no clipping)."""
     return _packed(max_grad_norm, optax.scale_by_adam(b1=b1, eps=epsilon))
 
 
 def radam(max_grad_norm: Any = None, epsilon: Any = 1e-8) -> Optimizer:
-    """As `adam`, rectified (Liu et al. 2020): the variance of its first steps is held down, no warm-up is needed."""
+    """Return rectified Adam (Liu et al. 2020), which needs no warm-up; clipping as `adam`."""
     return _packed(max_grad_norm, optax.scale_by_radam(eps=epsilon))
 
 
 def rmsprop(max_grad_norm: Any = None, epsilon: Any = 1e-5, decay: Any = 0.99) -> Optimizer:
-    """As `adam`, with RMSProp's direction g / sqrt(v + epsilon) (Tieleman & Hinton 2012; no momentum, not centred).
+    """Return RMSProp, g / sqrt(v + epsilon) (Tieleman & Hinton 2012); clipping as `adam`.
 
-    As TensorFlow has it, with which A3C's successors were tuned: epsilon within the root, and v starts at 1, so that
-    the first hundred steps or so are small.
+    TensorFlow's form, used to tune A3C's successors: epsilon within the root, v starts at 1, so the
+    first hundred steps or so are small. No momentum, not centred.
     """
     return _packed(max_grad_norm, optax.scale_by_rms(decay, epsilon, initial_scale=1.0))
 
@@ -55,7 +55,7 @@ def _clip(max_grad_norm: Any) -> list[optax.GradientTransformation]:
 
 
 def _packed(max_grad_norm: Any, direction: optax.GradientTransformation) -> Optimizer:
-    """Steps of rate times `direction` (the way up), with all small leaves in one vector and each large one its own."""
+    """Return steps of rate times `direction` (ascent), small leaves in one vector."""
     tx = optax.chain(*_clip(max_grad_norm), direction)
 
     def step(rate: Any, params: Any, grads: Any, state: Any) -> tuple[Any, Any]:
@@ -66,10 +66,10 @@ def _packed(max_grad_norm: Any, direction: optax.GradientTransformation) -> Opti
 
 
 def stock(make: Callable[[Any], Any], max_grad_norm: Any = None, view: View | None = None) -> Optimizer:
-    """Clip by global norm, then an optimizer of optax's kind.
+    """Return an optimizer of optax's kind after clipping by global norm.
 
     Args:
-      make: The optimizer as a function of the learning rate (`optax.adamw`), whose updates are added to the parameters.
+      make: The optimizer as a function of the learning rate (`optax.adamw`); its updates are added.
       view: How it sees parameters and gradients; None: as they are.
     """
     view = view or View(lambda x: x, lambda seen, like: seen)
@@ -90,17 +90,17 @@ def stock(make: Callable[[Any], Any], max_grad_norm: Any = None, view: View | No
 
 
 def _own(state: Any) -> Any:
-    """`state` in buffers of its own: some states begin with the parameters, which are donated beside them."""
+    """Copy `state`: some states hold the parameters, which are donated beside them."""
     return tree.strong(tree.copy(state))
 
 
 def split(stack: Any, count: int) -> list[Any]:
-    """Leaves [count, ...] as `count` trees."""
+    """Split leaves [count, ...] into `count` trees."""
     return [tree.take(stack, i) for i in range(count)]
 
 
 def join(trees: list[Any]) -> Any:
-    """The inverse of `split`."""
+    """Join trees: the inverse of `split`."""
     return jax.tree.map(lambda *x: jnp.stack(x), *trees)
 
 
@@ -108,15 +108,15 @@ SMALL = 4096  # elements; concatenating a larger leaf costs more than a kernel o
 
 
 def pack(params: Any) -> list[jax.Array]:
-    """The large leaves as vectors, then one vector of all others."""
+    """Return the large leaves as vectors, then one vector of all others."""
     flat = [x.reshape(-1) for x in jax.tree.leaves(params)]
     small = [x for x in flat if x.size <= SMALL]
-    small = jax.lax.optimization_barrier(small)  # or XLA computes each element of the concatenation by itself
+    small = jax.lax.optimization_barrier(small)  # else XLA computes each element of the concatenation by itself
     return [x for x in flat if x.size > SMALL] + ([jnp.concatenate(small)] if small else [])
 
 
 def unpack(packed: list[jax.Array], like: Any) -> Any:
-    """The inverse of `pack`, with the shapes of `like`."""
+    """Unpack into the shapes of `like`: the inverse of `pack`."""
     leaves, structure = jax.tree.flatten(like)
     large, at, parts = iter(packed), 0, []
     for x in leaves:
@@ -128,11 +128,11 @@ def unpack(packed: list[jax.Array], like: Any) -> Any:
     return structure.unflatten(parts)
 
 
-PACKED = View(pack, unpack)  # for optimizers that treat every number by itself
+PACKED = View(pack, unpack)  # for elementwise optimizers
 
 
 def check_optimizer(name: str, optimizer: Any) -> Optimizer:
-    """Raises ConfigError for anything but an `Optimizer`: the updates of optax's own have another sign."""
+    """Raise ConfigError for anything but an `Optimizer`: optax's own updates have another sign."""
     if not isinstance(optimizer, Optimizer):
         what = f"the optimizer {type(optimizer).__name__}"
         valid = "an optimizer of jaxrl_fast.ops.optim: adam(), radam(), rmsprop(), or stock(optax.adamw) for optax's"
@@ -141,12 +141,12 @@ def check_optimizer(name: str, optimizer: Any) -> Optimizer:
 
 
 def apply(optimizer: Optimizer, learning_rate: Any, params: Any, grads: Any, opt_state: Any) -> tuple[Any, Any]:
-    """One descent step -> (params, opt_state)."""
+    """Take one descent step -> (params, opt_state)."""
     return check_optimizer("optimizer", optimizer).step(learning_rate, params, grads, opt_state)
 
 
 def polyak(target: Any, params: Any, tau: Any) -> Any:
-    """(1 - tau) target + tau params; tau = 1 copies, bit for bit."""
+    """Return (1 - tau) target + tau params; tau = 1 copies bit for bit."""
     return jax.tree.map(lambda t, p: (1 - tau) * t + tau * p, target, params)
 
 

@@ -1,7 +1,8 @@
-"""Returns and advantages. Time is the leading axis; nothing here knows about networks or environments.
+"""Returns and advantages; time is the leading axis.
 
-Every function takes `terminated` (the value beyond is zero) and `done` = terminated | truncated (the recursion is cut)
-apart: a time limit is not a failure, so the bootstrap of a truncated step is V(next_obs), the successor before reset.
+Every function takes `terminated` (the value beyond is zero) and `done` = terminated | truncated
+(the recursion stops) apart: a truncated step bootstraps from V(next_obs), the successor before the
+reset.
 """
 
 from __future__ import annotations
@@ -13,11 +14,10 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import lowering
-from jaxrl_fast.ops import stacking
+from jaxrl_fast.ops import lowering, stacking
 from jaxrl_fast.types import Trajectory, Window
 
-IN_A_ROW = 16  # steps of a recursion that a GPU computes in one turn of its loop: one launch or two in place of 16 times three
+IN_A_ROW = 16  # steps of a recursion in one turn of a GPU's loop: one or two launches instead of 16 times three
 
 
 def gae(
@@ -29,13 +29,13 @@ def gae(
     discount: jax.Array | float,
     gae_lambda: jax.Array | float,
 ) -> jax.Array:
-    """Generalised advantage estimates, [T, B] (Schulman et al. 2016, eq. 11-16).
+    """Return generalised advantage estimates, [T, B] (Schulman et al. 2016, eq. 11-16).
 
         delta_t = r_t + gamma (1 - terminated_t) V(next_obs_t) - V(obs_t)
         A_t     = delta_t + gamma lambda (1 - done_t) A_{t+1}
 
-    reward, value, next_value: float [T, B]; terminated, done: bool [T, B]. `next_value[t]` is V of the successor
-    before any reset; it is ignored where terminated.
+    reward, value, next_value: float [T, B]; terminated, done: bool [T, B]. `next_value[t]` is V of
+    the successor before any reset; it is ignored where terminated.
     """
     chex.assert_equal_shape([reward, terminated, done, value, next_value])
     delta = reward + discount * jnp.where(terminated, 0.0, next_value) - value
@@ -43,7 +43,7 @@ def gae(
 
 
 def _backwards(delta: jax.Array, decay: jax.Array) -> jax.Array:
-    """x_t = delta_t + decay_t x_{t+1}, zero past the last row; [T, B]."""
+    """Return x_t = delta_t + decay_t x_{t+1}, zero past the last row; [T, B]."""
 
     def step(x, row):
         delta, decay = row
@@ -56,12 +56,12 @@ def _backwards(delta: jax.Array, decay: jax.Array) -> jax.Array:
 def returns_so_far(
     before: jax.Array, reward: jax.Array, done: jax.Array, discount: jax.Array | float
 ) -> tuple[jax.Array, jax.Array]:
-    """Discounted sums of the rewards of each episode up to every step, and what the next block goes on from.
+    """Return each episode's discounted reward sums, and the start of the next block.
 
         G_t = r_t + gamma (1 - done_{t-1}) G_{t-1}
 
-    before: float [B], G of the step before the block, 0 where an episode begins. reward: float, done: bool [T, B].
-    Returns (before the next block [B], G [T, B]).
+    before: float [B], G of the step before the block, 0 at an episode's start. reward: float, done:
+    bool [T, B]. Returns (before the next block [B], G [T, B]).
     """
     chex.assert_equal_shape([reward, done])
 
@@ -82,13 +82,15 @@ def target_advantages(
     target: jax.Array,
     discount: jax.Array | float,
 ) -> jax.Array:
-    """Advantages up to the target of the next row, [T, B], of V-trace's form (Espeholt et al. 2018, section 4.2).
+    """Return advantages up to the next row's target, [T, B] (Espeholt et al. 2018, section 4.2).
 
-        A_t = r_t + gamma (1 - terminated_t) v_{t+1} - V(obs_t),   v_{t+1} = V(next_obs_t) where done and after the last row
+        A_t = r_t + gamma (1 - terminated_t) v_{t+1} - V(obs_t)
+        v_{t+1} = V(next_obs_t) where done and after the last row
 
-    reward, value, next_value, target (v_t): float [T, B]; terminated, done: bool [T, B]. With v = V + GAE it is
-    delta_t + gamma (1 - done_t) GAE_{t+1}, one factor of lambda more than GAE: less biased, and with more variance. brax's
-    PPO has this form; `vtrace` here weighs by lambda, and is GAE on policy.
+    reward, value, next_value, target (v_t): float [T, B]; terminated, done: bool [T, B]. With v = V
+    + GAE it is delta_t + gamma (1 - done_t) GAE_{t+1}, one factor of lambda more than GAE: less
+    bias, more variance. brax's PPO has this form; `vtrace` here weights by lambda, and is GAE on
+    policy.
     """
     chex.assert_equal_shape([reward, terminated, done, value, next_value, target])
     following = jnp.where(done, next_value, jnp.concatenate([target[1:], next_value[-1:]]))
@@ -103,9 +105,10 @@ def lambda_returns(
     discount: jax.Array | float,
     lambda_: jax.Array | float,
 ) -> jax.Array:
-    """TD(lambda) returns, [T, B] (Sutton & Barto 2018, eq. 12.18).
+    """Return TD(lambda) returns, [T, B] (Sutton & Barto 2018, eq. 12.18).
 
-    G_t = r_t + gamma (1 - terminated_t) ((1 - lambda_t) V(next_obs_t) + lambda_t G_{t+1}), lambda_t = 0 where done.
+    G_t = r_t + gamma (1 - terminated_t) ((1 - lambda_t) V(next_obs_t) + lambda_t G_{t+1}), lambda_t
+    = 0 where done.
     """
     chex.assert_equal_shape([reward, terminated, done, next_value])
     mix = lambda_ * (1.0 - done)
@@ -130,17 +133,19 @@ def vtrace(
     rho_bar: jax.Array | float = 1.0,
     c_bar: jax.Array | float = 1.0,
 ) -> tuple[jax.Array, jax.Array]:
-    """V-trace targets and advantages of the policy that learns, from what another one did (Espeholt et al. 2018, eq. 1).
+    """Return the learner's V-trace targets and advantages (Espeholt et al. 2018, eq. 1).
 
-        rho_t   = min(rho_bar, ratio_t),   c_t = lambda min(c_bar, ratio_t),   ratio_t = pi(a_t|x_t) / mu(a_t|x_t)
+        rho_t   = min(rho_bar, ratio_t),   c_t = lambda min(c_bar, ratio_t)
+        ratio_t = pi(a_t|x_t) / mu(a_t|x_t)
         delta_t = rho_t (r_t + gamma (1 - terminated_t) V(next_obs_t) - V(obs_t))
         v_t     = V(obs_t) + delta_t + gamma c_t (1 - done_t) (v_{t+1} - V(obs_{t+1}))
-        A_t     = rho_t (r_t + gamma (1 - terminated_t) (V(next_obs_t) + lambda (1 - done_t) (v_{t+1} - V(obs_{t+1}))) - V(obs_t))
+        A_t     = rho_t (r_t + gamma (1 - terminated_t) (V(next_obs_t)
+                                       + lambda (1 - done_t) (v_{t+1} - V(obs_{t+1}))) - V(obs_t))
 
-    Returns (v, A), [T, B] each, as they are: whoever learns from them stops their gradient. reward, value, next_value,
-    ratio: float [T, B]; terminated, done: bool [T, B]. After the last row nothing is known but V(next_obs). With
-    lambda = 1 A is the paper's  rho_t (r_t + gamma v_{t+1} - V(obs_t)),  section 4.2. On policy, where every ratio is
-    1 and neither bound is below it, v is the lambda-return and A is GAE(lambda).
+    Returns (v, A), [T, B] each; the caller stops their gradients. reward, value, next_value, ratio:
+    float [T, B]; terminated, done: bool [T, B]. After the last row only V(next_obs) is known. With
+    lambda = 1, A is the paper's rho_t (r_t + gamma v_{t+1} - V(obs_t)), section 4.2. On policy,
+    with every ratio 1 and neither bound below it, v is the lambda-return and A is GAE(lambda).
     """
     chex.assert_equal_shape([reward, terminated, done, value, next_value, ratio])
     rho, c = jnp.minimum(rho_bar, ratio), lambda_ * jnp.minimum(c_bar, ratio)
@@ -151,18 +156,18 @@ def vtrace(
 
 
 def window_return(window: Window, discount: jax.Array | float) -> tuple[jax.Array, jax.Array]:
-    """The two parts of a replay window's n-step return: its target is  ret + factor * V(boot_obs).
+    """Return (ret, factor), [b] each: a window's n-step target is ret + factor * V(boot_obs).
 
-        ret = sum_i gamma^i r_i use_i,   factor = gamma^steps boot;   float32 [b] each, see `jaxrl_fast.types.Window`
+        ret = sum_i gamma^i r_i use_i,   factor = gamma^steps boot;   see `jaxrl_fast.types.Window`
     """
     chex.assert_equal_shape([window.reward, window.use])
     powers = discount ** jnp.arange(window.reward.shape[0], dtype=jnp.float32)
-    ret = jnp.sum(powers[:, None] * window.reward * window.use, axis=0)  # a product of matrices is bfloat16 on a TPU
+    ret = jnp.sum(powers[:, None] * window.reward * window.use, axis=0)  # a matrix product would be bfloat16 on a TPU
     return ret, discount**window.steps * window.boot
 
 
 def standardize(advantage: jax.Array) -> jax.Array:
-    """Shift and scale the advantages of a minibatch to zero mean and unit variance."""
+    """Return a minibatch's advantages with zero mean and unit variance."""
     return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
 
 
@@ -178,7 +183,7 @@ def rollout_values(
         stack: how many frames they hold.
     """
     seen = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), obs, trajectory.last_obs)
-    # step by step: one batch [T * B] would have to be gathered where B is divided over devices
+    # step by step: one batch [T * B] would be gathered if B is divided over devices
     values = jax.vmap(value_of)(seen)
     successors = lambda t: stacking.successors(trajectory, stack, t)
     value, last = values[:-1], values[-1]
@@ -194,19 +199,20 @@ def bootstrap_values(
 ) -> jax.Array:
     """Return V of the true successor of every row, float [T, B].
 
-    Where the episode went on, V(next_obs_t) is the next row's value, `last_value` after the last row.
+    If the episode continues, V(next_obs_t) is the next row's value, `last_value` after the last
+    row.
 
     Args:
         value: V(obs_t), float [T, B].
         last_value: V of the observation after the last row, float [B].
         truncated: bool [T, B].
         value_of: the network, observations [B, ...] -> [B].
-        successors: the true successors [B, ...] of the rows of time t (traced int32), or of all rows [T, B, ...] where t is None.
+        successors: true successors [B, ...] of time t (traced int32), or [T, B, ...] if t is None.
 
-    On a CPU the times at which something was truncated are looked up one after the other, as many as there are. A
-    `while_loop`, not a `cond`: under `vmap` a `cond` would evaluate every time step for everyone. A GPU looks up all rows in
-    one batch: the host would wait for each turn of a loop whose trip count depends on data. An environment may be truncated
-    any number of times in a rollout, before its time limit too, so no smaller batch is sure to hold all successors.
+    On a CPU a `while_loop` visits the times with a truncation (under `vmap` a `cond` would evaluate
+    every time). A GPU takes all rows in one batch, because the host would wait for each turn of a
+    loop with a data-dependent count. No smaller batch is sure to hold all successors: an
+    environment may be truncated any number of times in a rollout.
     """
     shifted = jnp.concatenate([value[1:], last_value[None]])
 

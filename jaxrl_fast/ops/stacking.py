@@ -1,7 +1,8 @@
-"""Frame stacks: an environment emits single frames, the agent sees the last k along the last axis, oldest first.
+"""Frame stacks: environments emit single frames, the agent sees the last k, oldest first.
 
-The stack lives in the observation that `collect` carries; trajectories and replay hold single frames. At an episode's
-start its first frame is repeated. Every function is the identity for k = 1.
+Frames are stacked along the last axis. `collect` carries the stack; trajectories and replay hold
+single frames. At an episode's start its first frame is repeated. Every function is the identity for
+k = 1.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from jaxrl_fast.types import EnvSpec, Trajectory
 
 
 def start(frame: Any, k: int) -> Any:
-    """The stack of an episode's first frame [..., C] -> [..., k C]."""
+    """Return the stack of an episode's first frame [..., C] -> [..., k C]."""
     return frame if k == 1 else jax.tree.map(lambda x: jnp.concatenate([x] * k, axis=-1), frame)
 
 
 def newest(stacked: Any, k: int) -> Any:
-    """The newest frame of a stack [..., k C] -> [..., C]."""
+    """Return the newest frame of a stack [..., k C] -> [..., C]."""
     return stacked if k == 1 else jax.tree.map(lambda x: x[..., -(x.shape[-1] // k) :], stacked)
 
 
@@ -35,21 +36,21 @@ def push(stacked: Any, frame: Any, k: int) -> Any:
 
 
 def advance(stacked: Any, frame: Any, done: jax.Array, k: int) -> Any:
-    """The next stack [B], started afresh where the episode ended."""
+    """Return the next stack [B], new where the episode ended."""
     return frame if k == 1 else tree.where(done, start(frame, k), push(stacked, frame, k))
 
 
 def observations(trajectory: Trajectory, k: int) -> Any:
-    """The observations that the agent saw, [T, B, ..., k C]."""
+    """Return the observations that the agent saw, [T, B, ..., k C]."""
     steps = trajectory.steps
     if k == 1:
         return steps.obs
     t = jnp.arange(len(steps.done), dtype=jnp.int32)[:, None]
-    begun = jnp.where(steps.done, t + 1, 1 - k)  # of the episode that row t + 1 belongs to; the first has its stack
+    begun = jnp.where(steps.done, t + 1, 1 - k)  # start of row t + 1's episode; the first has its stack
     begun = jax.lax.cummax(jnp.concatenate([jnp.full_like(begun[:1], 1 - k), begun[:-1]]))
     frame = jnp.maximum(t[..., None] + jnp.arange(k, dtype=jnp.int32), begun[..., None] + k - 1)  # [T, B, k] of all there are
 
-    def one(first, frames):  # one gather: a scan that pushes frame after frame takes three times as long on a CPU
+    def one(first, frames):  # one gather: a scan that pushes frames takes three times as long on a CPU
         older = jnp.moveaxis(first.reshape(*first.shape[:-1], k, -1)[..., :-1, :], -2, 0)
         x = jax.vmap(lambda x, i: x[i], (1, 1), 1)(jnp.concatenate([older, frames]), frame)
         return jnp.moveaxis(x, 2, -2).reshape(*frames.shape[:-1], -1)
@@ -58,7 +59,7 @@ def observations(trajectory: Trajectory, k: int) -> Any:
 
 
 def successors(trajectory: Trajectory, k: int, t: jax.Array | None = None) -> Any:
-    """Return the true successor observations as the agent would see them, [T, B, ..., k C]; of time t (traced) [B, ..., k C]."""
+    """Return the true successors as the agent would see them, [T, B, ..., k C], or of time t."""
     index = lambda x: x if t is None else jax.lax.dynamic_index_in_dim(x, t, 0, keepdims=False)
     at = lambda xs: jax.tree.map(index, xs)
     frame = at(trajectory.steps.next_obs)
@@ -66,12 +67,12 @@ def successors(trajectory: Trajectory, k: int, t: jax.Array | None = None) -> An
 
 
 def example(spec: EnvSpec, batch: tuple[int, ...] = (1,)) -> Any:
-    """Zeros shaped like what the agent sees."""
+    """Return zeros shaped like the agent's observation."""
     return start(zeros(spec.observation, batch), spec.stack)
 
 
 def along(entries: np.ndarray, obs: Any) -> np.ndarray:
-    """What is known of each entry of a frame [..., C], for stacks [..., k C]; a scalar where it is the same for all."""
+    """Repeat a property of each entry of a frame [..., C] for stacks [..., k C]."""
     if (entries == entries.flat[0]).all():
         return np.asarray(entries.flat[0])
     return np.concatenate([entries] * (obs.shape[-1] // entries.shape[-1]), axis=-1)

@@ -22,10 +22,10 @@ from jaxrl_fast.engine.config import MODES, RunConfig
 from jaxrl_fast.engine.evaluate import Evaluation
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
+from jaxrl_fast.envs.own_spaces import own_of
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_int, check_seed, expected
 from jaxrl_fast.ops import stacking
-from jaxrl_fast.own_spaces import own_of
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock, EnvSpec
 
 
@@ -84,7 +84,7 @@ class Agent:
             f"  act({_short(seen or self.spec.observation)}) -> {_short(done or self.spec.action)}"
         )
 
-    # Acting ----------------------------------------------------------------------------------------------------------
+    # Acting ---------------------------------------------------------------------------------------
 
     def act(self, obs: Any, mode: str = "greedy", key: jax.Array | None = None) -> Any:
         """The action for one observation, or one each for a batch [B, ...], as the environment's own spaces have them.
@@ -167,7 +167,7 @@ class Agent:
         key = jax.random.key(0) if key is None else random.typed_key(key)
         return _step(self.algo, self.state, carry, seen, key, stacked=stacked, mode=mode)
 
-    # Playing ---------------------------------------------------------------------------------------------------------
+    # Playing --------------------------------------------------------------------------------------
 
     def evaluate(self, episodes: int = 128, seed: int = 0, mode: str | None = None) -> Evaluation:
         """Play `episodes` episodes in the training environment."""

@@ -156,7 +156,7 @@ def _setting_class(path: str, name: str) -> type:
     from flax import linen
 
     found, home = imports.look_up(path, name)
-    parts = ("envs", "memory", "networks", "ops.optimizer_settings", "own_spaces", "spaces", "types")
+    parts = ("envs", "memory", "networks", "ops.optimizer_settings", "spaces", "types")
     ours = any(home.startswith(f"{imports.PACKAGE}.{part}") for part in parts)
     kinds = (Algorithm, Environment, linen.Module)
     if not (isinstance(found, type) and dataclasses.is_dataclass(found)):

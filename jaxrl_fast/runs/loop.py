@@ -68,7 +68,7 @@ class Trainer:
         self.score()
         self.finish()
 
-    # The start -------------------------------------------------------------------------------------------------------
+    # The start ------------------------------------------------------------------------------------
 
     def prepare(self, given: Given | None, saved: Saved | None) -> None:
         """Compile, make or restore the state where it is not in memory, open the sinks, and warm the replay up."""
@@ -104,7 +104,7 @@ class Trainer:
             self.leave(self.signals.caught)
         self.mark = self.trained()
 
-    # One turn --------------------------------------------------------------------------------------------------------
+    # One turn -------------------------------------------------------------------------------------
 
     def turn(self) -> None:
         """Send a chunk to the device, check the one before it, and save, evaluate or leave where it is time."""
@@ -208,7 +208,7 @@ class Trainer:
             for row in rows:
                 sink.write(row)
 
-    # The end ---------------------------------------------------------------------------------------------------------
+    # The end --------------------------------------------------------------------------------------
 
     def score(self) -> None:
         """The last evaluation, unless the last row has it or a signal came: then whoever resumes evaluates."""

@@ -72,7 +72,7 @@ class SeedsInTurn:
             f"  {self.steps_per_second:,.0f} steps/s, {self.wall_seconds:.1f} s; {place}"
         )
 
-    # Training --------------------------------------------------------------------------------------------------------
+    # Training -------------------------------------------------------------------------------------
 
     def train(self) -> SeedsInTurn:
         """Train every seed that has not ended, in their order, then write the results of all."""
@@ -165,7 +165,7 @@ class SeedsInTurn:
             self.write_log()
             self.out.write_result(self)
 
-    # Results --------------------------------------------------------------------------------------------------------
+    # Results --------------------------------------------------------------------------------------
 
     def part(self, member: int) -> RunConfig:
         """The settings of one member's run."""

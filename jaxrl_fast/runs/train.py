@@ -24,7 +24,7 @@ from jaxrl_fast.logs.progress import ProgressSink
 from jaxrl_fast.logs.sinks import Sink, check_hooks, check_sinks
 from jaxrl_fast.logs.terminal import is_watched
 from jaxrl_fast.logs.walltime import WallTime
-from jaxrl_fast.memory import forget_experience, identity
+from jaxrl_fast.memory import identity
 from jaxrl_fast.runs.checkpoints.metadata import Progress
 from jaxrl_fast.runs.checkpoints.save import standing
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
@@ -220,7 +220,6 @@ def _heeded(run: Result, signals: Signals) -> Result:
 def _closing(sinks: Sequence[Sink]) -> Iterator[contextlib.ExitStack]:
     """A stack of what is closed at the end of a run, the user's sinks among it."""
     with contextlib.ExitStack() as stack:
-        stack.callback(forget_experience)
         for sink in check_sinks(sinks):
             stack.callback(_close, sink)
         yield stack

@@ -1,1 +1,1 @@
-"""Many runs: grids and draws of settings, searches, their results side by side, and runs compared with runs."""
+"""Many runs: sweeps, searches, their results, and comparisons of runs."""

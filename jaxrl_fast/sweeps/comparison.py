@@ -1,4 +1,4 @@
-"""Finished runs compared by their final evaluations, environment by environment."""
+"""Compare finished runs by their final evaluations, environment by environment."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import numpy as np
 
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs.terminal import aligned
-from jaxrl_fast.ops.aggregate import bootstrap, iqm, probability_of_improvement
+from jaxrl_fast.ops.aggregate import bootstrap, few, iqm, probability_of_improvement
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.rundir import RunDir
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Entry:
-    """A run: its members' final scores, NaN where all were lost."""
+    """A run's final scores, one a member; NaN if all were lost."""
 
     label: str
     path: Path
@@ -38,12 +38,12 @@ class Entry:
 
 
 def compare_runs(paths: Sequence[str | Path]) -> list[Entry]:
-    """Entries of finished runs: by environment in the order given, in it the best first."""
+    """Return entries of finished runs by environment, in the order given, the best first."""
     found = [_entry(Path(p)) for p in dict.fromkeys(map(str, paths))]
     labels = [e.label for e in found]
     found = [dataclasses.replace(e, label=f"{e.label} ({e.path})") if labels.count(e.label) > 1 else e for e in found]
     order = list(dict.fromkeys(e.environment for e in found))
-    for i, entry in enumerate(found):  # a seed that was lost counts as the worst of all on that environment
+    for i, entry in enumerate(found):  # a lost seed counts as the worst on its environment
         others = np.concatenate([e.scores for e in found if e.environment == entry.environment])
         worst = others[np.isfinite(others)].min(initial=np.inf)
         if np.isfinite(entry.scores).any():
@@ -66,8 +66,7 @@ def _entry(path: Path) -> Entry:
 
 
 def comparison_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """A row a run: IQM with its 95% bootstrap interval, and how probable it is that one of its seeds beats one of the next
-    run's on the same environment, with an interval; None where there is no such number."""
+    """Return a row a run: IQM, 95% bootstrap interval, P(a seed beats the next run's) or None."""
     rows = []
     for entry, after in zip(entries, [*entries[1:], None], strict=True):
         low, high = bootstrap(entry.scores)
@@ -83,7 +82,7 @@ def comparison_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def write_comparison(rows: Sequence[dict[str, Any]], path: str | Path) -> Path:
-    """`comparison_rows` as CSV."""
+    """Write `comparison_rows` as CSV."""
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -93,7 +92,7 @@ def write_comparison(rows: Sequence[dict[str, Any]], path: str | Path) -> Path:
 
 
 def format_comparison(rows: Sequence[dict[str, Any]]) -> str:
-    """`comparison_rows` as a table an environment."""
+    """Return `comparison_rows` as a text table for each environment."""
     text = []
     span = lambda low, high: "-" if low is None else f"{low:.2f} to {high:.2f}"
     for environment in dict.fromkeys(row["environment"] for row in rows):
@@ -105,6 +104,7 @@ def format_comparison(rows: Sequence[dict[str, Any]]) -> str:
             iqm = "nan" if row["iqm"] is None else f"{row['iqm']:.2f}"
             lines.append([row["run"], iqm, span(row["low"], row["high"]), str(row["seeds"]), f"{row['env_steps']:,}", better])
         text += [environment, *(f"  {line}" for line in aligned(lines, left=1))]
+        text += [f"  {line}" for line in few(min((row["seeds"] for row in own if row["seeds"] > 1), default=1))]
         if len({row["env_steps"] for row in own}) > 1:
             text.append("  the runs differ in their environment steps")
     return "\n".join(text)

@@ -1,4 +1,4 @@
-"""The configurations of a sweep: every point of a grid with every draw from the samplers, and what is refused among them."""
+"""The configurations of a sweep: grid points times draws, and their checks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plain(value: Any) -> Any:
 
 
 def grid_of(grid: Mapping[str, Sequence[Any]]) -> list[Settings]:
-    """Every combination of the values, the last setting changing fastest."""
+    """Return every combination of the values; the last setting changes fastest."""
     for name, values in grid.items():
         if isinstance(values, (str, bytes)) or not isinstance(values, Sequence | np.ndarray) or not len(values):
             raise ConfigError(f"grid {name}", values, "a list of at least one value")
@@ -37,7 +37,7 @@ def grid_of(grid: Mapping[str, Sequence[Any]]) -> list[Settings]:
 
 
 def samples_of(sample: Mapping[str, str], members: int, seed: int) -> list[Settings]:
-    """`members` draws from the samplers; a setting's draws do not depend on which other settings there are."""
+    """Return `members` draws; a setting's draws do not depend on the other settings."""
     check_int("members", members, 1, 1_000_000)
     columns = {}
     for name, text in sample.items():
@@ -49,12 +49,12 @@ def samples_of(sample: Mapping[str, str], members: int, seed: int) -> list[Setti
 def configurations_of(
     grid: Mapping[str, Sequence[Any]] | None, sample: Mapping[str, str] | None, members: int | None, seed: int
 ) -> list[Settings]:
-    """The settings of every configuration: each point of the grid with each draw."""
+    """Return the settings of every configuration: each grid point with each draw."""
     both = sorted(set(grid or ()) & set(sample or ()))
     if both:
         raise ConfigError("sample", both[0], "a setting that is not in the grid too")
     if sample and members is None:
-        raise ConfigError("members", None, "the number of settings to draw, where settings are sampled")
+        raise ConfigError("members", None, "the number of settings to draw: settings are sampled")
     if members is not None and not sample:
         raise ConfigError("members", members, "None without settings to sample: a grid has as many as it has points")
     drawn = samples_of(sample, members, seed) if sample else [{}]
@@ -62,7 +62,7 @@ def configurations_of(
 
 
 def check_names(algo: Algorithm, env: Environment, grid: Mapping[str, Any], sample: Mapping[str, str], config: RunConfig) -> None:
-    """Refuse settings that do not exist, and samplers of what is static (a size, a switch) that are continuous."""
+    """Raise ConfigError for unknown settings, and for continuous samplers of static ones."""
     known = setting_names(algo, env)
     for name in (*grid, *sample):
         if name not in known:

@@ -1,4 +1,4 @@
-"""What a sweep trains, and how it is cut into what is trained at once: by program, and by the memory of the device."""
+"""Cut a sweep into parts that train at once: by program, and by device memory."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from jaxrl_fast.sweeps.configurations import Settings
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sweep:
-    """What a sweep is about. What cuts it into parts, writes its folder or trains a part of it takes one."""
+    """A sweep's base, configurations and seeds."""
 
-    algo: Algorithm  # what every configuration begins with
+    algo: Algorithm  # the base of every configuration
     env: Environment
     config: RunConfig
-    about: Mapping[str, Any]  # keys of a config.json beside the settings
-    configurations: Sequence[Settings]  # what each has for itself
+    about: Mapping[str, Any]  # keys of config.json beside the settings
+    configurations: Sequence[Settings]  # the settings of each
     _built: dict[int, tuple[Run, Grid]] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     @functools.cached_property
     def base(self) -> dict[str, Any]:
-        """The config.json of what every configuration begins with; ConfigError where it cannot hold a setting."""
+        """Return the config.json of the base; raises ConfigError for a setting it cannot hold."""
         grid = plan_grid(self.algo.bind(self.env.spec), self.config)
         return describe(self.algo, self.env, self.config, grid, self.about)
 
     def built(self, configuration: int) -> tuple[Run, Grid]:
-        """A configuration as `members.build` makes it with the outline of its experience, once; ConfigError where it cannot."""
+        """Build a configuration with the outline of its experience, once; raises ConfigError."""
         if configuration not in self._built:
             algo, env = configure(self.algo, self.env, self.configurations[configuration])
             self._built[configuration] = build(algo, env, self.config, outline=True)
@@ -51,7 +51,7 @@ class Sweep:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What is trained at once: some configurations (indices into the sweep's), each with some of the seeds."""
+    """Configurations (indices into the sweep's) that train at once, each with some seeds."""
 
     configurations: tuple[int, ...]
     seed: int
@@ -59,10 +59,10 @@ class Part:
 
 
 def split(sweep: Sweep, wave: int | None = None, first: int = 0) -> list[Part]:
-    """Groups by program, and each in as few equal waves as the device's memory needs, of `wave` members at most.
+    """Cut a sweep into groups by program, and those into as few equal waves as fit.
 
-    first: the configuration to begin with, where those before it are cut already.
-    Raises ConfigError for a setting that is refused, and where not even one member fits.
+    wave: members of a wave at most.  first: the configuration to start with. Raises ConfigError for
+    a refused setting, and if not even one member fits.
     """
     if wave is not None:
         check_int("wave", wave, 1, 1_000_000)
@@ -82,8 +82,8 @@ def split(sweep: Sweep, wave: int | None = None, first: int = 0) -> list[Part]:
         else:
             edges = np.array_split(np.arange(config.seeds), -(-config.seeds // most))
             parts += [Part((m,), config.seed + int(e[0]), len(e)) for m in members for e in edges]
-    for i in [i for members in groups.values() for i in members if config.experience is not None]:
-        with_experience(sweep.built(i)[0], config)  # there is room for it: what it holds is checked
     for members in groups.values():
-        given_by(config, None, sweep.built(members[0])[0].algo)  # whether it fits
+        if config.experience is not None:
+            with_experience([sweep.built(i)[0] for i in members], config)  # there is room for it: what it holds is checked
+        given_by(config, None, sweep.built(members[0])[0].algo)  # raises if it does not fit
     return parts

@@ -1,4 +1,4 @@
-"""The pictures of a sweep: learning curves, how the score answers to each setting, a heat map of two, PBT's schedule."""
+"""The plots of a sweep: curves, score over a setting, heat map of two, PBT's schedule."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_CURVES = 8
 
 
 def draw(result: SweepResult) -> list[Path]:
-    """Every picture that this sweep has something for; returns their paths."""
+    """Draw every plot that the sweep has data for; return their paths."""
     made = [curves(result)]
     varied = [name for name in result.names if len({repr(c[name]) for c in result.configurations}) > 1]
     if result.content["base"]["run"]["selection"] and "parent" in _metrics(result):
@@ -32,12 +32,12 @@ def _metrics(result: SweepResult) -> set[str]:
 
 
 def label(settings: dict[str, Any]) -> str:
-    """`learning_rate 0.001, num_envs 8`."""
+    """Return `learning_rate 0.001, num_envs 8`."""
     return ", ".join(f"{name.partition('.')[2]} {short(value)}" for name, value in settings.items())
 
 
 def curves(result: SweepResult) -> Path:
-    """Learning curves of the best configurations, each the mean over its seeds with its interval."""
+    """Draw the best configurations' learning curves: mean over seeds with its interval."""
     runs = {}
     for c in result.ranking()[:MOST_CURVES]:
         rows: dict[int, dict[str, Any]] = {}
@@ -54,7 +54,7 @@ def curves(result: SweepResult) -> Path:
 
 
 def response(result: SweepResult, name: str) -> Path:
-    """Score over one setting: every run a dot; where several runs share a value, their IQM and its interval."""
+    """Draw score over one setting: runs as dots, with IQM and interval where they share a value."""
     values = [c[name] for c in result.configurations]
     numeric = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
     shown = sorted(set(values)) if numeric else list(dict.fromkeys(map(str, values)))
@@ -67,7 +67,7 @@ def response(result: SweepResult, name: str) -> Path:
         middle = []
         for v in shown:
             scores = np.concatenate([result.scores[c] for c, x in enumerate(place) if x == at[v]])
-            scores = scores[np.isfinite(scores)]  # without configurations that have no score at all
+            scores = scores[np.isfinite(scores)]  # without configurations that have no score
             middle.append((at[v], iqm(scores), *bootstrap(scores)) if scores.size else (at[v], *(math.nan,) * 3))
         x, y, low, high = np.array(middle).T
         if len(shown) <= 30:
@@ -83,7 +83,7 @@ def response(result: SweepResult, name: str) -> Path:
 
 
 def heat_map(result: SweepResult, first: str, second: str) -> Path:
-    """The IQM over two settings; draws that fill no grid are dots in the colour of their score."""
+    """Draw the IQM over two settings; draws that fill no grid are coloured dots."""
     xs, ys = ([c[n] for c in result.configurations] for n in (first, second))
     score = np.array([iqm(s) if np.isfinite(s).any() else math.nan for s in result.scores])
     columns, rows = distinct(xs), distinct(ys)
@@ -110,13 +110,13 @@ def heat_map(result: SweepResult, first: str, second: str) -> Path:
 
 
 def _wide(values: Any) -> bool:
-    """Whether a logarithmic axis shows them better."""
+    """Return whether the values suit a logarithmic axis."""
     values = np.asarray(values, float)
     return bool(values.size and values.min() > 0 and values.max() / values.min() >= 20)
 
 
 def schedule(result: SweepResult, name: str) -> Path:
-    """What PBT made of a setting: its value in every member over the steps, the best member's line thick."""
+    """Draw a setting under PBT in every member over the steps, the best member's line thick."""
     steps, values = result.curve(name)
     figure, axes = plots.figure()
     flat = values.reshape(-1, len(steps))

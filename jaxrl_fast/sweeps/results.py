@@ -1,8 +1,7 @@
-"""What came of a sweep: arrays with named axes, a ranked table, the best configuration; and runs compared with runs."""
+"""The results of a sweep: arrays with named axes, a ranked table, the best configuration."""
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import dataclasses
 import io
@@ -14,82 +13,29 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast import imports
-from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.files import forms
 from jaxrl_fast.logs.jsonl import read_jsonl
 from jaxrl_fast.logs.terminal import aligned
-from jaxrl_fast.ops.aggregate import bootstrap, frame, iqm, probability_of_improvement, win_rate
+from jaxrl_fast.ops.aggregate import bootstrap, few, frame, iqm, probability_of_improvement, win_rate
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.config_values import reading
 from jaxrl_fast.runs.rundir import RunDir
+from jaxrl_fast.sweeps.sweep_json import decode_base, part_folder, read_json
 
-FORMAT = 1
-_NUMBERS = ("iqm", "low", "high", "better_than_next", "mean")  # of a row of the table
+_NUMBERS = ("iqm", "low", "high", "better_than_next", "mean")  # columns of the table
 Settings = dict[str, Any]
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """sweep.json, checked for being one of ours."""
-    remedy = "Each part below parts/ is a run directory that can be read by itself"
-    content = forms.read_json(file, "sweep", "a sweep.json of jaxrl_fast", forms.SWEEP, remedy)
-    if content["format"] != FORMAT:
-        raise ConfigError("sweep", str(file), f"a sweep.json of format {FORMAT}")
-    run = content["base"]["run"]
-    if not (0 <= run["seed"] < 2**32 and 1 <= run["seeds"] <= 1_000_000):
-        raise ConfigError("sweep", str(file), "one whose seed and seeds are those of a run, from 0 and from 1 on")
-    count = len(content["configurations"])
-    if len({tuple(sorted(c)) for c in content["configurations"]}) > 1:
-        raise ConfigError("sweep", str(file), "one whose configurations have the same settings")
-    for index, part in enumerate(content["parts"]):
-        if not part["configurations"] or not all(0 <= c < count for c in part["configurations"]):
-            raise ConfigError("sweep", str(file), f"one whose part {index} has some of its {count} configurations")
-        own = range(run["seed"], run["seed"] + run["seeds"])
-        if part["seed"] not in own or part["seeds"] < 1 or part["seed"] + part["seeds"] > own.stop:
-            raise ConfigError("sweep", str(file), f"one whose part {index} has seeds of the sweep, {own.start} to {own.stop - 1}")
-    return content
-
-
-def read_folder(path: str | Path, argument: str = "--resume") -> dict[str, Any]:
-    """sweep.json of a sweep's folder, to go on with. argument: what an error calls the folder."""
-    file = Path(path) / "sweep.json"
-    if not file.is_file():
-        raise ConfigError(argument, str(path), "the folder of a sweep, with its sweep.json")
-    return read_json(file)
-
-
-def decode_base(
-    content: dict[str, Any], modules: Sequence[str] = (), folder: Path | None = None
-) -> tuple[Algorithm, Environment, RunConfig, dict[str, Any]]:  # fmt: skip
-    """What every configuration begins with: algorithm, environment, run, and what else config.json says of them.
-
-    Imports `modules` first. folder: the sweep's, where it is read from one.
-    """
-    base = content["base"]
-    for module in modules:
-        imports.import_user_module(module)
-    with configs.within(folder / "sweep.json") if folder else contextlib.nullcontext():
-        found = configs.decode(base, (), folder)
-    return *found, {k: base[k] for k in ("preset", "imports") if k in base}
-
-
-def part_folder(out: Path, index: int) -> Path:
-    return out / "parts" / f"{index:02d}"
 
 
 @dataclasses.dataclass(repr=False)
 class SweepResult:
-    """Scores of every configuration and seed. Axes: configuration, seed, and of a curve row (env_steps)."""
+    """Scores of every configuration and seed; curves add the axis env_steps."""
 
     path: Path
     content: dict[str, Any]  # sweep.json
     configurations: list[Settings]
     seeds: list[int]
-    final: np.ndarray  # float64 [configuration, seed]: evaluation at the end; NaN where there is none (lost, dropped)
-    lost: dict[tuple[int, int], str]  # (configuration, seed's index) -> why there is none
+    final: np.ndarray  # float64 [configuration, seed]: last evaluation; NaN if lost or dropped
+    lost: dict[tuple[int, int], str]  # (configuration, seed's index) -> reason
     rows: list[list[list[dict[str, Any]]]]  # [configuration][seed]: log rows, each metric a list of one
 
     @property
@@ -98,13 +44,13 @@ class SweepResult:
 
     @property
     def scores(self) -> np.ndarray:
-        """`final`, where a lost seed counts as the worst score of the whole sweep; NaN where a configuration has no score."""
+        """Return `final` with lost seeds as the worst score; NaN if a configuration has none."""
         has = np.isfinite(self.final)
         worst = self.final[has].min() if has.any() else np.nan
         return np.where(has, self.final, np.where(has.any(axis=1, keepdims=True), worst, np.nan))
 
     def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
-        """(env_steps [row], values [configuration, seed, row]), rows in which any of them has a value; NaN elsewhere."""
+        """Return (env_steps [row], values [configuration, seed, row]), NaN for missing values."""
         has = lambda row: row.get(metric, [None])[0] is not None
         steps = sorted({row["env_steps"] for seeds in self.rows for rows in seeds for row in rows if has(row)})
         place = {s: i for i, s in enumerate(steps)}
@@ -117,11 +63,12 @@ class SweepResult:
         return np.array(steps), values
 
     def array(self, metric: str | None = None) -> tuple[np.ndarray, dict[str, list[Any]]]:
-        """(values, axes): `final`, or a metric's log rows, with a name and the coordinates of each axis in order.
+        """Return (values, axes): `final`, or a metric's log rows, with named coordinates.
 
-        Where the configurations are a whole grid, each of its settings is an axis, such as {"algo.learning_rate": [1e-4,
-        1e-3], "algo.num_envs": [8, 64], "seed": [0, 1]}; else there is one, "configuration". A metric's last axis is "env_steps".
-        `xarray.DataArray(values, list(axes.items()))` takes it as it is.
+        A whole grid has an axis for each setting, such as {"algo.learning_rate": [1e-4, 1e-3],
+        "algo.num_envs": [8, 64], "seed": [0, 1]}; otherwise there is one, "configuration". A
+        metric's last axis is "env_steps". `xarray.DataArray(values, list(axes.items()))` takes
+        both.
         """
         values, axes = self.final, {"seed": list(self.seeds)}
         if metric is not None:
@@ -139,13 +86,12 @@ class SweepResult:
         return grid, settings | axes
 
     def ranking(self) -> list[int]:
-        """Configurations, best first, by the interquartile mean over their seeds; those without any score last,
-        the longest trained first."""
+        """Return configurations, best first, by IQM over seeds; unscored last, by steps."""
         middle = [iqm(x) if np.isfinite(self.final[c]).any() else -math.inf for c, x in enumerate(self.scores)]
         return sorted(range(len(middle)), key=lambda c: (-middle[c], *(-x for x in self._last(c)), c))
 
     def _last(self, configuration: int) -> tuple[float, float]:
-        """(env_steps, return) of the last row in which any of its members has ended an episode."""
+        """Return (env_steps, return) of the last row in which a member ended an episode."""
         found = {}
         for rows in self.rows[configuration]:
             for row in rows:
@@ -154,8 +100,10 @@ class SweepResult:
         return (max(found), float(np.mean(found[max(found)]))) if found else (-1.0, 0.0)
 
     def lineage(self) -> list[dict[str, Any]]:
-        """Every takeover of PBT in order: env_steps, member, parent (configuration * seeds + seed), and the settings that
-        the member goes on with: those of the row after, None where the log ends."""
+        """Return PBT's takeovers in order: env_steps, member, parent and the new settings.
+
+        parent is configuration * seeds + seed; the settings are those of the next row, or None.
+        """
         members = [rows for seeds in self.rows for rows in seeds]
         settings = lambda row: {name: row[name][0] if row else None for name in self.names}
         found = [
@@ -167,8 +115,11 @@ class SweepResult:
         return sorted(found, key=lambda row: (row["env_steps"], row["member"]))
 
     def table(self) -> list[dict[str, Any]]:
-        """A row a configuration, best first: rank, its settings, IQM with its 95% interval, the probability that it is better
-        than the next one, mean, scores, lost."""
+        """Return a row a configuration, best first.
+
+        rank, settings, IQM with its 95% interval, probability of beating the next one, mean,
+        scores, lost.
+        """
         rows, order, scores = [], self.ranking(), self.scores
         for rank, (c, after) in enumerate(itertools.zip_longest(order, order[1:]), 1):
             has = np.isfinite(self.final[c])
@@ -183,7 +134,7 @@ class SweepResult:
         return rows
 
     def frame(self) -> Any:
-        """A pandas DataFrame, a row a configuration and seed. pandas must be installed."""
+        """Return a pandas DataFrame, a row a configuration and seed. Needs pandas."""
         return frame([
             {"configuration": c, "seed": seed, **self.configurations[c], "eval_return": self.final[c, s]}
             for c in range(len(self.configurations))
@@ -191,12 +142,11 @@ class SweepResult:
         ])  # fmt: skip
 
     def best(self) -> int:
-        """The configuration that ranks first."""
+        """Return the first configuration of the ranking."""
         return self.ranking()[0]
 
     def improvement(self, a: int, b: int) -> tuple[float, float, float]:
-        """(P, low, high): how probable it is that a run of configuration a scores higher than one of b; NaN where one of
-        them has no score."""
+        """Return (P, low, high): the probability that a run of a beats one of b, or NaN."""
         scores = self.scores[[a, b]]
         return probability_of_improvement(*scores) if np.isfinite(scores).all() else (math.nan,) * 3
 
@@ -217,7 +167,7 @@ class SweepResult:
 
 
 def format_table(result: SweepResult, most: int = 20) -> str:
-    """The table for a terminal, its best `most` rows."""
+    """Return the table as text, its best `most` rows."""
     names = result.names
     lines = [["", *names, "IQM", "95% interval", "seeds", "P(better than next)"]]
     table = result.table()
@@ -229,13 +179,14 @@ def format_table(result: SweepResult, most: int = 20) -> str:
         middle = f"{row['iqm']:.2f}" if math.isfinite(row["iqm"]) else row["lost"].split(" at ")[0] or "-"
         lines.append([str(row["rank"]), *(short(row[n]) for n in names), middle, interval, scores, better])
     text = aligned(lines)
+    text += few(result.final.shape[1])
     if len(table) > most:
         text.append(f"... {len(table) - most} more in table.csv")
     return "\n".join(text)
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:
-    """Each value once, numbers in order, others (some are lists) as they come."""
+    """Return each value once, numbers in order, others in order of appearance."""
     found = list({repr(v): v for v in values}.values())
     return sorted(found) if all(isinstance(v, (int, float)) for v in found) else found
 
@@ -245,7 +196,7 @@ def short(value: Any) -> str:
 
 
 def read_sweep(path: str | Path) -> SweepResult:
-    """The results of a sweep's folder, of the parts that have ended."""
+    """Read the results of a sweep's folder, from its finished parts."""
     content = read_json(Path(path) / "sweep.json")
     with reading("sweep", str(path)):
         return _results(Path(path), content)
@@ -283,13 +234,13 @@ def _of_member(row: dict[str, Any], member: int) -> dict[str, Any]:
 
 
 def _dropped(rows: Sequence[dict[str, Any]], member: int) -> str:
-    """Where successive halving let a member go."""
+    """Return where successive halving dropped a member."""
     at = next((row["env_steps"] for row in rows if "kept" in row and not row["kept"][member]), None)
     return "" if at is None else f"dropped at {at:,} steps"
 
 
 def write_results(result: SweepResult) -> None:
-    """table.csv and best.json."""
+    """Write table.csv and best.json."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     names = result.names
@@ -303,7 +254,7 @@ def write_results(result: SweepResult) -> None:
 
 
 def last_settings(result: SweepResult, configuration: int) -> Settings:
-    """The settings that a configuration ended with: PBT changes those of each member, and its best seed's count."""
+    """Return a configuration's last settings: under PBT those of its best seed."""
     scores = np.nan_to_num(result.final[configuration], nan=-np.inf)
     rows = result.rows[configuration][int(np.argmax(scores))]
     begun = result.configurations[configuration]
@@ -311,22 +262,22 @@ def last_settings(result: SweepResult, configuration: int) -> Settings:
 
 
 def best_config(result: SweepResult) -> dict[str, Any]:
-    """A config.json that trains the best configuration with all seeds of the sweep: for `train --config`."""
+    """Return a config.json that trains the best configuration with all seeds (`train --config`)."""
     from jaxrl_fast.engine.grid import plan_grid
     from jaxrl_fast.engine.members import configure
     from jaxrl_fast.runs.rundir import describe
 
     algo, env, run, about = decode_base(result.content, (), result.path)
-    about.pop("preset", None)  # its settings are no longer the preset's
+    about.pop("preset", None)  # its settings differ from the preset's
     algo, env = configure(algo, env, last_settings(result, result.best()))
-    # on whatever devices there are, in the groups that it was sampled in
+    # on any devices, in the same sampling groups
     place = {"devices": None, "mesh": None, "groups": run.sampling_groups if run.sampling_groups > 1 else None}
     run = dataclasses.replace(run, selection=None, on_nan="stop", **place)
     return describe(algo, env, run, plan_grid(algo.bind(env.spec), run), about)
 
 
 def _cell(value: Any) -> Any:
-    """Numbers that read back to the same, and nothing where there is none."""
+    """Return a number that reads back the same, or "" for none."""
     if isinstance(value, float):
         return "" if not math.isfinite(value) else f"{value:.9g}"
     return value

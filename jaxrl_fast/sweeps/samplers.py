@@ -1,6 +1,7 @@
-"""What settings are drawn from. A new sampler: its class here, and its line in `SAMPLERS`.
+"""Samplers: the distributions of settings.
 
-Texts name a sampler and its values: "loguniform:1e-5,1e-2", "choice:32,64,128".
+A new sampler is a class here and a line in `SAMPLERS`. A text names a sampler and its values:
+"loguniform:1e-5,1e-2", "choice:32,64,128".
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from jaxrl_fast.values import literal, pieces, real
 
 
 class Sampler:
-    """Base class of samplers, and their protocol: the distribution of one setting.
+    """Base class and protocol of samplers: the distribution of one setting.
 
-    The text "KIND:A,B" of `--sample`, `jf.sweep` and `jf.PBT` makes `cls.parse(["A", "B"])`; `check` follows. A subclass
-    writes `form` and `at`, and of the others what it has otherwise.
+    The text "KIND:A,B" of `--sample`, `jf.sweep` and `jf.PBT` makes `cls.parse(["A", "B"])`;
+    `check` follows. A subclass writes `form` and `at`, and overrides others if they differ.
 
         at(u) -> value                  the quantile at u in [0, 1]
-        draw(rng, size) -> [value]      independent values, Python numbers or texts; by default quantiles of uniform draws
-        suggest(trial, name) -> value   the value that an Optuna trial suggests; by default the quantile that it suggests
+        draw(rng, size) -> [value]      independent values, numbers or texts; default: quantiles
+        suggest(trial, name) -> value   an Optuna trial's value; default: a suggested quantile
         check()                         raises ConfigError for values that make no distribution
-        parse(texts) -> sampler         by default every text is a number, and an argument of the class
+        parse(texts) -> sampler         by default every text is a number, an argument of the class
 
     Attributes:
-        form: how the text reads, for errors and help: "uniform:LOW,HIGH".
-        continuous: whether it is a range of real numbers from `low` to `high`: PBT multiplies such settings and keeps
-            them between the two. Values of other samplers may be parts of the program, each trained as its own.
-        values: every value, where there are a few; each is tried before a search begins.
+        form: the text's form, for errors and help: "uniform:LOW,HIGH".
+        continuous: a range of real numbers from `low` to `high`: PBT multiplies such settings and
+            keeps them in it. Other samplers' values may be static, each a program of its own.
+        values: every value, if there are a few; each is tried before a search begins.
     """
 
     form: ClassVar[str]
@@ -58,7 +59,7 @@ class Sampler:
 
 @dataclasses.dataclass(frozen=True)
 class Uniform(Sampler):
-    """Real numbers of a range, each as probable as the others."""
+    """Real numbers of a range, uniform."""
 
     form: ClassVar[str] = "uniform:LOW,HIGH"
     continuous: ClassVar[bool] = True
@@ -81,7 +82,7 @@ class Uniform(Sampler):
 
 
 class LogUniform(Uniform):
-    """Positive numbers whose logarithm is uniform."""
+    """Positive numbers with a uniform logarithm."""
 
     form: ClassVar[str] = "loguniform:LOW,HIGH"
 
@@ -98,7 +99,7 @@ class LogUniform(Uniform):
 
 
 class Integer(Uniform):
-    """Whole numbers from `low` to `high`, both included."""
+    """Whole numbers from `low` to `high`, both included, uniform."""
 
     form: ClassVar[str] = "integer:LOW,HIGH"
     continuous: ClassVar[bool] = False
@@ -154,9 +155,9 @@ SAMPLERS: Registry[type[Sampler]] = Registry("sampler", "jaxrl_fast.samplers", {
 
 
 def sampler_of(name: str, text: Any) -> Sampler:
-    """Return the sampler of the text "KIND:VALUES" for the setting `name`.
+    """Return the sampler of "KIND:VALUES" for the setting `name`.
 
-    Raises ConfigError, with the forms that there are, for a bad text.
+    Raises ConfigError, with the valid forms, for a bad text.
     """
     kind, colon, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
     if not colon or kind not in SAMPLERS:

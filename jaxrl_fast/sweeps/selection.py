@@ -1,8 +1,8 @@
-"""Selection among the members of a population while it trains: PBT and successive halving.
+"""Selection among members while they train: PBT and successive halving.
 
-Between two chunks, at rows that the settings fix, the host asks `select(run, rows)`, which returns columns of the
-log. What moves are agents and settings; replay, environments and random keys stay where they are. The programs here are
-not the training program: that one holds no collective whatever is selected.
+Between two chunks, at rows that the settings fix, the host calls `select(run, rows)`, which returns
+columns of the log. Agents and settings move; replay, environments and keys stay. These programs are
+apart from the training program, which holds no collective.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from jaxrl_fast.fields import check_settings, setting
 from jaxrl_fast.logs.rows import Measured
 from jaxrl_fast.sweeps.samplers import sampler_of
 
-METRIC = "what members are compared by: the mean of this metric over the log rows since the selection before"
+METRIC = "members are compared by this metric's mean since the last selection"
 
 
 def fitness_since_last(selection: Any, run: Any, rows: Sequence[Measured]) -> np.ndarray:
-    """`fitness` of the run's members over the rows since its last selection, `rows` being the newest; NaN: lost or
-    dropped, and for all of them where no episode has ended yet.
+    """Return members' `fitness` over the rows since the last selection; rows: the newest.
 
-    A member without a value in them, in which no episode ended, is neither good nor bad for that: its last value
-    counts, and where it never had one the median of the others.  Raises ConfigError for a metric that no row has.
+    NaN for lost or dropped members, and for all if no episode has ended. A member without an ended
+    episode in them counts by its last value, else by the median of the others. Raises ConfigError
+    for a metric that no row has.
     """
     history, lanes, metric = [*run.history, *rows], np.arange(run.config.members), metric_of(selection, run.config)
-    later = metric == "eval_return" and run.grid.eval_rows  # its first evaluation may be still to come
+    later = metric == "eval_return" and run.grid.eval_rows  # its first evaluation may come later
     if not later and not any(metric in r.metrics for r in history):
         known = sorted({name for r in history for name in r.metrics})
-        raise ConfigError("selection.metric", metric, f"a metric that the log has until then ({', '.join(known)})")
+        raise ConfigError("selection.metric", metric, f"a metric of the log so far ({', '.join(known)})")
     since = max((r for r in selection.boundaries(run.grid) if r < run.rows), default=0)
     start = run.grid.env_steps(since)
     scores = fitness([r for r in history if r.env_steps > start], metric, run.config.members)
-    same = np.full(len(lanes), True)  # whether the agent of then is that of now
+    same = np.full(len(lanes), True)  # whether the agent is the same as then
     for row in reversed(history):
         same &= np.asarray(row.metrics.get("parent", lanes)) == lanes
         values = np.asarray(row.metrics.get(metric, np.full(len(lanes), np.nan)), np.float32)
@@ -47,13 +47,13 @@ def fitness_since_last(selection: Any, run: Any, rows: Sequence[Measured]) -> np
     gone = ~np.isin(lanes, run.lanes.members)
     gone[list(run.lost)] = True  # they had values before
     known = scores[np.isfinite(scores) & ~gone]
-    # a hair below, so that a member of which something is known comes before one of which nothing is
+    # slightly below, so that members with known values come first
     middle = np.nextafter(np.float32(np.median(known)), -np.inf) if known.size else np.nan
     return np.where(gone, np.nan, np.where(np.isfinite(scores), scores, middle)).astype(np.float32)
 
 
 def metric_of(selection: Any, config: Any) -> str:
-    """What members are compared by: offline no episode of training ends, so the evaluations take its place."""
+    """Return the metric of comparison: offline, evaluations replace `episode_return`."""
     return "eval_return" if config.offline and selection.metric == "episode_return" else selection.metric
 
 
@@ -63,7 +63,7 @@ def check_metric(selection: Any, config: Any) -> None:
 
 
 def fitness(history: Sequence[Any], metric: str, members: int) -> np.ndarray:
-    """Mean of a metric over rows, [members]; NaN where a member has no value in them (lost, or no episode ended)."""
+    """Return the mean of a metric over rows, [members]; NaN for a member without values."""
     rows = [np.asarray(row.metrics[metric], np.float32) for row in history if metric in row.metrics]
     if not rows:
         return np.full(members, np.nan, np.float32)
@@ -77,21 +77,21 @@ def fitness(history: Sequence[Any], metric: str, members: int) -> np.ndarray:
 class PBT:
     """Population based training (Jaderberg et al. 2017) by truncation selection.
 
-    arXiv 1711.09846.
+    arXiv 1711.09846. Every `every` environment steps the worst `fraction` of the members take over
+    the agents (parameters, optimizer, statistics) and settings of members drawn from the best
+    `fraction`. Each copied setting is drawn anew from its prior with probability `resample`, else
+    multiplied or divided by `factor` (within the prior's range).
 
-    Every `every` environment steps the worst `fraction` of the members take over the agents (parameters, optimizer,
-    statistics) and settings of members drawn from the best `fraction`, and each of their settings is changed: drawn
-    anew from its prior with probability `resample`, else multiplied or divided by `factor` (within the prior's range).
-
-    priors: {"algo.learning_rate": "loguniform:1e-5,1e-2"}, settings that are traced; members begin with draws from them.
+    priors: {"algo.learning_rate": "loguniform:1e-5,1e-2"}, traced settings; members begin with
+    draws.
     """
 
     kind: ClassVar[str] = "pbt"
 
     priors: Mapping[str, str]
-    every: int | None = setting(None, "environment steps between two selections", low=1, high=2**53,
+    every: int | None = setting(None, "environment steps between selections", low=1, high=2**53,
                                 none="a twentieth of the run")
-    fraction: float = setting(0.2, "share of the members that is replaced, and share that it copies", low=0, high=0.5,
+    fraction: float = setting(0.2, "share of the members that is replaced, by as large a share", low=0, high=0.5,
                               open_low=True)
     factor: float = setting(1.25, "factor by which a copied setting grows or shrinks", low=1, open_low=True)
     resample: float = setting(0.25, "probability that a copied setting is drawn anew from its prior", low=0, high=1)
@@ -104,12 +104,12 @@ class PBT:
             if not sampler_of(name, text).continuous:
                 raise ConfigError(name, text, "uniform:LOW,HIGH or loguniform:LOW,HIGH: PBT multiplies settings")
             if not name.startswith("algo."):
-                raise ConfigError("priors", name, "a setting of the algorithm: environments stay where they are")
+                raise ConfigError("priors", name, "a setting of the algorithm: environments do not move")
         check_settings(self)
 
     @property
     def traced(self) -> tuple[str, ...]:
-        """Settings that every member has for itself."""
+        """Return the settings that differ among members."""
         return tuple(self.priors)
 
     def check(self, config: Any) -> None:
@@ -118,18 +118,18 @@ class PBT:
         check_metric(self, config)
 
     def boundaries(self, grid: Grid) -> set[int]:
-        """Rows after which is selected, by the horizon, so that a run in parts selects as a whole one; never after its last."""
+        """Return the rows to select after, fixed by the horizon; never the last one."""
         per = grid.row * grid.steps
         gap = max(1, grid.planned_rows // 20) if self.every is None else -(-self.every // per)
         return set(range(gap, grid.planned_rows, gap))
 
     def draw(self, seed: int, members: int) -> dict[str, list[float]]:
-        """The settings that the members begin with."""
+        """Return the members' first settings."""
         rng = np.random.default_rng([seed, 0x9B7])
         return {name: sampler_of(name, text).draw(rng, members) for name, text in self.priors.items()}
 
     def select(self, run: Any, rows: Sequence[Measured]) -> dict[str, np.ndarray]:
-        """Change agents and settings of the run; return the column `parent` of the last row."""
+        """Move agents and settings; return the column `parent` of the last row."""
         scores = fitness_since_last(self, run, rows)
         if not np.isfinite(scores).any():
             return {}
@@ -140,7 +140,7 @@ class PBT:
     def plan(
         self, scores: np.ndarray, settings: Mapping[str, np.ndarray], rng: np.random.Generator
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """(parent, settings), [members] each: a member that stays is its own parent and keeps its settings."""
+        """Return (parent, settings), [members] each; a member that stays is its own parent."""
         n = len(scores)
         order = np.argsort(np.nan_to_num(scores, nan=-np.inf), kind="stable")
         k = min(max(1, int(n * self.fraction)), n // 2)
@@ -162,18 +162,17 @@ class PBT:
 class Halving:
     """Successive halving (Jamieson and Talwalkar 2016): the population shrinks.
 
-    arXiv 1502.07943.
-
-    `rungs` times, at total / eta^rungs, ..., total / eta environment steps, only the best 1 / eta of the configurations are
-    kept, by the mean over their seeds of `metric` over the rows since the rung before; the others have no values from
-    there on, and cost nothing. Every rung compiles the program for its number of members.
+    arXiv 1502.07943. At total / eta^rungs, ..., total / eta environment steps only the best 1 / eta
+    of the configurations stay, by their seeds' mean of `metric` over the rows since the last rung.
+    The others have no values from there on, and cost nothing. Every rung compiles the program for
+    its members.
     """
 
     kind: ClassVar[str] = "halving"
     traced: ClassVar[tuple[str, ...]] = ()
 
     rungs: int = setting(3, "rungs of successive halving", high=30)
-    eta: float = setting(2.0, "at each rung the best 1 / eta of the configurations go on", low=1, open_low=True)
+    eta: float = setting(2.0, "each rung keeps the best 1 / eta of the configurations", low=1, open_low=True)
     metric: str = setting("episode_return", METRIC)
 
     def __post_init__(self):
@@ -198,7 +197,7 @@ class Halving:
         scores = fitness_since_last(self, run, rows)
         with_seeds = scores.reshape(-1, run.config.seeds)
         has = np.isfinite(with_seeds)
-        worst = scores[np.isfinite(scores)].min(initial=np.inf)  # what a seed that was lost counts as
+        worst = scores[np.isfinite(scores)].min(initial=np.inf)  # the score of a lost seed
         mean = np.where(has.any(1), np.where(has, with_seeds, worst).mean(1), -np.inf)
         there = sorted({int(i) // run.config.seeds for i in run.lanes.members})
         most = max(1, int(len(there) / self.eta)) if has.any() else len(there)  # nothing is known of any: all stay

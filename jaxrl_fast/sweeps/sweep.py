@@ -1,10 +1,10 @@
-"""Sweeps: many settings times many seeds as few programs, and what came of them in one folder.
+"""Sweeps: many settings times many seeds in few programs, with results in one folder.
 
-Configurations that one program can hold (their static settings are the same) are a group, and a group is one
-population. A group that does not fit the device's memory is trained in waves. Each wave of a group is a `Part`: an
-ordinary run directory, so that it is logged, checkpointed and resumed like any other run.
+Configurations with the same static settings are a group: one population in one program. A group
+that does not fit the device's memory trains in waves. Each wave is a `Part`: an ordinary run
+directory, logged, checkpointed and resumed like any other run.
 
-    DIR/sweep.json      what was asked for: base settings, configurations, parts
+    DIR/sweep.json      base settings, configurations, parts
     DIR/parts/00/ ...   run directories
     DIR/table.csv ...   the results (sweeps/results.py, sweeps/plots.py)
 """
@@ -39,16 +39,8 @@ from jaxrl_fast.runs.train import at_start, begin
 from jaxrl_fast.sweeps import plots as sweep_plots
 from jaxrl_fast.sweeps.configurations import Settings, check_names, configurations_of
 from jaxrl_fast.sweeps.parts import Part, Sweep, split
-from jaxrl_fast.sweeps.results import (
-    FORMAT,
-    SweepResult,
-    decode_base,
-    part_folder,
-    read_folder,
-    read_json,
-    read_sweep,
-    write_results,
-)
+from jaxrl_fast.sweeps.results import SweepResult, read_sweep, write_results
+from jaxrl_fast.sweeps.sweep_json import FORMAT, decode_base, part_folder, read_folder, read_json
 
 
 def sweep(
@@ -68,13 +60,16 @@ def sweep(
 ) -> SweepResult:
     """Train every configuration with every seed, and compare them.
 
-    grid: {"algo.learning_rate": [1e-4, 1e-3], "env.gravity": [9.8]}, all combinations.  sample: {"algo.discount":
-    "uniform:0.95,0.999"} with `members` draws; both together cross.  selection: `jf.PBT` (draws its own settings: `members`
-    says how many) or `jf.Halving`.  wave: members that are trained at once, at most: all that the memory plan has
-    room for, unless it says otherwise (what XLA adds is known only once it has compiled).
-    settings: the fields of `RunConfig`; `on_nan` is "mark" here.
-    Given the folder of the same sweep, it goes on where that was stopped. Raises ConfigError for anything that is wrong
-    with any configuration before the first is trained.
+    Args:
+        grid: {"algo.learning_rate": [1e-4, 1e-3], "env.gravity": [9.8]}, all combinations.
+        sample: {"algo.discount": "uniform:0.95,0.999"}, `members` draws, crossed with the grid.
+        selection: `jf.PBT` (draws its own settings for `members` members) or `jf.Halving`.
+        wave: members that train at once, at most; by default as many as the memory plan allows,
+            without what XLA adds when it compiles.
+        settings: fields of `RunConfig`; `on_nan` is "mark" here.
+
+    The folder of the same sweep is resumed. Raises ConfigError for anything wrong with any
+    configuration, before the first one trains.
     """
     out, about = folders.folder_path("out", out), about or {}
     config = run_config(total_steps, {"on_nan": "mark"} | settings | {"selection": selection})
@@ -94,7 +89,7 @@ def sweep(
         if configurations == [{}]:
             raise ConfigError("grid", grid, "settings to compare; or give sample with members")
     if config.population is not None:
-        raise ConfigError("population", config.population, "None: grid and sample say what differs")
+        raise ConfigError("population", config.population, "None: grid and sample hold the settings that differ")
     spread_members(env, config, len(configurations) * config.seeds)
     found = Sweep(algo, env, config, about, configurations)
     asked = {"base": found.base, "configurations": json.loads(json.dumps(configurations)), "wave": wave}
@@ -112,21 +107,21 @@ def sweep(
         "parts": [dataclasses.asdict(part) for part in parts],
     }
     with at_work(out):
-        # the parts of the folder: another machine would cut other waves
+        # parts of the folder: another machine would cut other waves
         parts = distributed.tell(distributed.on_first(lambda: _open_parts(out, content, wave)))
         return _run(out, found, parts, progress)
 
 
 @contextlib.contextmanager
 def at_work(out: Path) -> Iterator[None]:
-    """The folder of a sweep for this process alone."""
+    """Lock the folder of a sweep for this process."""
     check_folder(out)
     with folders.held("out", out, create=True):
         yield
 
 
 def check_folder(out: Path) -> None:
-    """ConfigError where a sweep can neither begin nor go on: it needs a new folder, or its own."""
+    """Raise ConfigError unless a folder is new or the sweep's own."""
 
     def check() -> None:
         if not (out / "sweep.json").is_file():
@@ -137,7 +132,7 @@ def check_folder(out: Path) -> None:
 
 
 def _open_parts(out: Path, content: dict[str, Any], wave: int | None) -> list[dict[str, Any]]:
-    """The parts of the folder; cut anew where `wave` says so and none has begun."""
+    """Return the folder's parts, cut anew for another `wave` if none has begun."""
     there = open_folder(out, content, ("configurations",))
     if wave is None or there["parts"] == json.loads(json.dumps(content["parts"])):
         return there["parts"]
@@ -154,9 +149,9 @@ def _columns(configurations: Sequence[Settings]) -> dict[str, list[Any]]:
 
 
 def open_folder(out: Path, content: dict[str, Any], same: Sequence[str]) -> dict[str, Any]:
-    """sweep.json as it stands in a folder `at_work`: `content` in a new one, or what is there already.
+    """Return the sweep.json of a locked folder: `content` if new, else the one there.
 
-    Refused is a folder with anything else in it, and a sweep that differs in its base or in what `same` names.
+    Raises ConfigError for other content, and for a sweep with another base or other `same` keys.
     """
     content = json.loads(json.dumps(content, allow_nan=False))
     file = out / "sweep.json"
@@ -178,10 +173,10 @@ def resume_sweep(
     out: str | Path, modules: Sequence[str] = (), progress: bool = False, devices: int | str | None = None,
     mesh: Mapping[str, int] | None = None, argument: str = "out",
 ) -> SweepResult:  # fmt: skip
-    """Go on with a sweep that was stopped: parts that ended stay, the one that was cut off resumes.
+    """Resume a sweep: finished parts stay, the interrupted one continues.
 
-    modules: of the user, imported first.  devices, mesh: as in `jf.resume`. Waves stay as they were cut.
-    argument: what errors call the folder.
+    modules: of the user, imported first.  devices, mesh: as in `jf.resume`; waves stay. argument:
+    the folder's name in errors.
     """
     out = Path(out)
     content = read_folder(out, argument)
@@ -196,7 +191,7 @@ def resume_sweep(
 
 
 def _run(out: Path, sweep: Sweep, parts, progress: bool, place: Mapping[str, Any] | None = None) -> SweepResult:
-    """Every part that has not ended; then the results."""
+    """Train the unfinished parts, then write the results."""
     run_parts(out, sweep, parts, progress, place)
     distributed.tell(True)  # the first process has written the last result
     result = read_sweep(out)
@@ -206,13 +201,13 @@ def _run(out: Path, sweep: Sweep, parts, progress: bool, place: Mapping[str, Any
 
 
 def run_parts(out: Path, sweep: Sweep, parts, progress: bool, place: Mapping[str, Any] | None = None) -> None:
-    """Train the parts (as sweep.json holds them) that have not ended; one that was cut off goes on from its checkpoint.
+    """Train the unfinished parts of sweep.json; an interrupted one resumes.
 
-    place: devices and mesh on which it does, where they are others than it had.
+    place: devices and mesh to resume on, if they differ.
     """
     for i, part in enumerate(Part(**p) for p in parts):
         folder = part_folder(out, i)
-        if folder.is_symlink() or folder.parent.is_symlink():  # what is not whole there is trained anew
+        if folder.is_symlink() or folder.parent.is_symlink():  # incomplete parts are trained anew
             raise ConfigError("parts", str(folder), "a folder in the sweep's, not a link, to go on with it")
         ended, cut_off = distributed.tell([(folder / "result.json").exists(), RunDir(folder).resumable])
         if ended:
@@ -226,9 +221,9 @@ def run_parts(out: Path, sweep: Sweep, parts, progress: bool, place: Mapping[str
                 resume_run(folder, progress=progress, **place or {})
             else:
                 _train_part(folder, sweep, part, progress)
-        except Stopped as stopped:  # in the middle of the part, or before it was compiled
+        except Stopped as stopped:  # within the part, or before it was compiled
             raise Interrupted(stopped.signum, out, getattr(stopped, "env_steps", 0), "sweep") from None
-        except NonFiniteError as error:  # all of its members; the others go on
+        except NonFiniteError as error:  # all its members; other parts continue
             if sweep.config.on_nan != "mark":
                 raise
             warnings.warn(f"part {i + 1} of {len(parts)} is lost: {error}", stacklevel=2)
@@ -245,12 +240,12 @@ def _train_part(folder: Path, sweep: Sweep, part: Part, progress: bool) -> None:
 
 
 def finish(result: SweepResult) -> None:
-    """table.csv, best.json and the pictures."""
+    """Write table.csv, best.json and the plots."""
     write_results(result)
     if np.isfinite(result.final).any():
         try:
             sweep_plots.draw(result)
-        except Exception as error:  # the results are there; a picture does not fail them
+        except Exception as error:  # results exist; a plot must not fail them
             warnings.warn(f"the pictures of {result.path} could not be drawn: {error!r}", stacklevel=2)
 
 

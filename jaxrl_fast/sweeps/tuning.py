@@ -1,7 +1,7 @@
-"""Optuna asks, a population answers: rounds of trials, each trained as one sweep's parts, told back by their scores.
+"""Optuna searches: rounds of trials, each trained as the parts of one sweep.
 
-Samplers and storage are Optuna's (its journal file in the sweep's folder, for its dashboard too). Everything else is a
-sweep's: the folder, the table, the pictures. A sampler that was stopped begins anew with the trials that are told.
+Optuna has samplers and storage (its journal file in the sweep's folder, for its dashboard too).
+Folder, table and plots are a sweep's. A resumed sampler starts anew with the known trials.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from jaxrl_fast.ops.aggregate import iqm
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.sweeps.configurations import check_names
 from jaxrl_fast.sweeps.parts import Sweep, split
-from jaxrl_fast.sweeps.results import FORMAT, SweepResult, decode_base, read_folder, read_sweep
+from jaxrl_fast.sweeps.results import SweepResult, read_sweep
 from jaxrl_fast.sweeps.samplers import sampler_of
 from jaxrl_fast.sweeps.sweep import at_work, finish, open_folder, run_parts
+from jaxrl_fast.sweeps.sweep_json import FORMAT, decode_base, read_folder
 
 JOURNAL = "optuna.log"
 
@@ -55,10 +56,9 @@ def tune(
 
     `trials` configurations, each trained with every seed; their IQM is maximised.
 
-    sample: {setting: its sampler} as in `sweep`; whole numbers and choices of static settings make groups.  sampler: an
-    `optuna.samplers` one; TPE with a constant liar unless it says otherwise.
-    Given the folder of the same search it goes on: parts that were cut off are resumed, and trials that were asked for
-    and never trained are queued again.
+    sample: {setting: its sampler} as in `sweep`; static settings make groups.  sampler: of
+    `optuna.samplers`, by default TPE with a constant liar. The folder of the same search is
+    resumed: interrupted parts continue, and trials that never trained are queued again.
     """
     optuna = import_optuna()
     check_int("trials", trials, 1, 1_000_000)
@@ -68,7 +68,7 @@ def tune(
     config = run_config(total_steps, {"on_nan": "mark"} | settings)
     check_names(algo, env, {}, sample, config)
     if config.population is not None or config.selection is not None:
-        raise ConfigError("population", config.population, "None: Optuna says what differs")
+        raise ConfigError("population", config.population, "None: Optuna suggests the settings")
     spread_members(env, config, members * config.seeds)
     choices = [(name.removeprefix("algo."), v) for name, x in sample.items() for v in sampler_of(name, x).values]
     import_named(type(algo), choices)
@@ -80,7 +80,7 @@ def tune(
     with at_work(out):
         content = open_folder(out, asked, ("sample",))
         _check_journal(content, out)
-        content["optuna"] = search  # more trials may be asked for
+        content["optuna"] = search  # trials may grow
         configs.write_json(out / "sweep.json", content)
         study = _study(optuna, out, config.seed, sampler)
         return _rounds(optuna, study, out, sweep, content, progress)
@@ -98,7 +98,7 @@ def import_optuna() -> Any:
 
 
 def _check_values(algo: Algorithm, env: Environment, sample: Mapping[str, str], config: RunConfig) -> None:
-    """Refuse, before anything is written, both ends of every range together, and every choice with the lower ones."""
+    """Raise ConfigError, before anything is written, for a value that no range or choice allows."""
     samplers = {name: sampler_of(name, text) for name, text in sample.items()}
     ends = {name: sampler.values or (sampler.at(0.0), sampler.at(1.0 - 1e-9)) for name, sampler in samplers.items()}
     low, high = ({name: values[end] for name, values in ends.items()} for end in (0, -1))
@@ -108,15 +108,15 @@ def _check_values(algo: Algorithm, env: Environment, sample: Mapping[str, str], 
 
 
 def _study(optuna: Any, out: Path, seed: int, sampler: Any = None) -> Any:
-    """The folder's study, a new one where there is none."""
+    """Return the folder's study, a new one if there is none."""
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what Optuna calls experimental
+        warnings.simplefilter("ignore")  # Optuna's warnings about experimental features
         storage = JournalStorage(JournalFileBackend(str(out / JOURNAL)))
         study = optuna.create_study(storage=storage, study_name="jaxrl_fast", direction="maximize", load_if_exists=True)
-        if sampler is None:  # one that begins again must not suggest again what it did
+        if sampler is None:  # a resumed sampler must not repeat its suggestions
             number = int(np.random.SeedSequence([seed, len(study.trials)]).generate_state(1)[0])
             sampler = optuna.samplers.TPESampler(seed=number, constant_liar=True)
     study.sampler = sampler
@@ -127,9 +127,10 @@ def resume_search(
     out: str | Path, modules: Sequence[str] = (), progress: bool = False, devices: int | str | None = None,
     mesh: Mapping[str, int] | None = None, argument: str = "out",
 ) -> SweepResult:  # fmt: skip
-    """Go on with a search that was stopped. The sampler is TPE, whatever it was before.
+    """Resume a search, with TPE.
 
-    modules: of the user, imported first.  devices, mesh: as in `jf.resume`.  argument: what errors call the folder.
+    modules: of the user, imported first.  devices, mesh: as in `jf.resume`.  argument: the folder's
+    name in errors.
     """
     optuna, out = import_optuna(), Path(out)
     content = read_folder(out, argument)
@@ -181,13 +182,13 @@ def _rounds(
 
 
 def _with_trials(sweep: Sweep, content: dict[str, Any]) -> Sweep:
-    """Return the search with the configurations of all trials that were asked for until now."""
+    """Return the search with the configurations of all trials so far."""
     settings = [{k: v for k, v in c.items() if k != "trial"} for c in content["configurations"]]
     return dataclasses.replace(sweep, configurations=settings)
 
 
 def _queue_again(optuna: Any, study: Any, known: set[int]) -> None:
-    """Trials that were asked for but are in no part: the process ended between the two."""
+    """Queue trials that are in no part: the process ended before training."""
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
         if trial.number not in known:
             study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
@@ -196,7 +197,7 @@ def _queue_again(optuna: Any, study: Any, known: set[int]) -> None:
 
 
 def _tell(optuna: Any, study: Any, result: SweepResult) -> None:
-    """The scores of trials that Optuna does not have yet; one whose members were all lost has failed."""
+    """Tell Optuna the new scores; a trial without any score has failed."""
     state = optuna.trial.TrialState
     waiting = {t.number for t in study.get_trials(deepcopy=False, states=(state.RUNNING,))}
     for c, settings in enumerate(result.content["configurations"]):

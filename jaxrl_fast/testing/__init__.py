@@ -1,4 +1,4 @@
-"""What a user needs to test an environment or a memory of their own: `check_env(env)`, `check_memory(memory)`."""
+"""Conformance kits for your own classes: `check_env(env)`, `check_memory(memory)`."""
 
 from jaxrl_fast.testing.conformance import Report, check_env
 from jaxrl_fast.testing.memory import MemoryReport, check_memory

@@ -1,20 +1,18 @@
-"""`check_env(env)`: every property that the rest of the package relies on, checked by tracing once and playing once.
+"""`check_env(env)`: check every property of an environment, from one trace and one play.
 
-Each failure names the property, what was seen, and what to change. Nothing here knows a particular environment.
+Each failure names the property, the observation, and the change to make. No particular environment
+is known here.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
-import re
 from collections import Counter
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core
 
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.checks import describe
@@ -22,21 +20,22 @@ from jaxrl_fast.envs.host.api import HostEnv
 from jaxrl_fast.envs.resets import Noise
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.testing import host, rollout
+from jaxrl_fast.testing.purity import as_data, check_purity
 from jaxrl_fast.types import EnvSpec, Outcome
 
-_CHANCE = 1e-4  # what happens with less than this probability by chance is taken for a mistake
+_CHANCE = 1e-4  # an event less probable by chance counts as a mistake
 _NEVER = {  # counts that must be zero at every step
     "out of bounds": "bounds: an observation lies outside `spec.observation`",
     "not finite": "finite: an observation, reward or state is NaN or infinite",
-    "both ends": "ends: `terminated` and `truncated` are both set; an end by the task's rules is not a cut",
-    "past the limit": "time limit: an episode goes on past `spec.max_episode_steps`",
+    "both ends": "ends: `terminated` and `truncated` are both set; an end by the task's rules is not a truncation",
+    "past the limit": "time limit: an episode continues past `spec.max_episode_steps`",
     "continues elsewhere": "continuity: within an episode the observation of the next step is not `Outcome.next_obs`",
     "no legal action": "mask: an observation's `action_mask` leaves no legal action",
 }
 
 
 class Report(NamedTuple):
-    """What was seen while the environment was played."""
+    """Counts of a play of the environment."""
 
     steps: int
     terminated: int
@@ -52,14 +51,17 @@ def check_env(
     key: jax.Array | None = None,
     ends_at_limit: bool = False,
 ) -> Report:
-    """Raise an AssertionError that says which property of the protocol `env` breaks, and how.
+    """Raise AssertionError with the property of the protocol that `env` breaks.
 
-    env             the environment; any `jaxrl_fast.Env`, wrapped or not
-    num_steps       steps of random play; by default enough to meet the time limit twice (1,000 where there is none)
-    ends_at_limit   set it where the last step before the limit is a natural end (a task of fixed length): otherwise an
-                    environment whose limit always terminates, and never truncates, is refused
+    Args:
+        env: Any `jaxrl_fast.Env`, wrapped or not, or a `HostEnv`.
+        num_envs: Environments of each of the two lanes.
+        num_steps: Steps of random play; by default twice the time limit (1,000 without one).
+        ends_at_limit: Set it for a task of fixed length, whose last step before the limit is a
+            natural end. Otherwise a limit that always terminates and never truncates is refused.
 
-    One program is compiled, for two populations of `num_envs` environments. An environment on the host is played as it is.
+    One program is compiled, for two lanes of `num_envs` environments. A host environment is only
+    played.
     """
     return _check(env, num_envs, num_steps, key, ends_at_limit)
 
@@ -107,7 +109,7 @@ def _check_spec(env: Env) -> EnvSpec:
 
 
 def require_equal(property_: str, got: Any, want: Any) -> None:
-    """The same tree structure, shapes and dtypes."""
+    """Assert the same tree structure, shapes and dtypes."""
     a, b = jax.tree.structure(got), jax.tree.structure(want)
     assert a == b, f"{property_}: the tree is {a}, expected {b}"
     for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(want), strict=True):
@@ -124,10 +126,10 @@ def require_strong(what: str, value: Any) -> None:
 
 
 def _shapes(f: Any, *args: Any) -> Any:
-    """What f(*args) returns, as shapes."""
+    """Return the shapes of f(*args)."""
     try:
         return jax.eval_shape(f, *args)
-    except ConfigError as error:  # what `Env.init` and `Env.step` check by themselves
+    except ConfigError as error:  # from the checks of `Env.init` and `Env.step`
         raise AssertionError(f"shapes: {error}") from None
 
 
@@ -167,62 +169,16 @@ def _check_types(env: Env, spec: EnvSpec, num_envs: int) -> None:
 
 
 def _program(num_envs: int, num_steps: int) -> Any:
-    """Two lanes of `play` as a function that JAX has not seen before, so that it is traced afresh."""
+    """Return two lanes of `play` as a new function, so that JAX traces it afresh."""
     return jax.jit(jax.vmap(lambda env, key: rollout.play(env, key, num_envs, num_steps), in_axes=(None, 0)))
 
 
-def digest(jaxpr: Any, known: dict[Any, str]) -> str:
-    """A program as a hash, without what its printed form owes to JAX's caches: which of its parts are one object."""
-    if jaxpr in known:
-        return known[jaxpr]
-    numbers: dict[Any, int] = {}
-
-    def variable(v: Any) -> str:
-        return f"{v.val!r}" if isinstance(v, core.Literal) else f"{numbers.setdefault(v, len(numbers))}:{v.aval}"
-
-    def parameter(x: Any) -> str:
-        if isinstance(x, core.ClosedJaxpr):
-            return digest(x.jaxpr, known) + "".join(str(np.asarray(as_data(c)).tobytes()) for c in x.consts)
-        if isinstance(x, core.Jaxpr):
-            return digest(x, known)
-        if isinstance(x, (tuple, list)):
-            return f"({','.join(map(parameter, x))})"
-        return re.sub(r"0x[0-9a-f]+", "", str(x))
-
-    lines = [" ".join(map(variable, (*jaxpr.constvars, *jaxpr.invars)))]
-    for e in jaxpr.eqns:
-        parameters = " ".join(f"{k}={parameter(v)}" for k, v in sorted(e.params.items()))
-        lines.append(f"{' '.join(map(variable, e.outvars))} = {e.primitive} {' '.join(map(variable, e.invars))} {parameters}")
-    lines.append(" ".join(map(variable, jaxpr.outvars)))
-    known[jaxpr] = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-    return known[jaxpr]
-
-
-def check_purity(first: Any, second: Any, what: str = "environment") -> None:
-    """Two traces are the same program, and it neither calls back into Python nor prints."""
-    for closed in (first, second):
-        assert not closed.effects, f"purity: the {what} has side effects in the program: {closed.effects}"
-    assert "callback" not in str(first), f"purity: the {what} calls back into Python from inside the program"
-    alike = len(first.consts) == len(second.consts) and all(
-        np.array_equal(np.asarray(as_data(a)), np.asarray(as_data(b)))
-        for a, b in zip(first.consts, second.consts, strict=True)
-    )
-    assert digest(first.jaxpr, {}) == digest(second.jaxpr, {}) and alike, (
-        f"purity: tracing the {what} twice gives two programs; it draws from NumPy or Python's random, or keeps "
-        "something between calls. All randomness comes from the key, all memory lives in the state"
-    )
-
-
-def as_data(x: Any) -> Any:
-    return jax.random.key_data(x) if jax.dtypes.issubdtype(getattr(x, "dtype", None), jax.dtypes.prng_key) else x
-
-
 def _play_twice(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> tuple[Any, Any]:
-    """The results of two lanes, and those of the same program with its lanes swapped."""
+    """Return the results of two lanes, and of the same program with its lanes swapped."""
     keys = jax.random.split(key, 2)
     traced = _program(num_envs, num_steps).trace(env, keys)
     check_purity(traced.jaxpr, _program(num_envs, num_steps).trace(env, keys).jaxpr)
-    # Played once, so compiled in a third of the time for code that runs slower.
+    # Compiled without optimization: it runs once.
     options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     compiled = traced.lower().compile(compiler_options=options)
     return compiled(env, keys), compiled(env, keys[::-1])
@@ -238,7 +194,7 @@ def _check_lanes(run: Any, swapped: Any) -> None:
 
 
 def _collisions(tree: Any, rows: int) -> float:
-    """The probability that two of the rows, drawn at random with replacement, are equal in every leaf."""
+    """Return the probability that two random rows (with replacement) are equal in every leaf."""
     whole = [b"".join(np.ascontiguousarray(x[i]).tobytes() for x in jax.tree.leaves(tree)) for i in range(rows)]
     return sum((n / rows) ** 2 for n in Counter(whole).values())
 
@@ -268,7 +224,7 @@ def _judge(spec: EnvSpec, seen: Any, num_envs: int, num_steps: int, ends_at_limi
         "as `Env.step` does"
     )
 
-    # Equal first states by chance: p. So many in a row that chance will not do: the reset is not fresh.
+    # Equal first states have chance p: too many in a row mean that the reset is not fresh.
     lane = jax.tree.map(lambda x: x[0], seen)
     p = _collisions(lane["resets"], rollout.NUM_RESETS)
     is_random = p < 1.0
@@ -282,11 +238,11 @@ def _judge(spec: EnvSpec, seen: Any, num_envs: int, num_steps: int, ends_at_limi
             "resets are random. Draw a fresh first state at every end"
         )
     if done:
-        assert had > 0 or total["starts off the starts"] * 2 <= done, (  # what lasts may decide where episodes start
+        assert had > 0 or total["starts off the starts"] * 2 <= done, (  # lasting state may decide where episodes start
             f"reset: after {total['starts off the starts']} of {done} ends the next observation is not like those "
             "of `reset`"
         )
-        constant = total["moved"] == 0  # nothing can be learned from an observation that never changes
+        constant = total["moved"] == 0  # an observation that never changes
         equal = total["successor is the next start"]
         assert constant or done < 4 or equal < done, (
             f"terminal observation: in all {done} ends `Outcome.next_obs` is the first observation of the next "

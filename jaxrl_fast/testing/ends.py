@@ -1,7 +1,7 @@
-"""Where episodes end in rows that carry their own number, and what of a batch must follow from it.
+"""Check batches at episodes' ends, from rows that carry their own number.
 
-A window's or a sequence's rows are known by its rewards, and its frames by their values. Where `fetch` computes something of
-them (scaled rewards, normalised observations), or they are too narrow for a number, that part is not judged.
+Rewards identify the rows of a window or sequence, values its frames. Parts that `fetch` computes
+(scaled rewards, normalised observations), or that are too narrow for a number, are not judged.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from jaxrl_fast.types import Sequence, Window
 
 
 class _Rows(NamedTuple):
-    """By row number."""
+    """The written rows, by row number."""
 
     terminated: np.ndarray
     truncated: np.ndarray
-    begun: np.ndarray  # the first row of its episode
+    begun: np.ndarray  # first row of its episode
     num_envs: int
     obs: Any  # leaves [blocks, T, B, ...]
-    kept: bool  # a truncated row may be learned from: its successor may be there
+    kept: bool  # whether a truncated row's successor may be there
 
 
 def judge(data: Any, batch: Any, plain: Any, moved: Any, ready: int) -> None:
-    """Check what batches [blocks, fetches, ...] make of the ends in `data` [blocks, T, B, ...], from block `ready` on.
+    """Check batches [blocks, fetches, ...] at the ends in `data` [blocks, T, B, ...].
 
-    plain, moved: batches of two lives that differ by OFFSET, from which it is seen what comes out as it was written.
+    plain, moved: batches of two lives that differ by OFFSET; they show which values are unchanged.
     """
     rows, reward = getattr(data, "row", data), _reward(batch)
     kept = isinstance(rows, Row) and bool(jax.tree.leaves(rows.next_obs))  # successors of truncated rows
@@ -51,7 +51,7 @@ def judge(data: Any, batch: Any, plain: Any, moved: Any, ready: int) -> None:
 
 
 def _reward(batch: Any) -> Any:
-    """Rewards of a window or a sequence; None for answers of other types, whose ends are not checked."""
+    """Return the rewards of a window or sequence; None for other types, which are not checked."""
     if isinstance(batch, Window):
         return batch.reward
     return getattr(batch.steps, "reward", None) if isinstance(batch, Sequence) else None
@@ -99,7 +99,7 @@ def _judge_windows(batch: Window, plain: Window, moved: Window, real: np.ndarray
     )
     _judge_frames("obs", batch.obs, plain.obs, moved.obs, real, first, written.begun[first], written)
     after, booted = (first + steps * written.num_envs)[want], real & (batch.boot > 0)
-    begun = written.begun[after - written.num_envs]  # by the row before, of the same episode: `after` may not be written
+    begun = written.begun[after - written.num_envs]  # from the row before, of the same episode: `after` may not be written
     _judge_frames("boot_obs", batch.boot_obs, plain.boot_obs, moved.boot_obs, booted, after, begun, written)
 
 
@@ -128,8 +128,9 @@ def _judge_sequences(batch: Sequence, plain: Sequence, moved: Sequence, real: np
 def _judge_frames(
     name: str, obs: Any, plain: Any, moved: Any, real: np.ndarray, newest: np.ndarray, begun: np.ndarray, written: _Rows
 ) -> None:
-    """Stacks do not reach back over an end. newest, begun [N]: rows of the newest frames where `real`, and of their episodes'
-    first.
+    """Assert that stacks do not cross an end.
+
+    newest, begun [N]: rows of the newest frames where `real`, and of their episodes' first.
     """
     if jax.tree.structure(obs) != jax.tree.structure(written.obs):
         return

@@ -1,4 +1,4 @@
-"""The part of `check_env` for environments on the host: played once for all, and again with the same seed."""
+"""`check_env` for host environments: played once, and again with the same seed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import jax
 import numpy as np
 
 from jaxrl_fast import tree
-from jaxrl_fast.envs.host.api import HostEnv, HostStep, Vector
+from jaxrl_fast.envs.host.api import HostEnv
+from jaxrl_fast.envs.host.vector import HostStep, Vector
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space, zeros
 
-Played = list[tuple[Any, np.ndarray, HostStep]]  # (what was seen, the actions, what they brought)
+Played = list[tuple[Any, np.ndarray, HostStep]]  # (observation, actions, outcome)
 
 
 def play(env: HostEnv, num_envs: int, num_steps: int, seed: int, training: bool = True) -> Played:
-    """Random actions, the same for the same seed."""
+    """Play random actions, the same for the same seed."""
     rng, vector = np.random.default_rng(seed), env.open(num_envs, seed, training)
     actions = [sample(rng, env.spec.action, num_envs) for _ in range(num_steps)]
     rows: Played = []
@@ -34,8 +35,8 @@ def play(env: HostEnv, num_envs: int, num_steps: int, seed: int, training: bool 
 
 
 def as_they_come(vector: Vector, obs: Any, actions: list[np.ndarray]) -> Played:
-    """The same of environments that come in any order: row i has the i-th step of each."""
-    plan = np.stack([*actions, actions[-1]])  # one more, for those that are ahead of the others
+    """Play environments that come in any order: row i has the i-th step of each."""
+    plan = np.stack([*actions, actions[-1]])  # one more, for environments that are ahead
     games: list[list[Any]] = [[] for _ in range(vector.num_envs)]
     for ids in np.split(np.arange(vector.num_envs), vector.num_envs // vector.at_once):
         vector.send(actions[0][ids], ids)
@@ -51,7 +52,7 @@ def as_they_come(vector: Vector, obs: Any, actions: list[np.ndarray]) -> Played:
 
 
 def sample(rng: np.random.Generator, space: Space, num_envs: int) -> np.ndarray:
-    """Uniform actions [B, ...]; standard normal where there are no bounds."""
+    """Return uniform actions [B, ...], standard normal without bounds."""
     if isinstance(space, Discrete):
         return rng.integers(0, space.n, num_envs).astype(np.int32)
     if isinstance(space, MultiDiscrete):
@@ -61,7 +62,7 @@ def sample(rng: np.random.Generator, space: Space, num_envs: int) -> np.ndarray:
 
 
 def check(env: HostEnv, num_envs: int, num_steps: int) -> tuple[int, int, int, int, bool]:
-    """AssertionError where a property does not hold -> (steps, terminated, truncated, longest episode, random resets)."""
+    """Check all properties -> (steps, terminated, truncated, longest episode, random resets)."""
     spec = env.spec
     hash((env, spec))
     rows = play(env, num_envs, num_steps, 0)
@@ -80,7 +81,7 @@ def check(env: HostEnv, num_envs: int, num_steps: int) -> tuple[int, int, int, i
             assert (x[~done] == y[~done]).all(), f"continuity: within an episode `next_obs` of step {i} is not what is seen next"
         length += real
         longest = max(longest, int(length[step.over].max(initial=0)))
-        assert spec.max_episode_steps is None or (length <= spec.max_episode_steps).all(), "time limit: a game goes on past it"
+        assert spec.max_episode_steps is None or (length <= spec.max_episode_steps).all(), "time limit: a game continues past it"
         early += int((step.truncated & step.over & (length < (spec.max_episode_steps or 0))).sum())
         length[step.over] = 0
         ends, cuts = ends + int(step.terminated.sum()), cuts + int((step.truncated & real).sum())

@@ -1,9 +1,9 @@
-"""`check_memory(memory)`: every property that the device loop relies on, from a life of the memory with numbered rows.
+"""`check_memory(memory)`: check every property that the loop relies on, with numbered rows.
 
-Every value of a row is the row's own number. Two lives differ only by an offset in all numbers: what differs by it in
-a batch came out of a row, what does not differ was never written. So any memory's answer can be judged, whatever its
-fields. A third life has ends of episodes: what windows, sequences and stacks make of them follows from the rows
-(`testing.ends`). Each failure names the property, what was seen, and what to change.
+Every value of a row is the row's number. Two lives differ by an offset in all numbers: values of a
+batch that differ by it came out of a row, others were never written. So any memory can be judged,
+whatever its fields. A third life has ends of episodes (`testing.ends`). Each failure names the
+property, the observation, and the change to make.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from jaxrl_fast.envs.checks import describe
 from jaxrl_fast.memory import Memory, Recurrent, Ring, Row, SequenceMemory, StartFrom, Transition, TransitionMemory
 from jaxrl_fast.memory.grouped import Grouped
 from jaxrl_fast.testing import ends, numbered
-from jaxrl_fast.testing.conformance import as_data, check_purity, require_equal, require_strong
+from jaxrl_fast.testing.conformance import require_equal, require_strong
+from jaxrl_fast.testing.purity import as_data, check_purity
 from jaxrl_fast.types import Clock, Sequence, Window
 
 
 class MemoryReport(NamedTuple):
-    """What was seen."""
+    """Counts of a check."""
 
-    blocks: int  # written, one after the other
-    ready: int  # written before the first batch was judged
+    blocks: int  # written in a row
+    ready: int  # written before the first judged batch
     batches: int  # judged
     rows: int  # different rows that came out
 
@@ -42,26 +43,27 @@ def check_memory(
     deterministic: bool = False,
     prioritized: bool | None = None,
 ) -> MemoryReport:
-    """Raise an AssertionError that says which property of the protocol `memory` breaks, and how.
+    """Raise AssertionError with the property of the protocol that `memory` breaks.
 
-    memory         any `jaxrl_fast.memory.Memory`; a small one, for every row it holds is drawn about twenty times
-    rows           arrays or shapes [T, B, ...] of what `Algorithm.prepare` returns, at least one leaf of them int32 or
-                   float32, what is called `next_...` being the successor's; by default a `Row` (of a `TransitionMemory` a
-                   `Transition`) of the memory's `num_steps` and `num_envs`
-    blocks         blocks of rows to write: more than the memory holds (default: twice its `num_blocks`, or 4)
-    ready          blocks after which every batch must be real and of these rows (default: its `dead_blocks` + 1, or 1)
-    deterministic  set it for a memory that draws nothing at random
-    prioritized    whether the errors that are fed back decide what is drawn, and weights undo it (default: an `alpha` above 0)
+    Args:
+        memory: Any `jaxrl_fast.memory.Memory`; a small one: every row is drawn about twenty times.
+        rows: Arrays or shapes [T, B, ...] of what `Algorithm.prepare` returns, with an int32 or
+            float32 leaf; `next_...` is a successor's. Default: a `Row` (or `Transition`) of the
+            memory's `num_steps` and `num_envs`.
+        blocks: Blocks to write, more than the memory holds (default: twice its `num_blocks`, or 4).
+        ready: Blocks after which every batch must be real (default: its `dead_blocks` + 1, or 1).
+        deterministic: For a memory without randomness.
+        prioritized: Whether errors decide the draws and weights undo it (default: `alpha` above 0).
 
-    Two programs are compiled: three lives as a population with an unbatched `w`, and one of them alone; and one more
-    for priorities.
+    Compiles three lives as a population with an unbatched `w`, one of them alone, and one for
+    priorities.
     """
     assert isinstance(memory, Memory), f"protocol: {type(memory).__name__} is not a jaxrl_fast.memory.Memory"
     rows = _example(memory) if rows is None else jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), rows)
-    one = memory.memory if isinstance(memory, Grouped | StartFrom) else memory  # of a group, what all are like
+    one = memory.memory if isinstance(memory, Grouped | StartFrom) else memory  # one group's
     num_blocks = getattr(one, "num_blocks", 1)
     blocks = blocks or 2 * num_blocks + 2
-    # what a memory starts with has no numbers: it is judged once that is overwritten
+    # its first content has no numbers and is judged once overwritten
     ready = ready or (num_blocks if isinstance(memory, StartFrom) else getattr(one, "dead_blocks", 0) + 1)
     assert ready < blocks, f"arguments: ready = {ready} leaves nothing to judge of {blocks} blocks"
     batch = _check_types(memory, rows)
@@ -94,7 +96,7 @@ def check_memory(
 
 
 class _Life(NamedTuple):
-    """[blocks, fetches, ...]"""
+    """One life: [blocks, fetches, ...]."""
 
     plan: Any
     batch: Any
@@ -123,7 +125,7 @@ def _example(memory: Memory) -> Any:
 
 
 def _check_types(memory: Memory, rows: Any) -> Any:
-    """Shapes, dtypes and weak types through one iteration, nothing computed -> the batch's shapes."""
+    """Check shapes, dtypes and weak types through one iteration -> the batch's shapes."""
     w = jax.ShapeDtypeStruct((), jnp.int32)
     key = jax.eval_shape(lambda: jax.random.key(0))
     clock = Clock(w, w, jax.ShapeDtypeStruct((), jnp.float32))
@@ -158,13 +160,13 @@ def _check_types(memory: Memory, rows: Any) -> Any:
 
 
 def _feed(memory: Memory, mem: Any, batch: Any, handle: Any) -> Any:
-    """One priority a batch element, where there is a weight; all alike, for one row may be in a batch twice."""
+    """Feed back one priority a batch element; all equal, because a row may occur twice."""
     priority = jnp.full(batch.weight.shape, 0.7, jnp.float32) if hasattr(batch, "weight") else ()
     return memory.feedback(mem, handle, priority)
 
 
 def _life(memory: Memory, rows: Any, data: Any, key: jax.Array, ws: jax.Array, fetches: int, ready: int) -> _Life:
-    """Every block written, and after each `fetches` batches drawn, as `iterate.iteration` does it."""
+    """Write every block and draw `fetches` batches after each, as `iteration` does."""
 
     def block(mem, x):
         new, w = x
@@ -184,7 +186,7 @@ def _life(memory: Memory, rows: Any, data: Any, key: jax.Array, ws: jax.Array, f
 
 
 def _compile(memory: Memory, rows: Any, inputs: Any, fetches: int, ready: int, population: bool) -> Any:
-    """The program with the block numbers outside the population: `w` is never batched."""
+    """Compile the program with the block numbers outside the population: `w` is never batched."""
 
     def trace(memory):
         run = lambda data, key, ws: _life(memory, rows, data, key, ws, fetches, ready)
@@ -202,7 +204,7 @@ def _compile(memory: Memory, rows: Any, inputs: Any, fetches: int, ready: int, p
 
 
 def _lanes(memory: Memory, rows: Any, stacked: Any, fetches: int, ready: int) -> _Life:
-    """Three lives as a population. A member's may depend neither on its neighbours nor on the call."""
+    """Run three lives as a population; a member may depend on neither neighbours nor calls."""
     run, turn = _compile(memory, rows, stacked, fetches, ready, population=True), np.array([2, 0, 1])
     lanes, turned = run(stacked), run(jax.tree.map(lambda x: x[turn], stacked))
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(lanes), jax.tree.leaves(turned), strict=True):
@@ -222,7 +224,7 @@ def _check_alone(memory: Memory, rows: Any, inputs: Any, lanes: _Life, fetches: 
 
 
 def _check_priorities(memory: Memory, rows: Any, data: Any, fetches: int, alpha: float) -> None:
-    """Every second row is fed back a hundred times the error of the others: then it is drawn far more often, and weighs less."""
+    """Give every second row a hundred times the error: it is drawn more and weighs less."""
     count = jax.tree.leaves(data)[0].shape[0]
     ws, end = jnp.arange(count, dtype=jnp.int32), jnp.int32(count)
 

@@ -1,4 +1,4 @@
-"""Rows that carry their own number, and what the numbers in a batch give away."""
+"""Rows that carry their own number, and checks of the numbers in a batch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 from jaxrl_fast.envs.checks import describe
 from jaxrl_fast.types import Window
 
-OFFSET = 1 << 20  # between two lives; beyond the numbers of both, and exact in float32
-EXACT = ("int32", "uint32", "float32")  # dtypes that hold a number; others are filled with its low bits
-ENDS = ("terminated", "truncated")  # flags 1 and 2; all others share the numbers from 3 to MOST
+OFFSET = 1 << 20  # between two lives: beyond the numbers of both, exact in float32
+EXACT = ("int32", "uint32", "float32")  # dtypes that hold a number; others hold its low bits
+ENDS = ("terminated", "truncated")  # flags 1 and 2; others share the numbers from 3 to MOST
 MOST = 8
 
 
 class Seen(NamedTuple):
-    """Row numbers, from 0, and the block after which they came out, from 0; flat, one entry a number."""
+    """Row numbers and the blocks after which they came out, from 0; flat, one entry a number."""
 
     first: tuple[np.ndarray, np.ndarray]  # of each batch element's first row
     everything: tuple[np.ndarray, np.ndarray]
@@ -28,24 +28,24 @@ class Seen(NamedTuple):
 class _Leaf(NamedTuple):
     name: str
     axes: int  # of the batch: [b] or [n, b]
-    own: bool  # under its own name, and of every row
+    own: bool  # with its row's own name, for every row
     after: tuple[bool, bool]  # a window's successor (`boot_obs`), a row's (`next_obs`)
     number: np.ndarray  # [blocks, fetches, (n,) b] of the newest frame
     counted: np.ndarray  # bool, alike
 
 
 def blocks(rows: Any, count: int, offset: int, ends: jax.Array) -> Any:
-    """[count, T, B, ...]: every value of row (t, i, e) is its number (t T + i) B + e, plus 1, for 0 is "unwritten".
+    """Return rows [count, T, B, ...]; row (t, i, e) holds (t T + i) B + e + 1 (0: unwritten).
 
-    What is called `next_...` has its successor's. A flag is set where `ends` int [count, T, B] names it: an episode does not
-    end twice.
+    `next_...` holds its successor's number. A flag is set where `ends` int [count, T, B] names it:
+    an episode does not end twice.
     """
     num_steps, num_envs = jax.tree.leaves(rows)[0].shape[:2]
     number = 1 + offset + np.arange(count * num_steps * num_envs).reshape(count, num_steps, num_envs)
     others = itertools.cycle(range(3, MOST + 1))
 
     def fill(path, x):
-        every = num_steps // x.shape[0]  # a leaf may hold only every k-th row's (see `SequenceMemory`)
+        every = num_steps // x.shape[0]  # a leaf may hold every k-th row (`SequenceMemory`)
         names = _names(path)
         if x.dtype == bool:
             flag = ENDS.index(names[-1]) + 1 if names and names[-1] in ENDS else next(others)
@@ -68,7 +68,7 @@ def _after(names: tuple[str, ...]) -> tuple[bool, bool]:
 
 
 def _match(path: Any, rows: list) -> tuple[Any, bool] | None:
-    """The leaf of the rows that a batch's leaf is called after, by the longest common end of their paths."""
+    """Return the rows' leaf of a batch's leaf, by the longest common end of their paths."""
     names, best = _names(path), None
     bare = tuple(name.removeprefix("boot_").removeprefix("next_") for name in names)
     for row_path, row in rows:
@@ -81,11 +81,11 @@ def _match(path: Any, rows: list) -> tuple[Any, bool] | None:
 
 
 def judge(rows: Any, plain: Any, moved: Any, ready: int) -> Seen:
-    """Check every number in batches [blocks, fetches, ...] of two lives that differ by OFFSET, from block `ready` on."""
+    """Check every number in batches [blocks, fetches, ...] of two lives that differ by OFFSET."""
     row_leaves = jax.tree_util.tree_leaves_with_path(rows)
     num_steps, num_envs = row_leaves[0][1].shape[:2]
     weight, found = getattr(plain, "weight", None), []
-    real = None if weight is None else weight > 0  # an answer may hold elements that are not to be used
+    real = None if weight is None else weight > 0  # an answer may hold unused elements
     assert real is None or real[ready - 1 :].any(axis=(1, 2)).all(), (
         f"ready: after {ready} blocks or later every weight of a block's batches is 0. Pass `ready` if it takes longer"
     )
@@ -116,7 +116,7 @@ def judge(rows: Any, plain: Any, moved: Any, ready: int) -> Seen:
     assert any(leaf.own for leaf in found), (
         f"numbers: no int32 or float32 leaf of a batch is called like one of the rows'. The batch is {_shapes(plain)}"
     )
-    ring = hasattr(getattr(rows, "row", rows), "truncated")  # which keeps successors of truncated rows alone
+    ring = hasattr(getattr(rows, "row", rows), "truncated")  # keeps successors of truncated rows alone
     stored = not ring and any(_after(_names(path))[1] for path, _ in row_leaves)
     return _check_rows(found, plain, num_envs, stored)
 
@@ -128,12 +128,12 @@ def _shapes(batch: Any) -> str:
 
 
 def frames(value: np.ndarray, lead: tuple[int, ...], channels: int) -> np.ndarray:
-    """[*lead, ..., stack * channels] -> the rows' numbers of the stacked frames [*lead, stack]."""
+    """Return the row numbers [*lead, stack] of stacked frames [*lead, ..., stack * channels]."""
     return value.reshape((*lead, -1, value.shape[-1] // channels, channels))[..., -1, :, -1].astype(np.int64) - 1
 
 
 def check_frames(name: str, seen: np.ndarray, newest: np.ndarray, begun: np.ndarray, num_envs: int) -> None:
-    """Stacks [N, stack] are of row `newest` [N] and those before it, oldest first; the first of all, `begun` [N], is repeated."""
+    """Assert that stacks [N, stack] end at row `newest` [N] and repeat the first, `begun` [N]."""
     want = np.maximum(newest[:, None] - np.arange(seen.shape[1])[::-1] * num_envs, begun[:, None])
     wrong = (seen != want).any(axis=1)
     if wrong.any():
@@ -146,7 +146,7 @@ def check_frames(name: str, seen: np.ndarray, newest: np.ndarray, begun: np.ndar
 
 
 def _check_rows(found: list[_Leaf], batch: Any, num_envs: int, stored: bool) -> Seen:
-    """Rows are whole, and those along a time axis follow each other. stored: rows hold their successors."""
+    """Check that rows are whole and follow each other in time; stored: with their successors."""
     for leaf in found:
         if leaf.axes == 1:
             continue
@@ -176,14 +176,14 @@ def _check_rows(found: list[_Leaf], batch: Any, num_envs: int, stored: bool) -> 
                 f"expected row {want[at]}. What belongs together is taken from one place"
             )
     where = lambda number, counted: (np.argwhere(counted)[:, 0], number[counted])
-    rows = [leaf for leaf in found if not (stored and any(leaf.after))]  # a copy of a successor may be of no row that is there
+    rows = [leaf for leaf in found if not (stored and any(leaf.after))]  # a stored successor need not be a row
     pairs = [where(leaf.number, leaf.counted) for leaf in rows]
     everything = tuple(np.concatenate(x) for x in zip(*pairs, strict=True))
     return Seen(where(first, counted), everything)
 
 
 def check_coverage(seen: Seen, ready: int, num_steps: int, num_envs: int, memory: Any) -> None:
-    """Every environment and every time that can start a batch element does, up to the newest block, from the oldest."""
+    """Assert that every environment and time up to the newest block starts a batch element."""
     for block in np.unique(seen.first[0]):
         of = lambda pair, block=block: np.unique(pair[1][pair[0] == block])
         first, rows = of(seen.first), of(seen.everything)

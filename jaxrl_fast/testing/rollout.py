@@ -1,4 +1,4 @@
-"""The one program that `check_env` runs: random play, with every property counted step by step."""
+"""The program of `check_env`: random play, with every property counted step by step."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from jaxrl_fast.envs.api import LAST, Env
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 from jaxrl_fast.types import lasting
 
-NUM_RESETS = 256  # resets that are sampled to learn what first states look like
+NUM_RESETS = 256  # sampled resets that define first states
 
 
 def random_action(space: Space, obs: Any, key: jax.Array, num_envs: int) -> Any:
-    """Uniform actions [B, ...]; uniform legal ones where the observation holds an `action_mask`."""
+    """Return uniform actions [B, ...], legal if the observation has an `action_mask`."""
     if isinstance(obs, dict) and "action_mask" in obs:
         draws = jax.random.uniform(key, obs["action_mask"].shape)
         return jnp.argmax(jnp.where(obs["action_mask"], draws, -1.0), axis=-1).astype(jnp.int32)
@@ -24,21 +24,21 @@ def random_action(space: Space, obs: Any, key: jax.Array, num_envs: int) -> Any:
 
 
 def _rows(x: jax.Array) -> jax.Array:
-    """[B, ...] -> [B, n]; keys become their data."""
+    """Return [B, ...] as [B, n]; keys become their data."""
     if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
         x = jax.random.key_data(x)
     return x.reshape(x.shape[0], math.prod(x.shape[1:]))
 
 
 def same(a: Any, b: Any) -> jax.Array:
-    """bool [B]: equal in every leaf."""
+    """Return bool [B]: equal in every leaf."""
     flags = [jnp.all(_rows(x) == _rows(y), axis=-1) for x, y in zip(*map(jax.tree.leaves, (a, b)), strict=True)]
     flags = flags or [jnp.bool_(True)]
     return jnp.all(jnp.stack(flags), axis=0)
 
 
 def in_space(space: Space, value: Any) -> jax.Array:
-    """bool [B]: within the bounds of the space, up to rounding."""
+    """Return bool [B]: within the bounds of the space, up to rounding."""
     if isinstance(space, Dict):
         return jnp.all(jnp.stack([in_space(child, value[name]) for name, child in space.items]), axis=0)
     if isinstance(space, Discrete):
@@ -58,7 +58,7 @@ def _finite(value: Any) -> jax.Array:
 
 
 def _hull(obs: Any, margin: float) -> Any:
-    """Per leaf, the smallest box around all rows, each side moved out by `margin` of its width."""
+    """Return each leaf's smallest box around all rows, widened by `margin` of its width."""
 
     def one(x):
         x = _rows(x).astype(jnp.float32)
@@ -77,7 +77,7 @@ def _inside(hull: Any, obs: Any) -> jax.Array:
 
 
 def play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> dict[str, Any]:
-    """Random play: {"resets": first (state, obs) [NUM_RESETS], "first", "last": [B], "steps": counts [T]}."""
+    """Play -> {"resets": (state, obs) [NUM_RESETS], "first", "last": [B], "steps": counts [T]}."""
     init_key, draw_key, act_key, reset_key = jax.random.split(key, 4)
     spec = env.spec
     limit = spec.max_episode_steps or 2**30
@@ -102,7 +102,7 @@ def play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> dict[str, A
             "past the limit": ~done & (length >= limit),
             "continues elsewhere": ~done & ~same(out.next_obs, next_obs),
             "no legal action": ~legal,
-            # The rest is judged as a whole, for chance can make any one of them true.
+            # The rest is judged as a whole: chance can make one of them true.
             "terminated": out.terminated,
             "truncated": out.truncated,
             "terminated at the limit": out.terminated & (length >= limit),
@@ -128,7 +128,7 @@ def play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> dict[str, A
 
 
 def expected_leaves(space: Space, num_envs: int) -> Any:
-    """Shapes and dtypes of a batch of the space's values."""
+    """Return shapes and dtypes of a batch of the space's values."""
     if isinstance(space, Dict):
         return {name: expected_leaves(child, num_envs) for name, child in space.items}
     assert isinstance(space, (Box, Discrete, MultiDiscrete)), f"unknown space {space!r}"

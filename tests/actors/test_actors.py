@@ -27,8 +27,10 @@ from jaxrl_fast.actors.watch import Limits, Watch
 from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.members import build_run
-from jaxrl_fast.envs.host.api import HostError, Wrapped
-from jaxrl_fast.envs.host.gymnasium_adapter import GymnasiumEnv, GymnasiumVector
+from jaxrl_fast.envs.host.api import HostError
+from jaxrl_fast.envs.host.gymnasium_adapter import GymnasiumEnv
+from jaxrl_fast.envs.host.gymnasium_vector import GymnasiumVector
+from jaxrl_fast.envs.host.vector import Wrapped
 from jaxrl_fast.errors import NonFiniteError
 from jaxrl_fast.memory import Row
 from jaxrl_fast.runs.load import experience

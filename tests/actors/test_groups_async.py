@@ -22,7 +22,8 @@ from jaxrl_fast.actors.watch import Watch
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import AHEAD
 from jaxrl_fast.engine.members import build_run
-from jaxrl_fast.envs.host.api import HostEnv, HostError, HostStep, Vector
+from jaxrl_fast.envs.host.api import HostEnv, HostError
+from jaxrl_fast.envs.host.vector import HostStep, Vector
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs.walltime import WallTime
 from jaxrl_fast.ops import stacking

@@ -11,9 +11,11 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import random, tree
+from jaxrl_fast.algorithms.common.learning import Iteration, Played
 from jaxrl_fast.engine import rollout as collect
 from jaxrl_fast.envs.gradient import check_differentiable
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.memory import Memory
 from jaxrl_fast.types import Clock
 
 STEPS, ENVS, LIMIT = 7, 3, 5  # the episode ends within the rollout
@@ -62,6 +64,12 @@ def simulate(params, start, fresh, noise, std):
     return total / STEPS
 
 
+def one_iteration(rollout):
+    """What `learn` gets of the engine, around a rollout of one's own."""
+    collect = lambda agent: Played(*rollout(agent), {}, ())
+    return Iteration(CLOCK.iteration, True, lambda: CLOCK, Memory(), (), None, collect, None)
+
+
 def begin(algo, env, key=0):
     """(bound algorithm, agent, start, noise)."""
     algo, keys = tree.as_float32(algo.bind(env.spec)), random.split(jax.random.key(key), 4)
@@ -82,7 +90,8 @@ def test_its_gradient_is_that_of_the_mean_reward(settings):
     params = agent.params | {"head": {"params": {"kernel": point[:1, None], "bias": point[1:]}}}
     agent = agent._replace(params=tree.as_float32(jax.tree.map(jnp.float32, params)))
     rollout = lambda agent: collect.collect(env, algo, agent, start, noise, CLOCK, "sample")
-    after, metrics, (actor, trajectory) = jax.jit(algo.improve, static_argnums=1)(agent, rollout, None, CLOCK)
+    after, _, metrics, played = jax.jit(lambda agent: algo.learn(agent, (), one_iteration(rollout)))(agent)
+    actor, trajectory = played.actor, played.trajectory
     std = np.exp(-0.5) if algo.stochastic else 0.0
     given = np.asarray(start.env[0]), np.asarray(noise.env[1]), np.asarray(noise.act)[..., 0]
     np.testing.assert_allclose(-metrics["policy_loss"].total, simulate(point, *given, std), rtol=1e-5)
@@ -112,19 +121,19 @@ def test_no_gradient_crosses_an_episodes_end():
 
 
 def test_the_steps_settings():
-    """Clipped by the global norm, annealed; statistics are taken in after the update."""
+    """Clipped by the global norm, annealed; statistics are taken in, after the update."""
     env = Line()
     algo = jf.APG(num_envs=ENVS, num_steps=STEPS, hidden=(), learning_rate=1e4, adam_epsilon=1e4, max_grad_norm=1e-2,
                   normalize_observations=True, stochastic=False)  # fmt: skip
     algo, agent, start, noise = begin(algo, env)
     rollout = lambda agent: collect.collect(env, algo, agent, start, noise, CLOCK, "sample")
-    after, metrics, (_, trajectory) = algo.improve(agent, rollout, None, CLOCK)
+    after, _, metrics, played = algo.learn(agent, (), one_iteration(rollout))
     step = jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum(jnp.square(a - b)), after.params, agent.params))
     assert metrics["grad_norm"].total > 0.1
     np.testing.assert_allclose(np.sqrt(sum(step)), 0.75 * 1e-2, rtol=1e-2)  # three quarters of the horizon are left
-    assert after.moments.count == 0
-    moments = algo.finish(after, algo.prepare(after, trajectory)).moments
-    np.testing.assert_allclose(moments.mean, trajectory.steps.obs.mean((0, 1)), rtol=1e-5)
+    obs = played.trajectory.steps.obs
+    assert after.moments.count == obs[..., 0].size
+    np.testing.assert_allclose(after.moments.mean, obs.mean((0, 1)), rtol=1e-5)
 
 
 def test_it_learns(learn):

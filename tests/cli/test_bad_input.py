@@ -134,7 +134,7 @@ def no_ray(monkeypatch):
 
 def thresholds(monkeypatch):
     """An environment whose reward depends on the action by a threshold alone."""
-    from jaxrl_fast.envs import registry
+    from jaxrl_fast.envs import sources
     from jaxrl_fast.envs.probes.spaces import Continuous
 
     @jf.settings
@@ -146,7 +146,7 @@ def thresholds(monkeypatch):
         def _reward(self, obs, action):
             return action[:, 0] > obs[:, 0]
 
-    monkeypatch.setattr(registry, "_USER", dict(registry._USER))
+    monkeypatch.setattr(sources, "USER", dict(sources.USER))
     jf.register("test/thresholds", Thresholds)
 
 
@@ -358,9 +358,9 @@ TABLE = [
     row("mesh axis", f"{PPO} --mesh rows=2", "--mesh must be ", "got 'rows=2'", "population=4,env=2"),
     row("devices", f"{PPO} --devices many", "--devices must be ", "got 'many'", "or all"),
     *(row(f"mesh of {name}", f"train {name} Pendulum-v1 --mesh env=2", "mesh env must be ", "got 2",
-        f": {name} improves by its rollout",
+        f": {name} compares or differentiates whole",
           "population=N") for name in ("apg", "ars", "es")),
-    row("groups of apg", "train apg Pendulum-v1 --groups 2", "groups must be ", "got 2", ": apg improves"),
+    row("groups of apg", "train apg Pendulum-v1 --groups 2", "groups must be ", "got 2", ": apg compares"),
     row("more devices", f"{PPO} --devices 512", "devices must be ", "got 512", "at most", "host_platform_device_count"),
     row("groups", f"{PPO} --groups 3", "groups must be ", "got 3", "num_envs"),
     row("on NaN", f"{PPO} --on-nan ignore", "on_nan must be ", "got 'ignore'", "'mark'"),

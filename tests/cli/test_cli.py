@@ -22,7 +22,7 @@ from jaxrl_fast import algorithms, values
 from jaxrl_fast.cli import args as cli_args
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.cli.train import describe_train
-from jaxrl_fast.envs import registry
+from jaxrl_fast.envs import sources
 from jaxrl_fast.envs.physics import mujoco_tools
 from jaxrl_fast.errors import RunError
 
@@ -41,7 +41,7 @@ def rows(run: Path) -> list[dict]:
 
 @pytest.fixture(autouse=True)
 def _forget_what_is_registered(monkeypatch):
-    monkeypatch.setattr(registry, "_USER", dict(registry._USER))
+    monkeypatch.setattr(sources, "USER", dict(sources.USER))
     monkeypatch.setattr(algorithms.ALGORITHMS, "added", dict(algorithms.ALGORITHMS.added))
 
 
@@ -158,7 +158,7 @@ def test_config_with_flags_and_a_population(first, run_cli, tmp_path):
         "1e-2", "--env.max-steps-in-episode", "60", "--total-steps", "512", "--no-tensorboard",
     )  # fmt: skip
     assert code == 0
-    assert "95% interval" in printed and "over 2 seeds" in printed and "5: " in printed and "6: " in printed
+    assert ", range " in printed and "over 2 seeds" in printed and "5: " in printed and "6: " in printed
     content = read(out / "config.json")
     assert content["run"] | {"seed": 5, "seeds": 2, "total_steps": 512, "horizon": 512} == content["run"]
     assert content["algorithm"]["settings"]["learning_rate"] == 0.01

@@ -12,11 +12,11 @@ from jax.extend import core
 
 import jaxrl_fast as jf
 from helpers import runs as tools
-from jaxrl_fast import lowering
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.grid import RunConfig
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.members import build_run
+from jaxrl_fast.ops import lowering
 from jaxrl_fast.tree import as_float32
 
 

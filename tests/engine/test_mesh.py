@@ -196,7 +196,7 @@ def test_more_devices_than_there_are(monkeypatch):
 
 
 def test_what_cannot_be_divided_is_refused():
-    with pytest.raises(jf.ConfigError, match="groups must be 1, got 2: apg improves by its rollout"):
+    with pytest.raises(jf.ConfigError, match="groups must be 1, got 2: apg compares or differentiates whole rollouts"):
         tools.train("apg", groups=2)
     with pytest.raises(jf.ConfigError, match="num_minibatches = 2 divides"):
         tools.train(tools.algorithm("ppo", num_envs=4, num_steps=1, num_minibatches=2), groups=4)

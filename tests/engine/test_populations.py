@@ -60,7 +60,7 @@ def quick(fn, *args):
     return jax.jit(fn).lower(*args).compile({"xla_backend_optimization_level": 0})(*args)
 
 
-# rainbow: noise and a sum tree for each member; apg and es: a rollout within `improve`
+# rainbow: noise and a sum tree for each member; apg and es: rollouts of their own in `learn`
 @pytest.mark.parametrize(
     "name",
     [

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import jax
 import pytest
 
 import jaxrl_fast as jf
@@ -20,6 +21,7 @@ from jaxrl_fast.engine.members import build
 from jaxrl_fast.engine.memory_plan import memory_plan
 from jaxrl_fast.engine.population import population_of
 from jaxrl_fast.engine.prepared import prepare
+from jaxrl_fast.memory import load_experience, save_memory
 from jaxrl_fast.runs.rundir import RunDir, describe, described
 
 WORK = (prepare, build, plan_grid, population_of, memory_plan, describe)
@@ -86,6 +88,19 @@ def test_a_sweep_builds_each_configuration_once(tmp_path):
     with counted(*WORK) as calls:
         found = jf.sweep(PPO, jf.make("CartPole-v1"), 128, out=tmp_path / "sweep", **settings)
     assert found.final.shape == (2, 1) and (calls["build"], calls["prepare"]) == (2, 1)
+
+
+def test_experience_is_read_once_for_all_members(tmp_path):
+    algo, env = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000), jf.make("CartPole-v1")
+    run = jf.train(algo, env, 200, eval_every=0, eval_episodes=2, progress=False)
+    save_memory(tmp_path / "kept", jf.experience(run))
+    population = {"algo.learning_rate": [1e-4, 1e-3, 1e-2]}
+    config = RunConfig(total_steps=200, experience=str(tmp_path / "kept"), experience_fraction=0.5, population=population)
+    with counted(load_experience) as calls:
+        made = prepare(algo, env, config)
+    assert calls == {"load_experience": 1}
+    shared = made.members.first.experience
+    assert all(x is y for x, y in zip(jax.tree.leaves(shared), jax.tree.leaves(made.members.run.experience), strict=True))
 
 
 def test_what_is_handed_a_prepared_run_takes_nothing_of_it_beside():

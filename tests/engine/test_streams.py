@@ -18,17 +18,10 @@ def test_no_two_streams_share_a_key(key):
     times = [0, 1, 2, 2**30, 2**31 - 3, 2**31 - 2, 2**31 - 1]
     found = [streams.init_key(key)]
     for t in times:
-        found += [*streams.iteration_keys(key, np.int32(t), start=True)]
+        found += [*streams.iteration_keys(key, np.int32(t))]
         found += [streams.evaluation_key(key, t), streams.host_seed_key(key, t)]
     words = {tuple(np.asarray(jax.random.key_data(one)).tolist()) for one in found}
     assert len(words) == len(found)
-
-
-def test_an_iteration_without_new_episodes_draws_the_same(key):
-    with_start, without = (streams.iteration_keys(key, np.int32(5), start) for start in (True, False))
-    assert without.start is None
-    for one, other in zip(with_start[:4], without[:4], strict=True):
-        assert np.array_equal(jax.random.key_data(one), jax.random.key_data(other))
 
 
 def test_streams_are_numbered_in_one_file():

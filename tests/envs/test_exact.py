@@ -13,11 +13,11 @@ from gymnasium import spaces as theirs
 
 import jaxrl_fast as jf
 from helpers import counters as tools
+from jaxrl_fast.envs.exact import Misfit, exact
 from jaxrl_fast.envs.host import api as host
-from jaxrl_fast.envs.host.gymnasium_adapter import GymnasiumVector
 from jaxrl_fast.envs.host.gymnasium_spaces import own_form
+from jaxrl_fast.envs.host.gymnasium_vector import GymnasiumVector
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.exact import Misfit, exact
 
 SAME = [
     (np.array([2.0]), np.int32), (np.array([2**31 - 1]), np.int32), (np.array([200]), np.uint8), (np.array([0, 1]), bool),

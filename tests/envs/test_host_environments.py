@@ -31,6 +31,7 @@ from jaxrl_fast.envs import own
 from jaxrl_fast.envs.host import api as host
 from jaxrl_fast.envs.host import gymnasium_adapter
 from jaxrl_fast.envs.host.gymnasium_spaces import decoder, encoder, last_channels, own_form, space_of, spec_of
+from jaxrl_fast.envs.host.vector import HostStep, Lives, Vector, Wrapped
 from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.runs import config_json
@@ -114,7 +115,7 @@ def test_rewards_are_scaled_and_clipped_for_the_learner_alone():
 
 
 def test_a_lost_life_is_an_episode_for_the_learner_alone():
-    class Game(host.Vector):
+    class Game(Vector):
         num_envs = 2
 
         def reset(self):
@@ -129,9 +130,9 @@ def test_a_lost_life_is_an_episode_for_the_learner_alone():
             over = np.array([False, self.t == 4])
             self.lives = np.array([[3, 3], [2, 3], [2, 2], [2, 3]][self.t - 1])  # the second one begins a new game with 3
             obs, none = np.full((2, 1), self.t, np.float32), np.zeros(2, bool)
-            return host.HostStep(obs, obs, np.ones(2, np.float32), over, none, np.ones(2, np.float32), over)
+            return HostStep(obs, obs, np.ones(2, np.float32), over, none, np.ones(2, np.float32), over)
 
-    found = [step for _, _, step in played(host.Lives(Game()), 4)]
+    found = [step for _, _, step in played(Lives(Game()), 4)]
     assert [list(s.terminated) for s in found] == [[False, False], [True, False], [False, True], [False, True]]
     assert [list(s.over) for s in found] == [[False, False]] * 3 + [[False, True]]
 
@@ -496,7 +497,7 @@ def test_conforms(name, settings):
 LONGEST = {f"gym:{tools.ID}": 4, "gym:CartPole-v1": 200, "gym:Pendulum-v1": 200, "gym:Blackjack-v1": 20, "ale:Pong": 75}
 
 
-class Broken(host.Wrapped):
+class Broken(Wrapped):
     """What a vector may get wrong."""
 
     fault = ""
@@ -555,6 +556,19 @@ def test_not_inside_programs():
         jf.train(algo, env, 64, actors=3)
     with pytest.raises(ConfigError, match="on the device, got .*: ars needs whole rollouts"):
         jf.train(jf.ARS(directions=2, num_steps=8), env, 256)
+
+
+def test_an_algorithm_that_plays_other_agents_than_the_actors_is_refused():
+    """Where it does not declare it by `whole_rollouts`, the rollout that it asks for is the actors' all the same."""
+
+    @jf.settings
+    class Twice(jf.PPO):
+        def learn(self, agent, mem, iteration):
+            iteration.collect(jax.tree.map(jnp.zeros_like, agent))
+            return super().learn(agent, mem, iteration)
+
+    with pytest.raises(ConfigError, match="on the device, got 'CartPole-v1': ppo learns from rollouts of agents that it makes"):
+        jf.train(Twice(num_envs=2, num_steps=4, num_minibatches=2, hidden=(4,)), jf.make("gym:CartPole-v1"), 64)
 
 
 def test_atari_is_evaluated_by_few_games_with_some_exploration():

@@ -13,8 +13,8 @@ import pytest
 import jaxrl_fast as jf
 from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.envs import wrappers
+from jaxrl_fast.envs.own_spaces import own_of
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.own_spaces import own_of
 from jaxrl_fast.types import Outcome
 
 START = (jnp.int32(0), jnp.zeros(2))

@@ -18,7 +18,7 @@ from jaxrl_fast import tree
 from jaxrl_fast.engine import iteration as iterate
 from jaxrl_fast.engine import rollout
 from jaxrl_fast.engine.evaluate import evaluate
-from jaxrl_fast.envs import registry, tracing, wrappers
+from jaxrl_fast.envs import sources, tracing, wrappers
 from jaxrl_fast.envs.api import Drawing
 from jaxrl_fast.envs.physics import api as physics
 from jaxrl_fast.envs.physics import randomize
@@ -261,7 +261,7 @@ def test_a_run_begins_where_its_curriculum_does(algo):
     algo = algo.bind(env.spec)
     run = tree.as_float32(iterate.Run(env, algo, 20.0))
     np.testing.assert_allclose(masses(iterate.init(run, jax.random.key(0)).env), 1.0, rtol=1e-6)
-    if algo.fresh_start:  # two steps on, in the episodes that the iteration began
+    if algo.whole_rollouts:  # two steps on, in the episodes that the iteration began
         at = lambda t: masses(iterate.iterations(run, iterate.init(run, jax.random.key(0)), jnp.int32(t), 1, True)[0].env)
         np.testing.assert_allclose(at(0), 1.0, rtol=1e-6)
         assert len(np.unique(at(5))) == 4 and at(5).min() >= 0.75 and at(5).max() <= 1.5
@@ -320,7 +320,7 @@ def test_bad_input(settings, message):
 
 
 def test_a_function_that_cannot_be_written_down_is_named(monkeypatch):
-    monkeypatch.setattr(registry, "_USER", registry._USER | {"toy/ball": toy})
+    monkeypatch.setattr(sources, "USER", sources.USER | {"toy/ball": toy})
     env = jf.make("toy/ball", randomized=lambda key, model, t: model.replace(wind=jax.random.normal(key)))
     with pytest.raises(ConfigError, match="env.randomized must be .*got <function"):
         config_json.encode_environment(env)
@@ -329,7 +329,7 @@ def test_a_function_that_cannot_be_written_down_is_named(monkeypatch):
 def test_what_may_be_nothing():
     model = {"geom_friction": np.ones(2), "dof_damping": np.ones(2), "body_inertia": np.ones(2)}
     assert randomize.parse("geom_friction=0:1, dof_damping=0:0", 0, model).low == (0.0, 0.0)
-    with pytest.raises(ConfigError, match="factors from 0 for dof_damping"):
+    with pytest.raises(ConfigError, match="factors of at least 0 for dof_damping"):
         randomize.parse("dof_damping=-1:1", 0, model)
     with pytest.raises(ConfigError, match="factors above 0 for body_inertia"):
         randomize.parse("body_inertia=0:1", 0, model)
@@ -473,7 +473,7 @@ def test_evaluations_see_the_end_of_a_curriculum_of_steps_too():
 def test_the_pictures_of_a_run(tmp_path, monkeypatch):
     """`rollout.html` is the page of the very states that were played, `rollout.gif` has their pictures."""
     pages = []
-    monkeypatch.setattr(registry, "_USER", registry._USER | {"toy/ball": lambda: toy(episode_length=6)})
+    monkeypatch.setattr(sources, "USER", sources.USER | {"toy/ball": lambda: toy(episode_length=6)})
     monkeypatch.setattr(ToyEnv, "render", lambda self, state: np.full((8, 8, 3), int(state.time), np.uint8), raising=False)
     shown = lambda self: Drawing(self.render, None, lambda states, seconds: pages.append(states) or "<html>")
     monkeypatch.setattr(ToyEnv, "drawing", property(shown), raising=False)

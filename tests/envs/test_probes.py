@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl_fast.envs import registry
+from jaxrl_fast.envs import registry, sources
 from jaxrl_fast.envs.probes import control as probes
 from jaxrl_fast.spaces import Dict, Discrete
 
 GAMMA = 0.9
-NAMES = sorted(registry.SOURCES.get("probe").names)
+NAMES = sorted(sources.SOURCES.get("probe").names)
 BANDITS = [n for n in NAMES if isinstance(registry.make(n), probes.Bandit)]
 
 

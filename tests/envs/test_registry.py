@@ -10,7 +10,7 @@ import jax
 import pytest
 
 from jaxrl_fast import tree
-from jaxrl_fast.envs import registry
+from jaxrl_fast.envs import registry, sources
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.gymnax import adapter as gymnax_adapter
 from jaxrl_fast.envs.native.cartpole import CartPole
@@ -21,10 +21,10 @@ from jaxrl_fast.errors import ConfigError
 
 @pytest.fixture(autouse=True)
 def _forget_user_environments():
-    before = dict(registry._USER)
+    before = dict(sources.USER)
     yield
-    registry._USER.clear()
-    registry._USER.update(before)
+    sources.USER.clear()
+    sources.USER.update(before)
 
 
 def test_the_same_arguments_give_the_same_object():
@@ -63,7 +63,7 @@ def test_settings_of_lists_defaults():
 
 
 def test_listing():
-    rows = {name: row for name, row in registry.list_environments().items() if name not in registry._USER}  # of other tests
+    rows = {name: row for name, row in registry.list_environments().items() if name not in sources.USER}  # of other tests
     assert rows["CartPole-v1"].source == "native" and rows["Catch-bsuite"].source == "gymnax"
     assert rows["probe/dict"].source == "probe" and rows["brax/ant"].source == "brax"
     assert all(r.installed for r in rows.values() if r.source != "playground")

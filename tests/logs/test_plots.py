@@ -1,7 +1,6 @@
 """Intervals against tables, the curves that are drawn, and the trained agent as a GIF."""
 
 import itertools
-import math
 import subprocess
 import sys
 from unittest import mock
@@ -16,7 +15,7 @@ from jaxrl_fast.cli.ladder import command as cli_ladder
 from jaxrl_fast.cli.ladder import rungs as ladder
 from jaxrl_fast.envs.native.cartpole import CartPole
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.logs import plots, time_plot
+from jaxrl_fast.logs import plots
 from jaxrl_fast.runs import pictures as record
 
 
@@ -29,26 +28,6 @@ def rows(members=4, count=30, every_eval=10, null=()):
             row["eval_return"] = [10.0 * i + m + 5 for m in range(members)]
         found.append(row)
     return found
-
-
-def test_interval_is_students():
-    # t(0.975, 3 degrees of freedom) = 3.182446 in any table; the standard error of 1, 2, 3, 4 is sqrt(5/3)/2.
-    half = 3.182446 * math.sqrt(5 / 3) / 2
-    np.testing.assert_allclose(plots.interval([1, 2, 3, 4]), (2.5, 2.5 - half, 2.5 + half), rtol=1e-6)
-    np.testing.assert_allclose(plots.interval([1, np.nan, 2, 3, np.inf, 4]), (2.5, 2.5 - half, 2.5 + half), rtol=1e-6)
-    assert plots.interval([7, 7, 7]) == (7, 7, 7)
-
-
-def test_interval_of_too_few_values_is_not_made_up():
-    mean, low, high = plots.interval([3.0])
-    assert mean == 3 and math.isnan(low) and math.isnan(high)
-    assert all(map(math.isnan, plots.interval([])))
-
-
-def test_interval_covers_the_truth_as_often_as_it_says():
-    samples = np.random.default_rng(0).normal(5, 2, (4000, 6))
-    _, low, high = plots._intervals(samples)
-    assert 0.94 < np.mean((low < 5) & (high > 5)) < 0.96
 
 
 def test_trailing_mean_against_a_loop():
@@ -95,7 +74,7 @@ def test_learning_curve_shows_mean_band_members_and_evaluations(tmp_path, drawn)
     np.testing.assert_allclose(mean[-1], (30000, np.mean([290, 291, 292, 293])))
     np.testing.assert_allclose(lines["evaluation"], [[10000, 96.5], [20000, 196.5], [30000, 296.5]])
     texts = [t.get_text() for t in axes.get_legend().get_texts()]
-    assert "95% interval of the mean" in texts and axes.get_title(loc="left") == "ppo CartPole-v1"
+    assert "range of the members" in texts and axes.get_title(loc="left") == "ppo CartPole-v1"
 
 
 def test_runs_are_overlaid_in_their_own_colours(tmp_path, drawn):
@@ -280,10 +259,10 @@ def test_where_the_time_went(tmp_path):
         {"env_steps": 200 * i, "time_learner_updates": [0.25 * i], "time_learner_waits": [None], "time_actors_waiting": [0.5]}
         for i in (1, 2)
     ]
-    assert time_plot.has_times(rows) and not time_plot.has_times(rows[:1])
+    assert plots.has_times(rows) and not plots.has_times(rows[:1])
     seen, save = [], Figure.savefig
     with mock.patch.object(Figure, "savefig", lambda self, *args, **more: (seen.append(self.axes), save(self, *args, **more))):
-        path = time_plot.time_use(rows, tmp_path / "time.png")
+        path = plots.time_use(rows, tmp_path / "time.png")
     actors, learner = seen[0]
     labels = lambda axes: [text.get_text() for text in axes.get_legend().get_texts()]
     assert labels(actors) == ["environments 0%", "transfer 0%", "inference 0%", "waiting 50%"]

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxrl_fast as jf
-from jaxrl_fast.envs.host.gymnasium_adapter import GymnasiumVector
+from jaxrl_fast.envs.host.gymnasium_vector import GymnasiumVector
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs import reports
 from jaxrl_fast.logs.rows import RESERVED

@@ -85,8 +85,8 @@ def test_where_the_layout_is_the_same_priorities_stay(tmp_path):
     for fraction in KINDS:
         found = loaded(tmp_path / "x", memory, fraction)
         same(found.store, data.store)
-        other = dataclasses.replace(memory, alpha=1.0, beta=0.9)  # a member of its own: the same object
-        assert load_experience(tmp_path / "x", other, fraction) is found
+        other = dataclasses.replace(memory, alpha=1.0, beta=0.9)  # another member can take it as well
+        assert load_experience(tmp_path / "x", other, fraction).memory == found.memory
     opened = open_memory(tmp_path / "x")
     assert opened.memory == dataclasses.replace(memory, batch_size=1) and opened.w == data.w
 

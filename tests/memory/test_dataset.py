@@ -227,5 +227,5 @@ def test_other_bad_data_is_refused(rng):
         fill(UniformMemory(3, 1, 1, 4), rows)
     with pytest.raises(ConfigError, match="TransitionMemory whose num_steps divides 3"):
         fill(UniformMemory(100, 1, 1, 4), loose)
-    with pytest.raises(ConfigError, match="stack must be 1 where successors are stored, got 2"):
+    with pytest.raises(ConfigError, match="stack must be 1 with stored successors, got 2"):
         TransitionMemory(10, 1, 1, 4, stack=2)

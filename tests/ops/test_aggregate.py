@@ -8,7 +8,36 @@ import numpy as np
 import pytest
 
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.ops.aggregate import bootstrap, iqm, probability_of_improvement
+from jaxrl_fast.ops.aggregate import SURE, bootstrap, interval, intervals, iqm, probability_of_improvement, span
+
+
+def test_interval_is_students():
+    # t(0.975, 5 degrees of freedom) = 2.570582 in any table; the variance of 1 to 6 is 3.5
+    half = 2.570582 * math.sqrt(3.5 / 6)
+    np.testing.assert_allclose(interval([1, 2, 3, 4, 5, 6]), (3.5, 3.5 - half, 3.5 + half), rtol=1e-6)
+    np.testing.assert_allclose(interval([1, np.nan, 2, 3, 4, np.inf, 5, 6]), (3.5, 3.5 - half, 3.5 + half), rtol=1e-6)
+    assert interval([7] * 9) == (7, 7, 7)
+
+
+def test_interval_of_few_values_is_their_range():
+    assert interval([500, 100]) == (300, 100, 500) and span([500, 100]) == ", range 100.00 to 500.00"
+    assert interval([500, np.nan, 100, 120, 480, 300]) == (300, 100, 500)
+    assert interval([500] * 5 + [0]) == (2500 / 6, pytest.approx(2500 / 6 - 2.570582 * 500 / 6), 500)  # cut at the range
+    assert ", 95% interval " in span(range(SURE))
+
+
+def test_interval_of_too_few_values_is_not_made_up():
+    mean, low, high = interval([3.0])
+    assert mean == 3 and math.isnan(low) and math.isnan(high) and span([3.0]) == ""
+    assert all(map(math.isnan, interval([])))
+
+
+def test_interval_covers_the_truth_as_often_as_it_says():
+    samples = np.random.default_rng(0).normal(5, 2, (4000, SURE))
+    _, low, high = intervals(samples)
+    assert 0.935 < np.mean((low < 5) & (high > 5)) < 0.96
+    assert np.mean((samples.min(1) < 5) & (samples.max(1) > 5)) > 0.95  # the range itself, from which it is cut
+    assert np.mean((samples[:, 1:].min(1) < 5) & (samples[:, 1:].max(1) > 5)) < 0.95
 
 
 def test_iqm_by_hand():

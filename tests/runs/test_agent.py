@@ -23,8 +23,8 @@ from jaxrl_fast import spaces
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.envs.host.api import HostEnv
 from jaxrl_fast.envs.host.gymnasium_spaces import own_form, spec_of
+from jaxrl_fast.envs.own_spaces import own_of
 from jaxrl_fast.ops import distributions
-from jaxrl_fast.own_spaces import own_of
 
 FLOATS, INTEGERS = ("float16", "float32", "float64"), ("int8", "uint8", "int16", "int32", "uint32", "int64")
 

@@ -14,7 +14,7 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import algorithms
-from jaxrl_fast.own_spaces import Own
+from jaxrl_fast.envs.own_spaces import Own
 from jaxrl_fast.runs import config_json
 
 

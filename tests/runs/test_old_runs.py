@@ -49,6 +49,13 @@ def test_a_module_is_found_by_its_old_name(name):
     assert now.__spec__ is spec and now.__name__ == today(f"jaxrl_fast.{name}")
 
 
+def test_what_moved_on_is_found_where_it_was():
+    from jaxrl_fast.envs.host import HostEnv, HostStep, Vector
+
+    assert importlib.import_module("jaxrl_fast.plan").plan is jf.plan
+    assert HostEnv is jf.HostEnv and HostStep.__module__ == Vector.__module__ == "jaxrl_fast.envs.host.vector"
+
+
 def test_functions_of_the_package_are_not_hidden_by_modules():
     for name in ("train", "load", "evaluate", "sweep", "plan", "to_gymnasium"):
         importlib.import_module(f"jaxrl_fast.{name}")

@@ -124,7 +124,7 @@ def test_table_and_files(swept):
     assert [int(row["configuration"]) for row in rows] == [row["configuration"] for row in table]
     assert float(rows[0]["seed_1"]) == pytest.approx(table[0]["scores"][1], rel=1e-6) and rows[-1]["iqm"] == ""
     text = str(swept)
-    assert "algo.learning_rate" in text and "lost" in text and len(text.splitlines()) == 7
+    assert "algo.learning_rate" in text and "lost" in text and len(text.splitlines()) == 8
     pictures = {p.name for p in swept.path.glob("*.png")}
     assert pictures == {
         "curves.png", "response-algo.learning_rate.png", "response-algo.num_epochs.png",
@@ -598,6 +598,7 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     assert cli.main(["compare", *runs, "--out", "c.png", "--csv", "c.csv"]) == 0
     said = capsys.readouterr().out
+    assert "an interval of fewer than 6 seeds holds less than 95%" in said
     assert "P(better than next)" in said and "0.50" in said and (tmp_path / "c.png").exists()  # the same run twice
     rows = list(csv.DictReader((tmp_path / "c.csv").open()))
     assert [r["better"] for r in rows] == ["0.5", ""] and rows[0]["iqm"] == rows[1]["iqm"] and rows[0]["seeds"] == "2"

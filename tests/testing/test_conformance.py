@@ -332,7 +332,7 @@ class NotAPytree(Walk):
         (ForgetsWhatLasts, "lasting: after all"),
         (BothFlags, "both set"),
         (TimeLimitTerminates, "Time limits truncate"),
-        (IgnoresLimit, "goes on past"),
+        (IgnoresLimit, "continues past"),
         (OutOfBounds, "bounds"),
         (NotFinite, "finite"),
         (Discontinuous, "continuity"),

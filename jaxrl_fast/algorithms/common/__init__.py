@@ -1,4 +1,4 @@
-"""What several algorithms share: actor-critics, replay, value-based learning, control, evolution, normalisation.
+"""Parts that several algorithms share: actor-critics, replay, value-based learning, control.
 
-An algorithm that a user can name has a file of its own beside this folder.
+An algorithm that `jaxrl-fast list` names has its own file beside this folder.
 """

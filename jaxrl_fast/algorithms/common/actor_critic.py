@@ -1,4 +1,4 @@
-"""A policy and a value on torsos of their own or on one: the networks that the on-policy algorithms hold."""
+"""The networks of the on-policy algorithms: policy and value, on two torsos or one."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.common.action_spaces import action_mask
-from jaxrl_fast.lowering import on_gpu
+from jaxrl_fast.algorithms.base import action_mask
 from jaxrl_fast.networks import MLP, Dense, example_features, initialize
 from jaxrl_fast.ops import distributions, optim, stacking
+from jaxrl_fast.ops.lowering import on_gpu
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import EnvSpec
 
-LOG_STD_MIN, LOG_STD_MAX = -10.0, 2.0  # of a head's log standard deviations, which nothing else would hold
-# Rows from which two torsos are two products on a GPU. One batched product halves the launches, but transposes its
-# activations: 4 KB a row of 64-64, which at 16,384 rows takes as long as the launches that it saves.
+LOG_STD_MIN, LOG_STD_MAX = -10.0, 2.0  # bounds of a policy head's log standard deviations
+# Rows from which a GPU runs two torsos as two products: one batched product halves the launches
+# but transposes its activations (4 KB a row of 64-64), which takes as long at 16,384 rows.
 ROWS_APART = 16_384
 
 
 @dataclasses.dataclass(frozen=True)
 class ActorCritic:
-    """The networks of a stochastic policy and of its value, as pure functions of their parameters.
+    """The networks of a stochastic policy and its value, as pure functions of their parameters.
 
-    params: {"torso": actor's and critic's (one [2, ...] where batched), or the shared one, "policy", "value", "log_std"}.
-    Observations are [b, ...], as the networks see them: stacked, and normalised where the algorithm does that.
+    params: {"torso", "policy", "value", "log_std"}; the torso is the actor's and the critic's ([2,
+    ...] if batched) or shared. Observations are [b, ...], stacked and normalised.
     """
 
     spec: EnvSpec
     torso: nn.Module
     value_torso: nn.Module
     shared_torso: bool
-    initial_log_std: Any  # of the Gaussian of a Box; may be traced
-    state_dependent_std: bool  # the policy's head gives log standard deviations too
+    initial_log_std: Any  # of a Box's Gaussian; may be traced
+    state_dependent_std: bool  # the policy's head also outputs log standard deviations
     squash: bool  # tanh of the Gaussian, within the bounds of a Box
 
     @property
@@ -47,16 +47,17 @@ class ActorCritic:
 
     @property
     def batched(self) -> bool:
-        """Whether the two torsos are one batched product: half the kernels, 1.4 times as fast on CartPole's 4 inputs.
+        """Return whether the two torsos run as one batched product.
 
-        Wide ones (MinAtar's 400) are apart, for then a CPU runs them on two cores: 1.2 times as fast.
+        One product has half the kernels: 1.4 times as fast on CartPole's 4 inputs. Wide torsos
+        (MinAtar's 400 inputs) run apart, on two CPU cores: 1.2 times as fast.
         """
         inputs = sum(x.size for x in jax.tree.leaves(stacking.example(self.spec)))
         return isinstance(self.torso, MLP) and inputs <= 64 and self.torso == self.value_torso
 
     @property
     def layers(self) -> optim.View | None:
-        """The two torsos apart, where they are one stack, for an optimizer that asks for a layer's shape."""
+        """Return the two stacked torsos apart, for optimizers that use a layer's shape."""
         if self.shared_torso or not self.batched:
             return None
         return optim.View(
@@ -71,7 +72,7 @@ class ActorCritic:
         if self.shared_torso:
             params = initialize(key, {"torso": (self.torso, obs)} | heads)
         else:
-            # not a vmap: a batch of a user's LAPACK initializers would deadlock (docs/architecture.md)
+            # no vmap: a batch of a user's LAPACK initializers would deadlock (docs/architecture.md)
             params = initialize(key, {"actor": (self.torso, obs), "critic": (self.value_torso, obs)} | heads)
             pair = params.pop("actor"), params.pop("critic")
             params["torso"] = jax.tree.map(lambda *x: jnp.stack(x), *pair) if self.batched else pair
@@ -80,11 +81,11 @@ class ActorCritic:
         return params
 
     def for_acting(self, params: Any) -> Any:
-        """Slice the actor's torso out of the pair: once a rollout, not once a step."""
+        """Return the parameters with the actor's torso sliced out, for a whole rollout."""
         return params | {"actor": params["torso"] if self.shared_torso else self._torso_params(params, 0)}
 
     def policy(self, params: Any, obs: Any, features: Any = None) -> Any:
-        """Return the distribution of actions [b]; features: the actor's, where they are there."""
+        """Return the distribution of actions [b]; features: the actor's, if already computed."""
         features = self._one_features(params, obs, 0) if features is None else features
         out = self.heads["policy"].apply(params["policy"], features)
         space = self.spec.action
@@ -97,7 +98,7 @@ class ActorCritic:
         return distributions.from_outputs(space, out, log_std, squash=self.squash)
 
     def value(self, params: Any, obs: Any, features: Any = None) -> jax.Array:
-        """Return V(obs), float [b]; features: the critic's, where they are there."""
+        """Return V(obs), float [b]; features: the critic's, if already computed."""
         features = self._one_features(params, obs, 1) if features is None else features
         return self.heads["value"].apply(params["value"], features)[..., 0]
 
@@ -119,7 +120,7 @@ class ActorCritic:
         return on_gpu(apart, together, params, obs)
 
     def _one_features(self, params: Any, obs: Any, which: int) -> jax.Array:
-        """The actor's (0) or the critic's (1) features alone."""
+        """Return the actor's (0) or the critic's (1) features alone."""
         if self.shared_torso or (which == 0 and "actor" in params):
             return self.torso.apply(params.get("actor", params["torso"]), obs)
         torso = self.value_torso if which else self.torso

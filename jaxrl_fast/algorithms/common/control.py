@@ -1,4 +1,4 @@
-"""What the algorithms of continuous control share: an actor and an ensemble of critics, both learned from replay."""
+"""The shared part of SAC, TD3, TQC and CrossQ: an actor and critics that learn from replay."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import lowering, random, tree
-from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast import random, tree
+from jaxrl_fast.algorithms.base import Algorithm, check_bounded
 from jaxrl_fast.algorithms.common import descent, replay
-from jaxrl_fast.algorithms.common.action_spaces import check_bounded
 from jaxrl_fast.algorithms.common.control_networks import ControlNetworks, critic_torso
 from jaxrl_fast.algorithms.common.normalize import init_moments, normalize_obs, update_moments
 from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import NETWORK, Dense, as_network, check_widths, make_torso
-from jaxrl_fast.ops import distributions, optim, stacking
+from jaxrl_fast.ops import distributions, lowering, optim, stacking
 from jaxrl_fast.ops.optimizer_settings import OPTIMIZER, check_descends, optimizer_setting, schedule_setting
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import Clock, Mean
@@ -27,41 +26,43 @@ from jaxrl_fast.types import Clock, Mean
 
 @tree.settings
 class ActorCritics(Algorithm):
-    """Networks see actions in [-1, 1]^d; the environment and the replay have them in their own bounds.
+    """Actor and critics on actions in [-1, 1]^d; the replay keeps the action's own bounds.
 
     params: {"actor": {"torso", "head"}, "critics": the same, stacked [num_critics, ...], ...}.
     """
 
     action_spaces: ClassVar[tuple[type, ...]] = (Box,)
 
-    normalize_observations: bool = setting(False, "by running mean and variance, updated after the update")
+    normalize_observations: bool = setting(False, "normalise observations by running mean and variance")
     num_envs: int = setting(8, "environments stepped together")
     num_steps: int = setting(1, "steps of each environment between updates")
     updates_per_iteration: int = setting(8, "optimizer steps after every num_envs * num_steps environment steps")
     batch_size: int = setting(256, "windows in a batch")
     buffer_size: int = setting(1_000_000, "transitions kept", low=2)
-    learning_starts: int = setting(5_000, "environment steps of random actions before the first update", low=0)
+    learning_starts: int = setting(5_000, "random environment steps before the first update", low=0)
     n_step: int = setting(1, "length of the return before the bootstrap")
     prioritized: bool = setting(False, "sample windows by their error (Schaul et al. 2016)")
-    priority_exponent: float = setting(0.6, "alpha: 0 samples uniformly", low=0, high=1)
-    importance_exponent: float = setting(0.4, "beta at first; 1 at the horizon", low=0, high=1)
+    priority_exponent: float = setting(0.6, "alpha; 0 samples uniformly", low=0, high=1)
+    importance_exponent: float = setting(0.4, "first beta; it rises to 1 at the horizon", low=0, high=1)
     priority_epsilon: float = setting(1e-6, "added to every error", low=0, open_low=True)
     truncation_interval: int = setting(0, replay.TRUNCATION_INTERVAL, low=0)
     optimizer: str | Callable[..., Any] | None = setting(None, OPTIMIZER, convert=optimizer_setting, kw_only=True)
     learning_rate: float = setting(3e-4, "Adam's step size", low=0, convert=schedule_setting)
-    anneal_learning_rate: bool = setting(False, "linearly to zero over the horizon")
+    anneal_learning_rate: bool = setting(False, "anneal linearly to zero over the horizon")
     discount: float = setting(0.99, "gamma", low=0, high=1)
-    target_tau: float = setting(0.005, "how far the targets move an update (Polyak)", low=0, high=1, open_low=True)
-    reward_scale: float = setting(1.0, "of the reward as the critics see it; logs keep the environment's")
-    noise_correlation: float = setting(0.0, "of exploration (Ornstein-Uhlenbeck)", low=0, high=1, open_high=True)
-    num_critics: int = setting(2, "critics; the least of their values counts")
-    policy_period: int = setting(1, "updates of the critics for one of the actor")
-    adam_epsilon: float = setting(1e-8, "Adam's epsilon", low=0, open_low=True)
+    target_tau: float = setting(0.005, "step of the target networks an update (Polyak)", low=0, high=1, open_low=True)
+    reward_scale: float = setting(1.0, "scale of the critics' rewards; logs keep the environment's")
+    noise_correlation: float = setting(
+        0.0, "exploration noise's correlation (Ornstein-Uhlenbeck)", low=0, high=1, open_high=True
+    )
+    num_critics: int = setting(2, "critics; the lowest value counts")
+    policy_period: int = setting(1, "critic updates for each actor update")
+    adam_epsilon: float = setting(1e-8, "epsilon of Adam", low=0, open_low=True)
     network: str | nn.Module = setting("auto", NETWORK, convert=as_network)
-    hidden: tuple[int, ...] = setting((256, 256), "widths of the dense layers of the actor")
-    critic_hidden: tuple[int, ...] = setting((256, 256), "and of each critic")
-    activation: str = setting("relu", "of both")
-    layer_norm: bool = setting(False, "before every activation of the critics")
+    hidden: tuple[int, ...] = setting((256, 256), "widths of the actor's dense layers")
+    critic_hidden: tuple[int, ...] = setting((256, 256), "widths of each critic's dense layers")
+    activation: str = setting("relu", "activation of actor and critics")
+    layer_norm: bool = setting(False, "layer norm before every activation of the critics")
 
     def __post_init__(self):
         super().__post_init__()
@@ -76,10 +77,10 @@ class ActorCritics(Algorithm):
         if self.normalize_observations and spec.stack > 1:
             raise ConfigError("normalize_observations", True, "False with stacked frames: the replay holds single ones")
         bound = super().bind(spec)
-        bound.networks  # noqa: B018 - refuses those that do not fit
+        bound.networks  # noqa: B018 - raises ConfigError for an unfit network
         return bound
 
-    # Networks --------------------------------------------------------------------------------------------------------
+    # Networks -------------------------------------------------------------------------------------
 
     @property
     def action_size(self) -> int:
@@ -87,17 +88,17 @@ class ActorCritics(Algorithm):
 
     @property
     def actor_outputs(self) -> int:
-        """Numbers that the actor puts out for a state; every algorithm says how many."""
+        """Return the number of the actor's outputs for a state."""
         raise NotImplementedError
 
     @property
     def critic_outputs(self) -> int:
-        """Numbers that a critic puts out for a state and an action."""
+        """Return the number of a critic's outputs for a state and an action."""
         return 1
 
     @property
     def networks(self) -> ControlNetworks:
-        """The actor and the critics."""
+        """Return the actor and the critics."""
         torso = make_torso(self.network, self.spec.observation, self.hidden, self.activation)
         actor = {"torso": torso, "head": Dense(self.actor_outputs, 0.01)}
         torso = critic_torso(self.spec, torso, self.critic_hidden, self.activation, self.layer_norm)
@@ -110,17 +111,17 @@ class ActorCritics(Algorithm):
         moments = init_moments(self.normalize_observations, obs)
         return self.networks.init(key, normalize_obs(self.spec.observation, moments, obs)), moments
 
-    # Actions ---------------------------------------------------------------------------------------------------------
+    # Actions --------------------------------------------------------------------------------------
 
     def init_carry(self, num_envs):
-        """The last noise of each environment; 0 where there is none, which no draw is."""
+        """Return the last noise of each environment; 0 means none."""
         return jnp.zeros((num_envs, self.action_size), jnp.float32)
 
     def draw(self, key, num_steps, num_envs):
         return random.normal(key, (num_steps, num_envs, self.action_size))
 
     def act(self, agent, carry, obs, noise, clock, mode):
-        rho = self.noise_correlation  # the variance is 1, of the first noise too: it has nothing to be correlated with
+        rho = self.noise_correlation  # unit variance, also of an episode's first noise
         noise = jnp.where(carry == 0.0, noise, rho * carry + jnp.sqrt(1.0 - jnp.square(rho)) * noise)
         if mode == "random":
             return noise, distributions.random_action(noise, self.spec.action), ()
@@ -129,10 +130,10 @@ class ActorCritics(Algorithm):
         return noise, self.spec.action.from_unit(action), ()
 
     def choose(self, params: Any, obs: Any, noise: jax.Array, greedy: bool) -> jax.Array:
-        """The action in [-1, 1]^d."""
+        """Return the action in [-1, 1]^d."""
         raise NotImplementedError
 
-    # Learning --------------------------------------------------------------------------------------------------------
+    # Learning -------------------------------------------------------------------------------------
 
     updates = property(replay.updates)
     warmup_steps = property(replay.warmup_steps)
@@ -150,11 +151,11 @@ class ActorCritics(Algorithm):
         return self.networks.layers if name == "critics" else None
 
     def init_optimizers(self, params: dict[str, Any]) -> dict[str, Any]:
-        """A state for each part of the parameters."""
+        """Return an optimizer state for each part of the parameters."""
         return {name: descent.init_optimizer(self, part, self.layers(name)) for name, part in params.items()}
 
     def gradient_step(self, agent: Any, clock: Clock, name: str, loss: Any) -> tuple[Any, Any]:
-        """One step down loss(params[name]) -> (value, aux) -> (agent, (value, aux))."""
+        """Take one step on loss(params[name]) -> (value, aux); return (agent, (value, aux))."""
         out, grads = jax.value_and_grad(loss, has_aux=True)(agent.params[name])
         period = 1 if name == "critics" else self.policy_period
         params, opt_state = descent.gradient_step(
@@ -164,14 +165,14 @@ class ActorCritics(Algorithm):
         return agent._replace(params=params, opt_state=opt_state), out
 
     def delayed(self, agent: Any, clock: Clock, improve: Any) -> tuple[Any, dict[str, Mean]]:
-        """improve() -> (agent, metrics) at every policy_period-th update; otherwise `agent`, and metrics that count nothing."""
+        """Run improve() -> (agent, metrics) at every policy_period-th update; else keep `agent`."""
         if self.policy_period == 1:
             return improve()
         none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(improve)[1])
         return lowering.when(clock.update % self.policy_period == 0, improve, lambda: (agent, none))
 
     def critic_loss(self, z: jax.Array, target: jax.Array, batch: Any) -> tuple[jax.Array, tuple[dict, jax.Array]]:
-        """All critics' outputs [num_critics, b, outputs] toward targets [b, ...] -> (loss, (metrics, priorities [b]))."""
+        """Return (loss, (metrics, priorities [b])) of all critics' outputs and targets [b, ...]."""
         loss, error = self.regression(z, target)
         loss, error = jnp.mean(batch.weight * jnp.sum(loss, axis=0)), jnp.mean(error, axis=0)
         real = (batch.weight > 0).astype(jnp.float32)
@@ -180,13 +181,13 @@ class ActorCritics(Algorithm):
         return loss, ({"critic_loss": Mean.of(loss)} | metrics, error)
 
     def update_critics(self, agent: Any, clock: Clock, obs: Any, batch: Any, target: jax.Array) -> tuple[Any, dict, jax.Array]:
-        """One step of all critics toward targets [b, ...] -> (agent, metrics, priorities [b])."""
+        """Take one step of all critics toward targets -> (agent, metrics, priorities [b])."""
         action = self.spec.action.to_unit(batch.action)
         loss_fn = lambda critics: self.critic_loss(self.networks.critic_output(critics, obs, action), target, batch)
         agent, (_, (metrics, error)) = self.gradient_step(agent, clock, "critics", loss_fn)
         return agent, metrics, error
 
     def regression(self, z: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Outputs [num_critics, b, outputs], targets [b, outputs] -> losses and absolute errors [num_critics, b]."""
+        """Return losses and absolute errors [num_critics, b] of outputs and targets."""
         error = (z - target)[..., 0]
         return 0.5 * jnp.square(error), jnp.abs(error)

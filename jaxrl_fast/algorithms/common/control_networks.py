@@ -1,4 +1,4 @@
-"""The networks of continuous control: an actor, and an ensemble of critics as one stack of parameters."""
+"""The networks of continuous control: an actor, and critics as one stack of parameters."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from jaxrl_fast.types import EnvSpec
 
 @dataclasses.dataclass(frozen=True)
 class ControlNetworks:
-    """Actor and critics as pure functions of their parameters, {"torso", "head"} and the same stacked [num_critics, ...].
+    """Actor and critics as pure functions of their parameters {"torso", "head"}.
 
-    Observations are [b, ...], normalised where the algorithm does that; actions are float32 [b, d] in [-1, 1].
+    Critics are stacked [num_critics, ...]. Observations are [b, ...], normalised if the algorithm
+    does; actions are float32 [b, d] in [-1, 1].
     """
 
     spec: EnvSpec
     actor: dict[str, nn.Module]  # {"torso", "head"}
-    critic: dict[str, nn.Module]  # the same, of {"action", "observation"}
+    critic: dict[str, nn.Module]  # the same, for {"action", "observation"}
     num_critics: int
 
     @property
     def layers(self) -> optim.View:
-        """The critics apart, for an optimizer that asks for a layer's shape."""
+        """Return the critics apart, for optimizers that use a layer's shape."""
         return optim.View(lambda params: optim.split(params, self.num_critics), lambda seen, like: optim.join(seen))
 
     def init(self, key: jax.Array, obs: Any) -> dict[str, Any]:
@@ -52,7 +53,7 @@ class ControlNetworks:
 
 
 def critic_torso(spec: EnvSpec, torso: nn.Module, hidden: tuple[int, ...], activation: str, layer_norm: bool) -> nn.Module:
-    """Return the torso of a critic: of its own for an MLP, else `torso` and the action side by side."""
+    """Return a critic's torso: an MLP of its own, else `torso` and the action side by side."""
     if not isinstance(torso, MLP):
         return WithAction(torso, hidden, activation, layer_norm)
     space = Dict.of(action=Box(-1.0, 1.0, (math.prod(spec.action.shape),)), observation=spec.observation)

@@ -1,6 +1,7 @@
-"""What the algorithms share that follow a gradient: which optimizer takes the step, and how far.
+"""The optimizer step of the gradient-based algorithms.
 
-It is the setting `optimizer`, and without one the algorithm's `default_optimizer`, after clipping to a `max_grad_norm`.
+The optimizer is the setting `optimizer`, else the algorithm's `default_optimizer`, after clipping
+to `max_grad_norm`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from jaxrl_fast.types import Clock
 def chosen_optimizer(algo: Any, layers: optim.View | None = None) -> optim.Optimizer:
     """Return the optimizer of `algo`.
 
-    layers: how an optimizer that asks for a layer's shape sees the parameters, stacked networks apart; None: as they are.
+    layers: the view of the parameters with stacked networks apart, for optimizers that use shapes.
     """
     if algo.optimizer is None:
         return optim.check_optimizer("default_optimizer", algo.default_optimizer)
@@ -31,5 +32,5 @@ def init_optimizer(algo: Any, params: Any, layers: optim.View | None = None) -> 
 def gradient_step(
     algo: Any, clock: Clock, params: Any, grads: Any, opt_state: Any, layers: optim.View | None = None, period: int = 1
 ) -> tuple[Any, Any]:
-    """Take one step down `grads` and return (params, opt_state). period: of the updates in which this optimizer steps."""
+    """Take one step down `grads` -> (params, opt_state); period: updates for each step of it."""
     return optim.apply(chosen_optimizer(algo, layers), clock.step_size(algo, period), params, grads, opt_state)

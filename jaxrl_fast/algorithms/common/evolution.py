@@ -13,14 +13,14 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from jaxrl_fast import random, tree
-from jaxrl_fast.algorithms.common.action_spaces import action_mask
+from jaxrl_fast.algorithms.base import action_mask
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.algorithms.common.policy_search import PolicySearch
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import distributions, sums
 from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock, Mean
 
 
@@ -28,17 +28,16 @@ class Agent(NamedTuple):
     params: Any  # {"torso", "head"}: the middle of the candidates, and what is evaluated
     opt_state: Any
     moments: Any  # running observation statistics, () without normalisation
-    candidates: Any = ()  # parameters [candidates, ...] while `improve` plays, else ()
+    candidates: Any = ()  # parameters [candidates, ...] while they play, else ()
 
     __repr__ = summary
 
 
 @tree.settings
 class Evolution(PolicySearch):
-    """An iteration: parameters +- noise in `directions` directions, one rollout of them all, one step by their returns."""
+    """An iteration: parameters +- noise in `directions` directions, new episodes of them all, one step by their returns."""
 
     action_spaces: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Box)
-    fresh_start: ClassVar[bool] = True
 
     directions: int = setting(32, "directions that are tried in an iteration, each of them forward and backward")
     episodes_per_candidate: int = setting(1, "episodes over which the return of a candidate is averaged")
@@ -82,18 +81,19 @@ class Evolution(PolicySearch):
         action = space.from_unit(jnp.clip(out, -1.0, 1.0)) if space.bounded else out.reshape(-1, *space.shape)
         return carry, action, ()
 
-    def improve(self, agent, rollout, key, clock):
+    def learn(self, agent, mem, iteration):
+        start_key, noise_key = random.split(iteration.keys[0])
         middle, unravel = ravel_pytree(agent.params)
-        noise = random.normal(key, (self.directions, middle.size))
+        noise = random.normal(noise_key, (self.directions, middle.size))
         tried = middle + self.noise_std * jnp.concatenate([noise, -noise])
-        played = rollout(agent._replace(candidates=jax.vmap(unravel)(tried)))
-        steps = played[1].steps
+        played = iteration.collect(agent._replace(candidates=jax.vmap(unravel)(tried)), iteration.begin(start_key))
+        steps = played.trajectory.steps
         counts = first_episode(steps.done)
         reward = jnp.where(counts, steps.reward, 0.0)
         ret = jnp.sum(reward - self.survival_bonus * counts, axis=0)
         ret = jnp.mean(ret.reshape(2, self.directions, self.episodes_per_candidate), axis=-1)
         gradient = self.gradient(ret, noise)
-        params, opt_state = self.ascend(agent, unravel(gradient), clock)
+        params, opt_state = self.ascend(agent, unravel(gradient), iteration.clock())
         played_return = jnp.mean(sums.pairwise(reward).reshape(-1, self.episodes_per_candidate), axis=-1)
         metrics = {
             "candidate_return": jnp.mean(played_return),
@@ -101,7 +101,9 @@ class Evolution(PolicySearch):
             "candidate_length": jnp.mean(jnp.sum(counts, axis=0, dtype=jnp.float32)),
             "grad_norm": jnp.linalg.norm(gradient),
         }
-        return Agent(params, opt_state, agent.moments), {k: Mean.of(v) for k, v in metrics.items()}, played
+        agent = Agent(params, opt_state, agent.moments)
+        agent = self.finish(agent, self.prepare(agent, played.trajectory))
+        return agent, mem, {k: Mean.of(v) for k, v in metrics.items()}, played
 
     def gradient(self, ret: jax.Array, noise: jax.Array) -> jax.Array:
         """ret [2, directions]: returns forward and backward; noise [directions, D] -> the way up [D]."""

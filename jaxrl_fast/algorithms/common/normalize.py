@@ -1,4 +1,4 @@
-"""Running normalisation of observations and rewards. The statistics are values that an agent holds: () without."""
+"""Running normalisation of observations and rewards; agents hold the statistics, () without."""
 
 from __future__ import annotations
 
@@ -13,32 +13,33 @@ from jaxrl_fast.ops import returns
 from jaxrl_fast.ops.stacking import along
 from jaxrl_fast.ops.statistics import Moments
 from jaxrl_fast.spaces import Box, Dict, Space
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Timestep
 
 NORMALIZE_REWARD = "rewards over the running deviation of the discounted return, clipped to +-10"
 
 
 def init_moments(wanted: bool, obs: Any) -> Any:
-    """Return empty statistics for observations like the batch `obs`, () where they are not wanted."""
+    """Return empty statistics for observations like the batch `obs`, () if not wanted."""
     return Moments.init(tree.take(obs, 0)) if wanted else ()
 
 
 def normalize_obs(space: Space, moments: Any, obs: Any) -> Any:
-    """Return the observation as the networks see it: entries without a scale of their own normalised, the rest unchanged."""
+    """Return the observation with entries normalised that have no scale of their own."""
     return obs if moments == () else normalized(space, moments.normalize(obs), obs)
 
 
 def update_moments(moments: Any, obs: Any, use: jax.Array | None = None) -> Any:
-    """Return the statistics after the observations [T, B, ...], those of the rows `use` where it is given.
+    """Return the statistics after the observations [T, B, ...], or those of the rows `use`.
 
-    Call it in `finish`: a rollout is normalised with the statistics it was acted with (a replay with today's).
+    Call it in `finish`: a rollout is normalised with the statistics of its acting (a replay with
+    today's).
     """
     return moments if moments == () else moments.update(obs, use)
 
 
 def normalized(space: Space, normal: Any, raw: Any) -> Any:
-    """`normal` for the entries that have no scale of their own (`Box.unscaled`), `raw` for the others."""
+    """Return `normal` for entries without a scale of their own (`Box.unscaled`), else `raw`."""
     if isinstance(space, Dict):
         return {name: normalized(child, normal[name], raw[name]) for name, child in space.items}
     unscaled = space.unscaled if isinstance(space, Box) else np.zeros((), bool)
@@ -48,35 +49,35 @@ def normalized(space: Space, normal: Any, raw: Any) -> Any:
 
 
 class Rewards(NamedTuple):
-    """Rewards over the running deviation of the discounted return, as statistics that an agent holds.
+    """Statistics that divide rewards by the running deviation of the discounted return.
 
-    reward_t / std(G), clipped to +-10, where G_t = r_t + gamma (1 - done_{t-1}) G_{t-1} over all steps so far. OpenAI
-    baselines' `VecNormalize` has this G and this clip. PureJaxRL and Gymnasium multiply by 1 minus the end of step t
-    itself, and do not clip.
+    reward_t / std(G), clipped to +-10, with G_t = r_t + gamma (1 - done_{t-1}) G_{t-1} over all
+    steps so far, as OpenAI baselines' `VecNormalize`. PureJaxRL and Gymnasium use 1 - the end of
+    step t itself, and do not clip.
     """
 
     moments: Moments  # of the discounted return so far, at every step
-    running: jax.Array  # float32 [num_envs]: that return in each environment, 0 where an episode begins
+    running: jax.Array  # float32 [num_envs]: the running return, 0 at an episode's start
 
     __repr__ = summary
 
     @classmethod
     def init(cls, wanted: bool, num_envs: int) -> Any:
-        """Return empty statistics, () where they are not wanted."""
+        """Return empty statistics, () if not wanted."""
         return cls(Moments.init(jnp.float32(0)), jnp.zeros(num_envs, jnp.float32)) if wanted else ()
 
     def update(self, steps: Timestep, discount: Any) -> Rewards:
-        """Take in a rollout [T, num_envs], before its rewards are divided: its own returns are among those that count."""
+        """Return the statistics after a rollout [T, num_envs]; call it before `normalize`."""
         running, so_far = returns.returns_so_far(self.running, steps.reward, steps.done, discount)
         real = None if isinstance(steps.reset_only, tuple) else ~steps.reset_only
         return Rewards(self.moments.update(so_far, real), running)
 
     def seam(self) -> Rewards:
-        """Return the statistics for environments that begin anew."""
+        """Return the statistics for environments that start anew."""
         return self._replace(running=jnp.zeros_like(self.running))
 
     def normalize(self, reward: jax.Array, clip: float = 10.0) -> jax.Array:
-        """Divide and clip; nothing is divided while the return does not vary (to float32's precision)."""
+        """Divide and clip; a return that does not vary (in float32) divides nothing."""
         count, mean, m2 = self.moments
         variance = m2 / jnp.maximum(count, 1.0)
         varies = variance > jnp.square(1e-6 * mean)

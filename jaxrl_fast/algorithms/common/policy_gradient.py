@@ -1,4 +1,4 @@
-"""What the on-policy actor-critics share: their settings, the agent, and how it acts. What is learned is in their files."""
+"""The shared part of PPO, A2C and IMPALA: settings, the agent, acting."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.algorithms.base import Algorithm, action_mask, check_bounded
 from jaxrl_fast.algorithms.common import descent
-from jaxrl_fast.algorithms.common.action_spaces import action_mask, check_bounded
 from jaxrl_fast.algorithms.common.actor_critic import ActorCritic
 from jaxrl_fast.algorithms.common.normalize import (
     NORMALIZE_REWARD,
@@ -27,48 +26,48 @@ from jaxrl_fast.networks import NETWORK, as_network, make_torso
 from jaxrl_fast.ops import distributions, optim, stacking
 from jaxrl_fast.ops.optimizer_settings import OPTIMIZER, check_descends, optimizer_setting, schedule_setting
 from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock, Trajectory
 
 
 class Agent(NamedTuple):
     params: Any  # see `ActorCritic`
     opt_state: Any
-    moments: Any  # running observation statistics, () without normalisation
-    rewards: Any = ()  # `Rewards`, () without their normalisation
+    moments: Any  # observation statistics, () without normalisation
+    rewards: Any = ()  # `Rewards`, () without normalisation
 
     __repr__ = summary
 
 
 @tree.settings
 class PolicyGradient(Algorithm):
-    """Rollouts of a stochastic policy, whose distributions are kept. Subclasses write `prepare` and `update`."""
+    """A stochastic policy trained on rollouts; subclasses write `prepare` and `update`."""
 
     action_spaces: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Box)
 
-    normalize_observations: bool = setting(False, "by running mean and variance, updated after the update")
-    initial_log_std: float = setting(0.0, "of the Gaussian policy (box actions)")
-    state_dependent_std: bool = setting(False, "standard deviations from the policy's head, not parameters of their own")
-    squash: bool = setting(False, "tanh of the Gaussian, within the bounds of a box")
+    normalize_observations: bool = setting(False, "normalise observations by running mean and variance")
+    initial_log_std: float = setting(0.0, "initial log standard deviation of a Box's Gaussian")
+    state_dependent_std: bool = setting(False, "standard deviations from the policy's head")
+    squash: bool = setting(False, "tanh of the Gaussian, within the bounds of a Box")
     network: str | nn.Module = setting("auto", NETWORK, convert=as_network)
     hidden: tuple[int, ...] = setting((64, 64), "widths of the torso's dense layers")
-    value_hidden: tuple[int, ...] = setting((), "widths of the value's torso; none: those of the policy's")
-    activation: str = setting("tanh", "of the torso")
+    value_hidden: tuple[int, ...] = setting((), "widths of the value's torso; none: as the policy's")
+    activation: str = setting("tanh", "activation of the torso")
     shared_torso: bool = setting(False, "one torso for policy and value")
-    image_mean: float = setting(0.0, "of pixels, which a CNN sees as (pixel - image_mean) / image_scale", static=True)
-    image_scale: float = setting(0.0, "what they are divided by; 0: their range, to [0, 1]", low=0, static=True)
+    image_mean: float = setting(0.0, "a CNN sees pixels as (pixel - image_mean) / image_scale", static=True)
+    image_scale: float = setting(0.0, "divisor of pixels; 0: their range, to [0, 1]", low=0, static=True)
     normalize_reward: bool = setting(False, NORMALIZE_REWARD, kw_only=True)
     optimizer: str | Callable[..., Any] | None = setting(None, OPTIMIZER, convert=optimizer_setting, kw_only=True)
     num_envs: int = setting(16, "environments stepped together")
-    num_steps: int = setting(128, "steps of each environment in one rollout")
+    num_steps: int = setting(128, "steps of each environment in a rollout")
     learning_rate: float = setting(3e-4, "the optimizer's step size", low=0, convert=schedule_setting)
-    anneal_learning_rate: bool = setting(True, "linearly to zero over the horizon")
-    reward_scale: float = setting(1.0, "of the reward as it is learned from; logs keep the environment's")
+    anneal_learning_rate: bool = setting(True, "anneal linearly to zero over the horizon")
+    reward_scale: float = setting(1.0, "scale of the learner's rewards; logs keep the environment's")
     discount: float = setting(0.99, "gamma", low=0, high=1)
     gae_lambda: float = setting(0.95, "lambda of the advantage estimate", low=0, high=1)
     normalize_advantage: bool = setting(True, "zero mean and unit variance in every minibatch")
     entropy_coefficient: float = setting(0.01, "weight of the entropy bonus", low=0)
-    anneal_entropy_from: float = setting(1.0, "part of the horizon after which it falls linearly to zero", low=0, high=1)
+    anneal_entropy_from: float = setting(1.0, "part of the horizon after which the weight falls to zero", low=0, high=1)
     value_coefficient: float = setting(0.5, "weight of the value loss", low=0)
     max_grad_norm: float = setting(0.5, "global norm at which gradients are clipped", low=0, open_low=True)
 
@@ -89,14 +88,14 @@ class PolicyGradient(Algorithm):
         if self.value_hidden and (self.shared_torso or not isinstance(self.network, str)):
             raise ConfigError("value_hidden", self.value_hidden, "() where the torso is shared, or a module of your own")
         bound = super().bind(spec)
-        networks = bound.networks  # refuses those that do not fit
+        networks = bound.networks  # raises ConfigError for an unfit network
         if not bound.hidden and not bound.shared_torso and networks.batched:
             raise ConfigError("hidden", (), f"at least one width for {self.name}; ars and es take none: a linear policy")
         return bound
 
     @property
     def networks(self) -> ActorCritic:
-        """The policy and the value."""
+        """Return the networks of policy and value."""
         torso, value_torso = (
             make_torso(
                 self.network, self.spec.observation, hidden, self.activation, image=(self.image_mean, self.image_scale)
@@ -108,7 +107,7 @@ class PolicyGradient(Algorithm):
 
     @property
     def default_optimizer(self) -> optim.Optimizer:
-        """The algorithm's own, clipping included."""
+        """Return the algorithm's own optimizer, clipping included."""
         raise NotImplementedError
 
     def init(self, key: jax.Array) -> Agent:
@@ -120,7 +119,7 @@ class PolicyGradient(Algorithm):
         opt_state = descent.init_optimizer(self, params, self.networks.layers)
         return Agent(params, opt_state, moments, Rewards.init(self.normalize_reward, self.num_envs))
 
-    # Acting ----------------------------------------------------------------------------------------------------------
+    # Acting ---------------------------------------------------------------------------------------
 
     def draw(self, key, num_steps, num_envs):
         return distributions.draw_noise(key, self.spec.action, (num_steps, num_envs))
@@ -134,11 +133,11 @@ class PolicyGradient(Algorithm):
         if mode == "random":
             return carry, distributions.random_action(noise, space, action_mask(self.spec.observation, obs)), (dist, ())
         action = dist.mode() if mode == "greedy" else dist.sample(noise)
-        if isinstance(dist, distributions.TanhNormal):  # what was drawn is kept: it cannot be told from its tanh
+        if isinstance(dist, distributions.TanhNormal):  # keep the draw: tanh cannot be inverted
             return carry, space.from_unit(dist.squash(action)), (dist, action)
         return carry, action.reshape(action.shape[:1] + space.shape), (dist, ())
 
-    # Learning --------------------------------------------------------------------------------------------------------
+    # Learning -------------------------------------------------------------------------------------
 
     def observe(self, agent, trajectory):
         if not self.normalize_reward:
@@ -152,17 +151,17 @@ class PolicyGradient(Algorithm):
         return agent._replace(moments=update_moments(agent.moments, rows.obs))
 
     def learned_reward(self, agent: Agent, reward: jax.Array) -> jax.Array:
-        """Return the rewards as they are learned from: normalised where that is set, then scaled."""
+        """Return the learner's rewards: normalised if set, then scaled."""
         return self.reward_scale * (agent.rewards.normalize(reward) if self.normalize_reward else reward)
 
     def entropy_weight(self, clock: Clock) -> jax.Array:
-        """c_e at this time. `anneal_entropy_from` = 1 means never, in a run that goes on after its horizon too."""
+        """Return c_e at this time. `anneal_entropy_from` = 1 means never, after the horizon too."""
         left = (1.0 - clock.progress) / jnp.maximum(1.0 - self.anneal_entropy_from, 1e-6)
         return self.entropy_coefficient * jnp.where(clock.progress > self.anneal_entropy_from, left, 1.0)
 
 
 def sampled_actions(trajectory: Trajectory, space: Any) -> tuple[Any, jax.Array]:
-    """Return the actions as the policy drew them and their log-probabilities under the policy that acted; [T, B]."""
+    """Return the policy's actions and their log-probabilities under it, [T, B]."""
     steps, (dist, drawn) = trajectory.steps, trajectory.steps.extras
     action = steps.action.reshape(steps.reward.shape + (-1,)) if isinstance(space, Box) else steps.action
     action = drawn if isinstance(dist, distributions.TanhNormal) else action
@@ -170,11 +169,11 @@ def sampled_actions(trajectory: Trajectory, space: Any) -> tuple[Any, jax.Array]
 
 
 def check_minibatches(algo: Any, items: int, of: str) -> None:
-    """Raise ConfigError unless `num_minibatches` divides what is shuffled."""
+    """Raise ConfigError unless `num_minibatches` divides the number of shuffled items."""
     if items % algo.num_minibatches:
         raise ConfigError("num_minibatches", algo.num_minibatches, f"a divisor of {of} = {items}")
 
 
 def approx_kl(ratio: jax.Array, log_ratio: jax.Array) -> jax.Array:
-    """E[(rho - 1) - log rho], Schulman's k3 estimate of KL(the policy that acted, the one that learns)."""
+    """Return E[(rho - 1) - log rho], Schulman's k3 estimate of KL(old policy, new policy)."""
     return jnp.mean(ratio - 1.0 - log_ratio)

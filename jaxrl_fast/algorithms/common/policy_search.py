@@ -1,8 +1,8 @@
-"""What algorithms share that have a policy and no value: they improve it by whole rollouts (`Algorithm.improve`)."""
+"""What algorithms share that have a policy, no value and no memory: they improve the policy by whole rollouts."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -11,6 +11,7 @@ from jaxrl_fast import tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.common.normalize import init_moments, normalize_obs, update_moments
 from jaxrl_fast.fields import setting
+from jaxrl_fast.memory import Memory
 from jaxrl_fast.networks import NETWORK, Dense, as_network, example_features, initialize, make_torso
 from jaxrl_fast.ops import distributions, stacking
 
@@ -26,10 +27,19 @@ class Rows(NamedTuple):
 class PolicySearch(Algorithm):
     """params: {"torso", "head"}; the agent has `params` and `moments`."""
 
+    whole_rollouts: ClassVar[bool] = True
+
     normalize_observations: bool = setting(False, "by running mean and variance, updated after the update")
     network: str | nn.Module = setting("auto", NETWORK, convert=as_network)
     hidden: tuple[int, ...] = setting((64, 64), "widths of the torso's dense layers; none: a linear policy")
     activation: str = setting("tanh", "of the torso")
+
+    @property
+    def updates(self) -> int:
+        return 1
+
+    def memory(self) -> Memory:
+        return Memory()
 
     @property
     def torso(self) -> nn.Module:

@@ -1,6 +1,6 @@
-"""What algorithms that learn from replay hold: how much is kept, and how it is sampled, by their settings.
+"""The replay of off-policy algorithms: its size and sampling, from their settings.
 
-`updates`, `warmup_steps`, `memory` and `prepare` are those of `Algorithm`.
+`updates`, `warmup_steps`, `memory` and `prepare` are methods of `Algorithm`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jaxrl_fast.memory.successors import interval_of
 from jaxrl_fast.types import Trajectory
 
 TRUNCATION_INTERVAL = (
-    "steps in which an environment is truncated at most once, whose successor is kept; 0: by its time limit"
+    "rows of an environment that share a slot for a truncated successor; 0: by its time limit"
 )
 
 
@@ -37,13 +37,13 @@ def updates(algo: Any) -> int:
 
 
 def warmup_steps(algo: Any) -> int:
-    """Return the environment steps before the first update: at least as many as one window needs."""
+    """Return the environment steps before the first update, at least one window's."""
     stack = algo.spec.stack if algo.spec else 1
     return max(algo.learning_starts, (algo.n_step + stack) * algo.num_envs)
 
 
 def memory(algo: Any) -> UniformMemory | PrioritizedMemory:
-    """Return the replay: uniform, or by priority, in windows of `n_step` rows."""
+    """Return the replay, uniform or prioritized, in windows of `n_step` rows."""
     sizes = (algo.buffer_size, algo.num_steps, algo.num_envs, algo.batch_size, algo.n_step, algo.spec.stack)
     interval = algo.truncation_interval or interval_of(algo.spec.max_episode_steps)
     if not algo.prioritized:
@@ -53,8 +53,8 @@ def memory(algo: Any) -> UniformMemory | PrioritizedMemory:
 
 
 def prepare(algo: Any, agent: Any, trajectory: Trajectory) -> Row:
-    """Return the rows [T, B] that the replay stores of a rollout."""
+    """Return a rollout's rows [T, B] for the replay."""
     steps, terminated = trajectory.steps, trajectory.steps.terminated
     if jax.tree.leaves(steps.reset_only):
-        terminated |= steps.reset_only  # and truncated: only the successor of the row before
+        terminated |= steps.reset_only  # also truncated: only the successor of the row before
     return Row(steps.obs, steps.action, steps.reward, terminated, steps.truncated, next_obs=steps.next_obs)

@@ -1,4 +1,4 @@
-"""What the value-based algorithms share: the Q network, epsilon-greedy and noisy acting, the optimizer."""
+"""The shared part of value-based algorithms: Q network, epsilon-greedy and noisy acting."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import random, tree
-from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.algorithms.common.action_spaces import action_mask
+from jaxrl_fast.algorithms.base import Algorithm, action_mask
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import (
     NETWORK,
@@ -31,7 +30,7 @@ from jaxrl_fast.types import Clock
 
 @tree.settings
 class ValueBased(Algorithm):
-    """Action values from a torso and a head; `outputs` numbers an action, whose meaning `expected` knows."""
+    """Action values from a torso and a head with `outputs` numbers an action."""
 
     action_spaces: ClassVar[tuple[type, ...]] = (Discrete,)
 
@@ -39,21 +38,21 @@ class ValueBased(Algorithm):
     num_envs: int = setting(8, "environments stepped together")
     num_steps: int = setting(1, "steps of each environment between updates")
     learning_rate: float = setting(2.5e-4, "Adam's step size", low=0, convert=schedule_setting)
-    anneal_learning_rate: bool = setting(False, "linearly to zero over the horizon")
+    anneal_learning_rate: bool = setting(False, "anneal linearly to zero over the horizon")
     discount: float = setting(0.99, "gamma", low=0, high=1)
-    epsilon_start: float = setting(1.0, "exploration at first", low=0, high=1)
-    epsilon_end: float = setting(0.05, "and in the end", low=0, high=1)
-    epsilon_fraction: float = setting(0.5, "of the horizon, over which it falls", low=0, high=1, open_low=True)
+    epsilon_start: float = setting(1.0, "first epsilon", low=0, high=1)
+    epsilon_end: float = setting(0.05, "last epsilon", low=0, high=1)
+    epsilon_fraction: float = setting(0.5, "part of the horizon over which epsilon falls", low=0, high=1, open_low=True)
     dueling: bool = setting(False, "Q = V + A - mean A (Wang et al. 2016)")
     noisy: bool = setting(False, "noisy dense layers (Fortunato et al. 2018); set epsilon_start and epsilon_end to 0")
     max_grad_norm: float = setting(10.0, "global norm at which gradients are clipped", low=0, open_low=True)
-    adam_epsilon: float = setting(1e-8, "Adam's epsilon", low=0, open_low=True)
+    adam_epsilon: float = setting(1e-8, "epsilon of Adam", low=0, open_low=True)
     network: str | nn.Module = setting("auto", NETWORK, convert=as_network)
     hidden: tuple[int, ...] = setting((128, 128), "widths of the torso's dense layers")
-    activation: str = setting("relu", "of the torso")
-    layer_norm: bool = setting(False, "before every activation of the torso")
-    image_mean: float = setting(0.0, "of pixels, which a CNN sees as (pixel - image_mean) / image_scale", static=True)
-    image_scale: float = setting(0.0, "what they are divided by; 0: their range, to [0, 1]", low=0, static=True)
+    activation: str = setting("relu", "activation of the torso")
+    layer_norm: bool = setting(False, "layer norm before every activation of the torso")
+    image_mean: float = setting(0.0, "a CNN sees pixels as (pixel - image_mean) / image_scale", static=True)
+    image_scale: float = setting(0.0, "divisor of pixels; 0: their range, to [0, 1]", low=0, static=True)
 
     def bind(self, spec):
         check_descends("optimizer", self.optimizer)
@@ -61,11 +60,11 @@ class ValueBased(Algorithm):
 
     @property
     def outputs(self) -> int:
-        """Numbers that the head puts out for an action."""
+        """Return the number of the head's outputs for an action."""
         return 1
 
     def expected(self, z: jax.Array) -> jax.Array:
-        """Outputs [..., outputs] -> the value that is their mean [...]."""
+        """Return the value [...] of outputs [..., outputs]: their mean."""
         return z[..., 0]
 
     @property
@@ -92,15 +91,15 @@ class ValueBased(Algorithm):
         return initialize(key, {"torso": (self.torso, obs)} | heads | self.more_modules(features))
 
     def more_modules(self, features: jax.Array) -> dict[str, tuple[nn.Module, Any]]:
-        """Networks beside the torso and its heads, by name in the parameters, each with an example of its input."""
+        """Return the networks beside torso and heads, {name: (module, example input)}."""
         return {}
 
     def features(self, params: Any, obs: Any, key: jax.Array | None = None) -> jax.Array:
-        """[..., F]; `key`: of the noise of noisy layers, None for their mean."""
+        """Return features [..., F]; key: for noisy layers, None for their mean."""
         return self.torso.apply(self.variables(params, "torso", key), obs)
 
     def head(self, params: Any, features: jax.Array, key: jax.Array | None = None) -> jax.Array:
-        """Features [..., F] -> outputs of every action [..., n, outputs]."""
+        """Return outputs of every action [..., n, outputs] from features [..., F]."""
         n, k = self.spec.action.n, self.outputs
         z = self.heads["head"].apply(self.variables(params, "head", key), features)
         z = z.reshape((*z.shape[:-1], n, k))
@@ -110,13 +109,13 @@ class ValueBased(Algorithm):
         return value[..., None, :] + z - z.mean(-2, keepdims=True)
 
     def variables(self, params: Any, name: str, key: jax.Array | None) -> Any:
-        """Those of a module, with the noise of its noisy layers where there is a key."""
+        """Return a module's variables, with the noise of its noisy layers if `key` is given."""
         if key is None or not self.noisy:
             return params[name]
         return draw_noise(random.fold_in(key, sorted(params).index(name)), params[name])
 
     def action_values(self, params: Any, obs: Any, key: jax.Array | None = None) -> jax.Array:
-        """Q(s, .) [..., n] for choosing actions; illegal ones have a value so low that no maximum takes them."""
+        """Return Q(s, .) [..., n] to choose actions from; illegal ones are lower than any other."""
         return self.legal(self.expected(self.head(params, self.features(params, obs, key), key)), obs)
 
     def legal(self, q: jax.Array, obs: Any) -> jax.Array:
@@ -124,7 +123,7 @@ class ValueBased(Algorithm):
         return q if mask is None else jnp.where(mask, q, distributions.ILLEGAL)
 
     def draw(self, key, num_steps, num_envs):
-        """Gumbel noise of random actions [T, B, n], when to take them [T, B], and keys of noisy layers [T]."""
+        """Return Gumbel noise [T, B, n], uniform numbers [T, B] and keys of noisy layers [T]."""
         noisy = ()
         if self.noisy:
             key, other = random.split(key)
@@ -137,7 +136,7 @@ class ValueBased(Algorithm):
         random_action = distributions.random_action(gumbel, self.spec.action, action_mask(self.spec.observation, obs))
         if mode == "random":
             return carry, random_action, ()
-        if self.noisy and mode == "sample":  # each environment explores with a noise of its own
+        if self.noisy and mode == "sample":  # a noise for each environment
             one = lambda obs, key: self.action_values(agent.params, tree.take(obs, None), key)[0]  # of a batch of one
             q = jax.vmap(one)(obs, random.split(key, len(explore)))
         else:
@@ -148,5 +147,5 @@ class ValueBased(Algorithm):
         return carry, jnp.where(explore < self.epsilon(carry, clock), random_action, greedy), ()
 
     def epsilon(self, carry: Any, clock: Clock) -> jax.Array:
-        """How often an action is random; a number, or one an environment [B]."""
+        """Return the probability of a random action: a number, or one an environment [B]."""
         return clock.anneal(self.epsilon_start, self.epsilon_end, self.epsilon_fraction)

@@ -1,1 +1,1 @@
-"""`jaxrl-fast ladder`: one task, learned faster and faster. `rungs` runs them, `command` prints and draws them."""
+"""`jaxrl-fast ladder`: one task, learned faster by rung; `rungs` trains, `command` prints."""

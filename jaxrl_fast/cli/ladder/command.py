@@ -1,4 +1,4 @@
-"""`jaxrl-fast ladder`: its flags, its table and its picture."""
+"""`jaxrl-fast ladder`: its flags, its table and its plot."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from jaxrl_fast.runs.signals import Stopped
 OPTIONS = [
     Option("rungs", "append", help="rungs to climb, in this order", metavar="{" + ",".join(r.name for r in ladders.RUNGS) + "}",
            hint="repeatable; default: all, torch where PyTorch is there"),
-    Option("minutes", "float", 3.0, "for each rung, from the start of its training"),
-    Option("full", "bool", False, f"train each rung until the mean score of {GAMES} games is {SOLVED:g}, however long it takes, "
+    Option("minutes", "float", 3.0, "minutes for each rung, from the start of its training"),
+    Option("full", "bool", False, f"train each rung until the mean score of {GAMES} games is {SOLVED:g}, "
            "or until its learning rate has fallen to 0"),
-    Option("seed", "int", 0, "of environments, networks and exploration"),
+    Option("seed", "int", 0, "seed of environments, networks and exploration"),
     Option("out", "path", "ladder", "folder for ladder.json and ladder.png", metavar="DIR"),
 ]  # fmt: skip
 
 
 def ladder(argv: list[str]) -> None:
-    """Climb it, and say after each rung how fast it was."""
+    """Train the rungs and print the speed of each."""
     names, flags = positionals(argv, 1, ("--full",))
     about = "Pong, faster rung by rung: frames and steps a second, and time to the solve."
     given = parse(f"{PROG} ladder pong", about, OPTIONS, flags)
@@ -65,7 +65,7 @@ def ladder(argv: list[str]) -> None:
             found[-1].ended = signal.Signals(signum).name
             report(found, out)
             raise Stopped(signum, f"in the rung {rung.name}; what there is stands in {out / 'ladder.json'}") from None
-        except Exception as error:  # the others may be climbed all the same
+        except Exception as error:  # the other rungs still run
             failed.append(error)
             found[-1].ended = str(error) if isinstance(error, UserError) else brief(error)
             print(f"{rung.name} failed: {found[-1].ended}", flush=True)
@@ -79,7 +79,7 @@ def ladder(argv: list[str]) -> None:
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM as Ctrl-C, where a rung does not note it itself."""
+    """Turn SIGTERM into Ctrl-C while a rung does not handle it."""
 
     def stop(signum: int, frame: Any) -> None:
         raise Stopped(signum)
@@ -92,7 +92,7 @@ def terminable() -> Iterator[None]:
 
 
 def report(found: Sequence[Climb], out: Path) -> None:
-    """A line for the last rung; the files for all."""
+    """Print a line for the last rung; write the files for all."""
     print(line(found[-1], next((c for c in found if math.isfinite(c.rate)), found[0])), flush=True)
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "ladder.json", {"task": "pong", "versions": runtime.versions(), "rungs": [c.as_dict() for c in found]})
@@ -100,7 +100,7 @@ def report(found: Sequence[Climb], out: Path) -> None:
 
 
 def progress(every: float = 60.0) -> Callable[[Climb], None]:
-    """Prints a line about a rung that is being climbed, every so many seconds."""
+    """Return a function that prints a line about the current rung every so many seconds."""
     last = time.monotonic()
 
     def say(climb: Climb) -> None:
@@ -130,7 +130,7 @@ def line(climb: Climb, first: Climb) -> str:
 
 
 def draw(climbs: Sequence[Climb], path: Path) -> Path:
-    """Steps a second of each rung and minutes to its solve, beside the book's; below it the scores over time."""
+    """Draw each rung's steps a second and minutes to solve beside the book's, and the scores."""
     canvas, axes = figure()
     axes.remove()
     scored = [i for i, one in enumerate(climbs) if one.curve]

@@ -1,8 +1,8 @@
-"""The ladder: one task, learned faster and faster, a rung for each thing that makes it faster.
+"""The rungs of the ladder: Pong, learned faster by each.
 
-Pong, after the chapter "Ways to Speed up RL" of Lapan's "Deep Reinforcement Learning Hands-On": its own rungs as switches
-of ours, then what that program could not do. A rung is trained for some minutes, or until the mean score of the last 100
-games is 18, and what counts is how many steps it makes a second and how long it takes.
+After the chapter "Ways to Speed up RL" of Lapan's "Deep Reinforcement Learning Hands-On": its rungs
+as settings of this library, then others. A rung trains for some minutes, or until the mean score of
+the last 100 games is 18; its steps a second and its time are compared.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from jaxrl_fast.errors import MissingExtraError, check_choice, check_float, chec
 from jaxrl_fast.logs.jsonl import number
 from jaxrl_fast.runs.train import start
 
-FRAMES = 4  # raw frames of the game that one step of the agent takes
-SOLVED, GAMES = 18.0, 100  # the mean score of so many games in a row
-HORIZON, LIMIT = 1_000_000, 50_000_000  # agent steps that schedules are fractions of; and at most
+FRAMES = 4  # raw frames of a step of the agent
+SOLVED, GAMES = 18.0, 100  # mean score, over this many games in a row
+HORIZON, LIMIT = 1_000_000, 50_000_000  # agent steps: of the schedules; at most
 WRAPPED = "jaxrl_fast/WrappedPong-v0"
 
-# The book's own settings; a batch of 32 for every step of the agent.
+# The book's settings; a batch of 32 for every step of the agent.
 _BOOK = dict(num_envs=1, batch_size=32, buffer_size=100_000, learning_starts=10_000, double=False, learning_rate=1e-4,
              target_period=1_000, epsilon_end=0.02, epsilon_fraction=0.1, hidden=(512,))  # fmt: skip
 _WRAPPED = dict(environment=f"gym:{WRAPPED}", env=dict(stack=4))
@@ -43,8 +43,8 @@ _PRESET = find_preset("ppo", "ale:Pong")
 class Rung:
     """One way to learn Pong.
 
-    published: (FPS, minutes to the solve) of the book, on its author's desktop with a GPU; the book counts a frame for each
-    step of the agent.
+    published: the book's (FPS, minutes to solve), on its author's desktop with a GPU; it counts a
+    frame for each step.
     """
 
     name: str
@@ -90,15 +90,15 @@ RUNGS = (
 
 @dataclasses.dataclass
 class Climb:
-    """What a rung came to. Seconds count from where its training began, compiling included."""
+    """The result of a rung. Seconds count from the start of its training, compiling included."""
 
     rung: Rung
     steps: int = 0
     seconds: float = 0.0
-    rate: float = float("nan")  # steps of the agent a second, while it learned and after it was compiled
+    rate: float = float("nan")  # agent steps a second while learning, after compiling
     solved: float | None = None  # seconds
-    ended: str = ""  # by what, where neither its solve nor its time ended it
-    since: tuple[int, float] | None = None  # (steps, seconds) where learning was under way
+    ended: str = ""  # reason, if neither solve nor time ended it
+    since: tuple[int, float] | None = None  # (steps, seconds) at which learning was under way
     curve: list[tuple[float, int, float]] = dataclasses.field(default_factory=list)  # (seconds, steps, mean score of 100 games)
 
     @property
@@ -106,7 +106,7 @@ class Climb:
         return self.curve[-1][2] if self.curve else float("nan")
 
     def reach(self, steps: int, seconds: float, learning: bool) -> None:
-        """Note where it stands; what the rate counts begins where it is first heard to be learning."""
+        """Note steps and seconds; the rate counts from the first call with learning."""
         self.steps, self.seconds = steps, seconds
         if learning and self.since is None:
             self.since = steps, seconds
@@ -125,7 +125,7 @@ class Climb:
 
 
 def choose(names: Sequence[str] = ()) -> list[Rung]:
-    """The rungs of these names, all of them for none; ConfigError where one is unknown or cannot be climbed here."""
+    """Return the rungs of these names, or all; raises ConfigError for an unknown or missing one."""
     known = {rung.name: rung for rung in RUNGS}
     for name in names:
         check_choice("rungs", name, known)
@@ -138,7 +138,7 @@ def choose(names: Sequence[str] = ()) -> list[Rung]:
 
 
 def needs(rung: Rung) -> str | None:
-    """The extra that a rung needs and that is not installed."""
+    """Return the extra that a rung needs and that is not installed."""
     there = lambda name: importlib.util.find_spec(name) is not None
     if not rung.algorithm and not there("torch"):
         return "torch"
@@ -154,10 +154,10 @@ def check(minutes: float | None, seed: int) -> None:
 
 
 def climb(found: Climb, minutes: float | None, seed: int = 0, say: Callable[[Climb], None] = lambda climb: None) -> Climb:
-    """Train the rung of `found`, which is kept up to date, for `minutes`, with None until it is solved.
+    """Train the rung of `found`, updating it, for `minutes`, or until it is solved (None).
 
-    One whose learning rate falls ends with its horizon at the latest, where nothing is learned any more. `say` hears of it
-    now and then.
+    A rung with a falling learning rate ends at its horizon at the latest. `say` is called now and
+    then.
     """
     check(minutes, seed)
     register()
@@ -185,7 +185,7 @@ def _climb(found, minutes, seed, say) -> None:
 
 
 def _shortened(settings: dict[str, Any], minutes: float | None) -> dict[str, Any]:
-    """Where a rung is only timed, replay need not be filled for minutes first."""
+    """Return settings with less warm-up for a rung that is only timed."""
     if minutes is None or "learning_starts" not in settings:
         return settings
     return settings | {"learning_starts": 2_000}
@@ -209,7 +209,7 @@ def _climb_torch(found, minutes, seed, say) -> None:
 
 
 def _look(found: Climb, games: Sequence[float]) -> None:
-    """Note the mean score of the last games, and whether it is the solve."""
+    """Note the mean score of the last games, and whether it solves the task."""
     if not games:
         return
     mean = float(np.mean(games))
@@ -223,7 +223,7 @@ def _over(found: Climb, minutes: float | None) -> bool:
 
 
 def register() -> None:
-    """Make Pong behind Gymnasium's Python wrappers known to Gymnasium."""
+    """Register Pong behind Gymnasium's Python wrappers with Gymnasium."""
     import gymnasium
 
     if WRAPPED not in gymnasium.registry:
@@ -231,7 +231,7 @@ def register() -> None:
 
 
 def wrapped(render_mode: str | None = None) -> Any:
-    """Pong with the preprocessing of Mnih et al. (2015) in Python: frames uint8 [84, 84]."""
+    """Return Pong with the preprocessing of Mnih et al. (2015) in Python: uint8 [84, 84]."""
     import gymnasium
     from gymnasium.wrappers import AtariPreprocessing
 

@@ -1,7 +1,8 @@
-"""The ladder's first rung: DQN on Pong as a book writes it, in PyTorch. Lapan, "Deep Reinforcement Learning Hands-On".
+"""The ladder's first rung: a book's DQN on Pong, in PyTorch.
 
-One environment behind Gymnasium's Python wrappers, a list for a replay, one update of 32 transitions for every step. It is
-there to be measured against; nothing else of this package needs PyTorch.
+Lapan, "Deep Reinforcement Learning Hands-On": one environment behind Gymnasium's Python wrappers, a
+list as replay, an update of 32 transitions for every step. A baseline; nothing else here needs
+PyTorch.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ EPSILON_END, EPSILON_STEPS = 0.02, 100_000
 
 
 def play(make: Callable[[], Any], seed: int, start: int) -> Iterator[tuple[int, float | None]]:
-    """Train for ever -> (agent steps so far, the game's score where one has just ended).
+    """Train for ever -> (agent steps so far, the score of a game that has just ended).
 
-    make: of a Gymnasium environment with stacks of four frames.  start: transitions before the first update.
+    make: returns a Gymnasium environment with stacks of four frames.  start: transitions before the
+    first update.
     """
     import torch
     from torch import nn

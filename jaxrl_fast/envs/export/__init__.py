@@ -1,1 +1,1 @@
-"""Our environments for other libraries: as Gymnasium's, one or a vector."""
+"""Export environments to Gymnasium, for use with other libraries."""

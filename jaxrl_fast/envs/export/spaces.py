@@ -1,6 +1,6 @@
-"""Our spaces as Gymnasium's, and values that go from one to the other: actions in, observations out.
+"""Our spaces as Gymnasium's, and their values: actions in, observations out.
 
-The other way round is `envs.gymnasium_spaces`.
+`envs.host.gymnasium_spaces` translates the other way.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 
 
 def to_space(space: Space, stack: int = 1) -> spaces.Space:
-    """One of our spaces as Gymnasium's. stack: as many frames of a Box, along its last axis. Integers are int64."""
+    """Return a space as Gymnasium's; stack: frames along a Box's last axis. Integers are int64."""
     if isinstance(space, Dict):
         return spaces.Dict({name: to_space(child, stack) for name, child in space.items})
     if isinstance(space, Discrete):
@@ -27,13 +27,13 @@ def to_space(space: Space, stack: int = 1) -> spaces.Space:
 
 
 def _bounds(space: Space) -> tuple[np.ndarray, np.ndarray]:
-    """The smallest and the largest value, of the space's shape and dtype."""
+    """Return the lowest and highest value, of the space's shape and dtype."""
     if isinstance(space, Discrete):
         return np.int32(0), np.int32(space.n - 1)
     if isinstance(space, MultiDiscrete):
         return np.zeros(len(space.nvec), np.int32), np.array(space.nvec, np.int32) - 1
     low, high = (np.asarray(b, np.float64) for b in (space.low, space.high))
-    if np.issubdtype(space.dtype, np.integer):  # which know no infinity
+    if np.issubdtype(space.dtype, np.integer):  # integers have no infinity
         low, high = (np.clip(b, np.iinfo(space.dtype).min, np.iinfo(space.dtype).max) for b in (low, high))
     if low.size > 1 or high.size > 1:
         low, high = (b.reshape(space.shape) if b.size > 1 else b for b in (low, high))
@@ -41,7 +41,7 @@ def _bounds(space: Space) -> tuple[np.ndarray, np.ndarray]:
 
 
 def reader(space: Space, num_envs: int | None, name: str) -> Callable[[Any], Any]:
-    """The function that checks actions and returns them as the environment takes them, [B, ...]. None: one action."""
+    """Return a function that checks actions and returns them as [B, ...]; None: one action."""
     if isinstance(space, Dict):
         readers = {key: reader(child, num_envs, f"{name}[{key!r}]") for key, child in space.items}
 
@@ -68,9 +68,9 @@ def reader(space: Space, num_envs: int | None, name: str) -> Callable[[Any], Any
             raise ConfigError(f"{name}.shape", value.shape, str(shape))
         if value.dtype not in known and not np.can_cast(value.dtype, space.dtype, "same_kind"):
             raise ConfigError(f"{name}.dtype", value.dtype.name, f"one that goes into {space.dtype.name}")
-        if floating:  # before it is compared: a bound is rounded too
+        if floating:  # before the comparison: a bound is rounded too
             value = value.astype(space.dtype, copy=False)
-        # NaN is never inside. Where all entries have the same bounds, the two extremes are enough.
+        # NaN is never inside. If all entries have the same bounds, the two extremes are enough.
         if not (
             uniform
             and smallest <= np.minimum.reduce(value, axis=None)
@@ -86,7 +86,7 @@ def reader(space: Space, num_envs: int | None, name: str) -> Callable[[Any], Any
 
 
 def _outside(name: str, value: np.ndarray, index: np.ndarray, low: np.ndarray, high: np.ndarray) -> ConfigError:
-    """The error about the entry of `value` at `index`."""
+    """Return the error about the entry of `value` at `index`."""
     at = tuple(int(i) for i in index)
     bounds = [np.broadcast_to(b, value.shape)[at].item() for b in (low, high)]
     place = f"{name}[{', '.join(map(str, at))}]" if at else name
@@ -94,7 +94,7 @@ def _outside(name: str, value: np.ndarray, index: np.ndarray, low: np.ndarray, h
 
 
 def writer(space: Space, single: bool, copy: bool) -> Callable[[Any], Any]:
-    """The function that takes observations [B, ...] to the host; those of a single environment without the axis."""
+    """Return a function that takes observations [B, ...] (single: one) to the host."""
     if isinstance(space, Dict):
         writers = {name: writer(child, single, copy) for name, child in space.items}
         return lambda obs: {name: write(obs[name]) for name, write in writers.items()}

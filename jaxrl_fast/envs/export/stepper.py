@@ -1,11 +1,10 @@
-"""Environments stepped one by one from the host: for learners that are not ours, which choose actions there.
+"""Environments stepped one by one from the host, for learners of other libraries.
 
-A step of all environments is one compiled program, resets included, and the host does nothing for each of them:
+A step of all environments is one compiled program, resets included:
 
-- The state is donated, so it is written where it lies. What a step shows is never part of what the next one donates:
-  a NumPy view of it stays as it is.
-- Randomness is drawn for a block of steps at once; the program takes its row by a counter in its own state, so no
-  number has to travel from the host.
+- The state is donated. A step's outputs are never donated, so NumPy views of them stay valid.
+- Randomness is drawn for a block of steps at once; the program finds its row by a counter in its
+  state, so no number travels from the host.
 """
 
 from __future__ import annotations
@@ -25,25 +24,25 @@ from jaxrl_fast.envs.resets import begun_after
 from jaxrl_fast.ops import stacking
 from jaxrl_fast.types import lasting
 
-MODES = ("same_step", "next_step", "disabled")  # when an episode that ended is followed by the next one
-BLOCK = 64  # steps whose randomness is drawn at once, fewer for very many environments
+MODES = ("same_step", "next_step", "disabled")  # when the next episode begins
+BLOCK = 64  # steps drawn at once, fewer for very many environments
 
 
 class Carry(NamedTuple):
-    """What a step donates to the next."""
+    """The state that a step donates to the next."""
 
     state: Any  # of the environments [B]
-    ended: Any  # bool [B], with "next_step" alone: the next step shows what is here already; else ()
+    ended: Any  # bool [B] with "next_step": the next step returns the current obs; else ()
     at: jax.Array  # int32: the next row of the noise
 
 
 class Shown(NamedTuple):
-    """What a step returns beside the carry; never donated."""
+    """The outputs of a step, never donated."""
 
     obs: Any  # [B, ...]
-    result: jax.Array  # float32 [3, B]: reward, terminated, truncated; one array, for each costs a transfer
-    final: Any  # the true successors [B, ...], with "same_step" alone; else ()
-    seen: Any  # what an agent would see of the state [B, ...], where it is not `obs`; else ()
+    result: jax.Array  # float32 [3, B]: reward, terminated, truncated; one array, one transfer
+    final: Any  # true successors [B, ...] with "same_step"; else ()
+    seen: Any  # the agent's observation [B, ...] if it is not `obs`; else ()
 
 
 class Programs(NamedTuple):
@@ -57,7 +56,7 @@ class Programs(NamedTuple):
 def _build(env: Env, num_envs: int, mode: str) -> Programs:
     env, stack = tree.as_float32(env, np.asarray), env.spec.stack  # settings are constants of the programs
     steps = min(BLOCK, max(1, 2**20 // num_envs))
-    # Without a reset of its own a step is a transition, unless the environment has its own idea of either.
+    # A step without resets is a transition, unless the environment overrides either.
     bare = mode == "disabled" and steps_by_base(env)
 
     def start(words, at):
@@ -107,7 +106,7 @@ _cached = functools.lru_cache(maxsize=32)(_build)
 
 
 def _programs(env: Env, num_envs: int, mode: str) -> Programs:
-    """Equal environments share their programs: eight of one kind in an SB3 `DummyVecEnv` are compiled once."""
+    """Return compiled programs, shared by equal environments (eight in an SB3 `DummyVecEnv`)."""
     try:
         return _cached(env, num_envs, mode)
     except TypeError as error:
@@ -122,17 +121,20 @@ def _key(words: jax.Array) -> jax.Array:
 
 @jax.jit
 def _snapshot(state: Any) -> Any:
-    """A view of the state itself would keep the next step from writing there."""
+    """Copy the state: a view would keep the next step from writing in place."""
     return tree.copy(state)
 
 
 class Stepper:
-    """Environments on the device, and what the host knows about them.
+    """Environments on the device and the host's knowledge of them.
 
-    mode    when an environment whose episode ended begins the next one. "same_step": in that step. "next_step": in
-            the step after, whose action it ignores and whose reward is 0. "disabled": when it is reset.
-    carry   None before the first reset.
-    over    bool [B]: whose episode the last step ended.
+    Args:
+        mode: when episodes begin. "same_step": in the step that ends one. "next_step": in the
+            step after, which ignores its action and has reward 0. "disabled": by a reset.
+
+    Attributes:
+        carry: None before the first reset.
+        over: bool [B], whether the last step ended the episode.
     """
 
     def __init__(self, env: Env, num_envs: int, mode: str):
@@ -141,9 +143,9 @@ class Stepper:
         self.carry: Carry | None = None
 
     def reset(self, rng: np.random.Generator, seeded: bool, mask: np.ndarray | None = None) -> Any:
-        """New episodes, of all environments or of those in `mask` -> observations [B, ...] on the device.
+        """Begin new episodes of all environments, or of `mask` -> observations [B, ...].
 
-        Where the episodes start comes from `rng`; what happens in them from a stream that begins anew with a seed.
+        `rng` draws the first states; the episodes' stream starts anew with a seed.
         """
         words = lambda: rng.integers(0, 2**32, 2, np.uint32)
         if mask is not None:
@@ -161,10 +163,7 @@ class Stepper:
         return self.obs
 
     def step(self, action: Any) -> tuple[Shown, np.ndarray, np.ndarray]:
-        """One step of all environments -> (what it shows, reward float32 [B] to be read, terminated and truncated [2, B])
-
-        It waits for the device.
-        """
+        """Step all environments -> (outputs, reward [B], terminated and truncated [2, B])."""
         if self.left == 0:
             self.noise = self.programs.refill(self.root, np.int32(self.block))
             self.block += 1
@@ -178,7 +177,7 @@ class Stepper:
         return shown, result[0], ends
 
     def states(self) -> Iterator[Any]:
-        """The environments' states one by one, on the host, as `Env.render` takes them."""
+        """Yield the environments' states on the host, one by one, for `Env.render`."""
         leaves, structure = jax.tree.flatten(_snapshot(self.carry.state))
         keys = [jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) for x in leaves]  # have no NumPy form
         leaves = [x if key else np.asarray(x) for x, key in zip(leaves, keys, strict=True)]

@@ -1,7 +1,7 @@
-"""Our environments as Gymnasium's: `jf.to_gymnasium(env, num_envs)`, for learners that are not ours.
+"""Export environments to Gymnasium: `jf.to_gymnasium(env, num_envs)`.
 
-The steps are those of `stepper`; here are the two classes around them, and the form that Gymnasium gives to seeds, options
-and infos. A single environment is a batch of one that does not reset by itself.
+`stepper` steps; the classes here give seeds, options and infos Gymnasium's form. A single
+environment is a batch of one that never resets by itself.
 """
 
 from __future__ import annotations
@@ -28,27 +28,25 @@ try:
 except ImportError as error:
     raise MissingExtraError("to_gymnasium", "gymnasium") from error
 
-MASK = "action_mask"  # the entry of an observation that says which actions are legal
+MASK = "action_mask"  # entry of an observation with the legal actions
 
 
 def to_gymnasium(
     env: Env, num_envs: int | None = None, *, autoreset_mode: str | AutoresetMode = "same_step",
     render_mode: str | None = None, copy: bool = True,
 ) -> gymnasium.Env | VectorEnv:  # fmt: skip
-    """Return `env` as a Gymnasium environment, or as a vector of `num_envs` of them.
+    """Return `env` as a `gymnasium.Env`, or as a `VectorEnv` of `num_envs`.
 
-    Without a number it is one `gymnasium.Env`, else a `gymnasium.vector.VectorEnv`.
+    Args:
+        autoreset_mode: when episodes begin (Gymnasium's `AutoresetMode`). "same_step": in the
+            step that ends one, which returns the next first observation, and the last one in
+            `infos["final_obs"]`. "next_step": in the step after, which ignores the action and gives
+            reward 0. "disabled": by `reset(options={"reset_mask": mask})`.
+        render_mode: "rgb_array", if it can be drawn: uint8 [H, W, 3], a tuple for vectors.
+        copy: False gives read-only views if the device's memory is the host's; they never change.
 
-    autoreset_mode   when an environment whose episode ended begins the next one (Gymnasium's `AutoresetMode`).
-                     "same_step": in the step that ends it, which returns the first observation of the next episode
-                     and the last one of the old in `infos["final_obs"]`. "next_step": in the step after, which
-                     ignores the action and gives reward 0. "disabled": by `reset(options={"reset_mask": mask})`.
-                     A single environment never resets by itself.
-    render_mode      "rgb_array", where the environment can be drawn: uint8 [H, W, 3]; of a vector a tuple of them.
-    copy             False: arrays are read-only views of the device's memory where it is the host's too. They stay
-                     as they are; nothing is written there again.
-
-    Raises ConfigError for a wrong argument, and for an action of a wrong shape or type, or outside its space.
+    Raises ConfigError for a wrong argument, and for an action of a wrong shape or type, or outside
+    its space.
     """
     if not isinstance(env, Env):
         if not isinstance(env, Environment):
@@ -69,7 +67,7 @@ def to_gymnasium(
 
 
 def _spec(env: Env) -> gymnasium.envs.registration.EnvSpec:
-    """For wrappers that ask for the limit, and for `spec.make`. Functions, for Gymnasium copies specs deeply."""
+    """Return Gymnasium's spec, of functions: Gymnasium copies specs deeply."""
     return gymnasium.envs.registration.EnvSpec(
         "jaxrl_fast/" + re.sub(r"[^\w:.-]", "-", env.spec.name),
         entry_point=lambda **kwargs: to_gymnasium(env, **kwargs),
@@ -79,7 +77,7 @@ def _spec(env: Env) -> gymnasium.envs.registration.EnvSpec:
 
 
 class _Common:
-    """What one environment and a vector of them share."""
+    """The common part of one environment and a vector."""
 
     def _prepare(self, env: Env, num_envs: int | None, mode: str, render_mode: str | None, copy: bool) -> None:
         self._env, self._stepper = env, Stepper(env, num_envs or 1, mode)
@@ -90,7 +88,7 @@ class _Common:
         self._masked = isinstance(env.spec.observation, Dict) and MASK in env.spec.observation
 
     def _ready(self) -> Stepper:
-        """For what needs a state."""
+        """Return the stepper; raises ResetNeeded before the first reset."""
         if self._open().carry is None:
             raise ResetNeeded("call reset() first")
         return self._stepper
@@ -120,7 +118,7 @@ class _Common:
 
 
 class _Single(_Common, gymnasium.Env):
-    """One environment; `info["action_mask"]` (int8) where it has legal actions."""
+    """One environment; `info["action_mask"]` (int8) if it has legal actions."""
 
     def __init__(self, env: Env, render_mode: str | None):
         self._prepare(env, None, "disabled", render_mode, True)
@@ -128,14 +126,14 @@ class _Single(_Common, gymnasium.Env):
         self.action_space = to_space(env.spec.action)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
-        """A new episode -> (observation, info). Without a seed it goes on from the random numbers so far."""
+        """Begin a new episode -> (observation, info); without a seed the stream continues."""
         seed = self._seed(seed, options, ())
         super().reset(seed=seed)
         obs = self._write(self._stepper.reset(self.np_random, seed is not None))
         return obs, self._info(obs)
 
     def step(self, action: Any):
-        """(observation, reward, terminated, truncated, info) of one transition."""
+        """Step -> (observation, reward, terminated, truncated, info)."""
         stepper = self._ready()
         if stepper.over.any():
             raise ResetNeeded("the episode has ended: call reset()")
@@ -147,7 +145,7 @@ class _Single(_Common, gymnasium.Env):
         return {MASK: obs[MASK].astype(np.int8)} if self._masked else {}
 
     def render(self) -> np.ndarray | None:
-        """The environment as it is now, uint8 [H, W, 3]; its last state after an episode's end."""
+        """Draw the current state, uint8 [H, W, 3]; after an episode's end its last one."""
         pictures = self._pictures()
         return pictures and pictures[0]
 
@@ -156,7 +154,7 @@ class _Single(_Common, gymnasium.Env):
 
 
 class _Vector(_Common, VectorEnv):
-    """Many environments; infos in Gymnasium's form: every entry [B] has a mask `_entry` beside it."""
+    """Many environments; every info entry [B] has a mask `_entry`, as in Gymnasium."""
 
     def __init__(self, env: Env, num_envs: int, mode: str, render_mode: str | None, copy: bool):
         self._prepare(env, num_envs, mode, render_mode, copy)
@@ -169,9 +167,9 @@ class _Vector(_Common, VectorEnv):
         self._final = writer(env.spec.observation, False, False)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
-        """New episodes -> (observations [B, ...], infos); of some with `options={"reset_mask": bool [B]}`.
+        """Begin new episodes -> (observations, infos), or of `options={"reset_mask": bool [B]}`.
 
-        One seed for all of them. Without one they go on from the random numbers so far.
+        One seed for all; without one the random stream continues.
         """
         seed = self._seed(seed, options, ("reset_mask",))
         mask = (options or {}).get("reset_mask")
@@ -185,7 +183,7 @@ class _Vector(_Common, VectorEnv):
         return obs, self._infos(obs, mask)
 
     def step(self, actions: Any):
-        """(observations [B, ...], rewards float32 [B], terminated bool [B], truncated bool [B], infos)"""
+        """Step -> (observations [B, ...], rewards [B], terminated [B], truncated [B], infos)."""
         stepper = self._ready()
         if stepper.mode == "disabled" and stepper.over.any():
             ended = np.flatnonzero(stepper.over)
@@ -204,15 +202,15 @@ class _Vector(_Common, VectorEnv):
         return {MASK: (obs[MASK].astype(bool) & mask[:, None]).astype(np.int8), f"_{MASK}": mask}
 
     def _add_final(self, infos: dict[str, Any], final: Any, over: np.ndarray) -> None:
-        """The last observations of the episodes that ended, an object array with None for the others."""
+        """Add the last observations of ended episodes, an object array with None for others."""
         (places,) = over.nonzero()
-        last = np.empty(self.num_envs, object)  # of None
+        last = np.empty(self.num_envs, object)  # filled with None
         last[places] = np.fromiter(_rows(final, places), object, places.size)
         info = self._infos(final, over)
         infos |= {"final_obs": last, "_final_obs": over, "final_info": info, "_final_info": over}
 
     def render(self) -> tuple[np.ndarray, ...] | None:
-        """Every environment as it is now, uint8 [H, W, 3] each."""
+        """Draw every environment's current state, uint8 [H, W, 3] each."""
         return self._pictures()
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -220,7 +218,7 @@ class _Vector(_Common, VectorEnv):
 
 
 def _rows(obs: Any, places: np.ndarray) -> Iterable[Any]:
-    """The observations of some environments, one by one; their own memory."""
+    """Yield copies of some environments' observations, one by one."""
     if isinstance(obs, dict):
         columns = [_rows(child, places) for child in obs.values()]
         return (dict(zip(obs, row, strict=True)) for row in zip(*columns, strict=True))

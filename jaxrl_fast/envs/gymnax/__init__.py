@@ -1,1 +1,1 @@
-"""Environments of gymnax: by name, as objects of a user, and what is loaded of the package."""
+"""gymnax's environments: by name, as a user's objects, and the package's loading."""

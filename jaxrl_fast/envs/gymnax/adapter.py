@@ -1,8 +1,8 @@
-"""Every environment of gymnax 1.0, behind our protocol: fresh resets, the terminal observation, two kinds of end.
+"""Adapter of gymnax 1.0: fresh resets, the terminal observation, two kinds of end.
 
-What of gymnax is used: `reset_env`, `step_env` and `is_truncated`; not its `step`, whose auto-reset would run a second
-reset and hide the end. In gymnax 1.0 `step_env` reports natural ends only and `is_truncated` the time limit alone, for
-each of its environments; where both fall on one step (DeepSea always, whose limit is its depth) it is a termination.
+It uses `reset_env`, `step_env` and `is_truncated`, not `step`, whose auto-reset would run a second
+reset and hide the end. In gymnax 1.0 `step_env` reports natural ends and `is_truncated` the time
+limit; if both fall on one step (always in DeepSea), it is a termination.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast import signatures, tree
+from jaxrl_fast import fields, tree
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.gymnax import loading
 from jaxrl_fast.envs.native import draw
@@ -26,7 +26,7 @@ from jaxrl_fast.errors import ConfigError, check_float, check_int, expected, nea
 from jaxrl_fast.spaces import Box, Dict, Discrete, Space
 from jaxrl_fast.types import EnvSpec, Outcome
 
-# What gymnax 1.0 ships, so that listing the names imports nothing.
+# Names of gymnax 1.0, so that listing them imports nothing.
 NAMES = (
     "CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0",
     "Asterix-MinAtar", "Breakout-MinAtar", "Freeway-MinAtar", "Seaquest-MinAtar", "SpaceInvaders-MinAtar",
@@ -34,24 +34,24 @@ NAMES = (
     "SimpleBandit-bsuite", "FourRooms-misc", "MetaMaze-misc", "PointRobot-misc", "BernoulliBandit-misc",
     "GaussianBandit-misc", "Reacher-misc", "Swimmer-misc", "Pong-misc", "FrozenLake-misc",
 )  # fmt: skip
-# gymnax moves Reacher and Swimmer by whatever it is given, however far outside of its own box: they are given the nearest
-# action within. Not these, which clip the push by themselves and let the agent pay for what it asked for, as Gymnasium does.
+# gymnax moves Reacher and Swimmer beyond their own box: they get the nearest action within. Not
+# these, which clip the push themselves and charge for the requested action, as Gymnasium does.
 COST_OF_THE_RAW_ACTION = ("MountainCarContinuous-v0",)
 LEFT_OUT = {"MNISTBandit-bsuite": "another one: it downloads its data set when it is built"}
 
 
 def _observed_bounds(name: str, space: Box, params: Any) -> Box:
-    """The box that the environment's observations really lie in, where gymnax declares another."""
+    """Return the box of the environment's real observations, if gymnax declares another."""
     low, high = (bound.astype(np.float64).copy() for bound in space.bounds())
     limit = float(params.max_steps_in_episode)
     if name == "MemoryChain-bsuite":  # declared from 0 up; the context is -1 or 1
         low[:] = -1.0
-    elif name == "GaussianBandit-misc":  # declared in [0, n]; a normal reward, an action, time in [-1, 1] or in steps
+    elif name == "GaussianBandit-misc":  # declared [0, n]; a normal reward, an action, time in [-1, 1] or steps
         low[0], high[0], low[-1], high[-1] = -math.inf, math.inf, -1.0, max(1.0, limit)
-    elif name == "MetaMaze-misc":  # declared a reward of at most 1 (it pays 10), time from 0 (normalised, from -1)
+    elif name == "MetaMaze-misc":  # declared reward at most 1 (it pays 10), time from 0 (normalised, from -1)
         reach = abs(float(params.reward)) + abs(float(params.punishment))
         low[-2:], high[-2:] = (-reach, -1.0), (reach, max(1.0, limit))
-    elif name == "BernoulliBandit-misc":  # normalised time passes the declared 1 where the limit passes t_max
+    elif name == "BernoulliBandit-misc":  # normalised time passes 1 if the limit passes t_max
         high[-1] = max(high[-1], limit)
     else:
         return space
@@ -59,13 +59,13 @@ def _observed_bounds(name: str, space: Box, params: Any) -> Box:
 
 
 def space_of(space: Any, name: str = "", who: str = "") -> Space:
-    """A gymnax space as one of ours. name: of one of gymnax's own environments; who: what errors call it."""
+    """Return a gymnax space as ours; name: of gymnax's environment; who: for errors."""
     kind = type(space).__name__
     if kind == "Discrete":
         return Discrete(int(space.n))
     if kind == "Box":
-        # MinAtar's channels are zeros and ones: bytes make rollouts and replay four times smaller. Other boxes are
-        # emitted in float32, also where gymnax declares int32 and emits floats (Catch), or the reverse (FourRooms).
+        # MinAtar's channels are zeros and ones: bytes make rollouts and replay four times smaller.
+        # Other boxes become float32, also if gymnax declares int32 (Catch) or floats (FourRooms).
         dtype = jnp.uint8 if name.endswith("-MinAtar") else jnp.float32
         low, high = (np.asarray(b, np.float64) for b in (space.low, space.high))
         huge = float(np.finfo(np.float32).max)
@@ -79,7 +79,7 @@ def space_of(space: Any, name: str = "", who: str = "") -> Space:
 
 
 def cast(value: Any, space: Space, name: str) -> Any:
-    """An observation of gymnax [B, ...] in the dtype of our space; ConfigError for fractions in a Discrete one."""
+    """Return gymnax's observation in our dtype; raises ConfigError for a Discrete fraction."""
     if isinstance(space, Dict):
         children = value if isinstance(value, dict) else {str(i): v for i, v in enumerate(value)}
         return {key: cast(children[key], child, f"{name}[{key!r}]") for key, child in space.items}
@@ -91,15 +91,16 @@ def cast(value: Any, space: Space, name: str) -> Any:
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["params"], meta_fields=["env", "known_spec"])
 @dataclasses.dataclass(frozen=True, eq=False)
 class GymnaxEnv(Env):
-    """One gymnax environment, vmapped. Its parameters are leaves, so physics can be swept.
+    """One gymnax environment, vmapped; its parameters are leaves, so physics can be swept.
 
-    `env` is gymnax's object, static by identity (`make` caches it); `params` its parameter dataclass with int32,
-    float32 and bool leaves, whose `max_steps_in_episode` is None: the limit is `spec.max_episode_steps`, static.
+    `env` is gymnax's object, static by identity (`make` caches it). `params` is its parameter
+    dataclass with int32, float32 and bool leaves and `max_steps_in_episode` None: the limit is the
+    static `spec.max_episode_steps`.
     """
 
     env: Any
     params: Any
-    known_spec: EnvSpec  # found once, from concrete parameters; inside a program they are tracers
+    known_spec: EnvSpec  # found from concrete parameters; inside a program they are tracers
 
     @property
     def spec(self) -> EnvSpec:
@@ -107,7 +108,7 @@ class GymnaxEnv(Env):
 
     @property
     def _params(self) -> Any:
-        # Arrays, not NumPy scalars: gymnax indexes some of them with traced indices.
+        # gymnax indexes some with traced indices, which NumPy scalars do not allow
         params = jax.tree.map(jnp.asarray, self.params)
         return params.replace(max_steps_in_episode=jnp.int32(self.spec.max_episode_steps))
 
@@ -118,15 +119,15 @@ class GymnaxEnv(Env):
         return tree.strong((jax.tree.map(jnp.asarray, state), obs))
 
     def draw_reset(self, key, shape):
-        """First states and observations for a whole iteration, less the leaves that are the same in every reset.
+        """Draw first states and observations for an iteration, without leaves equal in every reset.
 
-        Computed in one go before the scan: a reset of all environments in every step costs Breakout as much as the
-        step itself, and with most games nothing of it depends on the key.
+        A reset of all environments in every step costs Breakout as much as the step, and in most
+        games nothing depends on the key.
         """
         keys = jax.random.split(key, (math.prod(shape),))
         leaves = jax.tree.leaves(jax.vmap(self._reset_one)(keys))
         random = [x for x, is_random in zip(leaves, self._random_leaves(), strict=True) if is_random]
-        # Something must tell `reset` how many environments there are.
+        # tells `reset` the number of environments
         random = random or [jnp.zeros(keys.shape, jnp.uint8)]
         return [x.reshape(*shape, *x.shape[1:]) for x in random]
 
@@ -140,7 +141,7 @@ class GymnaxEnv(Env):
         return jax.tree.unflatten(structure, leaves)
 
     def _random_leaves(self) -> list[bool]:
-        """Which leaves of (state, obs) depend on the key of a reset."""
+        """Return which leaves of (state, obs) depend on a reset's key."""
         closed = jax.make_jaxpr(self._reset_one)(jax.random.key(0))
         return depends_on_inputs(closed.jaxpr)
 
@@ -153,7 +154,7 @@ class GymnaxEnv(Env):
             params = self._params
             obs, new, reward, terminated, _ = self.env.step_env(key, state, action, params)
             truncated = self.env.is_truncated(new, params)
-            # The dtypes of the state are those of reset: some environments turn an int into a float or a bool.
+            # Dtypes of the reset: some environments turn an int into a float or a bool.
             new = jax.tree.map(lambda x, like: jnp.asarray(x).astype(like.dtype), new, state)
             return new, obs, jnp.asarray(reward), jnp.asarray(terminated), truncated
 
@@ -170,7 +171,7 @@ class GymnaxEnv(Env):
         return super().drawing if grid else None
 
     def render(self, state):
-        """Grids of channels (MinAtar, Catch, DeepSea, Pong) as coloured cells; None for what is not a grid."""
+        """Draw grids of channels (MinAtar, Catch, DeepSea, Pong) as coloured cells; else None."""
         if self.drawing is None:
             return None
         space = self.spec.observation
@@ -181,7 +182,7 @@ class GymnaxEnv(Env):
 @functools.cache
 @loading.in_32_bits
 def _constructed(name: str, kwargs: tuple[tuple[str, Any], ...]) -> Any:
-    """gymnax's object, one a set of constructor arguments: it is static by identity."""
+    """Return gymnax's object, one a set of arguments: it is static by identity."""
     listed = {k: list(v) if isinstance(v, tuple) else v for k, v in kwargs}
     try:
         return loading.gymnax().registration.make(name, **listed)[0]
@@ -192,7 +193,7 @@ def _constructed(name: str, kwargs: tuple[tuple[str, Any], ...]) -> Any:
 
 
 def defaults(name: str) -> dict[str, Any]:
-    """The settings of gymnax's environment `name` with their defaults: constructor arguments, then parameters."""
+    """Return {setting: default} of gymnax's `name`: constructor arguments, then parameters."""
     constructor, params = _defaults(name)
     return {**constructor, **{k: v for k, v in params.items() if k not in constructor}}
 
@@ -206,22 +207,23 @@ def _defaults(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         near = suggest(f"gymnax:{name}", map("gymnax:".__add__, NAMES))
         raise ConfigError("environment", name, f"an environment of gymnax 1.0{near}")
     factory = loading.gymnax().registration._registry[name]
-    # DeepSea's `action_mapping_key` is an array and cannot be part of a name; its mapping stays the default one.
-    constructor = {k: v for k, v in signatures.defaults_of(factory).items() if k != "action_mapping_key"}
+    # DeepSea's `action_mapping_key` is an array and no part of a name; its mapping stays the
+# default.
+    constructor = {k: v for k, v in fields.defaults_of(factory).items() if k != "action_mapping_key"}
     params = _constructed(name, ()).default_params
     params = {f.name: plain(getattr(params, f.name)) for f in dataclasses.fields(params)}
     return constructor, params | {"max_steps_in_episode": int(params["max_steps_in_episode"])}  # a float in BernoulliBandit
 
 
 def plain(value: Any) -> Any:
-    """Arrays as tuples of Python numbers, so that settings can be shown, compared and cached."""
+    """Return arrays as tuples of Python numbers, to show, compare and cache settings."""
     if isinstance(value, (bool, int, float)):
         return value
     return tuple(np.asarray(value).tolist()) if np.ndim(value) else np.asarray(value).item()
 
 
 def leaf(argument: str, value: Any, default: Any) -> Any:
-    """A parameter as a strongly typed NumPy scalar or array; a device array (a sweep) passes."""
+    """Return a parameter as a strong NumPy scalar or array; a device array (a sweep) passes."""
     if isinstance(value, jax.Array):
         return value
     if isinstance(default, bool):
@@ -242,7 +244,7 @@ def leaf(argument: str, value: Any, default: Any) -> Any:
 
 @loading.in_32_bits
 def make(name: str, **settings: Any) -> GymnaxEnv:
-    """gymnax's environment `name`; settings go to its constructor or to its parameters, by name."""
+    """Return gymnax's environment `name`; settings are its constructor's or its parameters'."""
     constructor, params = _defaults(name)
     known = {**constructor, **params}
     for k in settings:
@@ -267,7 +269,7 @@ def make(name: str, **settings: Any) -> GymnaxEnv:
         for k, default in usual.items()
         if k != "max_steps_in_episode"
     }
-    kind = type(defaults_here.max_steps_in_episode)  # a float in BernoulliBandit, which its spaces rely on
+    kind = type(defaults_here.max_steps_in_episode)  # a float in BernoulliBandit, used by its spaces
     full = defaults_here.replace(**leaves, max_steps_in_episode=kind(limit))
     observation = space_of(env.observation_space(full), name)
     if isinstance(observation, Box):

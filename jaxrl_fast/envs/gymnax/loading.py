@@ -1,11 +1,11 @@
-"""Import gymnax without the plotting packages that it never needs to step an environment.
+"""Import gymnax without its plotting packages.
 
-gymnax 1.0 imports seaborn (and with it pandas and scipy.stats), matplotlib and an MNIST loader that needs the
-undeclared package `six`, at the top of modules that define environments. They are used only by `render` functions
-that we do not call. While gymnax is imported, placeholders stand in `sys.modules` for those that are not imported yet;
-they leave it afterwards, and forward to the real package if somebody asks one of them for something.
+gymnax 1.0 imports seaborn (with pandas and scipy.stats), matplotlib and an MNIST loader with the
+undeclared package `six` where it defines environments; only its `render` functions need them.
+During the import, placeholders in `sys.modules` stand for the missing ones; afterwards they leave,
+and forward to the real package on use.
 
-Importing gymnax starts JAX's backend (it builds arrays at import): set XLA flags before.
+Importing gymnax starts JAX's backend: set XLA flags before.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _UNUSED = ("matplotlib", "matplotlib.pyplot", "matplotlib.colors", "seaborn", "g
 
 
 class _Placeholder(types.ModuleType):
-    """Stands for a module until an attribute is asked for; then the real one is imported."""
+    """Stands for a module until an attribute is used; then the real one is imported."""
 
-    __path__: list[str] = []  # lets `import matplotlib.pyplot` pass; its submodules are placeholders too
+    __path__: list[str] = []  # lets `import matplotlib.pyplot` pass, as a placeholder too
 
     def __getattr__(self, name: str):
-        if name.startswith("__"):  # the import machinery asks for these
+        if name.startswith("__"):  # asked by the import machinery
             raise AttributeError(name)
         child = sys.modules.get(f"{self.__name__}.{name}")
         if isinstance(child, _Placeholder):
@@ -52,7 +52,7 @@ def _placeholders() -> Iterator[None]:
 
 
 def in_32_bits(f: Callable[..., Any]) -> Callable[..., Any]:
-    """`f` without jax_enable_x64, under which half of gymnax's environments mix int32 with int64 and fail."""
+    """Return `f` without jax_enable_x64, under which half of gymnax's environments fail."""
 
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -64,13 +64,13 @@ def in_32_bits(f: Callable[..., Any]) -> Callable[..., Any]:
 
 @functools.cache
 def gymnax() -> types.ModuleType:
-    """The package `gymnax`."""
+    """Return the package `gymnax`."""
     with _placeholders(), jax.enable_x64(False):  # it builds arrays at import
         importlib.import_module("gymnax.registration")
     return sys.modules["gymnax"]
 
 
 def knows(name: str) -> bool:
-    """Whether a user has registered `name` in gymnax; does not import it."""
+    """Return whether a user registered `name` in gymnax; does not import it."""
     registration = sys.modules.get("gymnax.registration")
     return registration is not None and name in registration._registry and name not in registration._BUILTIN_ENV_IDS

@@ -1,11 +1,11 @@
-"""A user's own environment in gymnax's form, in either of its step signatures, as one of ours.
+"""A user's environment in gymnax's form, with either step signature.
 
     step_env(key, state, action, params) -> obs, state, reward, done, info
     step_env(key, state, action, params) -> obs, state, reward, terminated, truncated, info
 
-Which kind of end `done` is: where `info["discount"]` says more than `done` itself, a discount of 0 is a termination and
-every other end a truncation. Else an end at the time limit is a truncation where `done` looks at
-`params.max_steps_in_episode`, and a termination where it does not; then `is_truncated` has the limit.
+The kind of end of `done`: if `info["discount"]` says more than `done`, a discount of 0 is a
+termination and every other end a truncation. Otherwise an end at the time limit is a truncation if
+`done` reads `params.max_steps_in_episode`, else a termination; `is_truncated` then has the limit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LIMIT = "max_steps_in_episode"
 
 
 def is_gymnax(value: Any) -> bool:
-    """Whether it is an environment of gymnax's form, or a class of them. By what it has: no import."""
+    """Return whether it is an environment of gymnax's form or a class of them; no import."""
     return all(hasattr(value, name) for name in ("reset_env", "step_env", "default_params", "observation_space", "action_space"))
 
 
@@ -53,7 +53,7 @@ class Step(tuple):
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["params"], meta_fields=["env", "known_spec", "fixed", "ends"])
 @dataclasses.dataclass(frozen=True, eq=False)
 class OwnGymnaxEnv(GymnaxEnv):
-    """See the module's text. Floats of its `params` are leaves; whole numbers and flags are static, in `fixed`.
+    """A user's gymnax environment: floats of `params` are leaves, other numbers `fixed`.
 
     ends: "discount", "limit" (inside of `done`), "apart" or "six".
     """
@@ -89,12 +89,12 @@ class OwnGymnaxEnv(GymnaxEnv):
     def render(self, state):
         try:
             return super().render(state)
-        except Exception:  # a `get_obs` of another signature, or none: there is no picture of it
+        except Exception:  # no `get_obs`, or another signature: no picture
             return None
 
 
 def _numbers(info: Any) -> dict[str, jax.Array]:
-    """What a step reports for the log: the numbers of its info, without the discount, which says how an episode ends."""
+    """Return the numbers of a step's info for the log, without the discount."""
     found = {k: jnp.asarray(v) for k, v in info.items() if _is_number(v)} if isinstance(info, dict) else {}
     return {k: v for k, v in found.items() if isinstance(k, str) and k not in ("", "discount")}
 
@@ -105,7 +105,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _limit(env: Any, state: Any, params: Any, limit: int | None) -> jax.Array:
-    """Whether the episode has come to its time limit, by gymnax's `is_truncated`, the environment's own or the inherited one."""
+    """Return whether the episode reached its time limit, by `is_truncated`, own or inherited."""
     if limit is None:
         return jnp.bool_(False)
     if hasattr(env, "is_truncated") and hasattr(state, "time"):
@@ -114,7 +114,7 @@ def _limit(env: Any, state: Any, params: Any, limit: int | None) -> jax.Array:
 
 
 def _ends(env: Any, name: str, params: Any, action: Any) -> str:
-    """What tells the two kinds of end apart; found in the traced step."""
+    """Return what distinguishes the two kinds of end, from the traced step."""
     has_limit = hasattr(params, LIMIT)
 
     def ends(limit, key, action):
@@ -138,12 +138,12 @@ def _ends(env: Any, name: str, params: Any, action: Any) -> str:
 
 
 def defaults(env: Any, name: str) -> dict[str, Any]:
-    """The fields of its `default_params`, each a setting."""
+    """Return the fields of its `default_params`, each a setting."""
     return {f: v for f, v in _fields(env, name).items() if v is not None}
 
 
 def _fields(env: Any, name: str) -> dict[str, Any]:
-    """Plain numbers and tuples of them; None for a field that is none, and stays what it is."""
+    """Return plain numbers and tuples of them, None for other fields, which stay unchanged."""
     params = env.default_params
     valid = "a flax.struct.dataclass whose numbers are its leaves"
     if not dataclasses.is_dataclass(params) or any(x is params for x in jax.tree.leaves(params)):
@@ -155,7 +155,7 @@ def _fields(env: Any, name: str) -> dict[str, Any]:
 
 
 def adapt(env: Any, name: str, **settings: Any) -> OwnGymnaxEnv:
-    """The environment object `env`, called `name`, with other parameters where `settings` say so."""
+    """Return the environment object `env`, called `name`, with parameters from `settings`."""
     known = _fields(env, name)
     for k, value in settings.items():
         if known.get(k) is None:
@@ -179,7 +179,7 @@ def adapt(env: Any, name: str, **settings: Any) -> OwnGymnaxEnv:
 
 
 def _observation(env: Any, name: str, params: Any) -> Space:
-    """Its space, with whole numbers where it both says and gives them."""
+    """Return its space, with integers if it declares and returns them."""
     space = gymnax_adapter.space_of(env.observation_space(params), "", name)
     given = jax.eval_shape(lambda key: env.reset_env(key, params)[0], jax.random.key(0))
     return _as_given(space, env.observation_space(params), given)
@@ -195,7 +195,7 @@ def _as_given(space: Space, own: Any, given: Any) -> Space:
 
 
 def construct(source: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """gymnax's object, one a set of constructor arguments: it is static by identity."""
+    """Return gymnax's object, one a set of arguments: it is static by identity."""
     try:
         return _constructed(source, tuple(sorted(arguments.items())))
     except TypeError as error:

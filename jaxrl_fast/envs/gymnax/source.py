@@ -1,4 +1,4 @@
-"""gymnax as a source: its own environments, and those that a user has registered in it."""
+"""gymnax as a source: its own environments, and a user's that are registered in it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.gymnax import adapter, loading
 from jaxrl_fast.envs.sources import Source
 
-PREFIX = "gymnax:"  # forces gymnax's original where a native environment has the same name
+PREFIX = "gymnax:"  # forces gymnax's original instead of a native environment of the same name
 
 
 def _registered(name: str) -> Any:
-    """What a user has registered in gymnax as `name`, or None."""
+    """Return what a user registered in gymnax as `name`, or None."""
     bare = name.removeprefix(PREFIX)
     return loading.gymnax().registration._registry[bare] if loading.knows(bare) else None
 

@@ -1,10 +1,11 @@
-"""Atari 2600 games by ale-py's own vector environment in C++, "ale:Pong": its threads step without the GIL.
+"""Atari 2600 games by ale-py's vector environment in C++, "ale:Pong"; it releases the GIL.
 
-The preprocessing of Mnih et al. (2015) by its names: an action is held for `frameskip` frames, the larger of the last two
-frames is taken (`maxpool`), made grey and 84 x 84; up to `noop_max` idle frames begin a game; the last `stack` frames
-are seen; rewards are clipped for the learner alone (`reward_clip`); a lost life can end an episode for the learner
-(`episodic_life`). `repeat_action_probability` 0.25 are the sticky actions of Machado et al. (2018).
-ROMs are those that come with the installed ale-py.
+The preprocessing of Mnih et al. (2015) by its names: an action is held for `frameskip` frames, the
+maximum of the last two frames is taken (`maxpool`), made grey and 84 x 84; up to `noop_max` idle
+frames begin a game; the agent sees the last `stack` frames; rewards are clipped for the learner
+alone (`reward_clip`); a lost life can end an episode for the learner (`episodic_life`).
+`repeat_action_probability` 0.25 gives the sticky actions of Machado et al. (2018). ROMs are those
+of the installed ale-py.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.envs.host.api import HostEnv, HostStep, Lives, Vector, guarded, picture, put
+from jaxrl_fast.envs.exact import ends, exact
+from jaxrl_fast.envs.host.api import HostEnv, guarded
 from jaxrl_fast.envs.host.gymnasium_spaces import decoder, own_form
+from jaxrl_fast.envs.host.vector import HostStep, Lives, Vector, picture, put
+from jaxrl_fast.envs.own_spaces import Own
 from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.errors import ConfigError, check_float, check_int
-from jaxrl_fast.exact import ends, exact
-from jaxrl_fast.own_spaces import Own
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import EnvSpec
 
@@ -65,7 +67,7 @@ def make(name: str, **settings: Any) -> AleEnv:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AleEnv(HostEnv):
-    """See the module's text; `num_threads` 0 is a core each."""
+    """An Atari game; `num_threads` 0 is a core each."""
 
     name: str
     rom: str
@@ -111,13 +113,13 @@ class AleEnv(HostEnv):
 
 
 class AleVector(Vector):
-    """`lives` [B] are those of the last step."""
+    """ale-py's vector; `lives` [B] are those of the last step."""
 
     def __init__(self, vector: Any, seed: int, shape: tuple[int, int, int], name: str):
         self.encode = lambda obs: np.array(obs).reshape(-1, *shape)  # stacks of one, whose axis comes first
         self.vector, self.seed, self.num_envs, self.lives = vector, seed % 2**31, vector.num_envs, None
         self.decode, self.name = decoder(vector.single_action_space), name
-        self.shown: Any = None  # what the last step left
+        self.shown: Any = None  # of the last step
 
     @guarded
     def reset(self):
@@ -137,7 +139,7 @@ class AleVector(Vector):
         ended = terminated | truncated
         successors = put(obs, ended, self.encode(np.asarray(info["final_obs"])[ended])) if ended.any() else obs
         self.lives, self.shown = np.array(info["lives"]), successors
-        lives = {"lives": np.where(ended, np.nan, self.lives)}  # where a game has ended they are the new one's
+        lives = {"lives": np.where(ended, np.nan, self.lives)}  # after an end they are the new game's
         return HostStep(obs, successors, reward, terminated, truncated, reward, ended, info=lives)
 
     def close(self):

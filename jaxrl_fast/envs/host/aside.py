@@ -1,4 +1,4 @@
-"""Functions that may hang, in threads of their own: the caller that waits for one can stop waiting."""
+"""Run functions that may hang in threads that nobody has to wait for."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 
 def aside(f: Callable[[], Any], then: Callable[[], None] = lambda: None) -> tuple[Future, threading.Thread]:
-    """f() in a thread of its own, for which the end of this process does not wait; `then` it does that."""
+    """Run f() in a daemon thread, then `then()` -> (its future, the thread)."""
     future: Future = Future()
 
     def run():
         try:
             future.set_result(f())
-        except BaseException as error:  # raised where the result is asked for
+        except BaseException as error:  # raised where the result is used
             future.set_exception(error)
         then()
 
@@ -26,7 +26,7 @@ def aside(f: Callable[[], Any], then: Callable[[], None] = lambda: None) -> tupl
 
 
 def in_time(f: Callable[[], Any], seconds: float) -> Any:
-    """f(); TimeoutError where it takes longer. Not of a module at its import: any other thread would wait for that."""
+    """Return f(), or raise TimeoutError after `seconds`; not for use during a module's import."""
     if any(getattr(getattr(m, "__spec__", None), "_initializing", False) for m in list(sys.modules.values())):
         return f()
     future, _ = aside(f)

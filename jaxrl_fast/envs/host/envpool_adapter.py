@@ -1,10 +1,10 @@
-"""EnvPool's environments, "envpool:ID" ("envpool:Pong-v5"): a thread pool in C++ that steps them without the GIL.
+"""EnvPool's environments, "envpool:Pong-v5": a C++ thread pool that releases the GIL.
 
-The settings are EnvPool's own, but for what is done here for all environments alike: frames are single ones and stacked
-where the agent sees them (`stack`), rewards are clipped on the way to the learner (`reward_clip`), and a lost life ends an
-episode for the learner alone (`episodic_life`): the game goes on, and returns are those of whole games.
-EnvPool itself resets in the next step; here the environments that ended are reset at once, and only they.
-`batch_size` below the number of environments is its asynchronous mode: those that come first are acted for.
+The settings are EnvPool's, except those that this package handles: single frames are stacked for
+the agent (`stack`), rewards are clipped for the learner (`reward_clip`), and a lost life ends an
+episode for the learner alone (`episodic_life`): the game continues, and returns are those of whole
+games. EnvPool resets in the next step; here ended environments are reset at once, and only they.
+`batch_size` below the number of environments is its asynchronous mode.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ import jax
 import numpy as np
 
 from jaxrl_fast import runtime
-from jaxrl_fast.envs.host.api import HostEnv, HostStep, Lives, Vector, at, guarded, picture, put
+from jaxrl_fast.envs.exact import ends, exact
+from jaxrl_fast.envs.host.api import HostEnv, guarded
 from jaxrl_fast.envs.host.gymnasium_spaces import PICTURE, decoder, picture_encoder, spec_of
+from jaxrl_fast.envs.host.vector import HostStep, Lives, Vector, at, picture, put
 from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.errors import ConfigError, check_float, check_int, first_line
-from jaxrl_fast.exact import ends, exact
 from jaxrl_fast.logs.reports import flat
 
 PREFIX = "envpool:"
 INSTALL = "pip install 'jaxrl_fast[envpool]'"
-# What a step tells of itself, not of the task.
+# Step outputs about EnvPool, not the task.
 _NOT_NUMBERS = {"env_id", "players", "elapsed_step", "terminated", "truncated", "trunc", "reward", "done", "TimeLimit.truncated"}
-# What is not a setting here: sizes and seeds are the run's, pixels are stacked and rewards clipped by us.
+# No settings here: the run has sizes and seeds, this package stacks and clips.
 _OURS = {
     "num_envs", "batch_size", "seed", "env_seed", "base_path", "gym_reset_return_info", "max_num_players", "stack_num",
     "task", "episodic_life", "reward_clip", "num_threads", "frame_stack",
@@ -44,13 +45,13 @@ def _envpool() -> types.ModuleType:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return __import__("envpool")
-    except Exception as error:  # built for another NumPy, another libc
+    except Exception as error:  # built for another NumPy or libc
         raise ConfigError("environment", PREFIX, f"one of an EnvPool that can be imported: {INSTALL} ({error!r})") from error
 
 
 @functools.cache
 def _config(id: str) -> dict[str, Any]:
-    """EnvPool's settings of `id` with their defaults."""
+    """Return EnvPool's settings of `id` with their defaults."""
     known = _envpool().list_all_envs()
     if id not in known:
         raise ConfigError("environment", PREFIX + id, f"one that EnvPool has{suggest(PREFIX + id, map(PREFIX.__add__, known))}")
@@ -62,13 +63,13 @@ def is_atari(id: str) -> bool:
 
 
 def _smallest(id: str) -> int:
-    """From how many pixels on its pictures are [C, H, W] where they look it."""
+    """Return the pixels from which pictures count as [C, H, W]."""
     return 1 if is_atari(id) else PICTURE
 
 
 @functools.cache
 def defaults(name: str) -> dict[str, Any]:
-    """The number of threads (0: a core each), ours for Atari, then EnvPool's."""
+    """Return the number of threads (0: a core each), ours for Atari, then EnvPool's settings."""
     config = _config(name.removeprefix(PREFIX))
     own = {k: v for k, v in config.items() if k not in _OURS and isinstance(v, (bool, int, float, str))}
     ours = {"episodic_life": False, "stack": 4, "reward_clip": 1.0} if is_atari(name.removeprefix(PREFIX)) else {}
@@ -89,7 +90,7 @@ def make(name: str, num_threads: int = 0, batch_size: int = 0, episodic_life: bo
 
 
 def _check_like(name: str, value: Any, usual: Any) -> None:
-    """Refuse another type than that of the default: EnvPool's own error is a page of C++."""
+    """Raise ConfigError for another type than the default's: EnvPool's error is a page of C++."""
     if isinstance(usual, bool):
         if not isinstance(value, bool):
             raise ConfigError(name, value, "True or False")
@@ -103,10 +104,10 @@ def _check_like(name: str, value: Any, usual: Any) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EnvPoolEnv(HostEnv):
-    """`id` as EnvPool makes it; `own`: its settings that differ from their defaults.
+    """EnvPool's `id`; `own`: its settings that differ from their defaults.
 
-    num_threads: 0 for as many as there are cores, or environments. batch_size: for how many environments training acts at
-    once, those that come first; 0 for all.
+    num_threads: 0 for as many as cores or environments. batch_size: environments that act at once,
+    those that come first; 0 for all.
     """
 
     id: str
@@ -146,14 +147,14 @@ class EnvPoolEnv(HostEnv):
 
 
 class EnvPoolVector(Vector):
-    """A synchronous pool; `lives` [B] are those of the last step, None where the game counts none."""
+    """A synchronous pool; `lives` [B] of the last step, or None."""
 
     def __init__(self, pool: Any, num_envs: int, name: str):
         self.pool, self.num_envs, self.name, self.lives = pool, num_envs, name, None
         self.encode = picture_encoder(pool.observation_space, _smallest(name))
         self.decode = decoder(pool.action_space)
         self.every = np.arange(num_envs, dtype=np.int32)
-        self.shown: Any = None  # what the last step left
+        self.shown: Any = None  # of the last step
 
     @guarded
     def reset(self):
@@ -162,13 +163,13 @@ class EnvPoolVector(Vector):
         return self.shown
 
     def _sorted(self, obs: Any, *rest: Any) -> tuple:
-        """In the order of the environments, not in that in which they were done."""
+        """Sort by environment, not by completion."""
         *arrays, info = rest
         ids = info["env_id"]
         arrays = [self.encode(obs), *arrays]
         numbers = flat({k: v for k, v in info.items() if k not in _NOT_NUMBERS}, len(ids))
         info = {"ids": ids, "numbers": numbers} | ({"lives": info["lives"]} if "lives" in info else {})
-        if (np.diff(ids) > 0).all():  # they mostly are; a copy of every picture less
+        if (np.diff(ids) > 0).all():  # mostly: saves a copy of every picture
             return (*arrays, info)
         order = np.argsort(ids)
         return (*at(arrays, order), at(info, order))
@@ -178,7 +179,7 @@ class EnvPoolVector(Vector):
         self.pool.send(self.decode(action), self.every)
 
     def _stepped(self) -> tuple:
-        """What a step brought: (obs, reward float32, terminated, truncated, info)."""
+        """Return a step's (obs, reward float32, terminated, truncated, info)."""
         obs, reward, terminated, truncated, info = self._sorted(*self.pool.recv())
         return obs, exact(reward, np.float32, "rewards"), *ends(terminated, truncated), info
 
@@ -203,14 +204,16 @@ class EnvPoolVector(Vector):
 
 
 class EnvPoolAsync(EnvPoolVector):
-    """An asynchronous pool. A step is of the first `at_once` environments that come, but for those whose episode ended: they
-    are reset, and their step comes with the new episode's first observation. `lives` are of the step's environments.
+    """An asynchronous pool: a step has the first `at_once` environments that come.
+
+    Ended environments are reset, and their step comes with the new episode's first observation.
+    `lives` are of the step's environments.
     """
 
     def __init__(self, pool: Any, num_envs: int, name: str, at_once: int):
         super().__init__(pool, num_envs, name)
         self.at_once, self.over = at_once, np.zeros(num_envs, bool)
-        self.last: Any = None  # the steps in which episodes ended, of all environments [B, ...], until the new ones begin
+        self.last: Any = None  # last steps of episodes, of all environments [B, ...], until new ones begin
 
     @guarded
     def reset(self):
@@ -244,7 +247,7 @@ class EnvPoolAsync(EnvPoolVector):
         return HostStep(obs, successors, reward, terminated, truncated, reward, fresh, ids=ids, info=numbers)
 
     def _ready(self, ids: np.ndarray, step: list[Any]) -> np.ndarray:
-        """Where the step needs no reset any more; the others are sent on."""
+        """Return where the step needs no reset; reset the others."""
         if self.last is None:
             self.last = jax.tree.map(lambda x: np.zeros((self.num_envs, *x.shape[1:]), x.dtype), step)
         _, _, terminated, truncated, _ = step
@@ -253,7 +256,7 @@ class EnvPoolAsync(EnvPoolVector):
             who = ids[ended]
             jax.tree.map(lambda last, x: last.__setitem__(who, x[ended]), self.last, step)
             self.over[who] = True
-            self.pool._reset(np.int32(who))  # what its own `reset` does, without waiting for them
+            self.pool._reset(np.int32(who))  # as its `reset`, without waiting
         return ~ended
 
 

@@ -1,6 +1,6 @@
-"""A user's own Gymnasium environment: an instance, its class, or a function that makes one.
+"""A user's Gymnasium environment: an instance, its class, or a function that makes one.
 
-As many as a run needs are made: by the class or the function, one call each, and of an instance as copies.
+A run makes as many as it needs: by calls of the class or function, or as copies of the instance.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from jaxrl_fast import signatures
+from jaxrl_fast import fields
 from jaxrl_fast.envs.host.gymnasium_adapter import GymnasiumEnv, is_simple
 from jaxrl_fast.envs.host.gymnasium_spaces import spec_of
 from jaxrl_fast.errors import ConfigError, check_choice, check_int, nearest
@@ -23,27 +23,27 @@ OURS: dict[str, Any] = {"vectorization": "sync", "max_episode_steps": None}
 
 
 def is_gymnasium(value: Any) -> bool:
-    """Whether it is an environment of Gymnasium, or a class of them; imports nothing."""
+    """Return whether it is a Gymnasium environment or a class of them; imports nothing."""
     gymnasium = sys.modules.get("gymnasium")
     kind = value if isinstance(value, type) else type(value)
     return gymnasium is not None and issubclass(kind, gymnasium.Env)
 
 
 def is_vector(value: Any) -> bool:
-    """Whether it is one of Gymnasium's vectors."""
+    """Return whether it is a Gymnasium vector."""
     gymnasium = sys.modules.get("gymnasium")
     return gymnasium is not None and isinstance(value, gymnasium.vector.VectorEnv)
 
 
 def label(env: Any) -> str:
-    """What an environment, or a class of them, is called: by its registration, else by its class."""
+    """Return the name of an environment or class: its registration, else its class."""
     if isinstance(env, type):
         return env.__name__
     return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
 
 
 class Copies:
-    """Calls give copies of an instance, as it is."""
+    """Calls return copies of an instance."""
 
     def __init__(self, env: Any, name: str):
         self.env = env
@@ -59,13 +59,13 @@ class Copies:
 
 
 def defaults(create: Callable[..., Any]) -> dict[str, Any]:
-    """Ours, then the parameters of the class or function that have simple defaults."""
-    own = signatures.defaults_of(create)
+    """Return our settings, then the callable's parameters with simple defaults."""
+    own = fields.defaults_of(create)
     return OURS | {k: v for k, v in own.items() if is_simple(v) and k not in (*OURS, "render_mode")}
 
 
 def adapt(create: Callable[..., Any], name: str, vectorization: str = "sync", max_episode_steps: int | None = None, **own: Any):
-    """The environment that `create(**own)` makes, called `name`. max_episode_steps: a limit of ours around it."""
+    """Return the environment of `create(**own)`, called `name`, in a time limit if given."""
     check_choice("env.vectorization", vectorization, ("sync", "async"))
     if max_episode_steps is not None:
         check_int("env.max_episode_steps", max_episode_steps)
@@ -80,7 +80,7 @@ def adapt(create: Callable[..., Any], name: str, vectorization: str = "sync", ma
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnGymnasiumEnv(GymnasiumEnv):
-    """`create` makes one environment; each vector calls it as often as it is wide."""
+    """`create` makes one environment; a vector calls it once for each."""
 
     create: Callable[..., Any]
 
@@ -103,7 +103,7 @@ class OwnGymnasiumEnv(GymnasiumEnv):
 
     def _is_drawn(self) -> bool:
         modes = self.__dict__.get("_modes", ())
-        return signatures.takes(self.create, "render_mode") and ("rgb_array" in modes or not modes)
+        return fields.takes(self.create, "render_mode") and ("rgb_array" in modes or not modes)
 
     def _make(self, num_envs: int, more: dict[str, Any]) -> Any:
         from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
@@ -119,7 +119,7 @@ class OwnGymnasiumEnv(GymnasiumEnv):
 
 
 def time_limit(env: Any) -> int | None:
-    """The steps after which a TimeLimit around it, or its own registration, ends an episode."""
+    """Return the steps after which its TimeLimit or registration ends an episode, or None."""
     limits = []
     with contextlib.suppress(AttributeError):  # the innermost has no `env`
         layer = env

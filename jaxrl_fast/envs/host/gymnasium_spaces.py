@@ -1,4 +1,4 @@
-"""Gymnasium's spaces as ours, and what goes between the two: observations to us, actions from us. Batched, NumPy."""
+"""Gymnasium's spaces as ours, and their values: observations in, actions out."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl_fast.envs.own_spaces import Own, OwnDict
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.own_spaces import Own, OwnDict
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 from jaxrl_fast.types import EnvSpec
 
@@ -25,16 +25,16 @@ _KINDS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
 
 
 def _kind(space: Any) -> str:
-    """Which of Gymnasium's classes it is an instance of; a library's own may be made from one."""
+    """Return the name of its Gymnasium class; libraries may subclass one."""
     from gymnasium import spaces
 
     return next((name for name in (*_KINDS, *_HELP) if isinstance(space, getattr(spaces, name))), type(space).__name__)
 
 
 def space_of(space: Any, name: str = "environment") -> Space:
-    """Our space for one of Gymnasium's; ConfigError, with the wrapper that helps, where there is none.
+    """Return our space for Gymnasium's; raises ConfigError, with the wrapper that helps.
 
-    Pictures [H, W] of bytes get a channel; numbers of 64 bits become 32; a Tuple is a Dict of its places.
+    Byte pictures [H, W] get a channel; 64 bits become 32; a Tuple is a Dict of its places.
     """
     kind = _kind(space)
     if kind == "Discrete":
@@ -54,12 +54,12 @@ def space_of(space: Any, name: str = "environment") -> Space:
 
 
 def _items(space: Any) -> list[tuple[Any, Any]]:
-    """The spaces in a Dict by name, or in a Tuple by place."""
+    """Return the spaces of a Dict by name, or of a Tuple by place."""
     return list(space.spaces.items() if _kind(space) == "Dict" else enumerate(space.spaces))
 
 
 def _shape(space: Any) -> tuple[int, ...]:
-    """Shape of a Box; a grey picture has a channel."""
+    """Return a Box's shape; a grey picture has a channel."""
     return (*space.shape, 1) if len(space.shape) == 2 and space.dtype == np.uint8 else space.shape
 
 
@@ -70,9 +70,9 @@ def _narrow(dtype: Any) -> np.dtype:
 
 
 def own_form(space: Any, smallest: int | None = None, name: str = "environment") -> Own | OwnDict:
-    """How values of one of Gymnasium's spaces are written there.
+    """Return how values of a Gymnasium space are written there.
 
-    smallest: from how many pixels on a picture may have its channels first; None: of no picture. name: for a ConfigError.
+    smallest: pixels from which a picture may have channels first; None: never. name: for errors.
     """
     kind = _kind(space)
     if kind in ("Dict", "Tuple"):
@@ -88,17 +88,17 @@ def own_form(space: Any, smallest: int | None = None, name: str = "environment")
 
 
 def encoder(space: Any) -> Callable[[Any], Any]:
-    """From a batch of Gymnasium's observations to ours."""
+    """Return a function from a batch of Gymnasium's observations to ours."""
     return own_form(space).encode
 
 
 def decoder(space: Any) -> Callable[[np.ndarray], np.ndarray]:
-    """From a batch of our actions to Gymnasium's: whole numbers from the space's start, others within its bounds."""
+    """Return a function from a batch of our actions to Gymnasium's, in its range."""
     return own_form(space).decode
 
 
 def stack(observations: Sequence[Any]) -> Any:
-    """Single observations, as an environment gives them, as a batch."""
+    """Stack single observations to a batch."""
     first = observations[0]
     if isinstance(first, dict):
         return {key: stack([obs[key] for obs in observations]) for key in first}
@@ -108,29 +108,29 @@ def stack(observations: Sequence[Any]) -> Any:
 
 
 def last_channels(space: Space) -> Space:
-    """A space of pictures [C, H, W] as one of [H, W, C]; any other as it is."""
+    """Return a space of pictures [C, H, W] as [H, W, C], any other unchanged."""
     if not isinstance(space, Box) or len(space.shape) != 3 or space.dtype != np.uint8:
         return space
     channels, height, width = space.shape
     return Box(space.low, space.high, (height, width, channels), space.dtype)
 
 
-PICTURE = 16  # pixels: what is smaller may be a grid of things
+PICTURE = 16  # pixels: smaller arrays may be grids of objects
 
 
 def _has_channels_first(space: Any, smallest: int) -> bool:
-    """Whether it is pictures [C, H, W]: at most 4 channels, and `smallest` pixels or more either way."""
+    """Return whether pictures are [C, H, W]: at most 4 channels, at least `smallest` pixels."""
     pictures = _kind(space) == "Box" and space.dtype == np.uint8 and len(space.shape) == 3
     return pictures and space.shape[0] <= 4 and min(space.shape[1:]) >= smallest
 
 
 def picture_encoder(space: Any, smallest: int = PICTURE) -> Callable[[Any], Any]:
-    """`encoder`, where pictures may have their channels first or last."""
+    """Return `encoder` for pictures with channels first or last."""
     return own_form(space, smallest).encode
 
 
 def _warn_of_wide(name: str, space: Any) -> None:
-    """Say which bounds a device's integers of 32 bits do not reach. The limits of the space's own dtype mean no bounds."""
+    """Warn of bounds beyond int32. The limits of the space's own dtype mean no bounds."""
     kind = _kind(space)
     if kind in ("Dict", "Tuple"):
         for _, inner in _items(space):
@@ -149,7 +149,7 @@ def _warn_of_wide(name: str, space: Any) -> None:
 
 
 def spec_of(name: str, observation: Any, action: Any, limit: int | None, smallest: int = PICTURE) -> EnvSpec:
-    """What an environment with these spaces is to us."""
+    """Return the spec of an environment with these spaces."""
     seen, done = own_form(observation, smallest, f"{name}: observation_space"), own_form(action, name=f"{name}: action_space")
     _warn_of_wide(name, observation)
     return EnvSpec(name, seen.space, done.space, limit, own_observation=seen, own_action=done)

@@ -1,10 +1,10 @@
-"""What runs beside each of Gymnasium's environments, in this process or in one of its own: light to import.
+"""Code beside each Gymnasium environment, in this process or its own; light to import.
 
-Gymnasium hands on whatever array an environment returns: one that it writes to again would change under the terminal
-observation, and one of another shape is flattened into the memory that processes share.
+Gymnasium forwards the array that an environment returns: a later write would change the terminal
+observation, and another shape would be flattened into shared memory.
 
-A Ctrl-C, or a SIGTERM to all that belongs to a run, is for the process that saves it: those of the environments go on
-until that one ends them, by SIGKILL, or is no more.
+Ctrl-C and SIGTERM are for the process that saves the run: environments' processes ignore them until
+that process ends them by SIGKILL, or dies.
 """
 
 from __future__ import annotations
@@ -23,17 +23,14 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import async_vector_env
 
+from jaxrl_fast.envs.exact import exact, misfit
 from jaxrl_fast.errors import debugging
-from jaxrl_fast.exact import exact, misfit
 
 ASKED_TO_STOP = (signal.SIGINT, signal.SIGTERM)
 
 
 class Checked(gymnasium.Wrapper):
-    """Observations are copies, of their space's shape and dtype; rewards are numbers, ends True or False.
-
-    Gymnasium's vectors would write them into arrays of the dtypes that are due, whatever becomes of them there.
-    """
+    """Copies observations in their space's shape and dtype; checks rewards and ends."""
 
     def __init__(self, env: gymnasium.Env):
         super().__init__(env)
@@ -61,7 +58,7 @@ class Checked(gymnasium.Wrapper):
 
 
 def _form(found: Any) -> str:
-    """`5 values, info NoneType`, or what it is instead of values."""
+    """Return `5 values, info NoneType`, or the type of a single value."""
     if not isinstance(found, (tuple, list)):
         return type(found).__name__
     return f"{len(found)} values" + (f", the last {type(found[-1]).__name__}" if found else "")
@@ -83,11 +80,11 @@ def _copied(space: Any, observation: Any, where: str) -> Any:
     return found if found.dtype == space.dtype else exact(found, space.dtype, f"observations{where}")
 
 
-_AT_ONCE = {bool: (bool, np.bool_), float: (float, int, np.floating, np.integer, np.bool_)}  # what needs no look
+_AT_ONCE = {bool: (bool, np.bool_), float: (float, int, np.floating, np.integer, np.bool_)}  # types that need no check
 
 
 def _scalar(value: Any, kind: type, name: str) -> Any:
-    """A bool or a float; of an array with one entry too, which Gymnasium takes as well."""
+    """Return a bool or a float, also of an array with one entry."""
     if isinstance(value, _AT_ONCE[kind]):
         return kind(value)
     if np.size(value) != 1:
@@ -96,7 +93,7 @@ def _scalar(value: Any, kind: type, name: str) -> Any:
 
 
 def made(create: Callable[..., Any], arguments: dict[str, Any], limit: int | None) -> gymnasium.Env:
-    """The environment that a user's class or function makes; `limit`: steps after which it is truncated."""
+    """Return the environment of a user's class or function; limit: steps until truncation."""
     env = create(**arguments)
     if not isinstance(env, gymnasium.Env):
         raise TypeError(f"{create!r} makes {type(env).__name__}, not a gymnasium.Env")
@@ -108,7 +105,7 @@ def checked(create: Callable[..., Any], arguments: dict[str, Any], limit: int | 
 
 
 def quiet(vector: Any) -> Any:
-    """The same vector of processes, which raises what failed in one of them without logging its traceback first."""
+    """Make a vector of processes raise errors without logging their traceback first."""
     check, logger = getattr(vector, "_raise_if_errors", None), gymnasium.logger
 
     def raise_if_errors(successes: Any) -> None:
@@ -124,7 +121,7 @@ def quiet(vector: Any) -> Any:
 
 
 def worker(*args: Any) -> None:
-    """Gymnasium's own, deaf to what asks a run to stop: by a handler, for programs that it starts would inherit a mask."""
+    """Run Gymnasium's worker with handlers that ignore signals; its children inherit no mask."""
     for number in ASKED_TO_STOP:
         signal.signal(number, lambda *_: None)
     if hasattr(signal, "pthread_sigmask"):
@@ -134,11 +131,11 @@ def worker(*args: Any) -> None:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Processes that are started meanwhile are deaf from their first moment, not only from `worker` on."""
+    """Block signals in processes from their start, not only from `worker` on."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # which would unblock the signals when it starts
+    resource_tracker.ensure_running()  # its start would unblock the signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ASKED_TO_STOP)
     try:
         yield
@@ -148,9 +145,9 @@ def uninterrupted() -> Iterator[None]:
 
 @atexit.register
 def _kill_all() -> None:
-    """At the end of this process multiprocessing would ask them to end, and wait for them: they are killed before.
+    """Kill the environments' processes at exit, before multiprocessing waits for them.
 
-    By Gymnasium's name for them: whoever is still in the middle of opening a vector has nothing else to know them by.
+    By Gymnasium's name for them: a vector that is still opening is known by nothing else.
     """
     for process in multiprocessing.active_children():
         if process.name.startswith("Worker<AsyncVectorEnv>"):
@@ -158,7 +155,7 @@ def _kill_all() -> None:
 
 
 def kill(processes: list[Any], patience: float = 1.0) -> None:
-    """End them at once. One that not even this reaches (it waits for a disk) is left behind."""
+    """Kill processes; one that cannot be killed (it waits for a disk) is left behind."""
     for process in processes:
         process.kill()
     deadline = time.monotonic() + patience
@@ -167,12 +164,12 @@ def kill(processes: list[Any], patience: float = 1.0) -> None:
 
 
 def died(vector: Any, patience: float = 5.0) -> str:
-    """Which process of a vector has ended without a word, if one has: Gymnasium only knows that its pipe is closed."""
+    """Describe the dead process of a vector, if any: Gymnasium only knows its closed pipe."""
     deadline = time.monotonic() + patience
-    while time.monotonic() < deadline:  # its pipe closes some time before it is gone
-        codes = [process.exitcode for process in vector.processes]  # once: one may end between two looks
+    while time.monotonic() < deadline:  # the pipe closes before the process ends
+        codes = [process.exitcode for process in vector.processes]  # read once: one may end between two reads
         for process, pipe, code in zip(vector.processes, vector.parent_pipes, codes, strict=True):
-            if pipe is not None and code is not None:  # one that reported what was raised has no pipe
+            if pipe is not None and code is not None:  # a process that reported an error has no pipe
                 how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
                 return f"the process of one of its environments died ({process.pid}, {how})"
         if any(code is not None for code in codes):

@@ -1,1 +1,1 @@
-"""Environments written in JAX here, one a file."""
+"""Environments written in JAX, one a file."""

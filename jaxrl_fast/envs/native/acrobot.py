@@ -1,4 +1,4 @@
-"""Acrobot-v1, batched: Sutton (1996), the 'book' dynamics of Gymnasium's Acrobot-v1, one Runge-Kutta step of 0.2 s."""
+"""Acrobot-v1, batched: Sutton (1996), Gymnasium's 'book' dynamics, Runge-Kutta of 0.2 s."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from jaxrl_fast.types import EnvSpec, Outcome
 class Acrobot(Env):
     """Swing the tip of a two-link pendulum above the bar by torque on the middle joint.
 
-    Observation float32 [6]: cos and sin of both joint angles (radians, 0 hangs down; the second is relative to the
-    first) and both angular velocities (rad/s). Actions {0, 1, 2}: torque -1, 0, +1 N m. Reward -1 a step, 0 at the
-    goal. Lengths in metres, masses in kg, moments in kg m^2.
+    Observation float32 [6]: cos and sin of both joint angles (radians, 0 hangs down; the second is
+    relative to the first) and both angular velocities (rad/s). Actions {0, 1, 2}: torque -1, 0, +1
+    N m. Reward -1 a step, 0 at the goal. Lengths in metres, masses in kg, moments in kg m^2.
     """
 
     dt: float = setting(0.2, low=0, open_low=True)
@@ -43,7 +43,7 @@ class Acrobot(Env):
         return EnvSpec("Acrobot-v1", obs, Discrete(3), self.max_steps_in_episode)
 
     def draw_reset(self, key, shape):
-        # Observations come along: four sines and cosines for the whole iteration at once, not in every step.
+        # Observations come along: one draw of sines and cosines for the whole iteration.
         physics = jax.random.uniform(key, (*shape, 4), jnp.float32, minval=-0.1, maxval=0.1)
         return physics, _observe(physics)
 
@@ -75,7 +75,7 @@ class Acrobot(Env):
         return shift(self.dt / 6.0, tuple(a + 2 * b + 2 * c + d for a, b, c, d in zip(k1, k2, k3, k4, strict=True)))
 
     def _derivative(self, y, torque):
-        """d/dt of (theta1, theta2, theta1', theta2'); Sutton & Barto (2018), section 11.3 of the first edition."""
+        """Return d/dt of (theta1, theta2, theta1', theta2') (Sutton & Barto, 1st ed., 11.3)."""
         theta1, theta2, vel1, vel2 = y
         m1, m2, l1 = self.link_mass_1, self.link_mass_2, self.link_length_1
         lc1, lc2, moi, g = self.link_com_pos_1, self.link_com_pos_2, self.link_moi, self.gravity
@@ -106,13 +106,13 @@ class Acrobot(Env):
 
 
 def _observe(physics: jax.Array) -> jax.Array:
-    """(theta1, theta2, theta1', theta2') [..., 4] -> observation [..., 6]."""
+    """Return observations [..., 6] of (theta1, theta2, theta1', theta2') [..., 4]."""
     theta1, theta2, vel1, vel2 = (physics[..., i] for i in range(4))
     return jnp.stack([jnp.cos(theta1), jnp.sin(theta1), jnp.cos(theta2), jnp.sin(theta2), vel1, vel2], axis=-1)
 
 
 def _wrap(angle: jax.Array) -> jax.Array:
-    """An angle into [-pi, pi), by adding or subtracting whole turns only where it lies outside."""
+    """Wrap an angle into [-pi, pi), by whole turns only where it is outside."""
     turn = 2 * math.pi
     below, above = angle < -math.pi, angle >= math.pi
     up = jnp.ceil((-math.pi - angle) / turn) * turn

@@ -1,7 +1,8 @@
-"""Breakout-MinAtar, batched: the rules of gymnax's MinBreakout (Young & Tian, 2019), without a scatter or a gather.
+"""Breakout-MinAtar, batched: the rules of gymnax's MinBreakout (Young & Tian 2019).
 
-One `vmap` of gymnax's function writes its observation by four scatters, which a CPU runs an environment at a time.
-Here cells are compared with coordinates: half the time a step, half the time to compile, and every step the same.
+A `vmap` of gymnax's function writes its observation by four scatters, which a CPU runs one
+environment at a time. Comparing cells with coordinates takes half the time a step and half the time
+to compile, with equal steps.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.native import draw
 from jaxrl_fast.fields import setting
 from jaxrl_fast.spaces import Box, Discrete
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import EnvSpec, Outcome
 
 LEFT, RIGHT = 1, 3  # of MinAtar's six actions: none, left, up, right, down, fire
@@ -28,12 +29,12 @@ class State(NamedTuple):
 
     ball_y: jax.Array  # int32
     ball_x: jax.Array
-    # int32, two bits: 0 up-left, 1 up-right, 2 down-right, 3 down-left. So `^ 1` reflects at a side wall, `^ 3` at the
-    # ceiling or a brick, and `^ 2` sends the ball back where it came from.
+    # int32, two bits: 0 up-left, 1 up-right, 2 down-right, 3 down-left. `^ 1` reflects at a side
+    # wall, `^ 3` at the ceiling or a brick, `^ 2` reverses.
     direction: jax.Array
     paddle: jax.Array
     bricks: jax.Array  # bool [B, 3, 10]: rows 1 to 3
-    strike: jax.Array  # bool: the ball hit a brick on the last step; it then passes the next one
+    strike: jax.Array  # bool: the ball hit a brick in the last step and passes the next one
     last_y: jax.Array
     last_x: jax.Array
     time: jax.Array
@@ -43,8 +44,11 @@ class State(NamedTuple):
 
 @tree.settings
 class Breakout(Env):
-    """Break bricks with a ball. Observation uint8 [10, 10, 4] of zeros and ones (paddle, ball, trail, bricks), actions
-    {0: none, 1: left, 2: right} or MinAtar's six, reward 1 a brick. Ends when the ball is missed."""
+    """Break bricks with a ball; reward 1 a brick. Ends when the ball is missed.
+
+    Observation uint8 [10, 10, 4] of zeros and ones (paddle, ball, trail, bricks); actions {0: none,
+    1: left, 2: right} or MinAtar's six.
+    """
 
     max_steps_in_episode: int = setting(1000, low=1)
     use_minimal_action_set: bool = True
@@ -57,7 +61,7 @@ class Breakout(Env):
         )
 
     def draw_reset(self, key, shape):
-        return jax.random.bernoulli(key, 0.5, shape)  # the side that the ball starts from
+        return jax.random.bernoulli(key, 0.5, shape)  # the side from which the ball starts
 
     def reset(self, noise):
         zero = jnp.zeros(noise.shape, jnp.int32)
@@ -90,7 +94,8 @@ class Breakout(Env):
         y = jnp.where(broken, s.ball_y, y)
         direction = direction ^ jnp.where(broken, 3, 0)
 
-        # On the bottom row the paddle returns it: straight from where the ball was, back from where it would be.
+        # On the bottom row the paddle returns it: straight from its old column, reversed from its
+        # new one.
         bottom = ~touched & (y == 9)
         respawn = bottom & ~jnp.any(bricks, axis=(1, 2))
         bricks = bricks | respawn[:, None, None]
@@ -110,7 +115,7 @@ class Breakout(Env):
 
 
 def _observe(state: State) -> jax.Array:
-    """uint8 [B, 10, 10, 4]. A cell's four channels are the four bytes of one word, so all work is on words."""
+    """Return uint8 [B, 10, 10, 4]; a cell's four channels are the bytes of one word."""
     cells = jnp.arange(100).reshape(10, 10)
 
     def at(y, x, channel):
@@ -122,7 +127,7 @@ def _observe(state: State) -> jax.Array:
 
 
 def _first(ball_x: int) -> np.ndarray:
-    """The first observation of an episode, uint8 [10, 10, 4]."""
+    """Return an episode's first observation, uint8 [10, 10, 4]."""
     obs = np.zeros((10, 10, 4), np.uint8)
     obs[9, 4, 0] = obs[3, ball_x, 1] = obs[3, ball_x, 2] = 1
     obs[1:4, :, 3] = 1

@@ -1,4 +1,4 @@
-"""CartPole-v1, batched: Barto, Sutton & Anderson (1983), constants and Euler step of Gymnasium's CartPole-v1."""
+"""CartPole-v1, batched: Barto, Sutton & Anderson (1983), Gymnasium's Euler step."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from jaxrl_fast.types import EnvSpec, Outcome
 
 @tree.settings
 class CartPole(Env):
-    """Balance a pole on a cart. Observation float32 [4] (x, x', theta, theta'), actions {0: left, 1: right}, reward 1.
+    """Balance a pole on a cart: observation (x, x', theta, theta'), reward 1 a step.
 
-    Lengths in metres, masses in kg, angles in radians, time in seconds.
+    Observation float32 [4], actions {0: left, 1: right}. Lengths in metres, masses in kg, angles in
+    radians, time in seconds.
     """
 
     gravity: float = 9.8
@@ -68,7 +69,7 @@ class CartPole(Env):
         canvas = draw.Canvas((-2.4, 2.4), (-0.5, 2.0), 400, 208)
         canvas.line([(-2.4, 0.0), (2.4, 0.0)], draw.GREY, 0.02)
         canvas.polygon([(x - 0.3, -0.14), (x + 0.3, -0.14), (x + 0.3, 0.14), (x - 0.3, 0.14)], draw.BLACK)
-        pole = 2 * float(self.length) * 1.2  # drawn a little longer than it is, as Gymnasium does
+        pole = 2 * float(self.length) * 1.2  # drawn a little longer, as in Gymnasium
         canvas.line([(x, 0.14), (x + pole * math.sin(theta), 0.14 + pole * math.cos(theta))], draw.ORANGE, 0.1)
         canvas.disc((x, 0.14), 0.05, draw.BLUE)
         return canvas.image()

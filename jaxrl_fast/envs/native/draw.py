@@ -1,11 +1,11 @@
-"""Small pictures for `Env.render`: shapes in world coordinates, and grids of channels. NumPy and Pillow, no device."""
+"""Small pictures for `Env.render`: shapes and grids of channels. NumPy and Pillow."""
 
 from __future__ import annotations
 
 import numpy as np
 
 BLACK, GREY, BLUE, ORANGE = (30, 30, 34), (190, 190, 195), (64, 111, 184), (222, 132, 58)
-# One colour a channel, bright on a dark ground and told apart by the colour-blind (after Okabe & Ito, 2008).
+# One colour a channel, distinct for the colour-blind (after Okabe & Ito 2008).
 CHANNELS = np.array(
     [
         (240, 228, 66), (86, 180, 233), (150, 150, 160), (230, 120, 30), (0, 158, 115),
@@ -14,14 +14,14 @@ CHANNELS = np.array(
     np.uint8,
 )  # fmt: skip
 GROUND = np.array((24, 24, 30), np.uint8)
-_SUPERSAMPLE = 2  # drawn twice as large and shrunk, which smooths the edges
+_SUPERSAMPLE = 2  # drawn at twice the size: shrinking smooths the edges
 
 
 class Canvas:
-    """A white picture of `width` x `height` pixels that shows the world rectangle `xs` x `ys`, y upwards."""
+    """A white picture of `width` x `height` pixels of the world `xs` x `ys`, y upwards."""
 
     def __init__(self, xs: tuple[float, float], ys: tuple[float, float], width: int, height: int):
-        from PIL import Image, ImageDraw  # imported when something is drawn, not before
+        from PIL import Image, ImageDraw  # imported on use
 
         self._xs, self._ys, self._size = xs, ys, (width, height)
         self._image = Image.new("RGB", (width * _SUPERSAMPLE, height * _SUPERSAMPLE), (255, 255, 255))
@@ -36,7 +36,7 @@ class Canvas:
         )
 
     def line(self, points, colour, thickness: float) -> None:
-        """A polyline with round ends."""
+        """Draw a polyline with round ends."""
         width = max(1, round(thickness * self._scale))
         pixels = [self._pixel(p) for p in points]
         self._draw.line(pixels, colour, width, joint="curve")
@@ -52,15 +52,12 @@ class Canvas:
         self._draw.polygon([self._pixel(p) for p in points], fill=colour)
 
     def image(self) -> np.ndarray:
-        """uint8 [height, width, 3]."""
+        """Return uint8 [height, width, 3]."""
         return np.asarray(self._image.reduce(_SUPERSAMPLE)).copy()
 
 
 def grid(channels: np.ndarray, cell: int = 20) -> np.ndarray:
-    """A grid [H, W] or [H, W, C] of zeros and ones -> uint8 [H * cell, W * cell, 3]; later channels lie on top.
-
-    Every cell keeps a dark edge of one pixel, so that neighbouring cells can be told apart.
-    """
+    """Draw a grid [H, W(, C)] of zeros and ones -> uint8 [H * cell, W * cell, 3], edges dark."""
     channels = np.asarray(channels)
     if channels.ndim == 2:
         channels = channels[..., None]

@@ -1,4 +1,4 @@
-"""MountainCar-v0 and MountainCarContinuous-v0, batched: Moore (1990), the constants of Gymnasium's environments."""
+"""MountainCar-v0 and MountainCarContinuous-v0, batched: Moore (1990), Gymnasium's constants."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxrl_fast.types import EnvSpec, Outcome
 
 
 class _Car(Env):
-    """What both cars share: state ((position, velocity) [B, 2], steps [B]), observation = (position, velocity)."""
+    """The common part: state ((position, velocity) [B, 2], steps [B]), observation [B, 2]."""
 
     def draw_reset(self, key, shape):
         position = jax.random.uniform(key, shape, jnp.float32, minval=-0.6, maxval=-0.4)
@@ -30,14 +30,14 @@ class _Car(Env):
         return Box((self.min_position, -self.max_speed), (self.max_position, self.max_speed), (2,))
 
     def _move(self, car: jax.Array, acceleration: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """(position, velocity) after one step, the left wall's inelastic collision left out."""
+        """Return (position, velocity) after a step, without the left wall's collision."""
         position, velocity = car[..., 0], car[..., 1]
         velocity = velocity + acceleration - jnp.cos(3 * position) * self.gravity
         velocity = jnp.clip(velocity, -self.max_speed, self.max_speed)
         return jnp.clip(position + velocity, self.min_position, self.max_position), velocity
 
     def _finish(self, position, velocity, time, reward):
-        """`reward` is a function of `terminated`."""
+        """Finish a transition; reward: a function of `terminated`."""
         terminated = (position >= self.goal_position) & (velocity >= self.goal_velocity)
         time = time + 1
         car = jnp.stack([position, velocity], axis=-1)
@@ -73,8 +73,10 @@ class _Car(Env):
 
 @tree.settings
 class MountainCar(_Car):
-    """Rock an underpowered car up a hill. Observation float32 [2] (position, velocity), actions {0: left, 1: none,
-    2: right}, reward -1 a step until the flag."""
+    """Rock an underpowered car up a hill; reward -1 a step until the flag.
+
+    Observation float32 [2] (position, velocity), actions {0: left, 1: none, 2: right}.
+    """
 
     min_position: float = setting(-1.2, static=True)
     max_position: float = setting(0.6, static=True)
@@ -98,8 +100,10 @@ class MountainCar(_Car):
 
 @tree.settings
 class MountainCarContinuous(_Car):
-    """The same hill with a throttle. Observation float32 [2] (position, velocity), action float32 [1] in [-1, 1],
-    reward 100 at the flag, minus 0.1 times the squared action."""
+    """The same hill with a throttle; reward 100 at the flag minus 0.1 times the squared action.
+
+    Observation float32 [2] (position, velocity), action float32 [1] in [-1, 1].
+    """
 
     min_action: float = setting(-1.0, static=True)
     max_action: float = setting(1.0, static=True)
@@ -121,11 +125,11 @@ class MountainCarContinuous(_Car):
         car, time = state
         action = action[..., 0]
         position, velocity = self._move(car, jnp.clip(action, self.min_action, self.max_action) * self.power)
-        # gymnax stops a car that rolls back behind the goal, where Gymnasium stops one that hits the left wall. The
-        # left wall's position is clipped in both; we follow gymnax, whose scores are what JAX papers compare with.
+        # gymnax stops a car that rolls back behind the goal, Gymnasium one that hits the left wall;
+        # both clip the position at the wall. This follows gymnax, with which JAX papers compare.
         velocity = jnp.where((position >= self.goal_position) & (velocity < 0), 0.0, velocity)
 
-        def reward(terminated):  # as in Gymnasium, of the action as it comes
+        def reward(terminated):  # of the raw action, as in Gymnasium
             return -0.1 * action**2 + 100.0 * terminated
 
         return self._finish(position, velocity, time, reward)

@@ -1,4 +1,4 @@
-"""Pendulum-v1, batched: the semi-implicit Euler step and the constants of Gymnasium's Pendulum-v1."""
+"""Pendulum-v1, batched: Gymnasium's constants and semi-implicit Euler step."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from jaxrl_fast.types import EnvSpec, Outcome
 
 @tree.settings
 class Pendulum(Env):
-    """Swing a pendulum up and hold it. Never terminates: episodes end by the time limit alone.
+    """Swing a pendulum up and hold it; episodes end by the time limit alone.
 
-    Observation float32 [3] (cos, sin of the angle from upright in radians, angular velocity in rad/s), action float32
-    [1] (torque in N m), reward -(angle^2 + 0.1 velocity^2 + 0.001 torque^2) with the angle in [-pi, pi).
+    Observation float32 [3] (cos, sin of the angle from upright in radians, angular velocity in
+    rad/s), action float32 [1] (torque in N m), reward -(angle^2 + 0.1 velocity^2 + 0.001 torque^2)
+    with the angle in [-pi, pi).
     """
 
     max_speed: float = setting(8.0, low=0, open_low=True, static=True)
@@ -66,6 +67,6 @@ class Pendulum(Env):
 
 
 def _observe(physics: jax.Array) -> jax.Array:
-    """(theta, theta') [..., 2] -> (cos, sin, theta') [..., 3]."""
+    """Return observations (cos, sin, theta') [..., 3] of (theta, theta') [..., 2]."""
     theta, speed = physics[..., 0], physics[..., 1]
     return jnp.stack([jnp.cos(theta), jnp.sin(theta), speed], axis=-1)

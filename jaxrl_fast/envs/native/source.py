@@ -1,4 +1,4 @@
-"""The native environments by name. A new one: its file here, and its line."""
+"""The native environments by name; a new one is a file here and a line."""
 
 from jaxrl_fast.envs.tables import table
 

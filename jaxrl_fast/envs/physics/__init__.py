@@ -1,4 +1,4 @@
-"""Environments of brax and MuJoCo Playground: what they share, an adapter each, and randomised physics."""
+"""Physics of brax and MuJoCo Playground: the common part, two adapters, randomisation."""
 
 from jaxrl_fast import _moved
 

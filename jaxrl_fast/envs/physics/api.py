@@ -1,12 +1,12 @@
-"""Environments of brax and of MuJoCo Playground: `reset(key) -> State`, `step(State, action) -> State`, one at a time.
+"""Environments of brax and Playground: `reset(key)` and `step(State, action)` -> State.
 
-What is used of them is their physics alone. Auto-reset, the time limit and the two kinds of end are ours, as for every
-environment: resets are fresh, `Outcome.next_obs` is the true successor, `done` of the environment is a termination and
-`episode_length` a truncation.
+Only their physics are used. Auto-reset, time limit and both kinds of end are ours: resets are
+fresh, `Outcome.next_obs` is the true successor, `done` is a termination and `episode_length` a
+truncation.
 
-A reset costs a tenth to a fifth of a step, and few steps end an episode, so one for every environment at every step
-would be waste: `env.resets` is a `Pool` (`envs.resets`), unless the setting `resets` is "every_step". Within a rollout
-two episodes may have the same start by chance.
+A reset costs a tenth to a fifth of a step, and few steps end an episode: `env.resets` is a `Pool`
+(`envs.resets`), unless the setting `resets` is "every_step". Two episodes of a rollout may then
+have the same start by chance.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from jaxrl_fast.envs.physics.randomize import Randomizer
 from jaxrl_fast.envs.resets import STEPS_A_RESET, EveryStep, Pool
 from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int, is_number, nearest
 from jaxrl_fast.spaces import Box, Dict, Space
-from jaxrl_fast.summary import summary
+from jaxrl_fast.tree import summary
 from jaxrl_fast.types import EnvSpec, Outcome
 
-# What fits a core's cache: so many bytes of states and actions, whose step has several times as much in hand, and so many
+# Bytes of states and actions that fit a core's cache (a step uses several times as much), and
 # environments in any case. Blocks of less than a quarter of these are not worth their loop.
 BLOCK_BYTES, BLOCK_ENVS = 200_000, 64
 
@@ -39,17 +39,17 @@ class Setting(NamedTuple):
     choices: tuple[str, ...] = ()
 
 
-# The settings of all of them.
+# The common settings.
 ABOUT: dict[str, Setting] = {
     "episode_length": Setting(1000, "steps of the physics after which an episode is truncated"),
     "resets": Setting(
-        "pool", "where new episodes begin: shared out from a pool of an iteration's own, or each fresh", ("pool", "every_step")
+        "pool", "new episodes start from an iteration's pool, or each afresh", ("pool", "every_step")
     ),
     "reset_pool": Setting(
-        0, f"resets in the pool; 0: one for every {STEPS_A_RESET} steps of an environment, and one an environment at least"
+        0, f"resets in the pool; 0: one for every {STEPS_A_RESET} steps of an environment, at least one each"
     ),
-    "randomize": Setting("", "leaves of the physical model times factors that every episode draws: leaf=low:high, ..."),
-    "randomize_warmup": Setting(0, "iterations over which those ranges open from 1 alone to the whole"),
+    "randomize": Setting("", "factors that every episode draws for leaves of the model: leaf=low:high, ..."),
+    "randomize_warmup": Setting(0, "iterations over which those ranges grow from 1 to their width"),
 }
 
 
@@ -57,9 +57,9 @@ class PhysicsState(NamedTuple):
     """[B]"""
 
     physics: Any  # brax's pipeline state, or MJX's data
-    info: dict[str, Any]  # what the environment keeps for itself
+    info: dict[str, Any]  # the environment's own
     time: jax.Array  # int32: steps since the reset
-    varied: list[jax.Array]  # the leaves of the physical model that are drawn anew at every reset; none without
+    varied: list[jax.Array]  # leaves of the model drawn at every reset, or none
 
     __repr__ = summary
 
@@ -68,18 +68,18 @@ class Fresh(NamedTuple):
     """Noise of a reset."""
 
     key: jax.Array  # [B]
-    t: jax.Array | tuple[()]  # int32 [B]: the iteration, where leaves of the model are drawn
+    t: jax.Array | tuple[()]  # int32 [B]: the iteration, if leaves of the model are drawn
 
 
 class Start(NamedTuple):
-    """The same where episodes begin together, once: compiled for little and not for speed."""
+    """Noise of resets that begin together, once: compiled small rather than fast."""
 
     key: jax.Array  # [B]
     t: jax.Array | tuple[()]
 
 
 class PhysicsEnv(Env):
-    """One such environment, vmapped. Static by identity (`make` caches it), and a pytree without leaves."""
+    """One environment, vmapped; static by identity (`make` caches it), a pytree without leaves."""
 
     physics_field = ""  # of the environment's State
     model_attribute = ""  # the environment's physical model
@@ -91,15 +91,15 @@ class PhysicsEnv(Env):
     def __init__(
         self, name: str, env: Any, episode_length: int, resets: str, reset_pool: int, randomize: Any, action: Box
     ):
-        """`randomize`: () or a function (key, model, t) -> model."""
+        """Wrap `env`; randomize: () or a function (key, model, t) -> model."""
         check_int("env.episode_length", episode_length)
         check_choice("env.resets", resets, ABOUT["resets"].choices)
         check_int("env.reset_pool", reset_pool, low=0)
         if reset_pool and resets == "every_step":
             raise ConfigError("env.reset_pool", reset_pool, "0 with env.resets = 'every_step', which has no pool")
         self.env, self.resets = env, EveryStep() if resets == "every_step" else Pool(int(reset_pool))
-        self._parts, self._divided = 1, {}  # devices that the environments are divided over; itself for other numbers of them
-        # What a State is made of; found by tracing alone, for a reset that runs op by op takes seconds.
+        self._parts, self._divided = 1, {}  # devices that divide the environments; itself for other numbers of them
+        # The parts of a State, by tracing alone: an eager reset takes seconds.
         self.template = jax.eval_shape(env.reset, jax.eval_shape(jax.random.PRNGKey, 0))
         self._spec = EnvSpec(name, _space(self.template.obs), action, int(episode_length))
         model = getattr(env, self.model_attribute)
@@ -118,7 +118,7 @@ class PhysicsEnv(Env):
         if parts == self._parts:
             return self
         kind = type(self), parts
-        if kind not in self._divided:  # once: programs are kept by the environment that they are of
+        if kind not in self._divided:  # once: programs are cached by environment
             self._divided[kind] = copy.copy(self)
             self._divided[kind]._parts = parts
         return self._divided[kind]
@@ -135,25 +135,23 @@ class PhysicsEnv(Env):
         return jax.vmap(lambda key, t: _reset_one(self, key, t))(keys, t)
 
     def _reset_few(self, keys: jax.Array, t: jax.Array) -> tuple[PhysicsState, Any]:
-        """Resets that are few beside the steps. On a CPU one after the other: two to five times as slow, but compiled in
-        two thirds of the time, which is seconds."""
+        """Reset a few environments, on a CPU in turn: slower, but compiled in 2/3 of the time."""
         in_turn = lambda *noise: jax.lax.map(lambda x: _reset_one(self, *x), noise)
         return jax.lax.platform_dependent(keys, t, cpu=in_turn, default=self._reset_all)
 
     def _with(self, varied: list[jax.Array]) -> Any:
-        """The environment with these leaves in its physical model."""
+        """Return the environment with these leaves in its physical model."""
         return self._on(self.randomizer.put(varied)) if self.randomizer else self.env
 
     def _on(self, model: Any) -> Any:
-        """The environment with another physical model."""
+        """Return the environment with another physical model."""
         env = copy.copy(self.env)
         setattr(env, self.model_attribute, model)
         return env
 
     def _step_one(self, env: Any, physics: Any, info: Any, action: jax.Array) -> Any:
-        """-> (physics, info, obs, reward, done) of the types that `reset` gave them."""
-        # Neither brax's nor Playground's environments read the observation, reward, done and metrics that a State
-        # brings along; they only overwrite them. So these need not be carried.
+        """Step -> (physics, info, obs, reward, done) in the types of `reset`."""
+        # Their environments never read a State's observation, reward, done and metrics.
         nothing = {self.physics_field: physics, "info": dict(info)}
         for name in ("obs", "reward", "done", "metrics"):
             nothing[name] = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), getattr(self.template, name))
@@ -167,11 +165,10 @@ class PhysicsEnv(Env):
         return tuple(typed(name) for name in (self.physics_field, "info", "obs", "reward", "done"))
 
     def _step_all(self, *args: Any) -> Any:
-        """`_step_one` of all environments. On a CPU of a block at a time, which stays in the cache of a core: many at once take
-        up to twice as long. (Members that are vmapped together are as many blocks at once.)"""
+        """Step all environments, on a CPU in blocks that fit a core's cache (up to 2x faster)."""
         leaves, structure = jax.tree.flatten(args)
         num_envs, ends = leaves[0].shape[0], None
-        parts = self._parts if num_envs % self._parts == 0 else 1  # of an evaluation's episodes perhaps not
+        parts = self._parts if num_envs % self._parts == 0 else 1  # an evaluation's episodes may not divide
         block = parts * _block(num_envs // parts, sum(x.nbytes for x in leaves) // num_envs)
 
         def at_once(*leaves):
@@ -181,7 +178,7 @@ class PhysicsEnv(Env):
             return out
 
         def in_blocks(*leaves):
-            # Each block takes an equal share of every device's environments, so none of them moves.
+            # Blocks take equal shares of every device's environments, so none of them moves.
             split = lambda x: jnp.moveaxis(x.reshape(block, num_envs // block, *x.shape[1:]), 1, 0)
             join = lambda x: jnp.moveaxis(x, 0, 1).reshape(num_envs, *x.shape[2:])
             return [join(x) for x in jax.lax.map(lambda part: at_once(*part), [split(x) for x in leaves])]
@@ -190,7 +187,7 @@ class PhysicsEnv(Env):
         return jax.tree.unflatten(ends, out)
 
     def _trial(self, model: Any, key: jax.Array) -> Any:
-        """What an agent sees of some steps with another model, for the check of randomised leaves."""
+        """Return observations, rewards and ends of some steps with another model, for a check."""
         env = self._on(model)
         new = env.reset(key)
         start = tree.strong(jax.tree.map(jnp.asarray, (getattr(new, self.physics_field), new.info)))
@@ -202,7 +199,7 @@ class PhysicsEnv(Env):
         return new.obs, jax.lax.scan(step, start, length=2)[1]  # two stand for any number
 
     def inert(self, model: Any) -> dict[str, str]:
-        """Leaves that are read, but have no effect in this very model -> what would be valid instead."""
+        """Return {read leaf without effect in this model: the valid alternative}."""
         return {}
 
     def transition(self, noise, state, action):
@@ -216,7 +213,7 @@ class PhysicsEnv(Env):
         return PhysicsState(physics, info, time, state.varied), outcome
 
 
-@functools.partial(jax.jit, static_argnums=0, inline=True)  # traced once for first states, pools and questions of shape
+@functools.partial(jax.jit, static_argnums=0, inline=True)  # traced once for all uses
 def _reset_one(env: PhysicsEnv, key: jax.Array, t: jax.Array) -> tuple[PhysicsState, Any]:
     varied = env.randomizer.draw(random.fold_in(key, 1), t) if env.randomizer else []
     new = env._with(varied).reset(_raw(key))
@@ -230,28 +227,28 @@ def _step_one(env: PhysicsEnv, varied: list[jax.Array], physics: Any, info: Any,
 
 
 def _block(num_envs: int, size: int) -> int:
-    """Environments, of `size` bytes each, that a core steps together: a divisor of `num_envs`; all where only small ones fit."""
+    """Return the environments of `size` bytes that a core steps together."""
     most = max(BLOCK_ENVS, BLOCK_BYTES // size)
     block = max(b for b in range(1, min(num_envs, most) + 1) if num_envs % b == 0)
     return block if 4 * block >= BLOCK_ENVS else num_envs
 
 
 def check_known(name: str, settings: dict[str, Any], known: dict[str, Any]) -> None:
-    """Refuse a setting that an environment does not have."""
+    """Raise ConfigError for an unknown setting of an environment."""
     for k, value in settings.items():
         if k not in known:
             raise ConfigError(f"env.{k}", value, f"a setting of {name} ({', '.join(known)}){nearest(k, known)}")
 
 
 def check_number(argument: str, value: Any, low: float = -math.inf, open_low: bool = False) -> None:
-    """A number for a constructor. These environments are static, so it can be neither traced nor an array."""
+    """Check a constructor's number; neither traced nor an array, because it is static."""
     check_float(argument, value, low, open_low=open_low)
     if not is_number(value):
         raise ConfigError(argument, value, "a number of Python's or NumPy's: it is part of the program")
 
 
 def _raw(key: jax.Array) -> jax.Array:
-    """A key in the form that these environments take: words for JAX's default implementation."""
+    """Return a key in these environments' form: words for JAX's default implementation."""
     words, shape = jax.random.key_data(key), jax.eval_shape(jax.random.PRNGKey, 0).shape
     return words if words.shape == shape else random.bits(key, shape)
 

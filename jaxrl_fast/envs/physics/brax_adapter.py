@@ -1,11 +1,10 @@
-"""The environments of brax 0.14, "brax/NAME", on each of its backends; `envs.physics` says what is used of them.
+"""Adapter of brax 0.14, "brax/NAME", on each of its backends.
 
-All of them take actions in [-1, 1]: those with other limits scale them by themselves. The default backend is "spring",
-the fastest (brax's own default, "generalized", solves for contacts and costs several times as much); scores of
-different backends cannot be compared.
+Actions are in [-1, 1]; environments with other limits scale them. The default backend is "spring",
+the fastest (brax's default, "generalized", solves for contacts and costs several times as much).
+Scores of different backends cannot be compared.
 
-`inverted_pendulum` reports `info["time_out"]` where its pole has fallen. That is a failure, which it also says by
-`done`: a termination, whatever its name.
+`inverted_pendulum` reports a fallen pole as `info["time_out"]`; its `done` makes it a termination.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl_fast import signatures
+from jaxrl_fast import fields
 from jaxrl_fast.envs.physics import api as physics
 from jaxrl_fast.envs.physics import mujoco_tools, randomize
 from jaxrl_fast.envs.sources import Source
@@ -28,13 +27,13 @@ from jaxrl_fast.errors import ConfigError, check_choice, is_number
 from jaxrl_fast.spaces import Box
 
 PREFIX = "brax/"
-# What brax 0.14 ships, so that listing the names imports nothing.
+# Names of brax 0.14, so that listing them imports nothing.
 NAMES = tuple(PREFIX + name for name in (
     "ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum", "inverted_pendulum",
     "pusher", "reacher", "walker2d",
 ))  # fmt: skip
 LEFT_OUT = {
-    "brax/swimmer": "another one: swimmer is broken in brax 0.14, whose fluid forces call a function that JAX has removed",
+    "brax/swimmer": "another one: swimmer is broken in brax 0.14 (its fluid forces call a function that JAX removed)",
     "brax/fast": "another one: it is the toy of brax's own unit tests",
 }
 BACKENDS = ("spring", "positional", "generalized", "mjx")
@@ -57,12 +56,12 @@ class BraxEnv(physics.PhysicsEnv):
     def _page(self, states, step_seconds):
         with mujoco_tools.quiet():
             html = mujoco_tools.import_quietly("brax.io.html")
-            # the viewer's time between states
+            # seconds between states in the viewer
             sys = self.env.sys.tree_replace({"opt.timestep": step_seconds})
             return html.render(sys, [state.physics for state in states])
 
     def inert(self, model):
-        """What spring and positional take to the power 0, as most of brax's models tell them to."""
+        """Return the leaves that spring and positional take to the power 0 in this model."""
         if self.env.backend not in ("spring", "positional"):
             return {}
         scales = {"mass": model.spring_mass_scale, "i": model.spring_inertia_scale}
@@ -76,23 +75,23 @@ class BraxEnv(physics.PhysicsEnv):
 
 @functools.cache
 def _envs(name: str) -> types.ModuleType:
-    """The module `brax.envs`, for the environment `name`."""
+    """Return the module `brax.envs`, for the environment `name`."""
     try:
         return mujoco_tools.import_quietly("brax.envs")
-    except Exception as error:  # a version of something else that it cannot live with shows in many ways
+    except Exception as error:  # incompatible dependencies fail in many ways
         raise ConfigError("environment", name, f"one of a brax that can be imported: {INSTALL} ({error!r})") from error
 
 
 @functools.cache
 def about(name: str) -> dict[str, physics.Setting]:
-    """The settings of `name`: ours, then its constructor's."""
+    """Return the settings of `name`: ours, then its constructor's."""
     if name in LEFT_OUT:
         raise ConfigError("environment", name, LEFT_OUT[name])
     if name not in NAMES:
         raise ConfigError("environment", name, f"an environment of brax ({', '.join(NAMES)}){suggest(name)}")
-    own = signatures.defaults_of(_envs(name)._envs[name.removeprefix(PREFIX)])
-    own = {k: physics.Setting(value, "of brax's own constructor") for k, value in own.items() if k != "backend"}
-    return {"backend": physics.Setting(BACKENDS[0], "who computes the physics", BACKENDS), **physics.ABOUT, **own}
+    own = fields.defaults_of(_envs(name)._envs[name.removeprefix(PREFIX)])
+    own = {k: physics.Setting(value, "argument of brax's constructor") for k, value in own.items() if k != "backend"}
+    return {"backend": physics.Setting(BACKENDS[0], "physics engine", BACKENDS), **physics.ABOUT, **own}
 
 
 def defaults(name: str) -> dict[str, Any]:
@@ -101,8 +100,8 @@ def defaults(name: str) -> dict[str, Any]:
 
 @functools.cache
 def _constructed(name: str, backend: str, items: tuple[tuple[str, Any], ...]) -> Any:
-    """brax's object, one a set of constructor arguments: it is static by identity."""
-    # its arrays must be arrays, wherever this is called from
+    """Return brax's object, one a set of arguments: it is static by identity."""
+    # its arrays must be concrete, also within a trace
     with mujoco_tools.quiet(), jax.ensure_compile_time_eval():
         try:
             return _envs(name)._envs[name.removeprefix(PREFIX)](backend=backend, **dict(items))
@@ -111,7 +110,7 @@ def _constructed(name: str, backend: str, items: tuple[tuple[str, Any], ...]) ->
 
 
 def make(name: str, **settings: Any) -> BraxEnv:
-    """brax's environment `name`, such as "brax/ant"."""
+    """Return brax's environment `name`, such as "brax/ant"."""
     known = defaults(name)
     physics.check_known(name, settings, known)
     given = known | settings
@@ -126,7 +125,7 @@ def make(name: str, **settings: Any) -> BraxEnv:
 
 
 def _checked(argument: str, value: Any, default: Any) -> Any:
-    """An argument of a constructor, of the kind of its default."""
+    """Return a constructor's argument in its default's kind."""
     if isinstance(default, bool):
         if not isinstance(value, bool):
             raise ConfigError(argument, value, "True or False")
@@ -136,7 +135,7 @@ def _checked(argument: str, value: Any, default: Any) -> Any:
         numbers = value if isinstance(value, (tuple, list)) else ()
         if len(numbers) != len(default) or any(isinstance(x, bool) or not is_number(x) for x in numbers):
             raise ConfigError(argument, value, f"{len(default)} numbers")
-        if not all(a < b for a, b in itertools.pairwise(numbers)):  # NaN neither; an end may be infinite (hopper's height)
+        if not all(a < b for a, b in itertools.pairwise(numbers)):  # no NaN; an end may be infinite (hopper's height)
             raise ConfigError(argument, value, f"{len(default)} numbers, the lower first: all of them are ranges")
         return tuple(numbers)
     return value

@@ -1,4 +1,4 @@
-"""What the adapters of brax and Playground need of MuJoCo: an import that is quiet, and pictures."""
+"""MuJoCo for the adapters: a quiet import, and pictures."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from typing import Any
 
 import numpy as np
 
-HEIGHT, WIDTH = 180, 240  # 500 of them are drawn in seconds and make a GIF of about a megabyte
+HEIGHT, WIDTH = 180, 240  # 500 pictures are drawn in seconds and make a GIF of about a megabyte
 
 
 @contextlib.contextmanager
 def _gl_without_display() -> Iterator[None]:
-    """Let MuJoCo draw by EGL where there is no display and the user chose nothing; it looks at import, and only then."""
+    """Let MuJoCo draw by EGL without a display, if the user chose nothing; set at import."""
     chosen = os.environ.get("MUJOCO_GL") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     usable = sys.platform == "linux" and importlib.util.find_spec("OpenGL") is not None
     if usable and not chosen:
         try:
-            ctypes.CDLL("libEGL.so.1")  # without it the import of `mujoco` would fail
+            ctypes.CDLL("libEGL.so.1")  # else importing `mujoco` would fail
         except OSError:
             usable = False
     if chosen or not usable:
@@ -42,7 +42,7 @@ def _gl_without_display() -> Iterator[None]:
 
 
 def import_quietly(name: str) -> types.ModuleType:
-    """Import a module that imports MuJoCo, which prints that it has found no `warp` (only its GPU backend needs it)."""
+    """Import a module that imports MuJoCo, without its message about `warp`."""
     with _gl_without_display(), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         return importlib.import_module(name)
@@ -50,10 +50,7 @@ def import_quietly(name: str) -> types.ModuleType:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without the notes that brax is unmaintained and that its XML has old attributes; other warnings stay warnings.
-
-    MuJoCo's own would go to the terminal, and to a file MUJOCO_LOG.TXT in the working directory.
-    """
+    """Silence brax's and MuJoCo's notes on maintenance and old XML, and MUJOCO_LOG.TXT."""
     import mujoco
 
     before = mujoco.get_mju_user_warning()
@@ -69,16 +66,16 @@ def quiet() -> Iterator[None]:
 
 @functools.lru_cache(maxsize=4)  # a renderer holds an OpenGL context
 def _renderer(model: Any) -> tuple[Any, Any, Any] | None:
-    """(renderer, MjData, camera) of a model; None where OpenGL does not work."""
+    """Return (renderer, MjData, camera) of a model; None if OpenGL does not work."""
     import mujoco
 
     model = copy.copy(model)
-    model.vis.quality.offsamples = 0  # without a GPU: 5 ms a picture, 160 ms with four samples and shadows
+    model.vis.quality.offsamples = 0  # without a GPU: 5 ms a picture instead of 160 with samples and shadows
     try:
         renderer = mujoco.Renderer(model, HEIGHT, WIDTH)
-    except Exception:  # no EGL, no display, a driver that refuses: each of them has an exception of its own
+    except Exception:  # no EGL, no display, a driver that refuses
         return None
-    # a camera that follows what moves, where the model has one; else the default one, that stands still
+    # a camera that follows the body, else the default one
     names = [model.camera(i).name for i in range(model.ncam)]
     following = [i for i in range(model.ncam) if model.cam_mode[i] != mujoco.mjtCamLight.mjCAMLIGHT_FIXED]
     camera = following[0] if following else (0 if names else -1)
@@ -86,7 +83,7 @@ def _renderer(model: Any) -> tuple[Any, Any, Any] | None:
 
 
 def picture(model: Any, qpos: Any, qvel: Any, mocap: tuple[Any, Any] | None = None) -> np.ndarray | None:
-    """uint8 [HEIGHT, WIDTH, 3] of an `MjModel` in a state; None where nothing can be drawn."""
+    """Draw an `MjModel` in a state, uint8 [HEIGHT, WIDTH, 3]; None if nothing can be drawn."""
     import mujoco
 
     found = _renderer(model)

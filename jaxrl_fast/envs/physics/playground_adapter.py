@@ -1,6 +1,6 @@
-"""MuJoCo Playground's dm_control suite, "playground/NAME", on MJX (`impl="jax"`); `envs.physics` says what is used of it.
+"""Adapter of MuJoCo Playground's dm_control suite, "playground/NAME", on MJX (`impl="jax"`).
 
-Only the suite is imported: the package as a whole would import robots, whose assets it clones from the network.
+Only the suite is imported: the whole package imports robots and clones their assets.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.spaces import Box
 
 PREFIX = "playground/"
-# What Playground 0.2 ships, so that listing the names imports nothing.
+# Names of Playground 0.2, so that listing them imports nothing.
 NAMES = tuple(PREFIX + name for name in (
     "AcrobotSwingup", "AcrobotSwingupSparse", "BallInCup", "CartpoleBalance", "CartpoleBalanceSparse",
     "CartpoleSwingup", "CartpoleSwingupSparse", "CheetahRun", "FingerSpin", "FingerTurnEasy", "FingerTurnHard",
     "FishSwim", "HopperHop", "HopperStand", "HumanoidRun", "HumanoidStand", "HumanoidWalk", "PendulumSwingup",
     "PointMass", "ReacherEasy", "ReacherHard", "SwimmerSwimmer6", "WalkerRun", "WalkerStand", "WalkerWalk",
 ))  # fmt: skip
-LEFT_OUT: dict[str, str] = {}
 INSTALL = "pip install 'jaxrl_fast[playground]'"
 _PACKAGE = "mujoco_playground"
 
@@ -44,7 +43,7 @@ class PlaygroundEnv(physics.PhysicsEnv):
 
 @functools.cache
 def _suite(name: str) -> types.ModuleType:
-    """Playground's module of the suite, for `name` of it; imported without what the package's own `__init__` imports."""
+    """Return Playground's suite module for `name`, without the package's `__init__`."""
     stub = None
     try:
         if _PACKAGE not in sys.modules:
@@ -59,12 +58,12 @@ def _suite(name: str) -> types.ModuleType:
         raise ConfigError("environment", name, f"one of a Playground that can be imported: {INSTALL} ({error!r})") from error
     finally:
         if stub is not None and sys.modules.get(_PACKAGE) is stub:
-            del sys.modules[_PACKAGE]  # whoever asks for the package shall get the real one
+            del sys.modules[_PACKAGE]  # later imports get the real package
 
 
 @functools.cache
 def about(name: str) -> dict[str, physics.Setting]:
-    """The settings of `name`; the defaults of the time steps and of the length are Playground's."""
+    """Return the settings of `name`; time steps and length default to Playground's."""
     if name not in NAMES:
         raise ConfigError("environment", name, f"one of Playground's dm_control suite{suggest(name)}")
     config = _suite(name).get_default_config(name.removeprefix(PREFIX))
@@ -82,21 +81,21 @@ def defaults(name: str) -> dict[str, Any]:
 
 @functools.cache
 def _constructed(name: str, ctrl_dt: float, sim_dt: float) -> Any:
-    """Playground's object, one a set of arguments: it is static by identity."""
+    """Return Playground's object, one a set of arguments: it is static by identity."""
     overrides = {"impl": "jax", "ctrl_dt": ctrl_dt, "sim_dt": sim_dt}
     with mujoco_tools.quiet(), jax.ensure_compile_time_eval():
         return _suite(name).load(name.removeprefix(PREFIX), config_overrides=overrides)
 
 
 def make(name: str, **settings: Any) -> PlaygroundEnv:
-    """Playground's environment `name`, such as "playground/CartpoleBalance"."""
+    """Return Playground's environment `name`, such as "playground/CartpoleBalance"."""
     known = defaults(name)
     physics.check_known(name, settings, known)
     given = known | settings
     ctrl_dt, sim_dt = (given.pop(k) for k in ("ctrl_dt", "sim_dt"))
     physics.check_number("env.sim_dt", sim_dt, 0.0, open_low=True)
     physics.check_number("env.ctrl_dt", ctrl_dt, float(sim_dt))
-    if abs(ctrl_dt / sim_dt - round(ctrl_dt / sim_dt)) > 1e-6:  # Playground would round, and step another time than it says
+    if abs(ctrl_dt / sim_dt - round(ctrl_dt / sim_dt)) > 1e-6:  # Playground would round silently
         raise ConfigError("env.ctrl_dt", ctrl_dt, f"a multiple of env.sim_dt = {sim_dt}")
     env = _constructed(name, float(ctrl_dt), float(sim_dt))
     low, high = env.mj_model.actuator_ctrlrange.T

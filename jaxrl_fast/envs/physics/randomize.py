@@ -1,13 +1,13 @@
-"""Domain randomisation: leaves of a physical model that every environment draws for itself, anew at every reset.
+"""Domain randomisation: leaves of a physical model that each environment draws at resets.
 
-As text: `"geom_friction=0.5:1.5, actuator.gear=0.8:1.2"` multiplies the named leaves by uniform factors, one an
-environment and leaf (so all gears of a body grow together). From Python: any function `(key, model, t) -> model` of
-one environment, `t` the iteration.
+As text, `"geom_friction=0.5:1.5, actuator.gear=0.8:1.2"` multiplies leaves by uniform factors, one
+an environment and leaf (all gears of a body grow together). From Python, any function `(key, model,
+t) -> model` of one environment; `t` is the iteration.
 
-What a leaf is called, and whether anybody reads it, depends on who computes. brax's own backends read `gravity`,
-`actuator.gear`, `link.inertia.mass` (spring and positional as its model tells them to: in some to the power 0), and
-generalized alone `dof.damping`; mjx, which Playground is on too, `opt.gravity`, `actuator_gainprm`, `body_mass`,
-`dof_damping`; all of them `geom_friction`. So what would change nothing is refused.
+Leaf names and their use depend on the backend. brax's own read `gravity`, `actuator.gear` and
+`link.inertia.mass` (spring and positional in some models to the power 0), and generalized alone
+`dof.damping`; mjx and Playground read `opt.gravity`, `actuator_gainprm`, `body_mass`,
+`dof_damping`; all read `geom_friction`. A leaf without effect is refused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OTHERS = (
 class Factors:
     """(key, model, t) -> the model with its leaves `paths` times factors in [low, high].
 
-    Over the first `warmup` iterations the range opens from 1 alone to the whole: a curriculum.
+    Over the first `warmup` iterations the range grows from 1 to its width: a curriculum.
     """
 
     paths: tuple[str, ...]
@@ -58,13 +58,13 @@ class Factors:
 
 
 def _paths(model: Any) -> dict[str, Any]:
-    """Dotted name -> leaf, in the order of the leaves."""
+    """Return {dotted name: leaf}, in the order of the leaves."""
     found = jax.tree_util.tree_leaves_with_path(model)
     return {".".join(str(getattr(k, "name", getattr(k, "key", k))) for k in path): leaf for path, leaf in found}
 
 
 def parse(value: Any, warmup: int, model: Any) -> Callable[[jax.Array, Any, jax.Array], Any] | None:
-    """The settings `randomize` and `randomize_warmup` as a function; None where nothing is randomised."""
+    """Return `randomize` and `randomize_warmup` as a function, or None."""
     check_int("env.randomize_warmup", warmup, low=0)
     if callable(value) or value == "":
         if warmup:
@@ -88,22 +88,22 @@ def parse(value: Any, warmup: int, model: Any) -> Callable[[jax.Array, Any, jax.
         if path not in known:
             raise ConfigError("env.randomize", path, _unknown(path, known))
         if not np.any(known[path]):
-            raise ConfigError("env.randomize", path, "a leaf that is not 0 in this model, for factors would change nothing")
+            raise ConfigError("env.randomize", path, "a leaf that is not 0 in this model: factors would change nothing")
         if float32(low) <= 0 and _is_divided_by(path):
-            raise ConfigError("env.randomize", value, f"factors above 0 for {path}, which forces are divided by")
+            raise ConfigError("env.randomize", value, f"factors above 0 for {path}, a divisor of forces")
         if low < 0 and _is_never_negative(path):
-            raise ConfigError("env.randomize", value, f"factors from 0 for {path}: nothing has less than none of it")
+            raise ConfigError("env.randomize", value, f"factors of at least 0 for {path}")
         ranges[path] = low, high
     return Factors(tuple(ranges), *zip(*ranges.values(), strict=True), int(warmup))
 
 
 def _is_never_negative(path: str) -> bool:
-    """Whether physics have no meaning (and the solver no solution) where the leaf changes its sign."""
+    """Return whether the leaf may not change its sign in physics."""
     return any(word in path.rpartition(".")[2] for word in ("damping", "friction"))
 
 
 def _is_divided_by(path: str) -> bool:
-    """Whether forces are: at 0 everything is NaN."""
+    """Return whether forces are divided by the leaf: at 0 everything is NaN."""
     return path.endswith("inertia.i") or any(word in path.rpartition(".")[2] for word in ("mass", "inertia"))
 
 
@@ -115,12 +115,13 @@ def _unknown(path: str, known: dict[str, Any]) -> str:
 
 
 class Randomizer:
-    """A function (key, model, t) -> model, taken apart: what of the model it draws, and how to put that back."""
+    """A function (key, model, t) -> model, split into drawn leaves and their way back."""
 
     def __init__(self, model: Any, function: Callable, trial: Callable, inert: Callable[[Any], dict[str, str]]):
-        """trial(model, raw key): some physics with `model`, to see that every drawn leaf changes it.
+        """Split `function`.
 
-        inert(model): leaves that change nothing although they are read -> what would be valid.
+        trial(model, raw key): some physics with `model`, to check that every drawn leaf matters.
+        inert(model): read leaves without effect -> the valid alternative.
         """
         key, t = jax.random.key(0), jnp.int32(0)
         leaves, self._structure = jax.tree.flatten(model)
@@ -143,19 +144,19 @@ class Randomizer:
         self._check(trial, inert(jax.tree.unflatten(self._structure, self._leaves)))
 
     def draw(self, key: jax.Array, t: jax.Array) -> list[jax.Array]:
-        """The drawn leaves of one environment."""
+        """Draw the leaves of one environment."""
         leaves = jax.tree.leaves(self._function(key, self._model, t))
         return [jnp.asarray(leaves[i]) for i in self._places]
 
     def put(self, varied: list[jax.Array]) -> Any:
-        """The model with these drawn leaves."""
+        """Return the model with these drawn leaves."""
         leaves = list(self._leaves)
         for i, leaf in zip(self._places, varied, strict=True):
             leaves[i] = leaf
         return jax.tree.unflatten(self._structure, leaves)
 
     def _check(self, trial: Callable[[Any, jax.Array], Any], inert: dict[str, str]) -> None:
-        """Refuse a leaf that this environment never reads, or not as something that may differ."""
+        """Raise ConfigError for a leaf that this environment does not read, or cannot vary."""
         names = [list(_paths(self._model))[i] for i in self._places]
         for name in names:
             if name in inert:
@@ -166,7 +167,7 @@ class Randomizer:
                 [jnp.asarray(self._leaves[i]) for i in self._places]
             )
         except (jax.errors.JAXTypeError, TypeError) as error:
-            valid = f"leaves that this backend can take from a draw: {first_line(error)}"
+            valid = f"leaves that this backend can vary: {first_line(error)}"
             raise ConfigError("env.randomize", ", ".join(names), valid) from None
         for name, is_used in zip(names, used_inputs(closed.jaxpr), strict=True):
             if not is_used:

@@ -1,4 +1,4 @@
-"""Tiny environments, each of which asks one thing of an algorithm; their answers are known."""
+"""Tiny environments with known values, each testing one part of an algorithm."""
 
 from jaxrl_fast import _moved
 

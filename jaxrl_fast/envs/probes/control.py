@@ -1,20 +1,20 @@
-"""Probe environments: so small that the right values are known, each failing for one kind of mistake.
+"""Probe environments with known values; each fails for one kind of mistake.
 
-Every probe has `known_values(gamma) -> Known`: its observations, and for each of them the optimal value, the optimal
-action, and where it makes sense the values of all actions. An algorithm that does not find them has a bug, and which
-probe it fails says where to look:
+Every probe has `known_values(gamma) -> Known`: its observations with the optimal value, the optimal
+action and, if defined, all action values. An algorithm that misses them has a bug, and the failed
+probe says where:
 
-    probe/constant-reward   the value's loss, the learning rate
+    probe/constant-reward   the value loss, the learning rate
     probe/reward-at-end     the discount, the bootstrap from the next observation
-    probe/two-step-credit   credit that reaches back over a step
-    probe/action-reward     the policy's gradient, the Q-value of the action taken
-    probe/truncated-only    bootstrapping where an episode is cut: without it the values are too low
-    probe/reward-at-cut     the reward of the step at which an episode is cut, and the bootstrap from where it was cut
+    probe/two-step-credit   credit over two steps
+    probe/action-reward     the policy gradient, the Q-value of the action taken
+    probe/truncated-only    the bootstrap after a truncation
+    probe/reward-at-cut     a truncated step's reward and bootstrap
     probe/named-action      observations that reach the policy, in the right order
     probe/continuous        the same with a Box action: reward -(action - observation)^2
     probe/multi-discrete    the same with a vector of actions
     probe/masked            legal actions: an illegal one costs 100
-    probe/dict              observations that are a dict
+    probe/dict              dict observations
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from jaxrl_fast.types import EnvSpec, Outcome
 
 
 class Known(NamedTuple):
-    """What is true of a probe, one row an observation (all of them, or a sample). NumPy arrays."""
+    """The truth about a probe, one row an observation (all, or a sample). NumPy arrays."""
 
     obs: Any  # [K, ...]
     value: np.ndarray  # float32 [K]: of the optimal policy
-    action: np.ndarray | None = None  # [K, ...]: the optimal action; None where every action is as good
-    q: np.ndarray | None = None  # float32 [K, A]: optimal action values, for a Discrete action
+    action: np.ndarray | None = None  # [K, ...]: the optimal action; None if all are equal
+    q: np.ndarray | None = None  # float32 [K, A]: optimal action values (Discrete)
 
 
 class Bandit(Env):
-    """Base of the probes of one step; the state is the observation. A probe gives `_draw` and `_reward`.
+    """Base of one-step probes; the state is the observation. A probe has `_draw` and `_reward`.
 
-    The observation after the only step is the one before it: nothing may depend on it, for the episode is over.
+    The observation after the step is the one before it: nothing may depend on it.
     """
 
     def draw_reset(self, key, shape):
@@ -59,17 +59,17 @@ class Bandit(Env):
         return state, Outcome(state, reward, ended, ~ended)
 
     def _draw(self, key: jax.Array, shape: tuple[int, ...]) -> Any:
-        """Observations [*shape, ...]."""
+        """Return observations [*shape, ...]."""
         raise NotImplementedError
 
     def _reward(self, obs: Any, action: jax.Array) -> jax.Array:
-        """[B]."""
+        """Return rewards [B]."""
         raise NotImplementedError
 
 
 @tree.settings
 class ConstantReward(Bandit):
-    """Reward 1, then the end. V = 1 whatever the discount. Observation [1.0], two actions."""
+    """Reward 1, then the end: V = 1 for any discount. Observation [1.0], two actions."""
 
     @property
     def spec(self) -> EnvSpec:
@@ -87,7 +87,7 @@ class ConstantReward(Bandit):
 
 @tree.settings
 class RewardAtEnd(Env):
-    """`length` steps, reward 1 on the last one: V of step i = gamma^(length - 1 - i). Observation: one-hot step."""
+    """Reward 1 on the last of `length` steps: V = gamma^(length - 1 - i) at one-hot step i."""
 
     length: int = setting(4, low=1)
 
@@ -116,9 +116,10 @@ class RewardAtEnd(Env):
 
 @tree.settings
 class TwoStepCredit(Env):
-    """The first action decides the reward of the second step: 1 after action 1, -1 after action 0.
+    """The first action decides the second step's reward: 1 after action 1, -1 after action 0.
 
-    Observation one-hot [3]: the start, the good branch, the bad branch. The second action changes nothing.
+    Observation one-hot [3]: the start, the good branch, the bad branch. The second action has no
+    effect.
     """
 
     @property
@@ -138,14 +139,14 @@ class TwoStepCredit(Env):
         return place, Outcome(jax.nn.one_hot(place, 3, dtype=jnp.float32), reward, ended, jnp.zeros_like(ended))
 
     def known_values(self, gamma: float) -> Known:
-        """The optimal action of the branches is listed as 0, and either is as good."""
+        """Return the known values; both actions of the branches are optimal, listed as 0."""
         q = np.array([[-gamma, gamma], [1.0, 1.0], [-1.0, -1.0]], np.float32)
         return Known(np.eye(3, dtype=np.float32), q.max(axis=1), q.argmax(axis=1), q)
 
 
 @tree.settings
 class ActionReward(Bandit):
-    """Reward 1 for action 1 where the observation is +1, for action 0 where it is -1; otherwise -1. One step."""
+    """Reward 1 for action 1 at observation +1 and action 0 at -1, else -1. One step."""
 
     @property
     def spec(self) -> EnvSpec:
@@ -164,10 +165,10 @@ class ActionReward(Bandit):
 
 @tree.settings
 class TruncatedOnly(Env):
-    """Reward 1 for ever, cut every `length` steps: V = 1 / (1 - gamma). Observation [1.0] at every step.
+    """Reward 1 for ever, truncated every `length` steps: V = 1 / (1 - gamma).
 
-    The observation does not tell how long the episode has lasted, so a learner that takes the cut for an end settles
-    on a smaller value.
+    Observation [1.0] does not tell the time, so a learner that treats truncation as an end finds a
+    lower value.
     """
 
     length: int = setting(4, low=1)
@@ -194,9 +195,9 @@ class TruncatedOnly(Env):
 
 @tree.settings
 class RewardAtCut(Env):
-    """Every step is cut, and pays 1 for the action that the observation (-1 or 1) names: V = 1 / (1 - gamma).
+    """Every step is truncated and pays 1 for the action of the observation (-1 or 1).
 
-    A learner that leaves truncated steps out learns nothing at all.
+    V = 1 / (1 - gamma). A learner that leaves truncated steps out learns nothing.
     """
 
     @property
@@ -222,7 +223,7 @@ class RewardAtCut(Env):
 
 @tree.settings
 class NamedAction(Bandit):
-    """The observation is the one-hot of the right action: reward 1 for it, else 0. One step."""
+    """The observation is the one-hot of the action that pays 1; others pay 0. One step."""
 
     num_actions: int = setting(4, low=1)
 

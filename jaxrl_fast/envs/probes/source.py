@@ -1,4 +1,4 @@
-"""The probes by name. A new one: its class here, and its line."""
+"""The probes by name; a new one is a class here and a line."""
 
 from jaxrl_fast.envs.tables import table
 

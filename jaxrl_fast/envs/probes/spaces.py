@@ -1,4 +1,4 @@
-"""Probes of the other spaces: Box and MultiDiscrete actions, legal actions, dict observations; see `probes`."""
+"""Probes of other spaces: Box and MultiDiscrete actions, legal actions, dict observations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxrl_fast.types import EnvSpec
 
 @tree.settings
 class Continuous(Bandit):
-    """Observation x uniform in [-1, 1], action a in [-2, 2], reward -(a - x)^2. The right action is x. One step."""
+    """Observation x uniform in [-1, 1], action a in [-2, 2], reward -(a - x)^2. One step."""
 
     @property
     def spec(self) -> EnvSpec:
@@ -34,7 +34,7 @@ class Continuous(Bandit):
 
 @tree.settings
 class MultiDiscreteAction(Bandit):
-    """Three actions at once, of 3, 2 and 4 choices; the observation holds their right one-hots. Reward: share right."""
+    """Three actions of 3, 2 and 4 choices; observed are the right one-hots. Reward: share right."""
 
     @property
     def spec(self) -> EnvSpec:
@@ -58,9 +58,10 @@ class MultiDiscreteAction(Bandit):
 
 @tree.settings
 class Masked(Bandit):
-    """Six actions, some illegal. The legal one that `observation` names pays 1, other legal ones 0, illegal ones -100.
+    """Six actions, some illegal: the named one pays 1, other legal ones 0, illegal ones -100.
 
-    Observation {"observation": one-hot float32 [6], "action_mask": bool [6], True where legal}. One step.
+    Observation {"observation": one-hot float32 [6], "action_mask": bool [6], True where legal}. One
+    step.
     """
 
     num_actions: int = setting(6, low=1)
@@ -83,7 +84,7 @@ class Masked(Bandit):
         return jnp.where(legal, jnp.sum(chosen * obs["observation"], axis=-1), -100.0)
 
     def known_values(self, gamma: float) -> Known:
-        """Two observations an action: only it is legal, and all are."""
+        """Return two observations an action: with only it legal, and with all."""
         n = self.num_actions
         eye = np.eye(n, dtype=np.float32)
         obs = {
@@ -96,7 +97,7 @@ class Masked(Bandit):
 
 @tree.settings
 class DictObservation(Bandit):
-    """Observation {"row": one-hot [2], "column": one-hot [3]}; action 3 row + column pays 1, others 0. One step."""
+    """Observation {"row": [2], "column": [3]}, one-hot; action 3 row + column pays 1. One step."""
 
     @property
     def spec(self) -> EnvSpec:

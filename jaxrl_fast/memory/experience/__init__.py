@@ -1,1 +1,1 @@
-"""Experience from elsewhere: datasets, folders that hold a memory, memories that are mixed or begin full."""
+"""Experience from elsewhere: datasets, saved memories, mixed and prefilled memories."""

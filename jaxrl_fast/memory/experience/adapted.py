@@ -1,9 +1,8 @@
-"""Experience from a folder for a run: whatever layout it was written in, in the one that this run's memory takes."""
+"""Load a folder of experience into the layout of a run's memory."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import warnings
 from pathlib import Path
 from typing import Any
@@ -27,40 +26,23 @@ from jaxrl_fast.memory.experience.filled import (
 )
 from jaxrl_fast.memory.experience.mixed import StartFrom, mix, offline
 from jaxrl_fast.memory.prioritized import PrioritizedMemory
-from jaxrl_fast.memory.ring import Ring, Row, as_dataset, successors_of
+from jaxrl_fast.memory.ring import Ring, Row, UniformMemory, as_dataset, successors_of
 from jaxrl_fast.memory.transitions import Transition, TransitionMemory
-from jaxrl_fast.memory.uniform import UniformMemory
 
 
 def with_experience(memory: Ring, data: Filled, fraction: float) -> Memory:
-    """`memory`, whose batches are by `fraction` (static) drawn from `data`; at 0 it starts with `data` instead."""
+    """Return `memory` with `fraction` (static) of a batch from `data`; 0: started with `data`."""
     if fraction == 0:
         return StartFrom(memory, data)
     return offline(memory, data) if fraction == 1 else mix(memory, data, fraction)
 
 
 def load_experience(path: str | Path, memory: Ring, fraction: float) -> Filled:
-    """What `save_memory` wrote, laid out anew where `with_experience` could not take it as it is.
+    """Read a folder of `save_memory`, laid out anew if `with_experience` needs that.
 
-    The members of a population get the same object. Priorities stay those of the file where the layout does.
+    All members of a population can take it. Equal layouts keep their priorities.
     """
-    path = Path(path).absolute()
-    file = path / "layout.json"
-    written = file.stat().st_mtime_ns if file.is_file() else 0
-    return _load(path, written, _usual(memory), fraction)
-
-
-def _usual(memory: Ring) -> Ring:
-    """Without what the members of a population may differ in."""
-    usual = {"batch_size": 1}
-    if isinstance(memory, PrioritizedMemory):
-        usual |= {name: getattr(PrioritizedMemory, name) for name in ("alpha", "beta", "epsilon", "first")}
-    return dataclasses.replace(memory, **usual)
-
-
-@functools.lru_cache(maxsize=1)
-def _load(path: Path, written: int, memory: Ring, fraction: float) -> Filled:
-    data = open_memory(path)
+    memory, data = _usual(memory), open_memory(path)
     check_windows("experience", data)
     if _as_it_is(memory, data, fraction):
         return data
@@ -69,11 +51,16 @@ def _load(path: Path, written: int, memory: Ring, fraction: float) -> Filled:
     return fill(memory, _newest(memory, rows)) if fraction == 0 else hold(memory, rows)
 
 
-def outline_experience(path: str | Path, memory: Ring, fraction: float) -> Filled:
-    """Shapes of what `load_experience` gives, from layout.json alone: so a run is planned before anything is read.
+def _usual(memory: Ring) -> Ring:
+    """Return `memory` without the settings in which members may differ."""
+    usual = {"batch_size": 1}
+    if isinstance(memory, PrioritizedMemory):
+        usual |= {name: getattr(PrioritizedMemory, name) for name in ("alpha", "beta", "epsilon", "first")}
+    return dataclasses.replace(memory, **usual)
 
-    How many blocks are written is not known of what is laid out anew: all, here.
-    """
+
+def outline_experience(path: str | Path, memory: Ring, fraction: float) -> Filled:
+    """Return the shapes of `load_experience` from layout.json; a new layout counts as full."""
     memory, data = _usual(memory), open_memory(path, outline=True)
     check_windows("experience", data)
     if _as_it_is(memory, data, fraction):
@@ -92,7 +79,7 @@ def outline_experience(path: str | Path, memory: Ring, fraction: float) -> Fille
 
 
 def _as_it_is(memory: Ring, data: Filled, fraction: float) -> bool:
-    """Whether `with_experience` takes `data` in its own layout."""
+    """Return whether `with_experience` takes `data` in its own layout."""
     if fraction == 0:
         same = successors_of(data.rows) is None or data.memory.truncation_interval == memory.truncation_interval
         return same and layout(data.memory) == layout(memory)
@@ -102,22 +89,17 @@ def _as_it_is(memory: Ring, data: Filled, fraction: float) -> bool:
     return kind is type(memory) and shape(data.memory) == shape(memory)
 
 
-def forget_experience() -> None:
-    """Nobody but who has it needs what was loaded last: it may be large."""
-    _load.cache_clear()
-
-
 def _check_shuffled(memory: Ring, fraction: float) -> None:
-    """Raises ConfigError where shuffled transitions do not serve a run with this memory."""
+    """Raise ConfigError if shuffled transitions do not fit this memory."""
     if fraction == 0 and memory.stack > 1:
         valid = "episodes in order: this run stacks frames, which it stores one by one"
         raise ConfigError("experience", "shuffled transitions", valid)
     if memory.n_step > 1:
-        raise ConfigError("n_step", memory.n_step, "1 for shuffled transitions: what comes next is not known")
+        raise ConfigError("n_step", memory.n_step, "1 for shuffled transitions: they have no order")
 
 
 def _newest(memory: Ring, rows: Row | Transition) -> Row:
-    """Rows [T, B] in the columns of `memory`, the oldest left out where they do not all fit."""
+    """Return rows [T, B] in the columns of `memory`, without the oldest if they do not fit."""
     if isinstance(rows, Transition):
         _check_shuffled(memory, 0)
         rows = as_rows(rows)
@@ -142,9 +124,10 @@ def _newest(memory: Ring, rows: Row | Transition) -> Row:
 
 
 def in_columns(rows: Row, num_envs: int) -> Row:
-    """NumPy rows [T, B] as [T', num_envs]: the columns one behind the other, cut into as many equal parts.
+    """Cut NumPy rows [T, B] into [T', num_envs], the columns one behind the other.
 
-    Where it is cut the last row counts as truncated, unless it is terminated: one transition is lost, and a stack begins anew.
+    At a cut the last row counts as truncated, unless it is terminated: one transition is lost, and
+    a stack starts anew.
     """
     if rows.reward.shape[1] == num_envs:
         return rows
@@ -163,7 +146,7 @@ def in_columns(rows: Row, num_envs: int) -> Row:
 
 
 def _cut(rows: Row) -> Row:
-    """With nothing that follows the last row of a column."""
+    """Mark the last row of each column as truncated."""
     truncated = np.array(rows.truncated)
     truncated[-1] |= ~rows.terminated[-1]
     return rows._replace(truncated=truncated)

@@ -1,7 +1,7 @@
-"""Datasets as rows of a replay memory: NumPy in, NumPy out, everything checked against the environment's spaces.
+"""Datasets as rows of a replay memory: NumPy in and out, checked against a spec.
 
-    episodes_to_rows(episodes, spec)   -> Row [T, B]          steps in the order in which they were taken
-    transitions_to_rows(..., spec)     -> Transition [N, 1]   single steps in any order, each with its successor
+    episodes_to_rows(episodes, spec)   -> Row [T, B]          steps in the order of time
+    transitions_to_rows(..., spec)     -> Transition [N, 1]   steps in any order, with successors
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")
 
 
 def episodes_to_rows(episodes: Iterable[Any], spec: EnvSpec, num_envs: int = 1) -> Row:
-    """Episodes as rows [T, num_envs], whole episodes one after the other in every column.
+    """Return episodes as rows [T, num_envs], whole episodes one after the other in each column.
 
-    episodes: dicts, or objects with attributes such as Minari's, with `observations` [T + 1] or [T], `actions`,
-    `rewards`, `terminations` and `truncations` [T]. With T + 1 observations every step is learned from; with T (as in
-    flat arrays, which may be given as one long episode) a step that was truncated is not, for its successor is not
-    there. Data that stops in the middle of an episode is truncated. With frame stacks, observations are single frames.
+    episodes: dicts, or objects with attributes such as Minari's, with `observations` [T + 1] or
+    [T], `actions`, `rewards`, `terminations` and `truncations` [T]. With T + 1 observations every
+    step is learned from; with T (as in flat arrays, which may be one long episode) a truncated step
+    is not: its successor is missing. Data that stops within an episode is truncated. Stacked frames
+    are given as single frames.
     """
     check_int("num_envs", num_envs)
     columns: list[list[Row]] = [[] for _ in range(num_envs)]
@@ -46,9 +47,9 @@ def episodes_to_rows(episodes: Iterable[Any], spec: EnvSpec, num_envs: int = 1) 
 def transitions_to_rows(
     observations: Any, actions: Any, rewards: Any, next_observations: Any, terminations: Any, spec: EnvSpec
 ) -> Transition:
-    """Transitions in any order [N, ...] as rows [N, 1]. With frame stacks, observations are whole stacks.
+    """Return transitions in any order [N, ...] as rows [N, 1]; stacked frames are whole stacks.
 
-    What was only truncated is not terminated: its successor's value goes on.
+    A truncated step is not terminated: its successor's value counts.
     """
     rewards = _numbers("rewards", rewards)
     n = len(rewards)
@@ -63,7 +64,7 @@ def transitions_to_rows(
 
 
 def _episode(name: str, episode: Any, spec: EnvSpec) -> Row:
-    """Rows [T] or [T + 1] of one episode (or of a flat dataset)."""
+    """Return rows [T] or [T + 1] of one episode (or of a flat dataset)."""
     part = {field: _field(name, episode, field) for field in FIELDS}
     where = {field: f"{name}.{field}" for field in FIELDS}
     reward = _numbers(where["rewards"], part["rewards"])
@@ -76,7 +77,7 @@ def _episode(name: str, episode: Any, spec: EnvSpec) -> Row:
     rows = Row(jax.tree.map(lambda x: x[:n], obs), action, reward, terminated, truncated)
     if terminated[-1]:
         return rows
-    truncated[-1] = not final  # the row itself is lost to learning only where nothing comes after it
+    truncated[-1] = not final  # without a successor the row is not learned from
     if not final:
         return rows
     rows = extend(rows, 1)
@@ -91,14 +92,14 @@ def _field(name: str, episode: Any, field: str) -> Any:
 
 
 def _length(observations: Any) -> int:
-    """Length of the first array in `observations`."""
+    """Return the length of the first array in `observations`."""
     while isinstance(observations, Mapping) and observations:
         observations = next(iter(observations.values()))
     return len(observations) if hasattr(observations, "__len__") else 0
 
 
 def extend(rows: Row, count: int) -> Row:
-    """`count` more rows of zeros that are truncated, so that they are never learned from."""
+    """Append `count` truncated rows of zeros, which are never learned from."""
     longer = jax.tree.map(lambda x: np.pad(x, [(0, count)] + [(0, 0)] * (x.ndim - 1)), rows)
     longer.truncated[len(rows.truncated) :] = True
     return longer
@@ -109,7 +110,7 @@ def _concatenate(rows: list[Row]) -> Row:
 
 
 def _numbers(name: str, value: Any) -> np.ndarray:
-    """Rewards, float32 [N], N at least 1."""
+    """Return rewards, float32 [N], N at least 1."""
     array = _array(name, value)
     if array.ndim != 1 or not len(array) or array.dtype.kind not in "fiub":
         raise ConfigError(name, _describe(array), "a vector of at least one number")
@@ -124,7 +125,7 @@ def _flags(name: str, value: Any, count: int) -> np.ndarray:
 
 
 def _in_space(name: str, value: Any, space: Space, count: int, stack: int = 1, also: int | None = None) -> Any:
-    """`value` as arrays [count, ...] of the space's shapes and dtypes. `also`: another count that would be valid."""
+    """Return `value` as arrays [count, ...] in the space; `also`: another valid count."""
     if isinstance(space, Dict):
         names = [n for n, _ in space.items]
         if not isinstance(value, Mapping) or set(value) != set(names):
@@ -136,7 +137,7 @@ def _in_space(name: str, value: Any, space: Space, count: int, stack: int = 1, a
     if array.shape != (count, *shape):
         either = f" or {(also, *shape)}" if also not in (None, count) else ""
         raise ConfigError(name, _describe(array), f"of shape {(count, *shape)}{either}: one a reward, of the space {space}")
-    exact = array.dtype.kind in "iub" and dtype.kind in "iub"  # any integers will do, if they fit
+    exact = array.dtype.kind in "iub" and dtype.kind in "iub"  # any integers will do if they fit
     if array.dtype.kind not in "fiub" or not (exact or np.can_cast(array.dtype, dtype, "same_kind")):
         raise ConfigError(name, _describe(array), f"of dtype {dtype}, as the environment's space has it")
     out = array.astype(dtype)

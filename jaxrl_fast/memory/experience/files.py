@@ -20,13 +20,12 @@ from jaxrl_fast.files import folders, forms
 from jaxrl_fast.files.checksums import verify_checksums, write_checksums
 from jaxrl_fast.memory.experience.filled import Filled, layout, refuse_sequences, row_shapes
 from jaxrl_fast.memory.prioritized import PrioritizedMemory, converted
-from jaxrl_fast.memory.ring import Ring, Row, successors_of
+from jaxrl_fast.memory.ring import Ring, Row, UniformMemory, successors_of
 from jaxrl_fast.memory.transitions import Transition, TransitionMemory
-from jaxrl_fast.memory.uniform import UniformMemory
 
 FORMAT = 1
 ROWS = {"Row": Row, "Transition": Transition}
-EXPONENTS = ("alpha", "epsilon")  # what priorities were made with
+EXPONENTS = ("alpha", "epsilon")  # inputs of the priorities
 MEMORIES = {cls.__name__: cls for cls in (UniformMemory, PrioritizedMemory, TransitionMemory)}
 LAYOUT = {
     "format": forms.ANY, "layout": {"class": str, "capacity": int, "num_steps": int, "num_envs": int}, "written": int,
@@ -36,9 +35,9 @@ SIZES = ("capacity", "num_steps", "num_envs")
 
 
 def save_memory(path: str | Path, filled: Filled) -> None:
-    """Write `filled` to the new folder `path`, which is there when it is whole: until then it is `.NAME.unfinished` beside it.
+    """Write `filled` to the new folder `path`, without `Row.extras`.
 
-    What an actor knew of the rows (`Row.extras`) is left out.
+    The folder appears when it is complete: until then it is `.NAME.unfinished` beside it.
     """
     import orbax.checkpoint as ocp
 
@@ -63,8 +62,8 @@ def save_memory(path: str | Path, filled: Filled) -> None:
     folders.check_writable("path", path)
     part = path.with_name(f".{path.name}.unfinished")
     with folders.held("path", part, create=True):
-        shutil.rmtree(part / "store", ignore_errors=True)  # of a call that was interrupted
-        here = ocp.AsyncOptions(create_directories_asynchronously=False)  # a folder that cannot be made would hang its threads
+        shutil.rmtree(part / "store", ignore_errors=True)  # of an interrupted call
+        here = ocp.AsyncOptions(create_directories_asynchronously=False)  # else orbax's threads hang
         try:
             with ocp.StandardCheckpointer(async_options=here) as checkpointer:
                 checkpointer.save(part / "store", store)
@@ -76,11 +75,11 @@ def save_memory(path: str | Path, filled: Filled) -> None:
 
 
 def load_memory(path: str | Path, memory: Ring, resize: bool = False) -> Filled:
-    """What `save_memory` wrote, for `memory`, whose layout must be that of the file.
+    """Read a memory of `save_memory` into `memory`, whose layout must be the file's.
 
-    resize: take the number of rows and environments, and of rows a block, from the file; for offline learning.
-    Priorities made with another exponent become such as `memory` makes.
-    Raises ConfigError, naming both, where the layouts differ. To change the layout: `fill(other, rows_of(loaded))`.
+    resize: take the number of rows, environments and rows a block from the file, for offline
+    learning. Priorities with another exponent are converted to `memory`'s. Raises ConfigError, with
+    both layouts, if they differ. To change the layout: `fill(other, rows_of(loaded))`.
     """
     path = Path(path).absolute()
     about = _read(path)
@@ -98,17 +97,14 @@ def load_memory(path: str | Path, memory: Ring, resize: bool = False) -> Filled:
 
 
 def identity(path: str | Path) -> str:
-    """Which memory it is that `save_memory` wrote there: another one at each call of it."""
+    """Return the identity of a saved memory, new at each call of `save_memory`."""
     path = Path(path).absolute()
     _read(path)
     return hashlib.sha256((path / "layout.json").read_bytes()).hexdigest()[:16]
 
 
 def open_memory(path: str | Path, outline: bool = False) -> Filled:
-    """What `save_memory` wrote, in the layout in which it was written; batches of 1.
-
-    outline: shapes in place of arrays, from layout.json alone.
-    """
+    """Read a saved memory in its own layout, with batches of 1; outline: shapes alone."""
     path = Path(path).absolute()
     about = _read(path)
     sizes = {name: value for name, value in about["layout"].items() if name != "class"}
@@ -116,7 +112,7 @@ def open_memory(path: str | Path, outline: bool = False) -> Filled:
     try:
         memory = MEMORIES[about["layout"]["class"]](**sizes, batch_size=1, **about["priorities"])
         store = jax.eval_shape(memory.init, about["rows"]) if outline else None
-    except Exception as error:  # of JAX too, where sizes do not fit each other
+    except Exception as error:  # JAX raises too, if sizes do not fit
         raise _damaged(path, error) from error
     store = store if outline else _restore(path, memory, about)
     return Filled(memory, store, about["written"])
@@ -141,7 +137,7 @@ def _restore(path: Path, memory: Ring, about: dict[str, Any]) -> Any:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """layout.json, with `rows` as shapes [T, B, ...] that `Memory.init` takes."""
+    """Return layout.json, with `rows` as shapes [T, B, ...] for `Memory.init`."""
     file = Path(values.path("path", str(path))) / "layout.json"
     if not file.is_file():
         raise ConfigError("path", str(path), "a folder that save_memory has written, with its layout.json")
@@ -158,7 +154,7 @@ def _read(path: Path) -> dict[str, Any]:
             raise ValueError(f"sizes of {', '.join(SIZES)} and written that cannot be")
         priorities = {name: float(x) for name, x in about.get("priorities", {}).items() if name in EXPONENTS}
         return about | {"rows": kind(**rows), "written": int(about["written"]), "priorities": priorities}
-    except Exception as error:  # sizes and dtypes that JAX and NumPy refuse, each in its way
+    except Exception as error:  # sizes and dtypes that JAX or NumPy refuse
         raise _damaged(path, error) from error
 
 

@@ -1,8 +1,8 @@
-"""A memory with experience in it: how a dataset gets into one, and how it comes back out in the order of time.
+"""A memory with experience in it.
 
-    hold(memory, rows)   -> Filled   a memory of this class, of the size that holds exactly these rows; for offline learning
-    fill(memory, rows)   -> Filled   this very memory; for a run that starts from it
-    rows_of(filled)      -> rows     [T, B], oldest first: into another layout by `hold` or `fill`
+    hold(memory, rows)   -> Filled   a memory with exactly these rows, for offline learning
+    fill(memory, rows)   -> Filled   this very memory, for a run that starts from it
+    rows_of(filled)      -> rows     [T, B], oldest first, for another layout by `hold` or `fill`
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import type_name
 from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.memory.experience.dataset import extend
-from jaxrl_fast.memory.ring import Ring, Row, as_dataset, successors_of
+from jaxrl_fast.memory.ring import Ring, Row, UniformMemory, as_dataset, successors_of
 from jaxrl_fast.memory.sequence import SequenceMemory
 from jaxrl_fast.memory.transitions import Transition, TransitionMemory
-from jaxrl_fast.memory.uniform import UniformMemory
-from jaxrl_fast.summary import bytes_text
+from jaxrl_fast.tree import bytes_text
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["store"], meta_fields=["memory", "w"])
 @dataclasses.dataclass(frozen=True, repr=False)
 class Filled:
-    """A memory, what it holds, and how many blocks were written. A pytree whose only leaves are the store's."""
+    """A memory, its store, and the number of blocks written. A pytree with the store's leaves."""
 
     memory: Memory
     store: Any
@@ -44,20 +43,20 @@ class Filled:
 
     @property
     def rows(self) -> Any:
-        """The store without what a memory keeps beside it (priorities): leaves [length, B, ...] in the ring's order."""
+        """Return the store's rows without priorities, [length, B, ...] in the ring's order."""
         return getattr(self.store, "rows", self.store)
 
 
 def layout(memory: Memory) -> dict[str, Any]:
-    """What two memories must share so that one can read the other's store: its class and its sizes."""
-    # By annotation: exponents may be written as ints too.
-    others = ("batch_size", "truncation_interval")  # the second matters only where successors are kept
+    """Return what two memories must share for one to read the other's store: class and sizes."""
+    # By annotation: exponents may also be ints.
+    others = ("batch_size", "truncation_interval")  # the second matters only with kept successors
     sizes = [f.name for f in dataclasses.fields(memory) if type_name(f) == "int" and f.name not in others]
     return {"class": type(memory).__name__} | {name: int(getattr(memory, name)) for name in sizes}
 
 
 def check_windows(argument: str, filled: Filled) -> None:
-    """Raises ConfigError where not even one window is written."""
+    """Raise ConfigError unless a window is written."""
     memory = filled.memory
     least = 1 if isinstance(filled.rows, Transition) else memory.n_step + memory.stack
     if filled.w * memory.num_steps < least:
@@ -66,7 +65,7 @@ def check_windows(argument: str, filled: Filled) -> None:
 
 
 def check_batch(argument: str, batch_size: int, filled: Filled) -> None:
-    """Raises ConfigError where a batch is larger than what can be drawn."""
+    """Raise ConfigError for a batch larger than the windows that can be drawn."""
     memory, rows = filled.memory, filled.rows
     size = min(filled.w, memory.num_blocks) * memory.num_steps
     count = size * memory.num_envs if isinstance(rows, Transition) else int(jnp.sum(~rows.truncated[:size]))
@@ -77,12 +76,12 @@ def check_batch(argument: str, batch_size: int, filled: Filled) -> None:
 
 
 def row_shapes(rows: Any) -> Any:
-    """Shape and dtype of one row of one environment, of leaves [T, B, ...]."""
+    """Return shape and dtype of one row of one environment, from leaves [T, B, ...]."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), rows)
 
 
 def check_rows(argument: str, found: Any, wanted: Any) -> None:
-    """Raises ConfigError where rows (leaves [T, B, ...]) are not of the kind that is wanted."""
+    """Raise ConfigError unless rows (leaves [T, B, ...]) have the wanted fields and shapes."""
     found, wanted = row_shapes(found), row_shapes(wanted)
     if jax.tree.structure(found) != jax.tree.structure(wanted) or jax.tree.leaves(found) != jax.tree.leaves(wanted):
         raise ConfigError(argument, describe_rows(found), f"rows of {describe_rows(wanted)}")
@@ -94,14 +93,14 @@ def describe_rows(shapes: Any) -> str:
 
 
 def refuse_sequences(argument: str, memory: Memory) -> None:
-    """Raises ConfigError for a memory of sequences: what is not the run's own has no carries."""
+    """Raise ConfigError for a memory of sequences: rows from elsewhere have no carries."""
     if isinstance(memory, SequenceMemory):
         valid = "a memory of windows: sequences cannot be made of rows, which have no carries"
         raise ConfigError(argument, type(memory).__name__, valid)
 
 
 def _check_layout(memory: Ring, rows: Any) -> None:
-    """Raises ConfigError for rows in which `memory` would not find successors: a `TransitionMemory` has them in the row."""
+    """Raise ConfigError for rows without the successors that `memory` needs."""
     kinds = (Transition,) if isinstance(memory, TransitionMemory) else (Row, Transition)
     if not isinstance(rows, kinds):
         names = " or ".join(kind.__name__ for kind in kinds)
@@ -109,45 +108,45 @@ def _check_layout(memory: Ring, rows: Any) -> None:
 
 
 def hold(memory: Ring, rows: Row | Transition) -> Filled:
-    """A memory like `memory` with room for exactly `rows`, and them in it: every window of theirs can be drawn.
+    """Return a memory like `memory` that holds exactly `rows`; every window can be drawn.
 
-    `Transition`s go into a `TransitionMemory` where `memory` is uniform; where it is not, each becomes an episode of
-    one step (its row, and its successor as a row that is truncated), which a prioritized memory never starts from.
-    Raises ConfigError for `Row`s where `memory` stores successors: they have none of their own.
+    `Transition`s go into a `TransitionMemory` if `memory` is uniform. Otherwise each becomes an
+    episode of one step (its row, and its successor as a truncated row), which a prioritized memory
+    never starts from. Raises ConfigError for `Row`s if `memory` stores successors.
     """
     refuse_sequences("memory", memory)
     _check_layout(memory, rows)
     if isinstance(rows, Transition):
         if memory.n_step != 1:
-            raise ConfigError("n_step", memory.n_step, "1 for shuffled transitions: what comes next is not known")
+            raise ConfigError("n_step", memory.n_step, "1 for shuffled transitions: they have no order")
         if not keeps_transitions(memory):
             memory, rows = dataclasses.replace(memory, stack=1), as_rows(rows)
     return fill(room_for(memory, rows), rows)
 
 
 def keeps_transitions(memory: Ring) -> bool:
-    """Whether `hold` makes no episodes of transitions for it."""
+    """Return whether `hold` keeps transitions as they are."""
     return type(memory) in (UniformMemory, TransitionMemory)
 
 
 def room_for(memory: Ring, rows: Row | Transition) -> Ring:
-    """The memory in which `hold` puts rows of these shapes [T, B, ...]."""
+    """Return the memory into which `hold` puts rows of these shapes [T, B, ...]."""
     time, envs = rows.reward.shape
     if isinstance(rows, Transition):
         return TransitionMemory(time * envs, time, envs, memory.batch_size)
     margin = memory.n_step + memory.stack - 1
-    # At least as long as a margin, so that one block beside the head is enough; few, because a fill is a loop over them.
+    # At least a margin long, so that one block beside the head is enough; few, because `fill` loops
+    # over them.
     block = max(margin, -(-(time + margin) // 64))
     blocks = -(-(time + margin) // block) + 1
     return dataclasses.replace(memory, capacity=blocks * block * envs, num_steps=block, num_envs=envs)
 
 
 def fill(memory: Ring, rows: Row | Transition) -> Filled:
-    """`memory` with `rows` [T, B, ...] written from its first block on.
+    """Return `memory` with `rows` [T, B, ...] written from its first block on.
 
-    Rows are added before and after, so that every row has its stack and its window; they are marked as truncated, and
-    so never drawn. The last of `rows` is marked too, unless it is terminated: nothing follows it.
-    Raises ConfigError where the rows do not fit.
+    Truncated rows before and after give every row its stack and window. The last of `rows` is
+    truncated too, unless it is terminated. Raises ConfigError if the rows do not fit.
     """
     refuse_sequences("memory", memory)
     _check_layout(memory, rows)
@@ -175,7 +174,7 @@ def _write(memory: Ring, rows: Any) -> Any:
 
 
 def _padded(rows: Row, before: int, after: int, multiple: int) -> Row:
-    """NumPy rows with truncated ones around them, a multiple of `multiple` in all."""
+    """Surround NumPy rows with truncated ones, to a multiple of `multiple`."""
     rows = jax.tree.map(np.asarray, rows)
     truncated = rows.truncated.copy()
     truncated[-1] |= ~rows.terminated[-1]
@@ -186,7 +185,7 @@ def _padded(rows: Row, before: int, after: int, multiple: int) -> Row:
 
 
 def as_rows(transitions: Transition) -> Row:
-    """Every transition [T, B] as an episode of one step, [2 T, B]: its row, and its successor as a truncated one."""
+    """Return transitions [T, B] as episodes of one step [2 T, B]: row, then truncated successor."""
 
     def weave(first, second):
         pair = np.stack([np.asarray(first), np.asarray(second)], axis=1)
@@ -202,12 +201,11 @@ def as_rows(transitions: Transition) -> Row:
 
 
 def rows_of(filled: Filled) -> Any:
-    """What is written, oldest first: NumPy leaves [T, B, ...].
+    """Return the written rows, oldest first: NumPy leaves [T, B, ...].
 
-    An observation in which an episode was truncated, where it is kept, becomes a row of its own: truncated, with an
-    action and a reward of zero. The row before it is then an ordinary one.
-    The first `stack - 1` rows of a ring that has gone round have lost the frames before them, and count as an
-    episode's start.
+    A kept successor of a truncated row becomes a row of its own: truncated, with zero action and
+    reward; the row before it is then an ordinary one. The first `stack - 1` rows of a ring that has
+    wrapped around have lost the frames before them, and count as an episode's start.
     """
     memory = filled.memory
     if not isinstance(filled.rows, Row | Transition):
@@ -225,10 +223,7 @@ def rows_of(filled: Filled) -> Any:
 
 
 def _with_cuts(rows: Row, cuts: Any, time: np.ndarray, env: np.ndarray) -> Row:
-    """`rows` [T, B, ...] with the observations `cuts` [N, ...] as rows behind the truncated rows (time, env), int [N].
-
-    Columns with fewer cuts than others end in truncated rows of zeros.
-    """
+    """Insert observations `cuts` [N, ...] behind truncated rows (time, env); pad with zeros."""
     columns = []
     for b in range(rows.reward.shape[1]):
         mine = np.flatnonzero((env == b) & rows.truncated[time, env])
@@ -240,7 +235,7 @@ def _with_cuts(rows: Row, cuts: Any, time: np.ndarray, env: np.ndarray) -> Row:
         longer.truncated[place] = True
         for leaf, found in zip(jax.tree.leaves(longer.obs), jax.tree.leaves(cuts), strict=True):
             leaf[place] = found[mine]
-        longer.truncated[-1] |= ~longer.terminated[-1]  # what is added behind a shorter column is not its successor
+        longer.truncated[-1] |= ~longer.terminated[-1]  # rows added behind a shorter column are no successors
         columns.append(longer)
     most = max(len(c.reward) for c in columns)
     return jax.tree.map(lambda *x: np.stack(x, axis=1), *[extend(c, most - len(c.reward)) for c in columns])

@@ -1,11 +1,12 @@
-"""Experience from elsewhere in a run: batches that are partly or wholly a dataset's, and a replay that starts full.
+"""Memories that mix a run's own experience with a dataset, or start from one.
 
-All wrap the memory that an algorithm would use, so an algorithm takes part by what its `memory()` returns.
+Each wraps the memory of an algorithm, so that algorithms need no change.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -22,14 +23,15 @@ from jaxrl_fast.types import Window
 
 @dataclasses.dataclass(frozen=True)
 class MixedMemory(Memory):
-    """Batches whose first windows are `online`'s and whose last are a constant dataset's (see `mix`).
+    """Batches of `online`'s windows, then a constant dataset's (see `mix`).
 
-    The dataset is no part of the state: it is neither donated nor checkpointed, and the members of a population share
-    it. So its priorities, if it has any, stay what they are; `feedback` is the online memory's alone.
+    The dataset is not part of the state: it is neither donated nor checkpointed, and a population
+    shares it. Its priorities stay constant; `feedback` goes to the online memory.
     """
 
     online: Ring
     offline: Filled
+    replays: ClassVar[bool] = True
 
     def init(self, rows):
         data = self.offline.rows
@@ -71,7 +73,7 @@ def _join(a: Window, b: Window) -> Window:
 
 
 def mix(memory: Ring, data: Filled, fraction: float = 0.5) -> MixedMemory:
-    """`memory`, with `fraction` (static) of its batch drawn from `data` instead: half is RLPD's (Ball et al. 2023)."""
+    """Return `memory` with `fraction` (static; RLPD: half) of its batch from `data`."""
     refuse_sequences("memory", memory)
     refuse_sequences("data", data.memory)
     check_float("fraction", fraction, 0, 1)
@@ -86,19 +88,20 @@ def mix(memory: Ring, data: Filled, fraction: float = 0.5) -> MixedMemory:
 
 
 def _drawn_as(memory: Ring, data: Filled, batch_size: int) -> Filled:
-    """`data`, whose batches have this size and are corrected for their priorities as those of `memory` are."""
+    """Return `data` with this batch size and the importance correction of `memory`."""
     own = {"beta": memory.beta} if hasattr(memory, "beta") and hasattr(data.memory, "beta") else {}
     return dataclasses.replace(data, memory=dataclasses.replace(data.memory, batch_size=batch_size, **own))
 
 
 @dataclasses.dataclass(frozen=True)
 class OfflineMemory(Memory):
-    """A constant dataset and nothing else: nothing is added. The state is its priorities, where it has any, and else ().
+    """A constant dataset; the state is its priorities, or ().
 
-    As of `MixedMemory`, the members of a population share the rows, and a checkpoint does not hold them.
+    As with `MixedMemory`, a population shares the rows, and a checkpoint does not hold them.
     """
 
     data: Filled
+    replays: ClassVar[bool] = True
 
     def _with_rows(self, mem):
         return self.data.store if mem == () else mem._replace(rows=self.data.rows)
@@ -124,7 +127,7 @@ class OfflineMemory(Memory):
 
 
 def offline(memory: Ring, data: Filled) -> OfflineMemory:
-    """Batches such as `memory` gives, all of them from `data`."""
+    """Return a memory with batches as `memory`'s, all from `data`."""
     refuse_sequences("memory", memory)
     if memory.n_step != data.memory.n_step:
         raise ConfigError("n_step", memory.n_step, f"{data.memory.n_step}, as the memory of the data has it")
@@ -137,13 +140,14 @@ def offline(memory: Ring, data: Filled) -> OfflineMemory:
 
 @dataclasses.dataclass(frozen=True)
 class StartFrom(Memory):
-    """`memory`, which begins with what `start` holds; the run's own blocks follow, and overwrite it in time.
+    """`memory`, started with `start`; the run's own blocks follow and overwrite it in time.
 
-    Between the two no window crosses: the last row before the seam counts as truncated.
+    No window crosses between the two: the last row before the seam counts as truncated.
     """
 
     memory: Ring
     start: Filled
+    replays: ClassVar[bool] = True
 
     def __post_init__(self):
         found, wanted = layout(self.start.memory), layout(self.memory)
@@ -157,11 +161,11 @@ class StartFrom(Memory):
         check_rows("start", as_dataset(self.start.rows), as_dataset(rows))
         start = tree.copy(self.start)  # the state is donated, `start` is not
         if isinstance(start.rows, Transition):
-            return start.store  # nothing there has a successor in another row
+            return start.store  # no row has its successor in another
         if not isinstance(start.rows, Row):
             raise ConfigError("start", type(start.rows).__name__, "rows of a replay memory (Row or Transition)")
         found = start.rows
-        if not jax.tree.leaves(found.extras):  # nobody knew anything of these (see `add`); no window crosses to others
+        if not jax.tree.leaves(found.extras):  # these rows have no extras (see `add`); no window crosses to others
             shape = (self.memory.length, self.memory.num_envs)
             found = found._replace(extras=jax.tree.map(lambda x: jnp.zeros((*shape, *x.shape[2:]), x.dtype), rows.extras))
         if not jax.tree.leaves(rows.next_obs):

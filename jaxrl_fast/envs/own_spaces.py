@@ -1,8 +1,8 @@
 """Values between an environment's own spaces and ours: observations in, actions out.
 
-An environment of another library counts its actions from 5, bounds them in float64, or has the channels of a picture
-first; `spaces` knows none of this. `Own` says how one value is written there and translates batches [B, ...], NumPy
-arrays as well as traced ones. `EnvSpec.own_observation` and `EnvSpec.own_action` hold it for those environments.
+Another library's environment may count its actions from 5, bound them in float64, or put the
+channels of a picture first. `Own` describes how it writes one value and translates batches [B,
+...], NumPy or traced. `EnvSpec.own_observation` and `EnvSpec.own_action` hold it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl_fast.envs.exact import exact, kind_of, warned, within
 from jaxrl_fast.errors import expected, first_line
-from jaxrl_fast.exact import exact, kind_of, warned, within
 from jaxrl_fast.spaces import Box, Dict, Space
 
 
 @dataclasses.dataclass(frozen=True)
 class Own:
-    """How an environment writes the values of `space` (no Dict): one has `shape` and `dtype`.
+    """How an environment writes the values of `space` (no Dict), with its `shape` and `dtype`.
 
-    start: its least integers, where ours are 0.  channels_first: a picture [C, H, W], where ours is [H, W, C].
+    start: its lowest integers (ours: 0).  channels_first: pictures [C, H, W] (ours: [H, W, C]).
     """
 
     space: Space
@@ -35,9 +35,10 @@ class Own:
     channels_first: bool = False
 
     def encode(self, values: Any, name: str = "observations", check: Callable[..., np.ndarray] = within) -> Any:
-        """The environment's values [B, *shape] -> ours [B, *space.shape]. Misfit where a number is not in the space.
+        """Return the environment's values [B, *shape] as ours [B, *space.shape].
 
-        check: what judges the integers of a Discrete or MultiDiscrete, called as `within`.
+        Raises Misfit for a number outside the space. check: judges the integers of a Discrete or
+        MultiDiscrete, called as `within`.
         """
         values = values if isinstance(values, jax.Array) else np.asarray(values)
         if not isinstance(self.space, Box):
@@ -49,13 +50,13 @@ class Own:
         return self._ordered(self._narrowed(values, name)).reshape(-1, *self.space.shape)
 
     def _narrowed(self, values: Any, name: str) -> Any:
-        """Return `values` in the dtype of `space`. Misfit where a number would become another."""
+        """Return `values` in the dtype of `space`; raises Misfit if a number would change."""
         if isinstance(values, jax.Array):
             return values.astype(self.space.dtype)
         return exact(values, self.space.dtype, name)
 
     def _ordered(self, pictures: Any) -> Any:
-        """Channels last; without a copy where there is one."""
+        """Return pictures with channels last, without a copy if there is one channel."""
         if not self.channels_first:
             return pictures
         if isinstance(pictures, jax.Array):
@@ -65,7 +66,7 @@ class Own:
         return pictures.reshape(batch, height, width, 1) if alone else np.ascontiguousarray(np.moveaxis(pictures, 1, -1))
 
     def decode(self, values: Any) -> Any:
-        """Our values [B, *space.shape] -> the environment's [B, *shape]: within its bounds, of its dtype."""
+        """Return our values [B, *space.shape] as the environment's [B, *shape]."""
         xp = jnp if isinstance(values, jax.Array) else np
         dtype = self.dtype if xp is np else jax.dtypes.canonicalize_dtype(self.dtype)
         values = values.reshape(-1, *self.shape)
@@ -76,7 +77,7 @@ class Own:
         return (values + start).astype(dtype)
 
     def _wide(self, actions: Any) -> np.dtype:
-        """The dtype in which actions are clipped: no narrower than theirs, whole numbers where the space has these too."""
+        """Return the dtype for clipping actions: as wide as theirs, whole if the space is."""
         both = actions.dtype.kind in "biu" and self.dtype.kind in "biu"
         if not isinstance(actions, jax.Array):
             return np.dtype(np.int64 if both else np.float64)
@@ -84,18 +85,18 @@ class Own:
 
     @functools.cached_property
     def integers(self) -> tuple[np.ndarray, np.ndarray]:
-        """The least and the largest of a Discrete or MultiDiscrete, int64 of its shape or ()."""
+        """Return the lowest and highest of a Discrete or MultiDiscrete, int64."""
         least = np.asarray(self.start, np.int64)
         return least, least + np.asarray(getattr(self.space, "nvec", None) or self.space.n, np.int64) - 1
 
     @functools.cache  # noqa: B019 - one form an environment
     def bounds(self, dtype: np.dtype, final: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-        """Low and high of a Box, `dtype` [*shape] or []: the nearest numbers within its bounds that `final` holds too.
+        """Return a Box's low and high, `dtype` [*shape] or []: nearest numbers that `final` holds.
 
         Infinity stays, unless `final` is narrower and would make it of a number.
         """
         ends = [np.asarray(bound, np.float64) for bound in (self.space.low, self.space.high)]
-        if kind_of(self.dtype) == "f":  # its own bounds are numbers of its dtype
+        if kind_of(self.dtype) == "f":  # its own bounds have its dtype
             with np.errstate(over="ignore"):
                 ends = [end.astype(self.dtype).astype(np.float64) for end in ends]
         for held in (final, dtype):
@@ -105,11 +106,11 @@ class Own:
         return tuple(bound.reshape(self.shape) if bound.ndim else bound for bound in (low, high))
 
     def read(self, values: Any, stack: int = 1, name: str = "observation") -> tuple[Any, bool, bool]:
-        """Check observations -> (ours [B, ...], whether there was no batch axis, whether they are stacks of frames).
+        """Check observations -> (ours [B, ...], whether one without batch axis, whether stacks).
 
-        They may have the environment's form or ours, alone or as a batch; as single frames, or with `stack` > 1 as stacks
-        along the channels. Raises ConfigError for another shape, and for a dtype that would lose numbers; warns of an
-        integer outside of its space.
+        They may have the environment's form or ours, alone or as a batch, as single frames or, with
+        `stack` > 1, as stacks along the channels. Raises ConfigError for another shape and for a
+        dtype that would lose numbers; warns of an integer outside its space.
         """
         dtype, forms = np.dtype(self.space.dtype), self._forms(stack)
         stays = isinstance(values, jax.Array) and (isinstance(values, jax.core.Tracer) or values.dtype == dtype)
@@ -136,7 +137,7 @@ class Own:
         return self._ordered(values) if own else values, single, stacked
 
     def _forms(self, stack: int) -> list[tuple[tuple[int, ...], bool, bool]]:
-        """(shape, whether it is the environment's form, whether it is a stack) of what `read` takes, the first that fits."""
+        """Return (shape, environment's form?, stack?) of valid inputs of `read`, in order."""
         ours, forms = tuple(self.space.shape), [(self.shape, True, False)]
         along = lambda shape, axis: tuple(n * stack if i == axis % len(shape) else n for i, n in enumerate(shape))
         if stack > 1:
@@ -148,7 +149,7 @@ class Own:
 
 @dataclasses.dataclass(frozen=True)
 class OwnDict:
-    """The same for a dict or a tuple of spaces: `items` are (the environment's key, its value's form)."""
+    """`Own` for a dict or tuple of spaces: `items` are (the environment's key, its form)."""
 
     items: tuple[tuple[Any, Own | OwnDict], ...]
     is_tuple: bool = False
@@ -161,7 +162,7 @@ class OwnDict:
         return {str(key): own.encode(values[key], f"{name}[{key!r}]") for key, own in self.items}
 
     def read(self, values: Any, stack: int = 1, name: str = "observation") -> tuple[dict[str, Any], bool, bool]:
-        """As `Own.read`; a tuple may be a dict of its places, which it is here. Stacks have no dicts."""
+        """Check as `Own.read`; a tuple may be a dict of its places. Dicts have no stacks."""
         if self.is_tuple and isinstance(values, (tuple, list)):
             values = {str(i): x for i, x in enumerate(values)}
         keys = [str(key) if isinstance(values, dict) and str(key) in values else key for key, _ in self.items]
@@ -178,14 +179,14 @@ class OwnDict:
 
 
 def own_of(space: Space) -> Own | OwnDict:
-    """The form of an environment of ours: as the space says it."""
+    """Return the form of an environment of ours."""
     if isinstance(space, Dict):
         return OwnDict(tuple((name, own_of(child)) for name, child in space.items))
     return Own(space, tuple(space.shape), np.dtype(space.dtype))
 
 
 def _limits(dtype: np.dtype) -> tuple[float, float]:
-    """The least and the largest float64 that `dtype` holds."""
+    """Return the lowest and highest float64 that `dtype` holds."""
     if dtype.kind == "b":
         return 0.0, 1.0
     if kind_of(dtype) == "f":
@@ -195,7 +196,7 @@ def _limits(dtype: np.dtype) -> tuple[float, float]:
 
 
 def _inward(bound: np.ndarray, dtype: np.dtype, up: bool) -> np.ndarray:
-    """The nearest numbers of `dtype` to float64 bounds: from there `up`, or down."""
+    """Return the nearest numbers of `dtype` at or above float64 bounds (`up`), or below."""
     if kind_of(dtype) != "f":
         return (np.ceil(bound) if up else np.floor(bound)).astype(dtype)
     with np.errstate(over="ignore"):

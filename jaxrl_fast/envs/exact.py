@@ -1,4 +1,4 @@
-"""Numbers of one dtype as those of another, where none of them changes."""
+"""Convert numbers to another dtype only if none of them changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxrl_fast.errors import ConfigError
 
 
 class Misfit(ConfigError):
-    """A value that is not what a space, or an interface, says. Made of its message alone, as other processes make it anew."""
+    """A value outside a space or interface; built from its message, as other processes do."""
 
     def __init__(self, message: Any):
         Exception.__init__(self, str(message))
@@ -24,23 +24,21 @@ def misfit(name: str, wanted: str, got: str) -> Misfit:
 
 
 def kind_of(dtype: np.dtype) -> str:
-    """Return NumPy's letter for the kind of a dtype; "f" for bfloat16 and float8 too, which NumPy does not know as such."""
+    """Return NumPy's kind of a dtype, "f" for bfloat16 and float8 too."""
     return "f" if dtype.kind == "V" and "float" in dtype.name else dtype.kind
 
 
 def exact(values: Any, dtype: Any, name: str) -> np.ndarray:
-    """Return `values` as an array of `dtype`: the same one where it is of this dtype already.
+    """Return `values` as an array of `dtype`, the same array if it has that dtype.
 
-    Floating point is rounded to another width, as everywhere. Nothing else changes.
-
-    Raises:
-        Misfit: a number would become another one, or it is no number. It calls them `name`.
+    Floats are rounded to another width. Raises Misfit, with `name`, if any other number would
+    change or is no number.
     """
     found = np.asarray(values)
     if found.dtype == dtype:
         return found
     dtype, kind = np.dtype(dtype), kind_of(found.dtype)
-    if kind == kind_of(dtype) == "f":  # what becomes infinite is named where numbers must be finite
+    if kind == kind_of(dtype) == "f":  # infinite results are named where numbers must be finite
         return found.astype(dtype)
     if kind not in "biuf":
         raise misfit(name, _wanted(dtype), _shown(found))
@@ -53,10 +51,10 @@ def exact(values: Any, dtype: Any, name: str) -> np.ndarray:
 
 
 def _same(found: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """Where `out`, cast from `found`, is the same number: bool.
+    """Return where `out`, cast from `found`, is the same number, bool.
 
-    Compared in the dtype of `found`: in a common one both may round to the same. A cast back is not looked at where it
-    would overflow, which hardware does in several ways.
+    Compared in `found`'s dtype, because both may round to the same in a common one. Casts back that
+    would overflow are left out: hardware differs there.
     """
     same = out.astype(found.dtype) == found
     kinds = kind_of(found.dtype) + kind_of(out.dtype)
@@ -68,13 +66,13 @@ def _same(found: np.ndarray, out: np.ndarray) -> np.ndarray:
 
 
 def _reached(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Where floating point is within the limits of an integer `dtype`, whose largest number it may not hold: bool."""
+    """Return where floats are within an integer `dtype`'s limits, bool."""
     past = np.float64(2.0) ** (8 * dtype.itemsize - (dtype.kind == "i"))
     return (values >= np.float64(np.iinfo(dtype).min)) & (values < past)
 
 
 def within(values: np.ndarray, low: Any, high: Any, name: str) -> np.ndarray:
-    """Return `values`, integers; Misfit where one is not from `low` to `high`, which broadcast against them."""
+    """Return integers `values`; raises Misfit if one is not from `low` to `high` (broadcast)."""
     outside = (values < low) | (values > high)
     if np.count_nonzero(outside):  # half as long as `any`
         least, most = (np.broadcast_to(bound, values.shape)[outside][0] for bound in (low, high))
@@ -83,7 +81,7 @@ def within(values: np.ndarray, low: Any, high: Any, name: str) -> np.ndarray:
 
 
 def warned(values: np.ndarray, low: Any, high: Any, name: str) -> np.ndarray:
-    """Like `within`, with a warning in place of the error."""
+    """Return `values` as `within`, with a warning instead of an error."""
     try:
         return within(values, low, high, name)
     except Misfit as error:
@@ -92,7 +90,7 @@ def warned(values: np.ndarray, low: Any, high: Any, name: str) -> np.ndarray:
 
 
 def ends(terminated: Any, truncated: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return copies of both as bool; what terminated is not truncated as well."""
+    """Return copies of both as bool; a terminated step is not truncated."""
     terminated = np.array(exact(terminated, bool, "terminated"))
     return terminated, exact(truncated, bool, "truncated") & ~terminated
 

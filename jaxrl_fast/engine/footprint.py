@@ -1,0 +1,82 @@
+"""Bytes of one member of a run by part, from shapes alone: nothing is allocated or compiled."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast import random, tree
+from jaxrl_fast.engine import iteration
+from jaxrl_fast.engine import rollout as collect
+from jaxrl_fast.engine.backend import backend_of
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.engine.evaluate import BLOCK
+from jaxrl_fast.engine.grid import ROWS, Grid
+from jaxrl_fast.engine.iteration import Run
+from jaxrl_fast.engine.population import Population
+from jaxrl_fast.types import Clock
+
+_AGENT = {
+    "params": "parameters", "target": "target network", "opt_state": "optimizer", "moments": "statistics",
+    "rewards": "reward statistics",
+}  # fmt: skip
+
+
+class Footprint(NamedTuple):
+    """Bytes of one member by part.
+
+    state: what lives from iteration to iteration, and in a checkpoint. agent: the bytes of `state` that are the agent's.
+    work: "rollout", "batch", "evaluation" while a program runs; "metrics" that a chunk returns; "actors".
+    settings: of the algorithm and the environment, once a device.
+    """
+
+    state: dict[str, int]
+    agent: int
+    work: dict[str, int]
+    settings: int
+
+
+def footprint(run: Run, grid: Grid, population: Population, config: RunConfig, metrics: int | None = None) -> Footprint:
+    """Return the bytes of one member of a run whose algorithm is bound. metrics: theirs, where they are known."""
+    row = grid.row if metrics is None else None
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    state, rollout, trajectory, batch, evaluation, means = jax.eval_shape(
+        lambda run, key: _shapes(run, key, config.most_episodes, row), run, key
+    )
+    agent, size = state.agent, tree.nbytes
+    parts = agent._asdict() if hasattr(agent, "_asdict") else {"agent": agent}
+    sizes = {_AGENT.get(name, name.replace("_", " ")): size(x) for name, x in parts.items()}
+    share = population.env  # devices that one member's environments, rollout and replay are divided over
+    sizes["replay"] = sizes.get("replay", 0) + size(state.memory) // share
+    sizes["environments"] = (size(state) - size(agent) - size(state.memory)) // share
+    work = {"rollout": size(rollout) // share, "batch": size(batch) // share, "evaluation": size(evaluation)}
+    work["metrics"] = ROWS * size(means) if metrics is None else metrics
+    here = config.actors_on == "threads" or population.devices[0].platform == "cpu"  # else in other processes, and not there
+    work["actors"] = backend_of(run.env).actor_bytes(run, config, size(trajectory), size(agent)) if here else 0
+    leaves = size(jax.eval_shape(lambda x: x, tree.as_float32(run)))
+    return Footprint(sizes, size(agent), work, leaves)
+
+
+def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
+    """Traced for shapes only: the state, and what one iteration (and its trajectory, which is part of that) and one block of
+    an evaluation have beside it.
+    """
+    env, algo, zero = run.env, run.algo, jnp.int32(0)
+    memory, clock = run.memory(), Clock(zero, zero, jnp.float32(0))
+    state = iteration.init(run, key)
+    draws = iteration.draw(run, key, zero)
+    played = run.source.collect(run, state, state.agent, draws.rollout, clock, "sample")
+    trajectory, rows, batch, mem = (played.trajectory, played.info), (), (), state.memory
+    if played.trajectory is not None:
+        rows = algo.prepare(state.agent, played.trajectory)
+        mem = memory.add(mem, rows, zero)
+    if run.updates:
+        batch, _ = memory.fetch(mem, tree.take(draws.plan, 0))
+    once = {id(x): x for x in jax.tree.leaves((trajectory, rows))}  # what `prepare` passes on is there once
+    means = iteration.iterations(run, state, zero, row, True)[1] if row else ()
+    players = collect.init(env, algo, key, episodes)
+    noise = collect.draw_frozen(env, algo, random.split(key), BLOCK, players)
+    scored = jnp.zeros((BLOCK, episodes), jnp.float32), jnp.zeros((BLOCK, episodes), bool)  # rewards and ends: all it keeps
+    return state, (draws, list(once.values())), trajectory, batch, (noise, players, scored), means

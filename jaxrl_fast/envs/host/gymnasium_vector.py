@@ -1,0 +1,127 @@
+"""Step a vector of Gymnasium's, in any of its auto-reset modes.
+
+Each mode returns the true successor. A native vector that can reset only in
+the step after an end makes a row of that reset, without reward and truncated. `HostStep.real` marks such a row as false and
+`Timestep.reset_only` of the rollout as true, so that replay does not learn from it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl_fast.envs.exact import ends, exact
+from jaxrl_fast.envs.host.api import guarded
+from jaxrl_fast.envs.host.gymnasium_spaces import decoder, picture_encoder, stack
+from jaxrl_fast.envs.host.vector import HostStep, Vector, at, put
+from jaxrl_fast.logs.reports import flat
+
+NOT_NUMBERS = {name for key in ("final_obs", "final_info") for name in (key, f"_{key}")}  # of an info: left by an end
+
+
+class GymnasiumVector(Vector):
+    """A `gymnasium.vector.VectorEnv` in any auto-reset mode."""
+
+    def __init__(self, vector: Any, seed: int, name: str = Vector.name):
+        from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+
+        from jaxrl_fast.envs.host.gymnasium_worker import quiet
+
+        self.vector = quiet(vector) if isinstance(vector, AsyncVectorEnv) else vector
+        self.seed, self.num_envs, self.name = seed, vector.num_envs, name
+        self.mode = getattr(vector.metadata.get("autoreset_mode"), "name", "NEXT_STEP")
+        self.encode = picture_encoder(vector.single_observation_space)
+        if not isinstance(vector, (AsyncVectorEnv, SyncVectorEnv)):  # a native one may write there again
+            encode = self.encode
+            self.encode = lambda obs: jax.tree.map(np.array, encode(obs))
+        self.decode = decoder(vector.single_action_space)
+        self.resetting = np.zeros(self.num_envs, bool)  # by the next step, whatever its action
+        self.over = np.zeros(self.num_envs, bool)  # in the last step
+        self.obs: Any = None
+        self.pending: Any = None
+        self.steps_apart = isinstance(vector, AsyncVectorEnv)  # processes
+
+    @guarded
+    def reset(self):
+        self.obs = self.encode(self.vector.reset(seed=self.seed)[0])
+        self.seed = None  # the environments' own random numbers continue
+        self.resetting[:] = self.over[:] = False
+        return self.obs
+
+    @guarded
+    def send(self, action):
+        action = self.decode(action)
+        if self.steps_apart:
+            self.vector.step_async(action)
+        else:
+            self.pending = action
+
+    @guarded
+    def receive(self):
+        if self.pending is None:
+            found = self.vector.step_wait()
+        else:
+            found, self.pending = self.vector.step(self.pending), None
+        obs, reward, terminated, truncated, info = found
+        before, obs = self.obs, self.encode(obs)
+        reward, (terminated, truncated) = np.array(exact(reward, np.float32, "rewards")), ends(terminated, truncated)
+        ended, successors = terminated | truncated, obs
+        if self.mode == "SAME_STEP" and ended.any():
+            successors = put(obs, ended, self.encode(stack([info["final_obs"][i] for i in np.flatnonzero(ended)])))
+        elif self.mode == "DISABLED" and ended.any():
+            successors, obs = obs, self.encode(self.vector.reset(options={"reset_mask": ended})[0])
+        real, over = None, ended
+        if self.mode == "NEXT_STEP":
+            real = ~self.resetting
+            if self.resetting.any():
+                successors = put(successors, self.resetting, at(before, self.resetting))
+                reward, truncated = np.where(real, reward, np.float32(0)), truncated | self.resetting
+            self.resetting = ended
+        self.obs, self.over = obs, over
+        info = self._numbers(info, ended, real) if info else {}
+        return HostStep(obs, successors, reward, terminated, truncated, reward, over, real, info=info)
+
+    def _numbers(self, info: dict[str, Any], ended: np.ndarray, real: np.ndarray | None) -> dict[str, np.ndarray]:
+        """Return the steps' reports, without those of resets."""
+        final = info.get("final_info") if self.mode == "SAME_STEP" and ended.any() else None
+        found = flat({k: v for k, v in info.items() if k not in NOT_NUMBERS}, self.num_envs)
+        if final is not None:
+            last = flat(final, self.num_envs)
+            nothing = np.full(self.num_envs, np.nan)
+            found = {k: np.where(ended, last.get(k, nothing), found.get(k, nothing)) for k in {**found, **last}}
+        return found if real is None else {k: np.where(real, x, np.nan) for k, x in found.items()}
+
+    def failed(self, error):
+        if not self.steps_apart or not isinstance(error, (EOFError, OSError)):
+            return ""
+        from jaxrl_fast.envs.host.gymnasium_worker import died
+
+        return died(self.vector)
+
+    def kill(self):
+        if self.steps_apart:
+            from jaxrl_fast.envs.host.gymnasium_worker import kill
+
+            kill(self.vector.processes)
+
+    def close(self):
+        if not self.steps_apart:
+            return self.vector.close()
+        self.kill()  # Gymnasium would first wait for dead processes
+        for pipe in self.vector.parent_pipes:
+            if pipe is not None:
+                pipe.close()
+        self.vector.closed = True
+
+    @guarded
+    def render(self):
+        begun_again = self.mode != "NEXT_STEP" and self.over[0]
+        if getattr(self.vector, "render_mode", None) is None or begun_again:
+            return None
+        try:
+            found = self.vector.render()
+        except NotImplementedError:
+            return None
+        return None if found is None else np.asarray(found[0] if isinstance(found, (tuple, list)) else found)

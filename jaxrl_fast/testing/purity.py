@@ -1,0 +1,57 @@
+"""Whether tracing a function twice gives one program, without callbacks and side effects."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core
+
+
+def digest(jaxpr: Any, known: dict[Any, str]) -> str:
+    """Return a hash of a program that does not depend on which parts JAX shares."""
+    if jaxpr in known:
+        return known[jaxpr]
+    numbers: dict[Any, int] = {}
+
+    def variable(v: Any) -> str:
+        return f"{v.val!r}" if isinstance(v, core.Literal) else f"{numbers.setdefault(v, len(numbers))}:{v.aval}"
+
+    def parameter(x: Any) -> str:
+        if isinstance(x, core.ClosedJaxpr):
+            return digest(x.jaxpr, known) + "".join(str(np.asarray(as_data(c)).tobytes()) for c in x.consts)
+        if isinstance(x, core.Jaxpr):
+            return digest(x, known)
+        if isinstance(x, (tuple, list)):
+            return f"({','.join(map(parameter, x))})"
+        return re.sub(r"0x[0-9a-f]+", "", str(x))
+
+    lines = [" ".join(map(variable, (*jaxpr.constvars, *jaxpr.invars)))]
+    for e in jaxpr.eqns:
+        parameters = " ".join(f"{k}={parameter(v)}" for k, v in sorted(e.params.items()))
+        lines.append(f"{' '.join(map(variable, e.outvars))} = {e.primitive} {' '.join(map(variable, e.invars))} {parameters}")
+    lines.append(" ".join(map(variable, jaxpr.outvars)))
+    known[jaxpr] = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return known[jaxpr]
+
+
+def check_purity(first: Any, second: Any, what: str = "environment") -> None:
+    """Assert that two traces are the same program without callbacks or prints."""
+    for closed in (first, second):
+        assert not closed.effects, f"purity: the {what} has side effects in the program: {closed.effects}"
+    assert "callback" not in str(first), f"purity: the {what} calls back into Python from inside the program"
+    alike = len(first.consts) == len(second.consts) and all(
+        np.array_equal(np.asarray(as_data(a)), np.asarray(as_data(b)))
+        for a, b in zip(first.consts, second.consts, strict=True)
+    )
+    assert digest(first.jaxpr, {}) == digest(second.jaxpr, {}) and alike, (
+        f"purity: tracing the {what} twice gives two programs; it draws from NumPy or Python's random, or keeps "
+        "something between calls. All randomness comes from the key, all memory lives in the state"
+    )
+
+
+def as_data(x: Any) -> Any:
+    return jax.random.key_data(x) if jax.dtypes.issubdtype(getattr(x, "dtype", None), jax.dtypes.prng_key) else x
