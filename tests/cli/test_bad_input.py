@@ -170,7 +170,7 @@ TABLE = [
     row("unknown environment flag", f"{PPO} --env.max-steps 9", "'--env.max-steps'", "'--env.max-steps-in-episode'"),
     row("a sweep's flag of train", "sweep ppo CartPole-v1 --no-tensorboard", "'--no-tensorboard'",
         "--no-tensorboard is a flag of `jaxrl-fast train`"),
-    row("a flag of train, misspelled", "sweep ppo CartPole-v1 --no-tensorbord", "--no-tensorboard is a flag of `jaxrl-fast train`"),
+    row("a flag of train, misspelled", "sweep ppo CartPole-v1 --no-tensorbord", "--no-tensorboard is a flag of"),
     row("a resume's flag of new runs", "train --resume {run} --seeds 3", "--seeds is a flag of `jaxrl-fast train`"),
     row("a flag of eval", f"{PPO} --episodes 3", "--episodes is a flag of `jaxrl-fast eval`"),
     row("unknown flag of eval", "eval {run} --episode 3", "'--episode'", "did you mean '--episodes'"),
