@@ -156,15 +156,15 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def refuse_removed(cls: type) -> None:
-    """Raises ConfigError for a method of `cls` that a base class called in older versions, and calls no more.
+    """Raise ConfigError for a method or switch of `cls` that only older versions of a base class read.
 
     A class lists them as `removed`, {name: what to override instead}. Its `__init_subclass__` calls this.
     """
     for name, instead in {k: v for base in cls.__mro__ for k, v in vars(base).get("removed", {}).items()}.items():
         found = inspect.getattr_static(cls, name, None)
-        if callable(found) or isinstance(found, (property, functools.cached_property)):
-            wanted = f"left out: {instead}. {cls.__mro__[1].__name__} does not call it"
-            raise expected(f"{cls.__name__}.{name}", wanted, "a method")
+        if callable(found) or isinstance(found, (property, functools.cached_property, bool)):
+            wanted = f"left out: {instead}. {cls.__mro__[1].__name__} does not read it"
+            raise expected(f"{cls.__name__}.{name}", wanted, repr(found) if isinstance(found, bool) else "a method")
 
 
 def check_choice(argument: str, value: Any, choices: Iterable[str]) -> None:
