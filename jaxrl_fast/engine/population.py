@@ -36,9 +36,9 @@ class Population:
     """`size` members on `devices`; a single member has no axis.
 
     env: devices of one member, neighbours in `devices`; the rest lie along the population.
-    mode: "vmap", a device's members in one batch (best on accelerators), or "map", one by one (best on CPU cores, and safe from jaxlib 0.10's deadlock). On one device "map" equals single
-        runs bitwise. Over several devices XLA fuses differently, and members equal single runs to
-        rounding.
+    mode: "vmap", a device's members in one batch (best on accelerators), or "map", one by one (best
+        on CPU cores, and safe from jaxlib 0.10's deadlock). On one device "map" equals single runs
+        bitwise. Over several devices XLA fuses differently: members equal single runs to rounding.
     """
 
     size: int
@@ -140,7 +140,7 @@ class Population:
         return distributed.put(tree, self.sharding if sharding is None else sharding, filled)
 
     def members(self, tree: Any) -> Any:
-        """Return a fetched tree with NumPy leaves [size, ...], unpadded; a single run gets the axis."""
+        """Return a fetched tree as NumPy leaves [size, ...], unpadded; one run gets the axis."""
         if self.size == 1:
             return jax.tree.map(lambda x: np.asarray(x)[None], tree)
         return jax.tree.map(lambda x: np.asarray(x)[: self.size], tree)
@@ -280,7 +280,10 @@ def _more_on_a_cpu(devices: Sequence[Any]) -> str:
 
 
 def plan_population(size: int, mode: str = "auto", devices: Any = None, env: int = 1) -> Population:
-    """Place members by default: all devices; `map` on CPU (jaxlib 0.11, several: `vmap`), else `vmap`."""
+    """Place members on all devices. Mode "auto" is `vmap`, on a CPU device `map`.
+
+    Several CPU devices with jaxlib 0.11 and env = 1 use `vmap`.
+    """
     if mode not in MODES:
         raise ConfigError("batching", mode, f"one of {', '.join(MODES)}")
     devices = tuple(jax.devices() if devices is None else devices)
