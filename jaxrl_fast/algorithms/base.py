@@ -40,11 +40,13 @@ import jax.numpy as jnp
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.common.learning import Iteration, Metrics, Played, take_in, update_all
 from jaxrl_fast.envs.api import Env
-from jaxrl_fast.errors import ConfigError, check_int
+from jaxrl_fast.errors import ConfigError, check_int, refuse_removed
 from jaxrl_fast.fields import check_settings
 from jaxrl_fast.memory import Memory, Ring
 from jaxrl_fast.spaces import Box, Dict, Discrete, Space
 from jaxrl_fast.types import Clock, EnvSpec, PyTree, Trajectory
+
+IN_NETWORKS, IN_STEPS = "override `networks`, a part", "override `act`, `prepare` or `update`"  # see `Algorithm.removed`
 
 
 @tree.settings
@@ -57,7 +59,15 @@ class Algorithm:
     whole_rollouts: ClassVar[bool] = False  # `learn` plays rollouts of its own agents and stores no rows
     rematerialize: ClassVar[bool] = False  # recompute each step in a gradient through a rollout
 
+    removed: ClassVar[dict[str, str]] = {  # of older versions
+        "improve": "override `learn`, one whole iteration", "fresh_start": "call `iteration.begin` in `learn`"
+    }  # fmt: skip
+
     spec: EnvSpec | None = dataclasses.field(default=None, kw_only=True, repr=False, metadata={"static": True})
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        refuse_removed(cls)
 
     def __post_init__(self):
         check_settings(self)

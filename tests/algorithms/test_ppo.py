@@ -412,3 +412,28 @@ def test_statistics_normalise_unscaled_entries():
     assert seen["b"].dtype == jnp.uint8 and seen["e"].dtype == jnp.int32
     features = make_torso("mlp", mixed, (), "tanh").apply({}, seen["a"])  # scales the first and not the second again
     np.testing.assert_array_equal(features, [[2, -7]] * 4)
+
+
+@pytest.mark.parametrize(
+    ("parent", "name", "instead"),
+    [(jf.PPO, "policy", "networks"), (jf.A2C, "weighed", "prepare"), (jf.SAC, "actor", "networks"), (jf.TQC, "descend", "update"),
+     (jf.C51, "gradient_step", "update"), (jf.APG, "view", "act"), (jf.Algorithm, "improve", "learn")],
+)  # fmt: skip
+def test_methods_of_older_versions_are_refused_with_what_takes_their_place(parent, name, instead):
+    said = rf"Mine\.{name} must be left out, got a method: .*`{instead}`.*\. {parent.__name__} does not read it"
+    for method in (lambda self: None, property(lambda self: None)):
+        with pytest.raises(jf.ConfigError, match=said):
+            type("Mine", (parent,), {name: method})
+
+
+def test_a_switch_of_older_versions_is_refused():
+    with pytest.raises(jf.ConfigError, match=r"Mine\.fresh_start must be left out, got True: call `iteration.begin`"):
+        type("Mine", (jf.ARS,), {"fresh_start": True})
+
+
+def test_a_setting_may_have_the_name_of_such_a_method():
+    @jf.settings
+    class Mine(jf.PPO):
+        features: int = 3
+
+    assert Mine(features=4).features == 4

@@ -28,6 +28,7 @@ class PolicySearch(Algorithm):
     """Policy search by whole rollouts. The agent has `params` ({"torso", "head"}) and `moments`."""
 
     whole_rollouts: ClassVar[bool] = True
+    removed: ClassVar[dict[str, str]] = dict.fromkeys(("view", "gradient_step", "layers"), "override `act` or `learn`")
 
     normalize_observations: bool = setting(False, "by running mean and variance, updated after the update")
     network: str | nn.Module = setting("auto", NETWORK, convert=as_network)
