@@ -26,7 +26,7 @@ _FOLDERS = {  # {folder: {old name: name in the folder}}
         "aggregate": "aggregate", "lowering": "lowering",
     },
     "logs": {
-        "sinks": "sinks", "jsonl": "jsonl", "boards": "boards", "terminal": "terminal", "plots": "plots",
+        "sinks": "sinks", "runs.rows": "rows", "jsonl": "jsonl", "boards": "boards", "terminal": "terminal", "plots": "plots",
         "time_plot": "plots", "logs.time_plot": "plots", "walltime": "walltime", "reports": "reports",
     },
     "memory": {
@@ -82,11 +82,15 @@ _FOLDERS = {  # {folder: {old name: name in the folder}}
         "ray_actors": "ray", "host_programs": "programs",
     },
     "runs": {
-        "agent": "agent", "train": "train", "loop": "loop", "session": "session", "saves": "saves",
-        "checkpoint": "checkpoint", "rundir": "rundir", "config": "config_json", "load": "load", "reading": "reading",
-        "record": "pictures", "signals": "signals", "sanity": "sanity", "older_states": "older_states",
+        "agent": "agent", "train": "train", "loop": "loop", "session": "result", "runs.session": "result",
+        "rundir": "rundir", "config": "config_json", "load": "load", "reading": "reading", "record": "pictures",
+        "signals": "signals", "sanity": "sanity",
         "start_from": "start_from", "in_turn": "seeds_in_turn", "seed_results": "seed_results",
         "seed_folders": "seed_folders",
+    },
+    "runs.checkpoints": {
+        "saves": "save", "runs.saves": "save", "checkpoint": "store", "runs.checkpoint": "store",
+        "runs.checkpoint_errors": "errors", "older_states": "older_states", "runs.older_states": "older_states",
     },
     "sweeps": {
         "selection": "selection", "priors": "samplers", "sweeps.priors": "samplers",

@@ -114,7 +114,7 @@ def writing(path: Any) -> Iterator[None]:
 class NonFiniteError(RunError):
     """A metric or a parameter became NaN or infinite.
 
-    `run` is the session of the run that it ended.
+    `run` is the run that it ended, as `jf.train` returns it.
     """
 
     exit_code = 3

@@ -1,37 +1,26 @@
-"""Groups of environments on the host: each a vector that is stepped as one, and the rollouts that its actor hands over."""
+"""Groups of environments on the host: each a vector that is stepped as one."""
 
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.actors import play
+from jaxrl_fast.actors.handover import Rollout
 from jaxrl_fast.actors.play import Seen
 from jaxrl_fast.actors.watch import Watch, close
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.streams import iteration_keys
+from jaxrl_fast.envs.host import checks
 from jaxrl_fast.envs.host.api import HostEnv
-from jaxrl_fast.logs.reports import Tally
+from jaxrl_fast.logs.reports import Tally, merged
 from jaxrl_fast.logs.walltime import WallTime
 from jaxrl_fast.types import Trajectory
-
-
-class Rollout(NamedTuple):
-    """What the learner gets for one iteration."""
-
-    parts: tuple[Trajectory, ...]  # one a group, on the device
-    returns: list[float]  # of the games that ended, by their own reward
-    lengths: list[int]
-    fresh: bool  # whether the environments began anew: no window may cross to the rows before
-    lag: float = 0.0  # iterations by which its rows were acted earlier than in its own, on average
-    reports: dict[str, np.ndarray] = {}  # what the environments reported beside the reward, as `reports.Tally.take`
-    seconds: dict[str, float] | None = None  # of an actor on Ray since its last rollout, as `Actors.lap`
-
 
 LARGE = 2**16  # bytes of observations from which sending them is a step of its own; fewer go with the launch of the program
 
@@ -58,7 +47,7 @@ class Group:
         try:
             with watch.asked():
                 obs = self.vector.reset()
-            play.check(env.spec, num_envs, obs, first + np.arange(num_envs))
+            checks.check(env.spec, num_envs, obs, first + np.arange(num_envs))
         except BaseException:
             self.close()
             raise
@@ -72,7 +61,7 @@ class Group:
         """Look at a step, and note the games that ended in it -> which environments stepped."""
         found = self.vector.receive()
         ids = self.every if found.ids is None else found.ids
-        play.check_step(self.run.algo.spec, len(ids), found, self.first_env + ids)
+        checks.check_step(self.run.algo.spec, len(ids), found, self.first_env + ids)
         self.tally.add(found.info, found.over)
         real = 1 if found.real is None else found.real
         self.score[ids] += found.score * real
@@ -122,6 +111,45 @@ class SyncGroup(Group):
         last = np.int32(self.run.algo.num_steps - 1)
         self.actor, trajectory = play.end(self.run.algo, self.first, self.actor, self.steps, self.seen, last)
         return trajectory
+
+    @staticmethod
+    def together(groups: list[SyncGroup], root: jax.Array, agent: Any, t: int, mode: str, clock: WallTime) -> Rollout:
+        """The rollout of iteration t: while one group's environments step, the device acts for another."""
+        returns: list[float] = []
+        lengths: list[int] = []
+        watch = groups[0].watch
+
+        def receive(group: SyncGroup) -> None:
+            group.send()
+            clock.switch("environments")
+            with watch.asked():
+                group.receive(returns, lengths)
+            clock.switch("transfer")
+            group.transfer()
+            clock.switch("inference")
+
+        for group in groups:
+            group.begin(root, t)
+        for i in range(groups[0].run.algo.num_steps):
+            for group in groups:
+                if i:
+                    receive(group)
+                go_on(watch, clock)
+                group.act(agent, i, mode)
+        for group in groups:
+            receive(group)
+        reports = merged(group.tally.take() for group in groups)
+        return Rollout(tuple(group.end() for group in groups), returns, lengths, reports=reports)
+
+
+def rollout(groups: list[Group], root: jax.Array, agent: Any, t: int, warmup: int, clock: WallTime) -> Rollout:
+    """The rollout of iteration t, of groups in one thread.
+
+    clock: of this thread; its activities are "environments", "transfer" and "inference", or "waiting" while it is paused.
+    """
+    clock.switch("inference")
+    agent = play.acting(groups[0].run.algo, agent)
+    return groups[0].together(groups, root, agent, t, "random" if t < warmup else "sample", clock)
 
 
 @functools.partial(jax.jit, static_argnames=("group", "num_envs"))

@@ -17,14 +17,17 @@ import numpy as np
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.actors import play
-from jaxrl_fast.actors.groups import Group, Rollout, go_on
+from jaxrl_fast.actors.groups import Group, SyncGroup, go_on
+from jaxrl_fast.actors.handover import Rollout
 from jaxrl_fast.actors.play import Seen
+from jaxrl_fast.actors.watch import Watch
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.grid import AHEAD, ring_rows
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.rollout import Actor
 from jaxrl_fast.engine.streams import iteration_keys
+from jaxrl_fast.envs.host.api import HostEnv
 from jaxrl_fast.logs.walltime import WallTime
 from jaxrl_fast.ops import stacking
 from jaxrl_fast.types import Clock, Timestep, Trajectory
@@ -54,12 +57,7 @@ def _at(batch: Any, ids: Any) -> Any:
 def _look(algo: Algorithm, ring: Ring, seen: Seen, of: Some) -> Ring:
     """Write what rows `of` brought, and look at what there is now."""
     steps, at = ring.steps, (of.row, of.ids)
-    steps = steps._replace(
-        next_obs=_put(steps.next_obs, at, seen.obs if seen.final is None else seen.final),
-        reward=_put(steps.reward, at, seen.reward),
-        terminated=_put(steps.terminated, at, seen.terminated),
-        truncated=_put(steps.truncated, at, seen.truncated),
-    )
+    steps = steps._replace(**{name: _put(getattr(steps, name), at, x) for name, x in seen.columns().items()})
     now = play.see(algo, _at(ring.actor, of.ids), seen.obs, seen.terminated | seen.truncated)
     rollout, ending = of.row // algo.num_steps, jnp.where((of.row + 1) % algo.num_steps == 0, of.ids, steps.reward.shape[1])
     return Ring(_put(ring.actor, (of.ids,), now), _put(ring.ends, (rollout, ending), now), steps)
@@ -138,8 +136,12 @@ class AsyncGroup(Group):
         self.waiting = order[count:]
         return order[:count]
 
+    @staticmethod
+    def together(groups: list[AsyncGroup], root: jax.Array, agent: Any, t: int, mode: str, clock: WallTime) -> Rollout:
+        """The rollout of iteration t, of one group."""
+        return groups[0].play(root, agent, t, mode, clock)
+
     def play(self, root: jax.Array, agent: Any, t: int, mode: str, clock: WallTime) -> Rollout:
-        """The rollout of iteration t."""
         algo, returns, lengths = self.run.algo, [], []
         key, iteration_clock = _prelude(self.run, root, np.int32(t), self.index)
         if self.ring is None:
@@ -180,9 +182,14 @@ class AsyncGroup(Group):
         self.ring, after, trajectory = end(algo, self.start, self.ring, self.seen, came, np.int32(self.base))
         self.start, self.done = after, self.done - algo.num_steps
         self.base = (self.base + algo.num_steps) % self.rows
-        return Rollout((trajectory,), returns, lengths, False, lag, self.tally.take())
+        return Rollout((trajectory,), returns, lengths, lag=lag, reports=self.tally.take())
 
 
 @functools.partial(jax.jit, static_argnames="group")
 def _prelude(run: Run, root: jax.Array, t: jax.Array, group: int) -> tuple[jax.Array, Clock]:
     return random.fold_in(iteration_keys(root, t).policy, group), iteration.clock_at(run, t)
+
+
+def open_group(env: HostEnv, run: Run, watch: Watch, num_envs: int, seed: int, index: int, first: int) -> Group:
+    """The `num_envs` environments from the `first` on, the group with this `index`."""
+    return (SyncGroup if env.at_once(num_envs) is None else AsyncGroup)(env, run, watch, num_envs, seed, index, first)

@@ -18,10 +18,11 @@ from jaxrl_fast import random, tree
 from jaxrl_fast.actors.watch import Watch, watched
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.rollout import Actor
-from jaxrl_fast.envs.host.api import HostEnv, HostError, HostStep, Vector, Wrapped
+from jaxrl_fast.envs.host import checks
+from jaxrl_fast.envs.host.api import HostEnv, HostStep, Vector, Wrapped
 from jaxrl_fast.ops import stacking
-from jaxrl_fast.spaces import Box, Space, zeros
-from jaxrl_fast.types import Clock, EnvSpec, Timestep, Trajectory
+from jaxrl_fast.spaces import Box, Space
+from jaxrl_fast.types import Clock, Timestep, Trajectory
 
 STEP_LIMIT = 27_000  # steps of an episode, where an environment has no limit of its own
 
@@ -40,6 +41,11 @@ class Seen(NamedTuple):
     def of(cls, step: HostStep) -> Seen:
         final = None if step.next_obs is step.obs else step.next_obs
         return cls(step.obs, final, step.reward, step.terminated, step.truncated, step.real)
+
+    def columns(self) -> dict[str, Any]:
+        """Columns of the trajectory that a step brings."""
+        return {"next_obs": self.obs if self.final is None else self.final, "reward": self.reward,
+                "terminated": self.terminated, "truncated": self.truncated}  # fmt: skip
 
 
 def start_clock() -> Clock:
@@ -62,13 +68,8 @@ def _write(rows: Any, row: Any, i: jax.Array) -> Any:
 def _look(algo: Algorithm, actor: Actor, steps: Timestep, seen: Seen, i: jax.Array) -> tuple[Actor, Timestep]:
     """Write what row i brought, and look at what there is now."""
     done = seen.terminated | seen.truncated
-    steps = steps._replace(
-        next_obs=_write(steps.next_obs, seen.obs if seen.final is None else seen.final, i),
-        reward=_write(steps.reward, seen.reward, i),
-        terminated=_write(steps.terminated, seen.terminated, i),
-        truncated=_write(steps.truncated, seen.truncated, i),
-        reset_only=steps.reset_only if seen.real is None else _write(steps.reset_only, ~seen.real, i),
-    )
+    columns = seen.columns() | ({} if seen.real is None else {"reset_only": ~seen.real})
+    steps = steps._replace(**{name: _write(getattr(steps, name), x, i) for name, x in columns.items()})
     return see(algo, actor, seen.obs, done), steps
 
 
@@ -112,39 +113,6 @@ def begin(algo: Algorithm, obs: Any, first: int = 0, of: int | None = None) -> A
     return Actor((), stacking.start(obs, algo.spec.stack), carry)
 
 
-@functools.lru_cache(maxsize=64)
-def _wanted(spec: EnvSpec, num_envs: int) -> Any:
-    return jax.eval_shape(lambda: zeros(spec.observation, (num_envs,)))
-
-
-def check(spec: EnvSpec, num_envs: int, obs: Any, ids: np.ndarray | None = None) -> None:
-    """HostError where observations are not of the spec's shapes and dtypes, or not finite. ids [num_envs]: whose they are."""
-    wanted = _wanted(spec, num_envs)
-    if jax.tree.structure(wanted) != jax.tree.structure(obs):
-        raise HostError(f"{spec.name} returned observations of another structure: {jax.tree.structure(obs)}")
-    for (path, want), x in zip(jax.tree.leaves_with_path(wanted), jax.tree.leaves(obs), strict=True):
-        _check_array(spec, "observations" + jax.tree_util.keystr(path), x, want.shape, want.dtype, ids)
-
-
-def check_step(spec: EnvSpec, num_envs: int, found: HostStep, ids: np.ndarray | None = None) -> None:
-    """The same for everything that a step brings."""
-    check(spec, num_envs, found.obs, ids)
-    if found.next_obs is not found.obs:
-        check(spec, num_envs, found.next_obs, ids)
-    for name, dtype in (("reward", "float32"), ("score", "float32"), ("terminated", "bool"), ("truncated", "bool")):
-        what = f"{name}s" if dtype == "float32" else f"`{name}`"
-        _check_array(spec, what, getattr(found, name), (num_envs,), np.dtype(dtype), ids)
-
-
-def _check_array(spec: EnvSpec, name: str, x: np.ndarray, shape: tuple[int, ...], dtype: Any, ids: Any) -> None:
-    if x.shape != shape or x.dtype != dtype:
-        raise HostError(f"{spec.name} returned {name} {x.dtype}{list(x.shape)} instead of {dtype}{list(shape)}")
-    if x.dtype.kind == "f" and not np.isfinite(x).all():
-        bad = int(np.argmin(np.isfinite(x).reshape(len(x), -1).all(1)))
-        bad = bad if ids is None else int(ids[bad])
-        raise HostError(f"{spec.name} returned {name} that are not finite, in environment {bad}")
-
-
 @jax.jit
 def _acting(algo: Algorithm, agent: Any) -> Any:
     return algo.acting(agent)
@@ -186,7 +154,7 @@ def play(algo: Algorithm, agent: Any, vector: Vector, key: jax.Array, mode: str,
     agent = acting(algo, agent)
     with watch.asked():
         obs = vector.reset()
-    check(algo.spec, vector.num_envs, obs)
+    checks.check(algo.spec, vector.num_envs, obs)
     actor, seen, i = begin(algo, obs), None, 0
     while not watch.stopped:
         actor, action = _act(algo, agent, actor, seen, key, np.int32(i), mode)
@@ -194,7 +162,7 @@ def play(algo: Algorithm, agent: Any, vector: Vector, key: jax.Array, mode: str,
         with watch.asked():
             vector.send(action)
             found = vector.receive()
-        check_step(algo.spec, vector.num_envs, found)
+        checks.check_step(algo.spec, vector.num_envs, found)
         yield found if bad is None else found._replace(score=np.where(bad, np.nan, found.score))
         seen, i = (found.obs, found.terminated | found.truncated), i + 1
 

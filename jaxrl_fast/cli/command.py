@@ -229,12 +229,12 @@ def _resume(argv: list[str]) -> None:
     _spread(argv, content)
     texts, tensorboard = logs_of(given)
     sinks = sinks_of(texts, run, content, content["run"].get("seeds", 1), resumed=True)
-    session = resume_run(
+    run = resume_run(
         run, given.get("total_steps"), given.get("horizon"), given.get("import", ()), sinks=sinks,
         tensorboard=tensorboard, progress=True, argument="--resume",
         **{name: given[name] for name in (*PLACE, *HOST) if name in given},
     )  # fmt: skip
-    print_end(session)
+    print_end(run)
 
 
 def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None = None, environment: Sequence[str] = ()) -> None:

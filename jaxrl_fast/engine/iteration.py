@@ -22,11 +22,12 @@ from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.evaluate import evaluate
 from jaxrl_fast.engine.grid import plan_grid
-from jaxrl_fast.engine.sources import FAULTS, FromEnvironments, Source
+from jaxrl_fast.engine.sources import FromEnvironments, Source
 from jaxrl_fast.engine.streams import evaluation_key, init_key, iteration_keys
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs import reports
+from jaxrl_fast.logs.rows import FAULTS
 from jaxrl_fast.memory import Filled, Memory, grouped, with_experience
 from jaxrl_fast.types import Clock, Episodes, RunState
 

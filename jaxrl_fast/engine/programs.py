@@ -49,6 +49,12 @@ def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array, row: int):
     return state, buffer, tree.all_finite((state.agent, run.memory().watch(state.memory)))
 
 
+def warmup(run: Run, state: RunState):
+    """The warm-up, as a chunk of one row -> (state, metrics [1])."""
+    state, metrics = iteration.warmup(run, state)
+    return state, jax.tree.map(lambda x: x[None], metrics)
+
+
 def begin(run: Run, agent: Any, params: Any, moments: Any) -> Any:
     """Return an agent with given parameters in place of `agent`'s; moments None: `agent`'s."""
     moments = getattr(agent, "moments", ()) if moments is None else moments
@@ -78,34 +84,38 @@ def arrived(run: Run, moved: tuple[Any, jax.Array]) -> Any:
     return jax.tree.map(lambda new, old: jnp.where(fresh, new, old), run.algo.seam(agent), agent)
 
 
-class Part(NamedTuple):
-    """A row on the host that ended early, by a fault or a request to stop."""
+class Chunk(NamedTuple):
+    """What one call of `Programs.warmup` or `Programs.chunk` did. It may still be at work, unless it is `ready`."""
 
-    iterations: int  # done in the run, warm-up included
-    metrics: dict[str, Mean]  # of the row's finished part
-    error: Exception | None = None
+    state: RunState
+    metrics: dict[str, Mean]  # sums and counts [lanes, rows]; of a row that ended early, of its part that this call did
+    finite: Any  # bool [lanes], whether the agent is; None after a warm-up
+    iterations: int  # of the run that are done
+    stopped: int | Exception | None = None  # why a row ended early: the signal that asked for it, or what environments raised
+    untimed: int = 0  # iterations of this call that were done while environments on the host began
+
+    @property
+    def ready(self) -> bool:
+        """Whether its numbers are here, so that nothing is gained by beginning the next chunk before they are looked at."""
+        return all(isinstance(x, np.ndarray) for x in jax.tree.leaves((self.metrics, self.finite)))
 
 
-NEVER = Mean(np.float32(0), np.float32(0))  # a mean over nothing
+def never() -> int | None:
+    """The answer of a run that is not asked to stop; else it is the number of the signal."""
+
+
+def silent(played: int, episodes: int) -> None:
+    """Show nothing of an evaluation."""
 
 
 class Programs:
     """Everything that runs on the device, for one run or a population."""
 
-    names: dict[str, str] = {}  # {report of host environments: its metric}; instances have their own
-    reports: dict[str, Mean] = {}  # metrics of reports so far, each `NEVER`; later rows have them too
-    part: Part | None = None  # the row's finished part from `chunk` or `warmup`, and the next one's start
-    stopping: Callable[[], bool] = staticmethod(lambda: False)  # whether host environments end their row early
-    told: Callable[[int, int], None] = staticmethod(lambda played, episodes: None)  # progress of an evaluation
-    length: float | None = None  # mean steps of an episode so far, if any ended
-    uncounted = 0  # iterations of the last chunk timed as start, not as training
-    overlaps = True  # `chunk` returns early, so a fetch of metrics overlaps the next one
-
-    def __init__(self, prepared: Prepared):
+    def __init__(self, prepared: Prepared, clock: WallTime | None = None):
         members, grid, population, config = prepared.members, prepared.grid, prepared.population, prepared.config
         self.prepared, self.grid, self.population, self.config = prepared, grid, population, config
         self.first, self.run = members.first, members.place(population)
-        self.clock = WallTime("compile")  # of the main thread; a session's programs share one
+        self.clock = clock or WallTime("compile")  # of the main thread; the programs of a run share one
         lift = functools.partial(population.lift, swept=members.swept)
         episodes, mode = config.most_episodes, config.eval_mode
 
@@ -120,7 +130,7 @@ class Programs:
         where = where if population.env > 1 else lambda *_: {}  # otherwise clear
         self._init = jax.jit(lift(iteration.init), **where(state))
         self._begin = jax.jit(lift(begin), **where(own))
-        self._warmup = jax.jit(lift(iteration.warmup), donate_argnums=1, **where(state, own))
+        self._warmup = jax.jit(lift(warmup), donate_argnums=1, **where(state, own))
         self._chunk = jax.jit(
             lift(lambda r, s, t0, n: chunk(r, s, t0, n, grid.row)), donate_argnums=1, **where(state, own, own)
         )
@@ -207,18 +217,35 @@ class Programs:
         params, moments = distributed.put(tuple(given), self.population.replicated)
         return state._replace(agent=self._call("begin", self._begin, self.run, state.agent, params, moments))
 
-    def warmup(self, state: RunState):
+    def warmup(self, state: RunState, t0: int = 0, stopping: Callable[[], int | None] = never) -> Chunk:
+        """The iterations of random actions from t0 on, row 0 of the log.
+
+        stopping: asked between iterations on the host, whether the row is to end early.
+        """
         state, metrics = self._call("warmup", self._warmup, self.run, state)
-        return state, distributed.together(metrics, self.population.replicated)
+        return Chunk(state, distributed.together(metrics, self.population.replicated), None, self.grid.warmup)
 
-    def chunk(self, state: RunState, t0: int, rows: int):
-        """Run log rows -> (state, metrics, finite); every process can fetch the last two."""
+    def chunk(self, state: RunState, t0: int, rows: int, stopping: Callable[[], int | None] = never) -> Chunk:
+        """At most `rows` log rows from iteration t0 on; every process can fetch their numbers.
+
+        stopping: as for `warmup`.
+        """
         state, *found = self._call("chunk", self._chunk, self.run, state, self._scalar(t0), self._scalar(rows))
-        return state, *distributed.together(found, self.population.replicated)
+        found = distributed.together(found, self.population.replicated)
+        return Chunk(state, *found, t0 + rows * self.grid.row)
 
-    def evaluate(self, state: RunState, rows: int) -> Scores:
-        """Evaluate over `eval_episodes` episodes, [lanes]; keys depend on seed and row alone."""
-        self.told(0, self.config.most_episodes)
+    def evaluate(
+        self, state: RunState, rows: int, *, length: float | None = None,
+        stopping: Callable[[], int | None] = never, told: Callable[[int, int], None] = silent,
+    ) -> Scores:  # fmt: skip
+        """Over `eval_episodes` episodes, [lanes]; the keys depend on the seed and the row alone.
+
+        Args:
+            length: mean steps of an episode until now, where one has ended.
+            stopping: asked on the host, whether to give up.
+            told: called with the episodes that were played and their number.
+        """
+        told(0, self.config.most_episodes)
         scores = self._call("evaluate", self._evaluate, self.run, (state.agent, state.key), self._scalar(rows))
         return self.population.members(distributed.fetch(scores, self.population.replicated))
 

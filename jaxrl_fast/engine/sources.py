@@ -12,12 +12,12 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.common.learning import Metrics, Played
 from jaxrl_fast.engine import rollout
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.logs.rows import FAULTS
 from jaxrl_fast.types import Clock, Mean, RunState, Trajectory
 
 if TYPE_CHECKING:
     from jaxrl_fast.engine.iteration import Run
 
-FAULTS = "faults"  # a metric beside the others, `rollout.faults`, outside of logs
 NO_EPISODES = ("episode_return", "episode_length")  # metrics without counts if nothing is played
 
 

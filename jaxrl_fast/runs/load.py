@@ -21,12 +21,13 @@ from jaxrl_fast.logs.sinks import Sink, check_hooks
 from jaxrl_fast.memory import Filled
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.agent import Agent
-from jaxrl_fast.runs.checkpoint import Checkpoints
+from jaxrl_fast.runs.checkpoints.metadata import saved
+from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.reading import read_member
+from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
 from jaxrl_fast.runs.seed_folders import ended_seeds
 from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, sinks_of_each
-from jaxrl_fast.runs.session import Session
 from jaxrl_fast.runs.signals import run_so_far
 from jaxrl_fast.types import RunState
 
@@ -53,7 +54,7 @@ def experience(run: Any, member: int = 0, modules: Sequence[str] = ()) -> Filled
 
     For `save_memory`, and from there for `train(experience=...)`.
 
-    run: the Session that `train` returns, or a run directory, whose last checkpoint is read.
+    run: what `train` returns, or a run directory, whose last checkpoint is read.
     """
     if isinstance(run, (str, Path)):
         run, _, config, state, rows, iterations, _ = read_member(run, ("last",), member, modules)
@@ -66,11 +67,12 @@ def experience(run: Any, member: int = 0, modules: Sequence[str] = ()) -> Filled
         if not run.out:
             raise ConfigError("run", "in memory", "one with `out`: seeds that train one after another keep no replay in memory")
         return experience(run.out.path, member, modules)
-    if member not in run.lanes:
-        raise ConfigError("member", member, f"one that is still there ({', '.join(map(str, run.lanes))})")
-    first = dataclasses.replace(run.members.first, algo=run.setup(member)[0])
-    store = run.population.member(run.state.memory, list(run.lanes).index(member))
-    return replay_after(first, store, run.iterations)
+    members = run.lanes.members.tolist()
+    if member not in members:
+        raise ConfigError("member", member, f"one that is still there ({', '.join(map(str, members))})")
+    first = dataclasses.replace(run.prepared.members.first, algo=run.setup(member)[0])
+    store = run.population.member(run.state.memory, members.index(member))
+    return replay_after(first, store, run.progress.iterations)
 
 
 def resume(
@@ -78,7 +80,7 @@ def resume(
     hooks: Sequence[Any] = (), sinks: Sequence[Any] = (), tensorboard: bool = True, progress: bool = False,
     devices: int | str | None = None, mesh: Mapping[str, int] | None = None, **host: Any,
 ):  # fmt: skip
-    """Go on with a run from its last checkpoint, bit for bit, and return its Session.
+    """Go on with a run from its last checkpoint, bit for bit, and return it, as `train` does.
 
     total_steps: a new end; a target return that every member has reached does not stop the run again. Schedules stay
     fractions of the horizon fixed at the start and clamp past it (a warning says so) unless `horizon` sets a new one.
@@ -113,7 +115,7 @@ def resume_run(
 
 def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, progress, devices, mesh, argument, part, host):
     """`resume` of a folder that is locked."""
-    from jaxrl_fast.runs.train import run_session
+    from jaxrl_fast.runs.train import run_prepared
 
     check_hooks(hooks)
     algo, env, config, content = configs.load(path, tuple(modules))
@@ -135,16 +137,17 @@ def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, prog
         number = distributed.tell(distributed.on_first(find))
         if number is None:
             raise ConfigError(argument, str(path), "a run that has saved a checkpoint; start it again instead")
-        meta = checkpoints.meta("last", number) | {"number": number}
-    if total_steps is not None and all(meta["reached"]):
+        with checkpoints.reading("last", number):
+            last = saved(number, checkpoints.meta("last", number), grid)
+    if total_steps is not None and all(last.progress.reached):
         new = dataclasses.replace(new, target_return=None)
-    prepared = prepare(algo, env, new, size=len(meta["lanes"]))
-    done = prepared.grid.env_steps(meta["rows"])
+    prepared = prepare(algo, env, new, size=len(last.members))
+    done = prepared.grid.env_steps(last.progress.rows)
     if total_steps is not None and total_steps < done:
         raise ConfigError("total_steps", total_steps, f"at least the {done:,} steps that are done")
     if not part:
         _warn_of_horizon(new)
-    return run_session(prepared, lambda: RunDir(path), hooks, sinks, tensorboard, progress, meta)
+    return run_prepared(prepared, lambda: RunDir(path), hooks, sinks, tensorboard, progress, last)
 
 
 def _warn_of_horizon(config: RunConfig) -> None:
@@ -169,7 +172,7 @@ def _resume_in_turn(path, prepared, modules, hooks, sinks, progress, more) -> Se
     if len(trained) < prepared.config.seeds:
         _warn_of_horizon(prepared.config)
 
-    def train_seed(member: int, sinks: Sequence[Sink]) -> Session:
+    def train_seed(member: int, sinks: Sequence[Sink]) -> Result:
         part = prepared.seed(member)
         folder = seed_folder(path, part.config.seed)
         if not RunDir(folder).resumable:

@@ -20,7 +20,7 @@ from jaxrl_fast.engine.members import build_run, configure, in_turn
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, check_int, expected
 from jaxrl_fast.runs import config_json as configs
-from jaxrl_fast.runs.checkpoint import Checkpoints, abstract
+from jaxrl_fast.runs.checkpoints.store import Checkpoints, abstract
 from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
 
 

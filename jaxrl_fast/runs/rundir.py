@@ -25,9 +25,9 @@ from jaxrl_fast.errors import ConfigError, expected, writing
 from jaxrl_fast.files import folders, forms
 from jaxrl_fast.logs.boards import TensorBoardSink
 from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
-from jaxrl_fast.logs.sinks import Row
+from jaxrl_fast.logs.rows import Row, read_row
 from jaxrl_fast.runs import config_json as configs
-from jaxrl_fast.runs.checkpoint import UNFINISHED, is_number, to_json
+from jaxrl_fast.runs.checkpoints.store import UNFINISHED, is_number
 
 SEED = "seed-"
 
@@ -102,41 +102,32 @@ class RunDir:
 
     def history(self, env_steps: int) -> list[Row]:
         """The log rows up to `env_steps`, read back; null is NaN."""
-        rows = []
-        for entry in read_jsonl(self.metrics) if self.metrics.exists() else []:
-            if entry["env_steps"] <= env_steps:
-                fixed = [entry.pop(k) for k in ("env_steps", "wall_seconds", "steps_per_second")]
-                metrics = {k: np.array([np.nan if x is None else x for x in v], float) for k, v in entry.items()}
-                rows.append(Row(*fixed, metrics))
-        return rows
+        entries = read_jsonl(self.metrics) if self.metrics.exists() else []
+        return [read_row(entry) for entry in entries if entry["env_steps"] <= env_steps]
 
-    def finish(self, session: Any) -> None:
+    def finish(self, run: Any) -> None:
         """result.json, the learning curve, and the trained agent playing. All processes call it, the first one writes."""
-        s = session
-        best = int(np.argmax(np.nan_to_num(s.eval_return, nan=-np.inf)))
-        agent = s.agent_state(best) if best in s.lanes else None
+        best = int(np.argmax(np.nan_to_num(run.eval_return, nan=-np.inf)))
+        agent = run.lanes.agent(best) if best in run.lanes.members else None
         if distributed.is_first():
-            self.write_result(s)
-            self.draw(s, best, agent)
+            self.write_result(run)
+            self.draw(run, best, agent)
 
-    def write_result(self, session: Any) -> None:
-        """result.json, with the log on the disk before it."""
-        s = session
-        for sink in s.sinks:
-            sink.flush()
-        seconds = s.seconds
+    def write_result(self, run: Any) -> None:
+        """result.json of a run, or of seeds in turn; the log is on the disk."""
+        seconds = run.seconds
         result = {
-            "algorithm": s.algo.name,
-            "environment": registry.name_of(s.env),
-            "env_steps": s.env_steps,
-            "seeds": s.config.member_seeds(),
-            "settings": s.config.member_settings() or None,
-            "lost": s.who()["lost"] or None,
-            "eval_return": s.eval_return,
-            "eval_episodes": s.eval_episodes,
-            "best_eval_return": s.best_score,
-            "reached": s.reached if s.config.target_return is not None else None,
-            "steps_per_second": s.steps_per_second,
+            "algorithm": run.algo.name,
+            "environment": registry.name_of(run.env),
+            "env_steps": run.env_steps,
+            "seeds": run.config.member_seeds(),
+            "settings": run.config.member_settings() or None,
+            "lost": [{"member": member, **where} for member, where in run.lost.items()] or None,
+            "eval_return": run.eval_return,
+            "eval_episodes": run.eval_episodes,
+            "best_eval_return": run.best_score,
+            "reached": run.reached if run.config.target_return is not None else None,
+            "steps_per_second": run.steps_per_second,
             "compile_seconds": seconds["compile"],
             "seconds": seconds,
             "wall_seconds": sum(seconds.values()),
@@ -144,7 +135,7 @@ class RunDir:
             "versions": runtime.versions(),
         }
         with writing(self.path / "result.json"):
-            configs.write_json(self.path / "result.json", to_json(result))
+            configs.write_json(self.path / "result.json", forms.to_json(result))
 
     def update(self, prepared: Prepared) -> None:
         """Note in config.json what a resumed run changes: its end, its horizon. The result of another end goes."""
@@ -169,22 +160,19 @@ class RunDir:
         remedy = f"`train --resume {self.path}` (jf.resume) writes it anew, and checkpoints and log can be read without it"
         return forms.read_json(self.path / "result.json", "result", "a result.json of jaxrl_fast", forms.RESULT, remedy)
 
-    def draw(self, s: Any, member: int, agent: Any) -> None:
+    def draw(self, run: Any, member: int, agent: Any) -> None:
         """The pictures. A finished run is not failed by them: what cannot be drawn is a warning."""
         from jaxrl_fast.logs import plots, time_plot
         from jaxrl_fast.runs import pictures
 
-        for sink in s.sinks:
-            if hasattr(sink, "status"):
-                sink.status("drawing")
-        label = f"{s.algo.name} {registry.name_of(s.env)}"
+        label = f"{run.algo.name} {registry.name_of(run.env)}"
         try:
             rows = read_jsonl(self.metrics)
             plots.learning_curve({label: rows}, self.path / "curve.png")
             if time_plot.has_times(rows):
                 time_plot.time_use(rows, self.path / "time.png")
-            algo, env = s.setup(member)
-            film = pictures.film(env, algo, agent, jax.random.key(s.config.seed), 500, s.config.host_timeout)
+            algo, env = run.setup(member)
+            film = pictures.film(env, algo, agent, jax.random.key(run.config.seed), 500, run.config.host_timeout)
             if film.page is not None:
                 configs.write_text(self.path / "rollout.html", film.page)
             if film.frames:
@@ -295,7 +283,7 @@ def resolved(env: Environment, grid: Grid) -> dict[str, Any]:
     """What the settings that were left to their defaults came to. For the reader: nothing reads it back."""
     origin = registry.describe(env)
     return {
-        "environment": to_json(registry.settings_of(origin[0]) | origin[1]) if origin else None,
+        "environment": forms.to_json(registry.settings_of(origin[0]) | origin[1]) if origin else None,
         "max_episode_steps": env.spec.max_episode_steps,
         "log_every": grid.row * grid.steps,
         "eval_every": grid.eval_rows * grid.row * grid.steps,

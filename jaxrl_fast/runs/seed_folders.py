@@ -12,7 +12,7 @@ from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.errors import expected
 from jaxrl_fast.files.folders import check_folder
 from jaxrl_fast.runs import config_json as configs
-from jaxrl_fast.runs.checkpoint import Checkpoints
+from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.reading import check_seed
 from jaxrl_fast.runs.rundir import RunDir, seed_folder
 from jaxrl_fast.runs.seed_results import Trained, of_folder

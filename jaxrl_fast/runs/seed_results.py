@@ -12,12 +12,12 @@ import jax
 import numpy as np
 
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.logs.sinks import Row
+from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.runs.agent import Agent
 from jaxrl_fast.runs.config_values import reading
 from jaxrl_fast.runs.reading import read_member
+from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.rundir import RunDir
-from jaxrl_fast.runs.session import Session
 from jaxrl_fast.types import RunState
 
 
@@ -37,20 +37,20 @@ class Trained:
     make_agent: Callable[[], Agent]
 
 
-def of_session(s: Session) -> Trained:
-    """Return the results of a session that has ended. Its replay and environments are given up, for the next one's."""
-    agent = s.agent(0)
+def of_run(run: Result) -> Trained:
+    """Return the results of a run that has ended. Its replay and environments are given up, for the next one's."""
+    agent = run.agent(0)
     state = jax.device_get(agent.state)
-    parts = agent.algo, s.env, s.config  # not the session: it holds its programs
+    parts = agent.algo, run.env, run.config  # not the run: it holds its programs
     about = agent.iteration, agent.score
     del agent
-    score = np.nan if s.eval_return is None else float(s.eval_return[0])
+    score = np.nan if run.eval_return is None else float(run.eval_return[0])
     kept = Trained(
-        s.history, score, s.eval_episodes, s.best_score, s.env_steps, s.seconds, s.steps_per_second, s.lost.get(0), s.reached[0],
-        lambda: Agent(*parts, jax.device_put(state), *about),
+        run.history, score, run.eval_episodes, run.best_score, run.env_steps, run.seconds, run.steps_per_second,
+        run.lost.get(0), run.reached[0], lambda: Agent(*parts, jax.device_put(state), *about),
     )  # fmt: skip
-    s.state = s.best_agent = None
-    gc.collect()  # programs and what a session tells them of hold each other
+    run.lanes.state = run.best.agent = None
+    gc.collect()  # programs and what a run tells them of hold each other
     return kept
 
 

@@ -26,7 +26,7 @@ class Stopped(UserError, KeyboardInterrupt):
 
 
 class Interrupted(Stopped):
-    """The run was asked to stop; everything up to the last chunk is saved, and in `run`, the session, whose `resume` goes on."""
+    """The run was asked to stop; everything up to the last chunk is saved, and in `run`, whose `resume` goes on."""
 
     def __init__(self, signum: int, path: Any, env_steps: int, command: str = "train", run: Any = None, seed: int | None = None):
         self.env_steps, self.path, self.run = env_steps, path, run
@@ -34,6 +34,11 @@ class Interrupted(Stopped):
         go_on = f"jaxrl-fast {command} --resume {shlex.quote(str(path))}{' --distributed' * distributed.several()}"
         how = f", saved; go on with: {go_on}" if path else "; nothing is saved without `out`"
         super().__init__(signum, f"at {env_steps:,} environment steps{of}{how}")
+
+    @classmethod
+    def of(cls, run: Any, signum: int) -> Interrupted:
+        """Return that of a run of one program, with the iterations of a row that is not whole."""
+        return cls(signum, run.out and run.out.path, run.progress.iterations * run.grid.steps, run=run)
 
 
 def run_so_far(call: Callable[[], Any]) -> Any:

@@ -276,7 +276,7 @@ def test_hanging_processes_are_killed(cartpoles):
     actors.take(0)
     before = multiprocessing.active_children()
     os.kill(before[0].pid, signal.SIGSTOP)
-    actors._watch.limits.patience = 0.5
+    actors.worker.watch.limits.patience = 0.5
     actors.give(1, agent)
     with pytest.warns(UserWarning, match="has not answered for 0.5 s.*begun anew"):
         assert actors.take(1).fresh
@@ -413,7 +413,7 @@ def test_a_fault_names_the_environment_among_all(ppo):
     env, run, agent = ppo
     actors = Actors(run, env, jax.random.key(0), warmup=0, groups=2)
     groups = []
-    actors._open(groups, 0, 0, Watch("Env", 60.0))
+    actors.open_groups(groups, 0, Watch("Env", 60.0))
     for group in groups:
         group.begin(actors.root, 0)
         group.act(agent, 0, "sample")
@@ -436,9 +436,9 @@ def test_a_dying_replacement_on_ray_is_replaced(ppo, monkeypatch, began, tries):
         asked.append(ref)
         raise HostError("died")
 
-    monkeypatch.setattr(actors, "_wait", dies)
-    monkeypatch.setattr(actors, "_begin_anew", lambda i, t: actors.parts[i].update({t: "anew"}))
-    actors.parts, actors.answered, actors.began = [{0: "first"}], [False], [began]
+    monkeypatch.setattr(actors, "wait", dies)
+    monkeypatch.setattr(actors, "_begin_anew", lambda i, t: actors.answers[i].update({t: "anew"}))
+    actors.workers, actors.answers, actors.answered, actors.began = [None], [{0: "first"}], [False], [began]
     with pytest.raises(HostError, match="died"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         actors.take(0)
@@ -530,11 +530,13 @@ def test_a_fault_in_training_costs_nothing(at, iterations, unbroken, tmp_path):
 def test_a_signal_before_the_first_iteration(tmp_path, monkeypatch):
     """Nothing was seen, so nothing is experience."""
 
+    start = Actors.start
+
     def opening(self, t, agent):
         signal.raise_signal(signal.SIGTERM)
+        start(self, t, agent)
 
     monkeypatch.setattr(Actors, "start", opening)
-    monkeypatch.setattr(Actors, "stop", lambda self: None)
     with pytest.raises(Interrupted, match="SIGTERM at 0 environment steps"):
         train(jf.DQN(**DQN), tmp_path / "run", total_steps=640)
     assert experience(tmp_path / "run").w == 0
@@ -546,10 +548,11 @@ def test_a_signal_while_the_queue_is_full(tmp_path, monkeypatch):
 
     def taken(self, t, stopping):
         if t == 20:
-            while self._rollouts.qsize() < 2:  # this one, and the one ahead
+            played = lambda: sum(answer.done() for answer in self.answers[0].values())
+            while played() < 2:  # this one, and the one ahead
                 time.sleep(0.01)
             time.sleep(0.2)
-            waiting.append(self._rollouts.qsize())
+            waiting.append(played())
             signal.raise_signal(signal.SIGINT)
         return take(self, t, stopping)
 

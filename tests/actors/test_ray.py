@@ -117,7 +117,7 @@ def test_a_killed_actor_is_replaced(cluster, restarts):
     assert actors.take(0).fresh
     actors.give(1, agent)
     actors.take(1)
-    pid = cluster.get(actors.actors[0].pid.remote())
+    pid = cluster.get(actors.workers[0].pid.remote())
     os.kill(pid, signal.SIGKILL)
     actors.give(2, agent)
     if not restarts:

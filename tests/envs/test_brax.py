@@ -173,7 +173,7 @@ def test_pictures_play_in_real_time(tmp_path):
     env = jf.make(PENDULUM, action_repeat=2)
     frames = [np.full((8, 8, 3), 40 * i, np.uint8) for i in range(6)]
     session = SimpleNamespace(
-        sinks=[], algo=jf.PPO(), env=env, config=RunConfig(), setup=lambda member: (jf.PPO(), env)
+        algo=jf.PPO(), env=env, config=RunConfig(), setup=lambda member: (jf.PPO(), env)
     )  # fmt: skip
     (tmp_path / "metrics.jsonl").touch()
     played = mock.patch.object(on_device, "_episode", lambda *args: iter(frames))

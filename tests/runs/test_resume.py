@@ -20,9 +20,9 @@ import jaxrl_fast as jf
 from helpers import runs as tools
 from jaxrl_fast.engine import programs
 from jaxrl_fast.errors import RunError
-from jaxrl_fast.runs import checkpoint, checkpoint_errors
-from jaxrl_fast.runs.checkpoint import Checkpoints
-from jaxrl_fast.runs.checkpoint_errors import GONE
+from jaxrl_fast.runs.checkpoints import errors, store
+from jaxrl_fast.runs.checkpoints.errors import GONE
+from jaxrl_fast.runs.checkpoints.store import Checkpoints
 
 BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
 
@@ -125,7 +125,7 @@ def test_orbaxs_half_read_states_are_not_shown(monkeypatch):
     shown = []
     monkeypatch.setattr(sys, "unraisablehook", shown.append)
     for _ in range(2):
-        checkpoint_errors.silence_other_reads()
+        errors.silence_other_reads()
     for file, count in ((ocp.__file__, 0), (__file__, 1)):
         made = {}
         exec(compile("async def read(): pass", file, "exec"), made)
@@ -146,7 +146,7 @@ def test_orbaxs_half_read_states_are_not_shown(monkeypatch):
 ])  # fmt: skip
 def test_orbaxs_half_written_states_are_not_shown(text, shown, monkeypatch, caplog):
     monkeypatch.setattr(sys, "unraisablehook", print)
-    checkpoint_errors.silence_other_reads()
+    errors.silence_other_reads()
     logging.getLogger("asyncio").error(text)
     assert len(caplog.records) == shown
 
@@ -227,14 +227,14 @@ def test_a_temporary_disk_failure_costs_no_checkpoint(error, tmp_path, monkeypat
     tools.train("ppo", run, total_steps=tools.HALF, horizon=tools.TOTAL, **EACH)
     with Checkpoints(run / "checkpoints", read_only=True) as checkpoints:
         newest, older = checkpoints.numbers("last")
-    verify = checkpoint.verify_checksums
+    verify = store.verify_checksums
 
     def fails(folder):
         if folder.name == str(newest):
             raise error
         verify(folder)
 
-    monkeypatch.setattr(checkpoint, "verify_checksums", fails)
+    monkeypatch.setattr(store, "verify_checksums", fails)
     with Checkpoints(run / "checkpoints") as checkpoints, pytest.warns(UserWarning, match=f"last/{newest} is damaged"):
         assert checkpoints.read(("last",), lambda which, number: number) == older
         checkpoints.pass_over("last", older)
@@ -257,8 +257,8 @@ def test_a_damaged_best_checkpoint_is_named_and_gives_way_to_the_next(half, tmp_
 
 def test_a_resume_verifies_each_checkpoint_once(half, tmp_path, monkeypatch):
     run, seen = half("ppo", tmp_path / "run"), []
-    verify = checkpoint.verify_checksums
-    monkeypatch.setattr(checkpoint, "verify_checksums", lambda folder: (seen.append(folder), verify(folder)))
+    verify = store.verify_checksums
+    monkeypatch.setattr(store, "verify_checksums", lambda folder: (seen.append(folder), verify(folder)))
     tools.resume(run, tools.TOTAL)
     assert seen and len(set(seen)) == len(seen)
 
@@ -393,7 +393,7 @@ def test_a_population_resumes_too(tmp_path):
 def test_a_kill_between_best_and_last_loses_no_best_agent(found, tmp_path, monkeypatch):
     """`best` is of row 4, `last` of row 1: resumed with another horizon the rows are other ones."""
     scores = {2: 0.1, 4: 0.5}
-    monkeypatch.setattr(programs.Programs, "evaluate", lambda self, s, rows: tools.scores([scores.get(rows, 0.2)]))
+    monkeypatch.setattr(programs.Programs, "evaluate", lambda self, s, rows, **_: tools.scores([scores.get(rows, 0.2)]))
     run, older, seen = tmp_path / "run", tmp_path / "older", {}
     settings = dict(eval_every=64, horizon=tools.TOTAL)
     tools.train("ppo", older, total_steps=64, **settings)

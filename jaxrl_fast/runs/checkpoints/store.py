@@ -1,4 +1,4 @@
-"""Checkpoints by orbax: `last` holds whole RunStates, `best` the agent that evaluated best. Never pickle."""
+"""Checkpoints on the disk, by orbax: `last` holds whole RunStates, `best` the agents that evaluated best. Never pickle."""
 
 from __future__ import annotations
 
@@ -16,21 +16,14 @@ from jaxrl_fast import distributed
 from jaxrl_fast.errors import ConfigError, WriteError
 from jaxrl_fast.files import folders, forms
 from jaxrl_fast.files.checksums import verify_checksums, write_checksums
-from jaxrl_fast.runs import checkpoint_errors, older_states
-from jaxrl_fast.runs.checkpoint_errors import DamagedError
+from jaxrl_fast.runs.checkpoints import errors, older_states
+from jaxrl_fast.runs.checkpoints.errors import DamagedError
+from jaxrl_fast.runs.checkpoints.metadata import FORMS, misfit_of_lanes
 
 T = TypeVar("T")
 FORMAT = 2
 KINDS = ("last", "best")
 UNFINISHED = ".orbax-checkpoint-tmp"  # in the name of one that is being written
-_WHO = {"lanes": [int], "settings": {"*": [forms.NUMBER]}, "lost": forms.LOST}
-_REACHED = [(type(None), {"env_steps": int, "eval_return": forms.NUMBER})]
-META = {
-    "last": {"rows": int, "wall_seconds": forms.NUMBER, "reached": _REACHED, "train_seconds": forms.NUMBER,
-             "train_steps": int, "iterations?": int, "part?": {"*": list}, "seconds?": {"*": forms.NUMBER},
-             "row_seconds?": forms.NUMBER, "names?": {"*": str}, "reports?": [str], **_WHO},
-    "best": {"best_rows": int, "best_score": forms.NUMBER, "best_scores?": (forms.SCORES, type(None)), **_WHO},
-}  # fmt: skip
 
 
 class Checkpoints:
@@ -49,7 +42,7 @@ class Checkpoints:
     def _manager(self, which: str):
         if which not in self._managers:
             logging.getLogger("absl").setLevel(logging.CRITICAL)  # what fails is raised, too
-            checkpoint_errors.silence_other_reads()
+            errors.silence_other_reads()
             import orbax.checkpoint as ocp
 
             # Folders are made here: orbax's threads wait for ever for those that another thread of it could not make.
@@ -71,7 +64,7 @@ class Checkpoints:
 
     def _writing(self, which: str) -> contextlib.AbstractContextManager:
         """WriteError for whatever fails while a checkpoint of this kind is written."""
-        return checkpoint_errors.writing(self.folder / which, self._made.get(which))
+        return errors.writing(self.folder / which, self._made.get(which))
 
     def _seal(self, which: str) -> None:
         """Write the checksums of what is about to get its name; orbax calls this from its thread."""
@@ -169,24 +162,24 @@ class Checkpoints:
     def verify(self, which: str, iteration: int) -> None:
         """Raises DamagedError where a file is not as it was written. Checkpoints of older versions have no checksums."""
         path = self.folder / which / str(iteration)
-        with checkpoint_errors.reading(path, checked=True):
+        with errors.reading(path, checked=True):
             verify_checksums(path)
 
     def meta(self, which: str, iteration: int, members: int | None = None) -> dict[str, Any]:
         """What a checkpoint says of itself. members: of the run, where they are known."""
         with self.reading(which, iteration):
             file = self.folder / which / str(iteration) / "meta" / "metadata"
-            meta = forms.read_json(file, "meta", "the numbers beside a checkpoint", META[which])
+            meta = forms.read_json(file, "meta", "the numbers beside a checkpoint", FORMS[which])
             if meta.get("format") != FORMAT:
                 raise ValueError(f"format {meta.get('format')!r}, this version reads {FORMAT}")
-            wrong = _misfit_of_lanes(meta, members)
+            wrong = misfit_of_lanes(meta, members)
             if wrong:
                 raise ValueError(f"{file.name}: {wrong}")
             return meta
 
     def reading(self, which: str, iteration: int) -> contextlib.AbstractContextManager:
         """DamagedError for whatever is raised of a checkpoint that is not as this run writes it."""
-        return checkpoint_errors.reading(self.folder / which / str(iteration))
+        return errors.reading(self.folder / which / str(iteration))
 
     def restore(self, which: str, iteration: int, like: Any) -> Any:
         """The state as `like`: shapes, dtypes and shardings. Another structure or shape is an error."""
@@ -232,16 +225,6 @@ def is_number(name: str) -> bool:
     return name.isascii() and name.isdecimal() and len(name) < 20
 
 
-def _misfit_of_lanes(meta: dict[str, Any], members: int | None) -> str | None:
-    """Why there are not values for all members in `meta`; None where there are."""
-    lanes = meta["lanes"]
-    if not lanes or len(set(lanes)) < len(lanes) or min(lanes) < 0 or (members is not None and max(lanes) >= members):
-        return f"lanes are {lanes}" + (f" of {members} members" if members else "")
-    lists = {"reached": meta.get("reached"), "best_scores": meta.get("best_scores")} | meta["settings"]
-    short = [name for name, values in lists.items() if values is not None and len(values) <= max(lanes)]
-    return f"{short[0]} has {len(lists[short[0]])} values, not one for each member" if short else None
-
-
 def _without_empty(state: Any) -> Any:
     """None for every array without elements, which orbax refuses to write; MJX's data has several."""
     return jax.tree.map(lambda x: x if x.size else None, state)
@@ -259,17 +242,3 @@ def abstract(state: Any, sharding: Any) -> Any:
     """Shapes, dtypes and a sharding for every leaf, for `restore`."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), state)
 
-
-def to_json(value: Any) -> Any:
-    """NumPy numbers and arrays as plain JSON values; non-finite floats as None."""
-    if isinstance(value, dict):
-        return {str(k): to_json(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [to_json(v) for v in value]
-    if isinstance(value, np.ndarray):
-        return to_json(value.tolist())
-    if isinstance(value, np.generic):
-        return to_json(value.item())
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value
