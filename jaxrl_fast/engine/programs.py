@@ -50,7 +50,7 @@ def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array, row: int):
 
 
 def warmup(run: Run, state: RunState):
-    """The warm-up, as a chunk of one row -> (state, metrics [1])."""
+    """Run the warm-up as a chunk of one row -> (state, metrics [1])."""
     state, metrics = iteration.warmup(run, state)
     return state, jax.tree.map(lambda x: x[None], metrics)
 
@@ -85,23 +85,23 @@ def arrived(run: Run, moved: tuple[Any, jax.Array]) -> Any:
 
 
 class Chunk(NamedTuple):
-    """What one call of `Programs.warmup` or `Programs.chunk` did. It may still be at work, unless it is `ready`."""
+    """The result of `Programs.warmup` or `Programs.chunk`, still in progress until `ready`."""
 
     state: RunState
-    metrics: dict[str, Mean]  # sums and counts [lanes, rows]; of a row that ended early, of its part that this call did
-    finite: Any  # bool [lanes], whether the agent is; None after a warm-up
-    iterations: int  # of the run that are done
-    stopped: int | Exception | None = None  # why a row ended early: the signal that asked for it, or what environments raised
-    untimed: int = 0  # iterations of this call that were done while environments on the host began
+    metrics: dict[str, Mean]  # sums and counts [lanes, rows], of this call only
+    finite: Any  # bool [lanes]: the agent is finite; None after a warm-up
+    iterations: int  # finished iterations of the run
+    stopped: int | Exception | None = None  # reason of an early end: the signal, or the environments' error
+    untimed: int = 0  # iterations of this call while host environments started
 
     @property
     def ready(self) -> bool:
-        """Whether its numbers are here, so that nothing is gained by beginning the next chunk before they are looked at."""
+        """Return whether its numbers are here, so the next chunk may wait for them."""
         return all(isinstance(x, np.ndarray) for x in jax.tree.leaves((self.metrics, self.finite)))
 
 
 def never() -> int | None:
-    """The answer of a run that is not asked to stop; else it is the number of the signal."""
+    """Return None: no request to stop (otherwise the number of the signal)."""
 
 
 def silent(played: int, episodes: int) -> None:
@@ -218,15 +218,15 @@ class Programs:
         return state._replace(agent=self._call("begin", self._begin, self.run, state.agent, params, moments))
 
     def warmup(self, state: RunState, t0: int = 0, stopping: Callable[[], int | None] = never) -> Chunk:
-        """The iterations of random actions from t0 on, row 0 of the log.
+        """Run the iterations of random actions from t0, row 0 of the log.
 
-        stopping: asked between iterations on the host, whether the row is to end early.
+        stopping: asked between iterations on the host whether to end the row early.
         """
         state, metrics = self._call("warmup", self._warmup, self.run, state)
         return Chunk(state, distributed.together(metrics, self.population.replicated), None, self.grid.warmup)
 
     def chunk(self, state: RunState, t0: int, rows: int, stopping: Callable[[], int | None] = never) -> Chunk:
-        """At most `rows` log rows from iteration t0 on; every process can fetch their numbers.
+        """Run at most `rows` log rows from iteration t0; every process can fetch their numbers.
 
         stopping: as for `warmup`.
         """
@@ -238,12 +238,12 @@ class Programs:
         self, state: RunState, rows: int, *, length: float | None = None,
         stopping: Callable[[], int | None] = never, told: Callable[[int, int], None] = silent,
     ) -> Scores:  # fmt: skip
-        """Over `eval_episodes` episodes, [lanes]; the keys depend on the seed and the row alone.
+        """Evaluate over `eval_episodes` episodes, [lanes]; keys depend on seed and row alone.
 
         Args:
-            length: mean steps of an episode until now, where one has ended.
-            stopping: asked on the host, whether to give up.
-            told: called with the episodes that were played and their number.
+            length: mean steps of an episode so far, if any ended.
+            stopping: asked on the host whether to give up.
+            told: called with the number of episodes played and their total.
         """
         told(0, self.config.most_episodes)
         scores = self._call("evaluate", self._evaluate, self.run, (state.agent, state.key), self._scalar(rows))
