@@ -87,7 +87,7 @@ def read_row(entry: Mapping[str, Any]) -> Row:
 
 
 def curve(history: Sequence[Row], members: int, metric: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return (env_steps [rows], values [rows, members]) of a metric, without rows of only gaps."""
+    """Return (env_steps [rows], values [rows, members]) of a metric, without empty rows."""
     rows = [r for r in history if np.isfinite(r.metrics.get(metric, np.nan)).any()]
     values = np.array([r.metrics[metric] for r in rows]).reshape(len(rows), members)
     return np.array([r.env_steps for r in rows], np.int64), values
