@@ -37,11 +37,11 @@ class Grid:
         return (self.warmup + rows * self.row) * self.steps
 
     def whole_rows(self, iterations: int) -> int:
-        """Log rows that are done after so many iterations."""
+        """Return the log rows completed after `iterations`."""
         return max(0, iterations - self.warmup) // self.row
 
     def end_of_row(self, t: int) -> int:
-        """The iteration at which the row that holds iteration t ends."""
+        """Return the iteration at which the row with iteration t ends."""
         return self.warmup + (self.whole_rows(t) + 1) * self.row
 
 
@@ -71,10 +71,10 @@ def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
 def next_rows(
     grid: Grid, done: int, boundaries: Collection[int], chunk_seconds: float, row_seconds: float | None
 ) -> int:
-    """Return how many log rows the next chunk runs, after `done` rows.
+    """Return the log rows of the next chunk, after `done` rows.
 
-    As many as take `chunk_seconds`, one before the time of a row is known, and never past an evaluation, a row of
-    `boundaries` or the end of the run.
+    They take `chunk_seconds` (one row while the time of a row is unknown), and stop at an
+    evaluation, a row of `boundaries` or the end of the run.
     """
     n = min(ROWS, grid.rows - done, max(1, int(chunk_seconds / row_seconds)) if row_seconds else 1)
     if grid.eval_rows:

@@ -1,4 +1,4 @@
-"""Members that are lost: what is no longer finite is named, marked, and left out of what comes after."""
+"""Lost members: values that are not finite are named, marked and left out afterwards."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from jaxrl_fast.runs.result import Result
 
 
 def not_finite(run: Result, measured: Sequence[Measured], finite: Any) -> tuple[list[Measured], str | None]:
-    """Return the rows without values of lost members, and the first metric, step and member that is not finite.
+    """Return the rows without lost members' values, and a message on the first loss.
 
-    The message is None where the run can go on: with `on_nan = "mark"` such a member is noted in `run.lost` and has no
-    values from there on, and only the last one to be lost is a message.
+    The message names metric, step and member. It is None if the run can go on: with `on_nan =
+    "mark"`, members enter `run.lost`, and only the last loss is a message.
 
     Args:
-        finite: whether each lane's agent is; None where nothing has been learned.
+        finite: whether each lane's agent is; None before any training.
     """
     said, found, stop = [], [], run.config.on_nan == "stop"
     for row in measured:
@@ -34,7 +34,7 @@ def not_finite(run: Result, measured: Sequence[Measured], finite: Any) -> tuple[
 
 
 def lose(run: Result, member: int, env_steps: int, what: str) -> str:
-    """Mark a member as lost, where the run goes on without it, and return what is said of it."""
+    """Mark a member as lost if the run goes on without it, and return the message."""
     if run.config.on_nan == "mark" and member not in run.lost:
         run.lost[member] = {"env_steps": env_steps, "reason": what}
     return f"{what} {_place(run.config, member, env_steps)}"
@@ -45,7 +45,7 @@ def _place(config: RunConfig, member: int, env_steps: int) -> str:
 
 
 def warn_of(config: RunConfig, senseless: dict[int, str], env_steps: int) -> None:
-    """Say which members have diverged, though all their numbers are finite; the run goes on."""
+    """Warn of members that have diverged with finite values; the run goes on."""
     if senseless and distributed.is_first():
         (member, what), *others = senseless.items()
         more = f" (and members {', '.join(str(m) for m, _ in others)})" if others else ""

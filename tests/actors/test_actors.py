@@ -385,7 +385,7 @@ def test_a_stopping_run_waits_briefly_for_hanging_environments(where, restarts, 
         monkeypatch.setattr(play, "_evaluate", evaluated)
     began = time.monotonic()
     settings = dict(host_timeout=120.0, restarts=restarts, chunk_seconds=0.01, eval_every=64 if where == "evaluation" else 0)
-    with pytest.raises(Interrupted) as stopped, pytest.warns(UserWarning, match="in the middle of is left out"):
+    with pytest.raises(Interrupted) as stopped, pytest.warns(UserWarning, match="its unfinished part is left out"):
         train(jf.PPO(**PPO), tmp_path / "run", jf.make(NAME), **settings)
     assert time.monotonic() - began < 40 and stopped.value.env_steps == {"step": 4 * 48, "evaluation": 64}[where]
     hangs.set()

@@ -1,4 +1,4 @@
-"""What fails while a checkpoint is written or read, in one line each."""
+"""Failures of writing and reading checkpoints, as one line each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DamagedError(ConfigError):
     """A checkpoint that cannot be read.
 
     Attributes:
-        lasting: whether its files are not as they were written, so that no later read will succeed.
+        lasting: whether its files have changed, so every later read fails too.
     """
 
     def __init__(self, path: Path, why: str, lasting: bool = False):
@@ -31,12 +31,12 @@ class DamagedError(ConfigError):
 
 @contextlib.contextmanager
 def writing(path: Path, made: folders.Identity | None) -> Iterator[None]:
-    """Raise WriteError for whatever orbax says in the block of a disk that is full, or a folder that is gone.
+    """Raise WriteError for orbax's errors about a full disk or a missing folder.
 
     Args:
         path: the folder of a kind of checkpoints.
-        made: its identity when orbax opened it, None before. The saver's thread makes folders again that are gone,
-            and its own words are then about the files that it misses in them.
+        made: its identity when orbax opened it, None before. The saver's thread recreates a missing
+            folder, and its errors are then about missing files in it.
     """
     try:
         yield
@@ -49,9 +49,10 @@ def writing(path: Path, made: folders.Identity | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reading(path: Path, checked: bool = False) -> Iterator[None]:
-    """Make a DamagedError of any error about a file that is missing, cut short or of another form.
+    """Raise DamagedError for any error about a file that is missing, torn or of another form.
 
-    checked: the block compares checksums. A disk that fails for a while, and a form of another version, are not lasting.
+    checked: the block compares checksums. A temporary disk failure and another version's form are
+    not lasting.
     """
     try:
         yield
@@ -64,13 +65,15 @@ def reading(path: Path, checked: bool = False) -> Iterator[None]:
 
 
 def silence_other_reads() -> None:
-    """Orbax reads and writes arrays side by side. Those that failed beside the first are thrown away when Python ends, or call
-    back when nobody waits any more, each with a page of what one line has said."""
+    """Silence repeated errors of orbax's parallel reads and writes.
+
+    After a first failure the others are reported at exit or to a closed event loop, a page each.
+    """
     import orbax.checkpoint as ocp
 
     shown, package = sys.unraisablehook, str(Path(ocp.__file__).parent)
     if getattr(shown, "__module__", None) == __name__:
-        return  # it is there already
+        return  # installed already
 
     def silent(unraisable: Any) -> None:
         code = getattr(unraisable.object, "cr_code", None)  # of a coroutine
@@ -84,7 +87,7 @@ def silence_other_reads() -> None:
 
 
 def _shown(record: logging.LogRecord) -> bool:
-    """Whether a line of asyncio's log stays: not one about a write of orbax that failed beside the first."""
+    """Return whether to keep a line of asyncio's log: not about orbax's other failed writes."""
     if "exception was never retrieved" not in record.getMessage():
         return True
     frames = traceback.walk_tb(record.exc_info[2]) if record.exc_info else ()
