@@ -56,7 +56,6 @@ class Backend(Protocol):
         """Return the bytes of actors beside the learner; rollout, agent: bytes of one of each."""
 
     def programs(self, prepared: Prepared, clock: WallTime, reported: Reported) -> Programs:
-    def programs(self, prepared: Prepared, clock: WallTime, reported: Reported) -> Programs:
         """Return the programs of a run, not compiled; reported: by host environments so far."""
 
     def evaluate(
