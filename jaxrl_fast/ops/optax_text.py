@@ -1,7 +1,7 @@
 """Functions of optax as the text of a call, and back.
 
-A text such as "adamw(weight_decay=1e-4)" or "cosine_decay_schedule(1e-3, 10_000)" names functions of optax, with literals
-(or further calls) as arguments. It runs nothing else.
+A text such as "adamw(weight_decay=1e-4)" or "cosine_decay_schedule(1e-3, 10_000)" names functions of
+optax, with literals (or further calls) as arguments. It runs nothing else.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _value(node: ast.expr) -> Any:
 
 @functools.lru_cache(256)
 def optimizer(text: str) -> Callable:
-    """Return optax's function behind a name, or behind a call with named arguments. Raises ValueError for other text."""
+    """Return optax's function behind a name or a call with named arguments; else ValueError."""
     node = ast.parse(text.strip(), mode="eval").body
     if not isinstance(node, ast.Call):
         return _function(node)
@@ -109,7 +109,7 @@ def text_of_call(name: str, keywords: dict[str, Any]) -> str:
 
 
 def text_of_schedule(made: Any) -> str:
-    """Return the call of optax that made a schedule, from what its function holds. Raises ValueError where that is not clear."""
+    """Return the call of optax that made a schedule, from its closure; else ValueError."""
     if not inspect.isfunction(made) or not made.__module__.startswith("optax.schedules"):
         raise ValueError("it is none of optax's")
     held = dict(inspect.getclosurevars(made).nonlocals)
