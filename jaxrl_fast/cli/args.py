@@ -124,7 +124,7 @@ def read_flags(prog: str, options: Sequence[Option], argv: Sequence[str]) -> dic
 
 
 class UnknownFlag(ConfigError):
-    """A flag that a command has not. `flag`: it; `prog`: the command; `known`: the flags that it has."""
+    """A flag that the command `prog` does not take; `known`: the flags that it takes."""
 
     def __init__(self, prog: str, token: str, known: Sequence[str], hint: str | None = None):
         self.prog, self.flag, self.known = prog, token.partition("=")[0].replace("_", "-"), known
