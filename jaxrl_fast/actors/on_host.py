@@ -47,8 +47,8 @@ class OnHost:
     def actor_bytes(self, run, config: RunConfig, rollout: int, agent: int) -> int:
         """Return the bytes of finished and running rollouts, and of the ring of asynchronous ones.
 
-        Beside the state's agent there are those of these rollouts, of the current and the previous
-        one (for a restart), and an update's result, which is not donated.
+        Agents beside the state's: of these rollouts, of the current and the previous one (for a
+        restart), and an update's result, which is not donated.
         """
         ahead, steps = ahead_of(config, run.algo), run.algo.num_steps
         ring = ring_rows(steps) // steps if run.env.in_any_order else 0
