@@ -11,8 +11,7 @@ t + 1 while the learner uses rollout t. A rollout is requested as soon as its ag
 agent of a rollout is fixed, independent of timing, so runs repeat bit for bit if their environments
 do (asynchronous ones, `actors/groups_async.py`, do not).
 
-A worker that fails or hangs is restarted, alone, `restarts` times; it repeats its requested
-rollouts.
+A worker that fails or hangs restarts alone, `restarts` times, and repeats its rollouts.
 """
 
 from __future__ import annotations
@@ -77,23 +76,16 @@ class Handover(abc.ABC):
     ):  # fmt: skip
         """Make actors, not started yet.
 
-        Args:
-            run: the run, with the stand-in of `env` on the device.
-            env: environment on the host.
-            root: the member's key.
-            warmup: iterations of random actions.
-            groups: number of vectors of environments.
-            ahead: iterations by which actors may lead.
-            patience: seconds of a step at most.
-            restarts: failures to tolerate.
+        run: has the stand-in of `env`. root: member's key. warmup: iterations of random actions.
+        groups: vectors of environments. ahead: iterations by which actors may lead.
+        patience: seconds of a step at most. restarts: failures to tolerate.
         """
         self.run, self.env, self.root, self.warmup = run, env, root, warmup
         self.ahead, self.patience, self.restarts, self.failures = ahead, patience, restarts, 0
         self.sizes = sizes_of(run.algo.num_envs, groups)
         self.workers: list[Any] = []
 
-    # What a kind of actors defines
-    # -----------------------------------------------------------------
+    # What a kind of actors defines ----------------------------------------------------------------
 
     def places(self) -> int:
         """Return the number of workers, one for each group."""
@@ -135,8 +127,7 @@ class Handover(abc.ABC):
         """Return whether worker i is worth a restart."""
         return True
 
-    # Rollouts and agents
-    # ---------------------------------------------------------------------------
+    # Rollouts and agents --------------------------------------------------------------------------
 
     def start(self, t: int, agent: Any) -> None:
         """Open the environments; iteration t is the first."""

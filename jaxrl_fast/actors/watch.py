@@ -26,10 +26,7 @@ class Limits:
         self.patience, self.hurried = patience, math.inf
 
     def over(self, since: float, hurry: bool, longest: float = 0.0) -> float | None:
-        """Return the limit if an answer due from `since` exceeds it, else None.
-
-        longest: seconds of the longest answer so far.
-        """
+        """Return the limit if an answer due from `since` exceeds it; longest: answer so far."""
         now, limit = time.monotonic(), self.patience
         if hurry:
             self.hurried = min(self.hurried, now)
@@ -70,10 +67,7 @@ class Watch:
             self.since, self.longest = None, max(self.longest, time.monotonic() - began)
 
     def check(self, hurry: bool = False) -> None:
-        """Raise HostError for a late answer; call it about every second.
-
-        Patience starts again after a pause of this process, which stopped environments too.
-        """
+        """Raise HostError for a late answer; call it every second. A pause resets the patience."""
         since, now = self.since, time.monotonic()
         if now - self.looked > ASLEEP:
             self.awake = now
@@ -105,8 +99,7 @@ def close(vector: Vector) -> None:
 def watched(watch: Watch, f: Callable[[], Any], stopping: Callable[[], bool] = lambda: False) -> Any:
     """Run f() in a thread, which then closes its environments.
 
-    Raises HostError if environments do not answer, or if `f` continues long after a request to
-    stop.
+    Raises HostError without an answer, or if `f` continues long after a request to stop.
     """
     future, thread = aside(f, lambda: [close(vector) for vector in watch.vectors] and None)
     asked = math.inf
