@@ -189,12 +189,9 @@ def make_train(algo: Algorithm, env: Env, total_steps: int = 500_000, log_every:
     `jax_compilation_cache_dir` set, JAX caches the compiled function.
 
     Args:
-        algo: settings of the algorithm.
-        env: environment on the device.
         total_steps: environment steps, rounded up to whole log rows.
         log_every: environment steps of a log row; default: a hundredth of the run.
         eval_every: environment steps between evaluations; default: no evaluation.
-        eval_episodes: episodes of an evaluation.
         unroll: rollout steps compiled in a row; None: 1, in programs for a GPU up to 8.
 
     Returns:

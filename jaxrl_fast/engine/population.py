@@ -280,10 +280,7 @@ def _more_on_a_cpu(devices: Sequence[Any]) -> str:
 
 
 def plan_population(size: int, mode: str = "auto", devices: Any = None, env: int = 1) -> Population:
-    """Place members on all devices. Mode "auto" is `vmap`, on a CPU device `map`.
-
-    Several CPU devices with jaxlib 0.11 and env = 1 use `vmap`.
-    """
+    """Place members on all devices. "auto": `vmap`; on CPU `map`, except over several with jaxlib 0.11."""
     if mode not in MODES:
         raise ConfigError("batching", mode, f"one of {', '.join(MODES)}")
     devices = tuple(jax.devices() if devices is None else devices)

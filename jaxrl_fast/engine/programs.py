@@ -240,10 +240,8 @@ class Programs:
     ) -> Scores:  # fmt: skip
         """Evaluate over `eval_episodes` episodes, [lanes]; keys depend on seed and row alone.
 
-        Args:
-            length: mean steps of an episode so far, if any ended.
-            stopping: asked on the host whether to give up.
-            told: called with the number of episodes played and their total.
+        length: mean steps of an episode so far, if any ended. stopping: asked whether to give up.
+        told: called with the number of episodes played and their total.
         """
         told(0, self.config.most_episodes)
         scores = self._call("evaluate", self._evaluate, self.run, (state.agent, state.key), self._scalar(rows))

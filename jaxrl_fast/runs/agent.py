@@ -1,9 +1,8 @@
 """A trained agent: acts in the environment's own spaces, plays episodes, leaves Python.
 
-`act` serves one process that plays: it takes and returns values of the environment's `step`, and
-remembers frames and recurrent state between calls. `step` is the same as a pure function of a
-carry, for `jit`, `scan` and `jax.export`. Inside a trace `act` itself is pure: every call begins a
-new episode.
+`act` takes and returns values of the environment's `step`, and remembers frames and recurrent state
+between calls; inside a trace it is pure, and every call begins a new episode. `step` is the same as
+a pure function of a carry, for `jit`, `scan` and `jax.export`.
 """
 
 from __future__ import annotations
@@ -43,15 +42,11 @@ class Carry(NamedTuple):
 class Agent:
     """A trained agent: it acts in the spaces of its environment, plays, and is saved.
 
-    Its functions compile once. Agents can be pickled: an environment of `jf.make` becomes its name
-    and settings, and is made again on use.
+    Its functions compile once. Pickling turns an environment of `jf.make` into name and settings.
 
-    Attributes:
-        algo: bound to the environment.
-        env: the training environment; `environment` is its name.
-        state: the algorithm's agent, of one member.
-        iteration: log rows of its training.
-        score: mean return of the evaluation that chose it, or of the last one; None without one.
+    algo: bound to the environment. env: the training environment; `environment` is its name.
+    state: the algorithm's agent, of one member. iteration: log rows of its training.
+    score: mean return of the evaluation that chose it, or of the last one; None without one.
     """
 
     def __init__(
@@ -92,17 +87,9 @@ class Agent:
     def act(self, obs: Any, mode: str = "greedy", key: jax.Array | None = None) -> Any:
         """Return the action for an observation or batch [B, ...], in the environment's form.
 
-        NumPy in, NumPy out; traced in, traced out (every traced call begins a new episode). With
-        frame stacks, a single frame joins those of earlier calls, and a stack [..., k C] is used as
-        is.
-
-        Args:
-            obs: observation or batch.
-            mode: "greedy" or "sample", which needs a `key`.
-            key: JAX key.
-
-        Raises:
-            ConfigError: the observation has another shape.
+        NumPy in, NumPy out; traced in, traced out. With frame stacks, a single frame joins those of
+        earlier calls, and a stack [..., k C] stays. mode: "greedy", or "sample", with a `key`.
+        Raises ConfigError for an observation of another shape.
         """
         seen, single, stacked = self._read(obs, mode, key)
         traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((seen, key)))

@@ -38,10 +38,7 @@ class Display:
 
 
 def mean_length(history: Sequence[Row]) -> float | None:
-    """Return the mean episode length of the last rows with one, or None.
-
-    Takes the longer of training and evaluation.
-    """
+    """Return the mean episode length, in training or evaluation, of the last rows with one."""
     found = []
     for name in ("episode_length", "eval_length"):
         known = (row.metrics.get(name, np.full(1, np.nan)) for row in reversed(history))

@@ -37,12 +37,9 @@ HOST = ("actors", "actors_on", "host_timeout", "restarts")  # settings that a re
 def load(path: str | Path, which: str = "auto", member: int | None = None, modules: Sequence[str] = ()) -> Agent:
     """Return the agent of a run directory.
 
-    Args:
-        path: run directory.
-        which: "best" by evaluation, "last", or "auto": the best if there is one.
-        member: seed of a population. None: the best at the time of the checkpoint "best"; for
-            "last", the best at the end (the first without a result).
-        modules: to import first.
+    which: "best" by evaluation, "last", or "auto": the best if there is one.
+    member: seed of a population. None: the best at the time of the checkpoint "best"; for "last",
+        the best at the end (the first without a result).
     """
     check_choice("which", which, ("auto", "best", "last"))
     order = ("best", "last") if which == "auto" else (which,)
@@ -83,7 +80,6 @@ def resume(
     """Resume a run from its last checkpoint, bit for bit, and return it, like `train`.
 
     Args:
-        path: run directory.
         total_steps: a new end; a target return reached by every member does not stop the run again.
         horizon: a new horizon of schedules. Without one they keep the horizon of the start and stay
             at their end values past it (with a warning).
@@ -91,8 +87,6 @@ def resume(
         devices, mesh: new placement ("all": all devices); on another number of devices, results are
             equal to rounding.
         host: other values of `HOST`, for environments on the host; they restart in any case.
-
-    Ctrl-C is handled as in `train`.
     """
     for name in host:
         check_choice("resume", name, HOST)

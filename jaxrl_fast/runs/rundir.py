@@ -158,7 +158,7 @@ class RunDir:
 
     def result(self) -> dict[str, Any]:
         """Return result.json, checked."""
-        remedy = f"`train --resume {self.path}` (jf.resume) writes it anew, and checkpoints and log can be read without it"
+        remedy = f"`train --resume {self.path}` (jf.resume) rewrites it; checkpoints and log are readable without it"
         return forms.read_json(self.path / "result.json", "result", "a result.json of jaxrl_fast", forms.RESULT, remedy)
 
     def draw(self, run: Any, member: int, agent: Any) -> None:

@@ -44,7 +44,7 @@ def ended_seeds(path: Path, prepared: Prepared, modules: Sequence[str] = ()) -> 
         elif RunDir(folder).resumable:
             _check_done(folder, config, prepared.grid)
         elif result:
-            remedy = f"move {folder.name} elsewhere and resume the run, which trains this seed anew"
+            remedy = f"move {folder.name} elsewhere and resume the run, which restarts this seed"
             raise expected(str(folder), "a run with its checkpoints", f"one that has ended and lost them; {remedy}")
         else:
             _check_anew(folder, config)

@@ -57,26 +57,21 @@ def train(
     reads like a `Result`.
 
     Args:
-        algo: settings of the algorithm.
-        env: environment.
         total_steps: environment steps of one member.
-        out: run directory (config, metrics, checkpoints, result, pictures); None keeps all in
-            memory.
+        out: run directory (config, metrics, checkpoints, result, pictures); None: all in memory.
         hooks: `hook(run, rows)` after every chunk, with the `Result` so far.
         sinks: see `jaxrl_fast.logs.sinks`; closed at the end. A function of the `RunConfig` makes
             them for each run, as seeds that take turns need.
         tensorboard: write TensorBoard events to `out`.
         progress: a live bar, or plain lines; None: on a terminal or in a notebook.
         about: more keys for config.json, such as the modules to import first ("imports").
-        settings: fields of `RunConfig`. start_from: a run directory, a run, an `Agent`, or
-            parameters for every member's start.
+        start_from: a run directory, a run, an `Agent` or parameters, for every member's start.
 
     Raises:
         ConfigError: bad settings.
         NonFiniteError: a metric or parameter is not finite.
-        Interrupted: after Ctrl-C; a KeyboardInterrupt whose `run` is the run so far. In a notebook
-            and at a prompt, `train` returns that run instead. Its `resume` continues it bit for
-            bit, with and without `out`.
+        Interrupted: after Ctrl-C; a KeyboardInterrupt with the run so far as `run`. A notebook or
+            prompt gets that run instead. Its `resume` continues it, with and without `out`.
     """
     if out is not None:
         out = folders.folder_path("out", out)

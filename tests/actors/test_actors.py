@@ -230,7 +230,7 @@ def test_failing_environments_end_the_run(fault, message, tmp_path):
 def test_failing_environments_are_restarted(tmp_path):
     """One that fails again and again, each time after 20 steps, still gets to the end."""
     env = jf.make(NAME, fault="raises", at=20)
-    with pytest.warns(UserWarning, match="the motor burnt out; begun anew, 1 of 9 times"):
+    with pytest.warns(UserWarning, match="the motor burnt out; restarted, 1 of 9 times"):
         session = train(jf.DQN(**DQN), tmp_path / "run", env, total_steps=160, restarts=9)
     rows = tools.logged(tmp_path / "run")
     assert session.env_steps == rows[-1]["env_steps"] >= 160
@@ -253,7 +253,7 @@ def test_a_sweep_trains_one_after_another(seeds):
 def test_hanging_environments_are_restarted(tmp_path):
     """The thread that hangs is left behind, and nothing of what it does later is seen."""
     env = jf.make(NAME, fault="hangs", at=20)
-    with pytest.warns(UserWarning, match=r"has not answered for 1 s \(host_timeout\); begun anew, 1 of 9 times"):
+    with pytest.warns(UserWarning, match=r"has not answered for 1 s \(host_timeout\); restarted, 1 of 9 times"):
         session = train(jf.PPO(**PPO), tmp_path / "run", env, total_steps=96, restarts=9, host_timeout=1.0)
     assert session.env_steps == 128 and len(tools.logged(tmp_path / "run")) == 2
 
@@ -269,7 +269,7 @@ def cartpoles():
 
 
 def test_hanging_processes_are_killed(cartpoles):
-    """Those of before when they are begun anew, all of them at the end."""
+    """Those of before when they restart, all of them at the end."""
     env, run, agent = cartpoles
     actors = Actors(run, env, jax.random.key(0), warmup=0, patience=20.0, restarts=1)
     actors.start(0, agent)
@@ -278,7 +278,7 @@ def test_hanging_processes_are_killed(cartpoles):
     os.kill(before[0].pid, signal.SIGSTOP)
     actors.worker.watch.limits.patience = 0.5
     actors.give(1, agent)
-    with pytest.warns(UserWarning, match="has not answered for 0.5 s.*begun anew"):
+    with pytest.warns(UserWarning, match="has not answered for 0.5 s.*restarted"):
         assert actors.take(1).fresh
     now = multiprocessing.active_children()
     assert len(before) == len(now) == 2 and not set(before) & set(now)
@@ -477,9 +477,9 @@ def test_a_failed_evaluation_costs_no_training(eval_every, tmp_path, monkeypatch
 
 def test_a_failed_evaluation_is_repeated(monkeypatch):
     failing(monkeypatch, 2)
-    with pytest.warns(UserWarning, match="the referee left; evaluated once more") as caught:
+    with pytest.warns(UserWarning, match="the referee left; evaluated again") as caught:
         session = train(jf.PPO(**PPO), total_steps=64, restarts=2)
-    assert 30 < session.eval_return[0] < 200 and sum("evaluated once more" in str(w.message) for w in caught) == 2
+    assert 30 < session.eval_return[0] < 200 and sum("evaluated again" in str(w.message) for w in caught) == 2
     failing(monkeypatch, 2)
     with pytest.raises(HostError, match="the referee left"):
         train(jf.PPO(**PPO), total_steps=64, restarts=1)
@@ -520,7 +520,7 @@ def test_a_fault_in_training_costs_nothing(at, iterations, unbroken, tmp_path):
     with pytest.raises(HostError, match="the motor burnt out"):  # it fails again as many steps later
         tools.resume(tmp_path / "run")
     assert experience(tmp_path / "run").w == 2 * iterations
-    with pytest.warns(UserWarning, match="begun anew, 1 of 20"):
+    with pytest.warns(UserWarning, match="restarted, 1 of 20"):
         session = tools.resume(tmp_path / "run", restarts=20, host_timeout=50.0)
     found = tools.logged(tmp_path / "run")
     assert found[: len(rows)] == rows and [row["env_steps"] for row in found] == [64 * (i + 1) for i in range(len(found))]

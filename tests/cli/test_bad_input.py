@@ -366,7 +366,7 @@ TABLE = [
     row("more devices", f"{PPO} --devices 512", "devices must be ", "got 512", "at most", "host_platform_device_count"),
     row("groups", f"{PPO} --groups 3", "groups must be ", "got 3", "num_envs"),
     row("on NaN", f"{PPO} --on-nan ignore", "on_nan must be ", "got 'ignore'", "'mark'"),
-    row("sweep of nothing", "sweep ppo CartPole-v1", "needs what to compare"),
+    row("sweep of nothing", "sweep ppo CartPole-v1", "needs settings to compare"),
     row("sweep of an unknown setting", "sweep ppo CartPole-v1 --grid algo.learning-rat=1", "algo.learning-rat", "did you mean"),
     row("resume of no sweep", "sweep --resume {folder}", "--resume must be ", "sweep.json"),
     row("network", f"{PPO} --algo.network cnnn", "network must be ", "got 'cnnn'", "did you mean 'cnn'"),

@@ -559,7 +559,7 @@ def test_the_plan_is_that_of_one_seed(run_cli):
     one, three = (jf.plan(jf.PPO(**ALGO), jf.make(ENV), seeds=seeds) for seeds in (1, 3))
     assert one.need == three.need and three.population.size == 1
     code, out, err = run_cli("plan", "ppo", ENV, "--seeds", "3", *(f for f in FLAGS if f != "--no-tensorboard"))
-    assert code == 0 and "3 seeds train one after another: memory is that of one" in out, err
+    assert code == 0 and "3 seeds train one after another: memory is for one seed" in out, err
 
 
 def test_actors_checkpoints_and_agents_given_are_those_of_one_seed(whole, tmp_path):

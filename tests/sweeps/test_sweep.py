@@ -624,7 +624,7 @@ def test_a_frame_has_a_row_a_configuration_and_seed(monkeypatch):
         (["--pbt", "--members", "4"], "--pbt needs the settings"),
         (["--pbt-every", "4", "--grid", "algo.discount=0.9,1"], "goes with --pbt"),
         (["--pbt", "--halving", "2"], "exclude each other"),
-        ([], "needs what to compare"),
+        ([], "needs settings to compare"),
     ],
 )
 def test_bad_command_lines(flags, message, tmp_path, monkeypatch, capsys):

@@ -13,10 +13,7 @@ from jaxrl_fast.types import RunState
 
 
 def as_written(like: Any, written: Mapping[str, Any]) -> Any:
-    """Return `like` (shapes) without fields missing in the checkpoint.
-
-    written: names of its leaves as nested dicts.
-    """
+    """Return `like` (shapes) without fields missing in `written`, nested dicts of leaf names."""
     if not isinstance(like, RunState):
         return _agent_as_written(like, written)
     like = like._replace(agent=_agent_as_written(like.agent, written["agent"]))

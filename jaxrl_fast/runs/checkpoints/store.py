@@ -125,7 +125,7 @@ class Checkpoints:
         kinds = [self.folder / which for which in KINDS]
         for path in (self.folder, *kinds, *(kind / str(n) for kind in kinds for n in self.numbers(kind.name))):
             if path.is_symlink():
-                valid = "a folder in the run, not a link, to go on with it; copy there what it leads to"
+                valid = "a folder in the run, not a link, to resume it: copy the link's target there"
                 raise ConfigError("checkpoint", str(path), valid)
 
     def read(self, order: Sequence[str], attempt: Callable[[str, int], T]) -> T | None:
