@@ -52,7 +52,7 @@ def things(unbroken) -> dict:
     }
 
 
-def test_short_forms_name_what_it_is_and_how_it_did(unbroken):
+def test_short_forms_name_the_run_and_its_result(unbroken):
     for name, (thing, words) in things(unbroken).items():
         began = time.perf_counter()
         text = repr(thing)

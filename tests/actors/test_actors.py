@@ -86,7 +86,7 @@ def test_rollouts_are_whole(ppo, groups):
     actors.stop()
 
 
-def test_who_collects_what_is_fixed(ppo, monkeypatch):
+def test_the_agent_of_each_rollout_is_fixed(ppo, monkeypatch):
     """With `ahead`, rollout t is of the agent of t - ahead, and no rollout begins before that agent is there."""
     env, run, agent = ppo
     zero = jax.tree.map(np.zeros_like, agent)
@@ -131,7 +131,7 @@ def test_one_group_steps_while_the_device_acts_for_another(ppo, apart, monkeypat
 
 
 @pytest.mark.parametrize("learner", ["ppo", "dqn"])
-def test_what_acting_does_not_read_need_not_travel(learner, ppo):
+def test_only_parameters_for_acting_are_sent(learner, ppo):
     """Leaves of the agent that are not sent to processes of Ray's can be anything: the rollouts are the same."""
     algo, env = jf.PPO(**PPO) if learner == "ppo" else jf.DQN(**DQN), jf.make(NAME, stack=2)
     run = run_of(algo, env)
@@ -159,7 +159,7 @@ def train(algo, out=None, env=None, **settings):
     (jf.DQN(**DQN), {"ahead": 1}),
     (jf.IMPALA(num_envs=4, num_steps=8, hidden=(4,)), {}),
 ], ids=["lock-step", "two actors", "ahead", "corrected"])  # fmt: skip
-def test_the_same_run_twice_is_the_same(algo, settings, tmp_path):
+def test_a_run_is_repeatable_bit_for_bit(algo, settings, tmp_path):
     first, second = (train(algo, tmp_path / name, **settings) for name in "ab")
     tools.assert_same(first.state, second.state)
     rows = [TIMES(tools.logged(tmp_path / name)) for name in "ab"]
@@ -172,7 +172,7 @@ def test_the_same_run_twice_is_the_same(algo, settings, tmp_path):
                                            "actors_inference", "actors_waiting")}  # fmt: skip
 
 
-def test_observations_that_are_sent_by_themselves_are_the_same(tmp_path, monkeypatch):
+def test_observations_sent_separately_are_equal(tmp_path, monkeypatch):
     """As large ones are; of an environment that writes to its own buffers."""
     runs = []
     for name in "ab":
@@ -218,14 +218,14 @@ def test_a_resumed_run_has_a_seam(tmp_path):
     ("infinite", r"rewards that are not finite, in environment 0"),
     ("hangs", r"has not answered for 1 s \(host_timeout\)"),
 ])  # fmt: skip
-def test_environments_that_fail(fault, message, tmp_path):
+def test_failing_environments_end_the_run(fault, message, tmp_path):
     began = time.monotonic()
     with pytest.raises(HostError, match=message) as caught:
         train(jf.PPO(**PPO), tmp_path / "run", jf.make(NAME, fault=fault, at=50), host_timeout=1.0, chunk_seconds=0.01)
     assert caught.value.exit_code == 1 and time.monotonic() - began < 60
 
 
-def test_environments_that_fail_can_be_begun_anew(tmp_path):
+def test_failing_environments_are_restarted(tmp_path):
     """One that fails again and again, each time after 20 steps, still gets to the end."""
     env = jf.make(NAME, fault="raises", at=20)
     with pytest.warns(UserWarning, match="the motor burnt out; begun anew, 1 of 9 times"):
@@ -248,7 +248,7 @@ def test_a_sweep_trains_one_after_another(seeds):
     assert [dataclasses.astuple(part) for part in parts] == wanted
 
 
-def test_environments_that_hang_can_be_begun_anew(tmp_path):
+def test_hanging_environments_are_restarted(tmp_path):
     """The thread that hangs is left behind, and nothing of what it does later is seen."""
     env = jf.make(NAME, fault="hangs", at=20)
     with pytest.warns(UserWarning, match=r"has not answered for 1 s \(host_timeout\); begun anew, 1 of 9 times"):
@@ -266,7 +266,7 @@ def cartpoles():
         process.kill()
 
 
-def test_processes_that_hang_are_ended(cartpoles):
+def test_hanging_processes_are_killed(cartpoles):
     """Those of before when they are begun anew, all of them at the end."""
     env, run, agent = cartpoles
     actors = Actors(run, env, jax.random.key(0), warmup=0, patience=20.0, restarts=1)
@@ -287,7 +287,7 @@ def test_processes_that_hang_are_ended(cartpoles):
     assert not multiprocessing.active_children() and time.monotonic() - began < 15
 
 
-def test_processes_of_an_evaluation_that_hangs_are_ended(cartpoles, monkeypatch):
+def test_processes_of_a_hanging_evaluation_are_killed(cartpoles, monkeypatch):
     env, run, agent = cartpoles
     watch = Watch("CartPole-v1", 60.0)
 
@@ -302,7 +302,7 @@ def test_processes_of_an_evaluation_that_hangs_are_ended(cartpoles, monkeypatch)
     assert not multiprocessing.active_children()
 
 
-def test_a_pause_of_the_whole_program_is_not_the_environments_(monkeypatch):
+def test_a_pause_of_the_program_is_no_timeout(monkeypatch):
     """After Ctrl-Z and fg the clock is far on and nobody has looked at it: patience begins anew. And ends."""
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
@@ -315,7 +315,7 @@ def test_a_pause_of_the_whole_program_is_not_the_environments_(monkeypatch):
             watch.check()
 
 
-def test_environments_that_do_not_close_are_left_behind(ppo, monkeypatch):
+def test_environments_with_a_hanging_close_are_left_behind(ppo, monkeypatch):
     """What was played counts; nobody waits for more than some seconds."""
     env, run, agent = ppo
     left = threading.Event()
@@ -349,7 +349,7 @@ def test_sending_is_watched(ppo):
     actors.stop()
 
 
-def test_a_run_that_is_to_stop_does_not_wait_for_a_long_evaluation(ppo, monkeypatch):
+def test_a_stopping_run_does_not_wait_for_a_long_evaluation(ppo, monkeypatch):
     """Its environments answer, but there are games for hours."""
     env, run, agent = ppo
     monkeypatch.setattr("jaxrl_fast.actors.watch.HURRY", 0.5)
@@ -360,7 +360,7 @@ def test_a_run_that_is_to_stop_does_not_wait_for_a_long_evaluation(ppo, monkeypa
 
 
 @pytest.mark.parametrize(("where", "restarts"), [("step", 0), ("step", 3), ("evaluation", 3)])
-def test_a_run_that_is_to_stop_waits_only_shortly_for_what_hangs(where, restarts, tmp_path, monkeypatch):
+def test_a_stopping_run_waits_briefly_for_hanging_environments(where, restarts, tmp_path, monkeypatch):
     """Ctrl-C while a step hangs: the run ends as asked, with what was learned, and not as one whose environment failed."""
     hangs, waits, sent = threading.Event(), threading.Event(), []
     take = Actors.take
@@ -397,7 +397,7 @@ def test_a_run_that_is_to_stop_waits_only_shortly_for_what_hangs(where, restarts
     assert tools.resume(tmp_path / "run", 4 * 64).env_steps == 4 * 64
 
 
-def test_who_was_slow_before_is_given_longer(monkeypatch):
+def test_slow_environments_get_a_longer_timeout(monkeypatch):
     """Of a run that is to stop: ten seconds from when it was asked to, twice what the slowest answer took, or its timeout."""
     now = [100.0]
     monkeypatch.setattr("jaxrl_fast.actors.watch.time.monotonic", lambda: now[0])
@@ -431,7 +431,7 @@ def test_a_fault_names_the_environment_among_all(ppo):
 
 
 @pytest.mark.parametrize(("began", "tries"), [(True, 3), (False, 1)])
-def test_a_replacement_on_ray_that_dies_at_once_is_replaced(ppo, monkeypatch, began, tries):
+def test_a_dying_replacement_on_ray_is_replaced(ppo, monkeypatch, began, tries):
     """While restarts are left; but where the first process of a place never began, the run ends with its reason."""
     env, run, _ = ppo
     actors, asked = RayActors(run, env, jax.random.key(0), 0, restarts=2), []
@@ -467,7 +467,7 @@ def failing(times):
 
 
 @pytest.mark.parametrize("eval_every", [0, 64])
-def test_an_evaluation_that_fails_costs_no_training(eval_every, tmp_path):
+def test_a_failed_evaluation_costs_no_training(eval_every, tmp_path):
     """What was learned until then is logged and saved, and the run goes on from there."""
     with pytest.raises(HostError, match=r"the referee left; the last good checkpoint is .*train --resume"):
         train(jf.PPO(**PPO), tmp_path / "run", failing(1), total_steps=128, eval_every=eval_every)
@@ -478,7 +478,7 @@ def test_an_evaluation_that_fails_costs_no_training(eval_every, tmp_path):
     assert 30 < session.eval_return[0] < 200
 
 
-def test_an_evaluation_that_fails_is_repeated():
+def test_a_failed_evaluation_is_repeated():
     with pytest.warns(UserWarning, match="the referee left; evaluated once more") as caught:
         session = train(jf.PPO(**PPO), None, failing(2), total_steps=64, restarts=2)
     assert 30 < session.eval_return[0] < 200 and sum("evaluated once more" in str(w.message) for w in caught) == 2
@@ -638,6 +638,6 @@ def test_a_trained_agent_plays_on_the_host(tmp_path):
     assert cut and (length == 1).all() and len(ret) == 6 and not finished.any()
 
 
-def test_a_loss_that_is_not_finite_stops_it():
+def test_a_non_finite_loss_stops_the_run():
     with pytest.raises(NonFiniteError):
         train(jf.PPO(**PPO | {"learning_rate": 1e38}))

@@ -708,5 +708,5 @@ def test_bad_call(call, says, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("cls", [jf.PPO, jf.ARS, jf.OpenES])
-def test_those_that_the_refusal_of_unbounded_actions_names_take_them(cls):
+def test_unbounded_actions_are_accepted_by_the_algorithms_the_error_suggests(cls):
     jax.eval_shape(jf.make_train(cls(), unbounded(), total_steps=1), jax.random.key(0))

@@ -54,7 +54,7 @@ def first(tmp_path_factory):
     return code, out.getvalue(), here / "runs" / "ppo-CartPole-v1-s0-1"
 
 
-def test_train_writes_a_run_and_says_what_comes_next(first):
+def test_train_writes_a_run_and_prints_the_next_commands(first):
     code, out, run = first
     assert code == 0
     assert "ppo on CartPole-v1: preset ppo/CartPole-v1" in out
@@ -79,7 +79,7 @@ def test_train_writes_a_run_and_says_what_comes_next(first):
     assert settings["gae_lambda"] == 0.9  # the preset
 
 
-def test_the_page_of_runs_names_all_that_a_result_holds(first):
+def test_the_page_of_runs_names_every_key_of_a_result(first):
     text = (Path(__file__).parents[2] / "docs/runs.md").read_text()
     text = text[text.index("## The run directory") :]
     held = read(first[2] / "result.json")
@@ -181,7 +181,7 @@ def test_rainbow_plays_minatar(run_cli, tmp_path):
     assert read(out / "result.json")["eval_return"][0] >= 0 and (out / "rollout.gif").exists()
 
 
-def test_resume_goes_on(first, run_cli, tmp_path):
+def test_resume_continues_a_run(first, run_cli, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(first[2], run)
     before = rows(run)
@@ -345,7 +345,7 @@ def test_help_of_everything(run_cli):
     assert "--total-steps INT" in run_cli("train", "--resume", "x", "--help")[1]
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(run_cli, tmp_path):
+def test_ctrl_c_saves_and_prints_how_to_resume(run_cli, tmp_path):
     run = tmp_path / "run"
 
     ended = threading.Event()
@@ -371,7 +371,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(run_cli, tmp_path):
     assert "Traceback" not in err and list((run / "checkpoints" / "last").iterdir())
 
 
-def test_nan_ends_with_3(run_cli, tmp_path):
+def test_nan_exits_with_3(run_cli, tmp_path):
     code, _, err = run_cli(
         "train", "ppo", "CartPole-v1", "--total-steps", "2000", *TINY, "--out", str(tmp_path / "run"),
         "--algo.learning-rate", "1e38", "--no-tensorboard",
@@ -445,7 +445,7 @@ def test_positionals_stand_anywhere_before_the_groups():
 
 
 @pytest.mark.parametrize(("code", "expected"), [("licence lost", 1), (None, 0), (7, 7)])
-def test_whoever_ends_the_program_is_heard(code, expected, run_cli):
+def test_a_library_that_exits_is_reported(code, expected, run_cli):
     """As Python does it: a text is printed, and is a failure."""
     assert run_cli(*ends_with(SystemExit(code))) == (expected, "", f"jaxrl-fast: error: {code}\n" if expected == 1 else "")
 

@@ -77,7 +77,7 @@ def value(run) -> float:
 
 @pytest.mark.parametrize(("fraction", "expected"), [(1.0, (9.0, 10.5)), (0.5, (4.5, 6.5)), (0.0, (1.2, 6.0))])
 @pytest.mark.parametrize("data", ["tens", "shuffled"])
-def test_what_is_learned_is_the_mixture(kept, data, fraction, expected):
+def test_mixed_runs_learn_from_both_parts(kept, data, fraction, expected):
     """The data's steps gave ten times what the environment does."""
     algo = jf.DQN(num_envs=4, hidden=(16,), learning_starts=64, buffer_size=2_000, learning_rate=1e-2, discount=0.9,
                   target_period=10, batch_size=64, anneal_learning_rate=True)  # fmt: skip
@@ -139,7 +139,7 @@ def test_members_of_a_population_share_it(kept):
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.5])
-def test_environments_on_the_host_take_part(tmp_path, fraction):
+def test_host_environments_learn_from_experience(tmp_path, fraction):
     algo = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000, prioritized=True)
     settings = dict(eval_every=0, eval_episodes=2)
     save_memory(tmp_path / "kept", jf.experience(jf.train(algo, jf.make("CartPole-v1"), 400, **settings)))
@@ -166,7 +166,7 @@ def without_its_arrays(folder, place):
 
 
 @pytest.mark.parametrize("data", ["replay", "shuffled"])
-def test_a_plan_reads_nothing_of_it(kept, tmp_path, capsys, data):
+def test_a_plan_reads_only_the_layout(kept, tmp_path, capsys, data):
     """Members that differ, and the programs too."""
     folder = str(without_its_arrays(kept / data, tmp_path / data))
     algo = jf.DQN(num_envs=4, learning_starts=64, buffer_size=2_000, prioritized=True)
@@ -192,7 +192,7 @@ def test_a_run_that_cannot_fit_is_refused_before_it_is_read(kept, run_cli, monke
     assert not out.exists()
 
 
-def test_what_is_advised_fits_a_replay_that_starts_with_it(kept, monkeypatch):
+def test_the_suggested_size_fits_with_experience(kept, monkeypatch):
     """With another buffer the experience is laid out in that size."""
     plan = lambda size: jf.plan(jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=size), jf.make(ENV), 500,
                                 experience=str(kept / "replay"), experience_fraction=0.0)  # fmt: skip
@@ -201,7 +201,7 @@ def test_what_is_advised_fits_a_replay_that_starts_with_it(kept, monkeypatch):
     assert not plan(20_000).fits and plan(plan(20_000).remedies()["buffer_size"]).fits
 
 
-def test_a_run_that_ended_in_few_members_is_resumed_where_they_fit(kept, monkeypatch, tmp_path):
+def test_a_halved_run_resumes_where_its_members_fit(kept, monkeypatch, tmp_path):
     """Halving has dropped the others: they are no longer planned."""
     algo, settings = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000), dict(
         log_every=20, eval_every=20, eval_episodes=2, selection=jf.Halving(2), experience=str(kept / "replay"),

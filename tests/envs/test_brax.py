@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("error:Brax System")  # the adapter keep
 PENDULUM = "brax/inverted_pendulum"
 
 
-def test_nothing_is_imported_or_printed_before_its_time(tmp_path):
+def test_brax_is_imported_late_and_quietly(tmp_path):
     code = (
         "import sys; import jaxrl_fast as jf; rows = jf.list_environments();"
         "bad = {'brax', 'mujoco', 'mujoco_playground', 'flax'} & set(sys.modules); assert not bad, bad;"
@@ -95,7 +95,7 @@ def test_bad_input(name, settings, message):
         registry.make(name, **settings)
 
 
-def test_a_brax_that_is_broken_or_missing(monkeypatch):
+def test_a_broken_or_missing_brax(monkeypatch):
     def broken(name):
         raise AttributeError("module 'jax' has no attribute 'gone'")
 
@@ -117,7 +117,7 @@ def test_physics_are_randomised_by_name():
     assert sorted(x.shape for x in state.varied) == [(5, 1), (5, 2)]
 
 
-def test_masses_count_where_a_function_makes_them():
+def test_a_function_may_change_masses():
     """Springs raise masses to a power that the model tells; ant's is 0."""
 
     def heavier(key, model, t):
@@ -128,7 +128,7 @@ def test_masses_count_where_a_function_makes_them():
     assert [x.shape for x in state.varied] == [(2, 9)]
 
 
-def test_it_is_brax_and_it_is_drawn():
+def test_the_adapter_equals_brax_and_draws_it():
     """Step by step what brax computes from the same state; pictures; the page; all of one environment and backend."""
     env = jf.make(PENDULUM)
     state, obs = jax.jit(env.init, static_argnums=1)(jax.random.key(0), 4)
@@ -159,7 +159,7 @@ def test_it_is_brax_and_it_is_drawn():
     assert picture.shape == (180, 240, 3) and picture.dtype == np.uint8 and picture.std() > 5
 
 
-def test_pictures_play_as_fast_as_it_happened(tmp_path):
+def test_pictures_play_in_real_time(tmp_path):
     assert pictures.pace(None, 500) == (1, 30) and pictures.pace(None, 50) == (1, 10)
     assert pictures.pace(0.05, 500) == (1, pytest.approx(20)) and pictures.pace(0.02, 9) == (1, pytest.approx(50))
     assert pictures.pace(0.0025, 500) == (8, pytest.approx(50)) and pictures.pace(0.015, 9) == (2, pytest.approx(100 / 3))

@@ -81,7 +81,7 @@ def test_a_reset_in_the_next_step_is_marked_and_nothing_else_changes():
     assert found == [(at, to, end, cut) for at, to, _, end, cut in tools.expected(len(found))] and len(found) > 40
 
 
-def test_replay_learns_truncated_steps_of_such_a_vector_and_none_of_its_resets():
+def test_replay_learns_truncated_steps_and_no_resets():
     vector = gymnasium_adapter.GymnasiumVector(tools.Counters(2, "NEXT_STEP"), 0)
     spec = jf.EnvSpec("counters", jf.Box(0.0, 99.0, (2,)), jf.Discrete(3), 4)
     algo = jf.DQN(num_envs=2, num_steps=40, buffer_size=160, batch_size=64, hidden=(4,), truncation_interval=1).bind(spec)
@@ -235,7 +235,7 @@ class Refused(gymnasium.Env):
         raise ConnectionRefusedError("nobody listens at port 4000")
 
 
-def test_a_connection_that_an_environment_does_not_get_is_no_process_that_died():
+def test_a_refused_connection_is_no_dead_process():
     gymnasium.register("Refused-v0", Refused)
     try:
         with pytest.raises(host.HostError, match="^Refused-v0 failed in spec: ConnectionRefusedError: nobody listens"):
@@ -302,7 +302,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_vector_that_is_left_open_does_not_keep_its_program(tmp_path):
+def test_an_open_vector_does_not_keep_its_program(tmp_path):
     """multiprocessing would ask its processes by SIGTERM, which they do not hear, and wait for them."""
     (tmp_path / "left.py").write_text(LEFT)
     assert subprocess.run([sys.executable, tmp_path / "left.py"], timeout=60).returncode == 0
@@ -331,14 +331,14 @@ if __name__ == "__main__":
 """
 
 
-def test_a_vector_that_is_still_being_opened_does_not_keep_its_program(tmp_path):
+def test_an_opening_vector_does_not_keep_its_program(tmp_path):
     """It was given up: one of its environments hangs where it is made."""
     (tmp_path / "stuck.py").write_text(STUCK)
     assert subprocess.run([sys.executable, tmp_path / "stuck.py"], timeout=60, stderr=subprocess.DEVNULL).returncode == 0
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
-def test_environments_that_write_to_their_own_buffers(vectorization):
+def test_reused_buffers_are_copied(vectorization):
     """The terminal observation is not that of the reset; and another shape is an error, not what a flat copy makes of it."""
     gymnasium.register("Buffer-v0", "helpers.counters:Buffer")
     try:
@@ -389,7 +389,7 @@ SPACES.append((OwnDict(a=OwnBox(-1, 1, (2,))), spaces.Dict.of(a=spaces.Box(-1.0,
 
 
 @pytest.mark.parametrize(("space", "ours"), SPACES, ids=lambda x: type(x).__name__)
-def test_spaces_and_what_goes_between_them(space, ours):
+def test_spaces_and_their_values(space, ours):
     assert space_of(space) == ours
     space.seed(0)
     samples = [space.sample() for _ in range(4)]
@@ -413,7 +413,7 @@ def test_spaces_and_what_goes_between_them(space, ours):
     (theirs.Box(-1, 1, (0,)), theirs.Discrete(2), "at least one entry"),
     (theirs.Tuple((theirs.Discrete(2), theirs.Text(3))), theirs.Discrete(2), r"observation_space\[1\] must be .*got 'Text'"),
 ], ids=str)  # fmt: skip
-def test_the_space_that_has_no_form_here_is_named(observation, action, message):
+def test_an_unknown_space_is_named(observation, action, message):
     with pytest.raises(ConfigError, match=message):
         spec_of("mine", observation, action, None)
 
@@ -477,7 +477,7 @@ def test_bad_names_and_settings(name, settings, message):
     (theirs.Sequence(theirs.Discrete(2)), "pads it"),
     (theirs.Graph(theirs.Discrete(2), None), "arrays of a fixed size"),
 ])  # fmt: skip
-def test_spaces_that_we_cannot_hold(space, message):
+def test_unsupported_spaces(space, message):
     with pytest.raises(ConfigError, match=message):
         space_of(space)
 
@@ -533,7 +533,7 @@ def test_the_kit_finds(fault, message):
         check_env(env, num_envs=2, num_steps=60)
 
 
-def test_an_environment_that_does_not_open(monkeypatch):
+def test_an_environment_that_never_opens(monkeypatch):
     """Not even `make` waits for ever."""
     hangs = threading.Event()
     monkeypatch.setattr(host, "OPENING", 0.1)
@@ -560,7 +560,7 @@ def test_not_inside_programs():
         jf.train(jf.ARS(directions=2, num_steps=8), env, 256)
 
 
-def test_an_algorithm_that_plays_other_agents_than_the_actors_is_refused():
+def test_an_algorithm_with_its_own_rollouts_is_refused_on_the_host():
     """Where it does not declare it by `whole_rollouts`, the rollout that it asks for is the actors' all the same."""
 
     @jf.settings
@@ -582,13 +582,13 @@ def test_atari_is_evaluated_by_few_games_with_some_exploration():
         RunConfig(**run)
 
 
-def test_an_extra_that_is_missing(monkeypatch):
+def test_a_missing_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "envpool", None)
     with pytest.raises(ConfigError, match=r"pip install 'jaxrl_fast\[envpool\]'"):
         jf.make("envpool:Pong-v5")
 
 
-def test_a_package_of_the_environment_that_is_missing(monkeypatch):
+def test_a_missing_package_of_the_environment(monkeypatch):
     """As bad input, with the line that installs it."""
     monkeypatch.setitem(sys.modules, "Box2D", None)
     monkeypatch.delitem(sys.modules, "gymnasium.envs.box2d.lunar_lander", raising=False)

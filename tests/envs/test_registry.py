@@ -169,7 +169,7 @@ def test_missing_gymnax_says_what_to_install(monkeypatch):
     [("gymnax:Acrobot-v1", {}), ("Reacher-misc", {}),
      ("brax/inverted_pendulum", {"randomize": "actuator.gear=0.8:1.2", "reset_pool": 3})],
 )  # fmt: skip
-def test_made_within_a_trace(name, settings, monkeypatch):
+def test_make_within_a_trace(name, settings, monkeypatch):
     """What is cached outlives the trace: nothing of it may belong to that. With empty caches, which others have filled."""
     for module in (registry, brax_adapter, gymnax_adapter):
         for attribute, function in list(vars(module).items()):

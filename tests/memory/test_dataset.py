@@ -94,7 +94,7 @@ def test_windows_of_episodes_equal_brute_force(cls, n_step, stack, envs, final, 
     check(draw(filled), episodes, n_step, stack, final)
 
 
-def test_a_ring_as_an_algorithm_has_it_holds_the_same(rng):
+def test_a_ring_holds_the_same_windows(rng):
     """`fill` leaves the sizes alone; blocks of 4 rows, and room to spare."""
     episodes = some_episodes(rng)
     rows = episodes_to_rows(episodes, SPEC, 2)

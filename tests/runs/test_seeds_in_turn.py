@@ -93,7 +93,7 @@ def test_each_seed_is_the_run_with_that_seed(whole, alone):
     assert not same(whole.agent(0), whole.agent(1))
 
 
-def test_what_is_returned_reads_as_a_population_of_the_device(whole):
+def test_the_result_reads_as_a_device_population(whole):
     scores = whole.eval_return
     assert scores.shape == (3,) and np.isfinite(scores).all() and whole.over and not whole.lost
     assert whole.env_steps == 128 and whole.best_score >= scores.mean() and whole.steps_per_second > 0
@@ -398,7 +398,7 @@ def test_the_result_of_an_end_goes_when_another_one_is_begun(whole, tmp_path):
     assert run.over and RunDir(out).result()["env_steps"] == 192
 
 
-def test_a_seed_whose_parameters_were_in_memory_says_so(whole, tmp_path):
+def test_a_seed_started_from_memory_cannot_begin_anew(whole, tmp_path):
     out = tmp_path / "run"
     with pytest.raises(Interrupted):
         train(out=out, start_from=whole, hooks=[interrupt(5)])
@@ -443,7 +443,7 @@ def test_a_new_end_is_that_of_every_seed(whole, tmp_path):
     assert same(run.agent(1), jf.resume(one, 192, tensorboard=False).agent())
 
 
-def test_a_seed_that_is_lost_is_marked_and_the_others_go_on(whole, tmp_path, monkeypatch):
+def test_a_lost_seed_is_marked_and_the_others_continue(whole, tmp_path, monkeypatch):
     honest = loop.not_finite
 
     def broken(s, made, finite):
@@ -470,7 +470,7 @@ def test_a_seed_that_is_lost_is_marked_and_the_others_go_on(whole, tmp_path, mon
         train(on_nan="mark")
 
 
-def test_what_fails_in_a_seed_says_how_all_go_on(tmp_path):
+def test_an_error_in_a_seed_says_how_to_resume_all(tmp_path):
     out = tmp_path / "run"
     env = jf.make(f"gym:{tools.ID}", fault="raises", at=60)
     with pytest.raises(jf.envs.host.HostError,
@@ -484,7 +484,7 @@ def test_what_fails_in_a_seed_says_how_all_go_on(tmp_path):
     assert not opens
 
 
-def test_a_disk_that_fails_in_a_later_seed_says_how_all_go_on(tmp_path, monkeypatch):
+def test_a_full_disk_in_a_later_seed_says_how_to_resume_all(tmp_path, monkeypatch):
     """Before that seed has a checkpoint: the seeds before it are whole, so nothing is started again."""
     out, write = tmp_path / "run", JsonlSink.write
 

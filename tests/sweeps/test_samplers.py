@@ -79,7 +79,7 @@ class Trial:
         ("choice:1,relu", ("suggest_categorical", "algo.x", [1, "relu"])),
     ],
 )
-def test_what_a_trial_is_asked(text, asked):
+def test_suggestions_of_a_trial(text, asked):
     trial = Trial(7)
     assert sampler_of("algo.x", text).suggest(trial, "algo.x") == 7 and trial.asked == asked
 

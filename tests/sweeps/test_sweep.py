@@ -91,7 +91,7 @@ def test_members_are_the_single_runs(swept, as_users_have_it):
         assert float(agent.algo.learning_rate) == pytest.approx(swept.configurations[configuration]["algo.learning_rate"])
 
 
-def test_a_member_that_breaks_is_marked_and_the_others_go_on(swept):
+def test_a_non_finite_member_is_marked_and_the_others_continue(swept):
     rows = tools.logged(swept.path / "parts" / "00")
     first = next(i for i, row in enumerate(rows) if row["episode_return"][4] is None)
     assert all(values[4] is None for row in rows[first:] for k, values in row.items() if k != "env_steps")
@@ -104,7 +104,7 @@ def test_a_member_that_breaks_is_marked_and_the_others_go_on(swept):
         tools.train("ppo", total_steps=128, seeds=2, population={"algo.learning_rate": list(RATES)})
 
 
-def test_where_all_are_lost_the_run_ends():
+def test_a_run_without_live_members_ends():
     with pytest.raises(jf.NonFiniteError):
         tools.train("ppo", population={"algo.learning_rate": [1e38, 2e38]}, on_nan="mark")
 
@@ -141,7 +141,7 @@ def test_the_best_configuration_is_a_config(swept):
     assert env is tools.environment()
 
 
-def test_a_sweep_that_ended_is_not_repeated_and_another_is_refused(swept, monkeypatch):
+def test_a_finished_sweep_is_not_repeated_and_another_is_refused(swept, monkeypatch):
     monkeypatch.setattr(sweeps, "begin", mock.Mock(side_effect=AssertionError))
     found = sweep(swept.path, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2, pictures=True)
     np.testing.assert_array_equal(found.final, swept.final)
@@ -150,7 +150,7 @@ def test_a_sweep_that_ended_is_not_repeated_and_another_is_refused(swept, monkey
         sweep(swept.path, grid={"algo.learning_rate": RATES}, seeds=2, pictures=True)
 
 
-def test_a_sweep_that_was_stopped_goes_on(swept, tmp_path, monkeypatch, as_users_have_it):
+def test_a_stopped_sweep_resumes(swept, tmp_path, monkeypatch, as_users_have_it):
     """Stopped in its first part after a checkpoint, and in its second before one: the same files in the end."""
     out, stops = tmp_path / "x", iter([5, 2])
 
@@ -251,7 +251,7 @@ def test_waves_and_a_resume_between_them_change_nothing(tmp_path, monkeypatch):
     assert (found.path / "table.csv").exists()
 
 
-def test_a_member_that_breaks_late_is_no_parent_and_is_not_kept():
+def test_a_member_lost_late_is_no_parent():
     """Its rows from before are good; it counts as lost all the same."""
     from types import SimpleNamespace
 
@@ -290,7 +290,7 @@ def row_of(env_steps, *returns):
     return jf.Row(env_steps, 0.0, 0.0, {"episode_return": np.array(returns)})
 
 
-def test_a_member_without_an_ended_episode_is_neither_good_nor_bad():
+def test_a_member_without_an_ended_episode_counts_by_its_last_value_or_the_median():
     """Its last value counts, else the median; where nothing is known of any, none is dropped and none replaced."""
     pbt, halving, nan = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, fraction=0.25), jf.Halving(1), np.nan
     before, now = row_of(64, 1.0, 1.0, nan, 9.0), row_of(256, 5.0, 6.0, nan, nan)
@@ -320,7 +320,7 @@ def test_a_lost_seed_counts_as_the_worst():
     assert s.taken == [[2, 3]]
 
 
-def test_where_selection_falls_does_not_depend_on_the_total():
+def test_selections_do_not_depend_on_the_total():
     """A run in parts, or one that is prolonged, selects where the whole one does."""
     algo = tools.algorithm("ppo")
     plan = lambda total: jf_grid.plan_grid(algo, jf_grid.RunConfig(total_steps=total, horizon=tools.TOTAL, log_every=64))
@@ -352,7 +352,7 @@ def test_a_part_that_is_lost_does_not_end_the_sweep(tmp_path):
     assert [p["configurations"] for p in json.loads((tmp_path / "z" / "sweep.json").read_text())["parts"]] == [[0], [1]]
 
 
-def test_what_was_dropped_has_no_score(tmp_path):
+def test_dropped_members_have_no_score(tmp_path):
     final = np.array([[500.0, 480.0], [np.nan, np.nan], [300.0, np.nan]])
     found = [{"algo.discount": x} for x in (0.9, 0.95, 1.0)]
     result = SweepResult(None, {}, found, [0, 1], final, {}, [[[], []]] * 3)
@@ -428,7 +428,7 @@ def stopped_at():
     return context
 
 
-def test_pbt_goes_on_bit_for_bit(trained, tmp_path, stopped_at):
+def test_pbt_resumes_bit_for_bit(trained, tmp_path, stopped_at):
     """Stopped right after a selection and between two; lineage, settings and agents are those of the unbroken run."""
     out, whole = tmp_path / "x", trained.path / "parts" / "00"
     for stop_at in (4, 7):
@@ -441,7 +441,7 @@ def test_pbt_goes_on_bit_for_bit(trained, tmp_path, stopped_at):
             tools.assert_same(jf.load(part, "last", member).state, jf.load(whole, "last", member).state)
 
 
-def test_halving_goes_on_bit_for_bit(tmp_path, stopped_at):
+def test_halving_resumes_bit_for_bit(tmp_path, stopped_at):
     """Stopped right after a rung and between two: the lanes that are left, and what they do."""
     settings = dict(grid={"algo.learning_rate": [1e-3, 2e-3, 4e-3, 8e-3]}, selection=jf.Halving(2), eval_every=0)
     whole = sweep(tmp_path / "whole", **settings).path / "parts" / "00"
@@ -453,7 +453,7 @@ def test_halving_goes_on_bit_for_bit(tmp_path, stopped_at):
         tools.assert_same(jf.load(part, "last").state, jf.load(whole, "last").state)
 
 
-def test_pbt_brings_back_who_was_lost():
+def test_pbt_replaces_lost_members():
     """A member that breaks takes over another's whole state, and has values again."""
     population = {"algo.learning_rate": [1e-3, 2e-3, 3e-3, 1e38]}
     selection = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=128, fraction=0.25)
@@ -491,7 +491,7 @@ def test_pbt_leaves_returns_so_far_with_their_environments(lost):
             assert rewards.running[parent[i]].any()
 
 
-def test_halving_shrinks_the_axis_and_changes_nothing_for_who_stays(tmp_path):
+def test_halving_shrinks_the_axis_and_keeps_the_other_members(tmp_path):
     rates = [1e-3, 2e-3, 4e-3, 8e-3]
     whole = tools.train("ppo", total_steps=tools.HALF, seeds=2, population={"algo.learning_rate": rates})
     sizes = []
@@ -633,7 +633,7 @@ def test_bad_comparisons(tmp_path, capsys):
     assert "an existing" in capsys.readouterr().err
 
 
-def test_a_checkpoint_that_was_cut_off_is_none(tmp_path):
+def test_an_unfinished_checkpoint_is_ignored(tmp_path):
     """A part that was killed while its first one was being written begins again."""
     (tmp_path / "checkpoints" / "last" / "3.orbax-checkpoint-tmp").mkdir(parents=True)
     assert not RunDir(tmp_path).resumable and not RunDir(tmp_path / "absent").resumable

@@ -41,7 +41,7 @@ def test_every_trial_is_told_its_score(tmp_path):
 
 
 @pytest.mark.optuna
-def test_a_search_that_was_stopped_goes_on(tmp_path, monkeypatch):
+def test_a_stopped_search_resumes(tmp_path, monkeypatch):
     """Killed while the second round trains, and with a trial that was asked for and never written."""
     out, calls, run_parts = tmp_path / "x", [], tuning.run_parts
 

@@ -258,7 +258,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_memory_is_told_what_it_breaks(name):
+def test_a_broken_memory_is_named(name):
     memory, message = BROKEN[name]
     with pytest.raises(AssertionError, match=message):
         check_memory(memory)
@@ -281,12 +281,12 @@ def scaled(right, self, mem, x):
 
 
 @pytest.mark.parametrize("fetch", [shorter, scaled])
-def test_what_a_memory_may_do(fetch):
+def test_unusual_but_valid_memories(fetch):
     own = break_(fetch=fetch, sizes=(24, 1, 3, 16, 2))
     check_memory(own)
 
 
-def test_rows_of_which_little_is_known():
+def test_rows_of_unknown_fields():
     """Rewards too narrow for a number, and ends by other names."""
     shape = lambda *s, dtype="int32": jax.ShapeDtypeStruct((1, 3, *s), dtype)
     row = Row(shape(2), shape(), shape(dtype="float16"), shape(dtype="bool"), shape(dtype="bool"))

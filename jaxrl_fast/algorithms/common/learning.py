@@ -1,4 +1,4 @@
-"""What `Algorithm.learn` works with in one iteration, and the scan over an iteration's updates."""
+"""The arguments of `Algorithm.learn`, and the scan over an iteration's updates."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ Metrics = dict[str, Mean]
 
 
 class Played(NamedTuple):
-    """A rollout, from wherever it came.
+    """A rollout, from any source.
 
-    actor: where the environments stand after it. trajectory: [T, B], without `info`; None where nothing is played.
-    info: what the environments reported, {name: [T, B]}. episodes: those in progress when it began, [B].
+    Attributes:
+        actor: environments after the rollout.
+        trajectory: [T, B], without `info`; None without environments.
+        info: {name: [T, B]}, reported by the environments.
+        episodes: [B], in progress at the rollout's start.
     """
 
     actor: PyTree
@@ -34,11 +37,16 @@ class Played(NamedTuple):
 class Iteration:
     """One iteration, as `Algorithm.learn` sees it.
 
-    t: its number, int32. learns: static; False in warm-up, in which actions are random and nothing is updated.
-    clock: i -> Clock of its i-th update. memory: what rows are added to. plan, keys: of the updates, [updates].
-    collect: (agent, start) -> Played, a rollout of `agent` from `start`, a result of `begin`; without one, from where the
-    environments stand. It is differentiable, its noise is drawn already, and it can be called for any number of agents.
-    begin: key -> start: new episodes in every environment.
+    Attributes:
+        t: iteration number, int32.
+        learns: static; False in warm-up (random actions, no updates).
+        clock: i -> Clock of update i.
+        memory: memory of the run.
+        plan: update plan, [updates].
+        keys: one key an update, [updates].
+        collect: (agent, start) -> Played, from `start` or the current environments.
+            Differentiable, with fixed noise; callable for any number of agents.
+        begin: key -> start, with new episodes in every environment.
     """
 
     t: jax.Array
@@ -59,7 +67,7 @@ def take_in(algo: Any, agent: PyTree, mem: PyTree, played: Played, it: Iteration
 
 
 def update_all(algo: Any, agent: PyTree, mem: PyTree, it: Iteration) -> tuple[PyTree, PyTree, Metrics]:
-    """Make an iteration's updates: scan over fetch -> update -> feedback. Returns (agent, memory, summed metrics)."""
+    """Scan an iteration's updates: fetch, update, feedback. Returns (agent, memory, metrics)."""
 
     def one(carry, x):
         agent, mem = carry
@@ -75,9 +83,9 @@ def update_all(algo: Any, agent: PyTree, mem: PyTree, it: Iteration) -> tuple[Py
 
 
 def scan_sum(f: Callable, carry: Any, xs: Any) -> tuple[Any, Metrics]:
-    """`lax.scan` of f(carry, x) -> (carry, metrics) that adds the metrics up.
+    """Scan f(carry, x) -> (carry, metrics) and sum the metrics.
 
-    They leave the loop as one vector: a dozen scalars would be a dozen arrays to write in every step.
+    Metrics leave the loop as one vector: scalars would be an array each to write every step.
     """
     structure = None
 
