@@ -59,8 +59,9 @@ def tune(
     `trials` configurations, each trained with every seed; their IQM is maximised.
 
     sample: {setting: its sampler} as in `sweep`; static settings make groups.  sampler: of
-    `optuna.samplers`, by default TPE with a constant liar.  hooks: as in `sweep`. The folder of the same search is
-    resumed: interrupted parts continue, and trials that never trained are queued again.
+    `optuna.samplers`, by default TPE with a constant liar.  hooks: as in `sweep`. The folder of
+    the same search is resumed: interrupted parts continue, and trials that never trained are
+    queued again.
     """
     optuna = import_optuna()
     check_hooks(hooks)
