@@ -117,7 +117,8 @@ class RunDir:
         agent = s.agent_state(best) if best in s.lanes else None
         if distributed.is_first():
             self.write_result(s)
-            self.draw(s, best, agent)
+            if s.config.pictures:
+                self.draw(s, best, agent)
 
     def write_result(self, session: Any) -> None:
         """result.json, with the log on the disk before it."""
