@@ -7,7 +7,7 @@ import logging
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,25 +30,27 @@ class DamagedError(ConfigError):
 
 
 @contextlib.contextmanager
-def writing(path: Path, made: folders.Identity | None) -> Iterator[None]:
+def writing(path: Path, made: folders.Identity | None, failed: Callable[[], None]) -> Iterator[None]:
     """Raise WriteError for whatever orbax says in the block of a disk that is full, or a folder that is gone.
 
     Args:
         path: the folder of a kind of checkpoints.
         made: its identity when orbax opened it, None before. The saver's thread makes folders again that are gone,
             and its own words are then about the files that it misses in them.
+        failed: called where something fails.
     """
     try:
         yield
     except UserError:
         raise
     except Exception as error:
+        failed()
         gone = made is not None and folders.identity(path) != made
         raise WriteError(path, GONE if gone else error) from error
 
 
 @contextlib.contextmanager
-def reading(path: Path, checked: bool = False) -> Iterator[None]:
+def reading(path: Path, checked: bool = False, failed: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Make a DamagedError of any error about a file that is missing, cut short or of another form.
 
     checked: the block compares checksums. A disk that fails for a while, and a form of another version, are not lasting.
@@ -58,29 +60,48 @@ def reading(path: Path, checked: bool = False) -> Iterator[None]:
     except (DamagedError, MemoryError):
         raise
     except Exception as error:  # orbax raises plain ones too
+        failed()
         cause = error.__cause__ or error
         lasting = isinstance(cause, FileNotFoundError) or (checked and not isinstance(cause, OSError))
         raise DamagedError(path, error.valid if isinstance(error, ConfigError) else reason_of(error), lasting) from error
 
 
-def silence_other_reads() -> None:
-    """Orbax reads and writes arrays side by side. Those that failed beside the first are thrown away when Python ends, or call
-    back when nobody waits any more, each with a page of what one line has said."""
-    import orbax.checkpoint as ocp
+class Quiet:
+    """Shows nothing of orbax's reads and writes that fail beside the first, whose error is raised.
 
-    shown, package = sys.unraisablehook, str(Path(ocp.__file__).parent)
-    if getattr(shown, "__module__", None) == __name__:
-        return  # it is there already
+    Orbax reads and writes arrays side by side. The threads of those that fail later call an event loop that is closed by
+    then, which Python gives to hooks of the process, each with a page of what one line has said. So the hooks are here
+    from when orbax begins to `end`; after a failure they stay, because its threads may call until Python ends.
+    """
 
-    def silent(unraisable: Any) -> None:
-        code = getattr(unraisable.object, "cr_code", None)  # of a coroutine
-        late = isinstance(unraisable.exc_value, RuntimeError) and str(unraisable.exc_value) == "Event loop is closed"
-        if not late and (code is None or not code.co_filename.startswith(package)):
-            shown(unraisable)
+    def __init__(self):
+        self.shown, self.active, self.failed = sys.unraisablehook, True, False
+        sys.unraisablehook = self
+        logging.getLogger("asyncio").addFilter(_shown)
 
-    sys.unraisablehook = silent
-    logging.getLogger("asyncio").addFilter(_shown)
-    warnings.filterwarnings("ignore", r"coroutine 'async_serialize.*' was never awaited", RuntimeWarning)
+    def __call__(self, unraisable: Any) -> None:
+        if not (self.active and _of_orbax(unraisable)):
+            self.shown(unraisable)
+
+    def note_failure(self) -> None:
+        """Stay after `end`."""
+        self.failed = True
+        warnings.filterwarnings("ignore", r"coroutine 'async_serialize.*' was never awaited", RuntimeWarning)
+
+    def end(self) -> None:
+        """Put back what was there before, also where another one has come since, and ended."""
+        self.active = self.failed
+        while isinstance(sys.unraisablehook, Quiet) and not sys.unraisablehook.active:
+            sys.unraisablehook = sys.unraisablehook.shown
+        if not isinstance(sys.unraisablehook, Quiet):
+            logging.getLogger("asyncio").removeFilter(_shown)
+
+
+def _of_orbax(unraisable: Any) -> bool:
+    """Whether an error is that of a read or write of orbax that was thrown away, or ends when nobody waits any more."""
+    code = getattr(unraisable.object, "cr_code", None)  # of a coroutine
+    late = isinstance(unraisable.exc_value, RuntimeError) and str(unraisable.exc_value) == "Event loop is closed"
+    return late or (code is not None and "orbax" in code.co_filename)
 
 
 def _shown(record: logging.LogRecord) -> bool:

@@ -38,11 +38,12 @@ class Checkpoints:
         self._managers: dict[str, Any] = {}
         self._made: dict[str, folders.Identity | None] = {}  # which folder each manager opened
         self._damaged: set[tuple[str, int]] = set()
+        self._quiet: errors.Quiet | None = None  # while orbax is at work
 
     def _manager(self, which: str):
         if which not in self._managers:
             logging.getLogger("absl").setLevel(logging.CRITICAL)  # what fails is raised, too
-            errors.silence_other_reads()
+            self._quiet = self._quiet or errors.Quiet()
             import orbax.checkpoint as ocp
 
             # Folders are made here: orbax's threads wait for ever for those that another thread of it could not make.
@@ -64,7 +65,11 @@ class Checkpoints:
 
     def _writing(self, which: str) -> contextlib.AbstractContextManager:
         """WriteError for whatever fails while a checkpoint of this kind is written."""
-        return errors.writing(self.folder / which, self._made.get(which))
+        return errors.writing(self.folder / which, self._made.get(which), self._note_failure)
+
+    def _note_failure(self) -> None:
+        if self._quiet:
+            self._quiet.note_failure()
 
     def _seal(self, which: str) -> None:
         """Write the checksums of what is about to get its name; orbax calls this from its thread."""
@@ -179,7 +184,7 @@ class Checkpoints:
 
     def reading(self, which: str, iteration: int) -> contextlib.AbstractContextManager:
         """DamagedError for whatever is raised of a checkpoint that is not as this run writes it."""
-        return errors.reading(self.folder / which / str(iteration))
+        return errors.reading(self.folder / which / str(iteration), failed=self._note_failure)
 
     def restore(self, which: str, iteration: int, like: Any) -> Any:
         """The state as `like`: shapes, dtypes and shardings. Another structure or shape is an error."""
@@ -206,6 +211,8 @@ class Checkpoints:
         """Finish what is being written, and let go of orbax's threads."""
         managers, self._managers = self._managers, {}
         with contextlib.ExitStack() as stack:
+            if self._quiet:
+                stack.callback(self._quiet.end)
             for which, manager in managers.items():
                 stack.enter_context(self._writing(which))
                 stack.callback(manager.close)
