@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl_fast.envs.host.api import HostError, HostStep
+from jaxrl_fast.envs.host.api import HostError
+from jaxrl_fast.envs.host.vector import HostStep
 from jaxrl_fast.spaces import zeros
 from jaxrl_fast.types import EnvSpec
 
