@@ -162,15 +162,15 @@ class RunDir:
 
     def draw(self, run: Any, member: int, agent: Any) -> None:
         """Draw the pictures; a failure is a warning and does not fail the run."""
-        from jaxrl_fast.logs import plots, time_plot
+        from jaxrl_fast.logs import plots
         from jaxrl_fast.runs import pictures
 
         label = f"{run.algo.name} {registry.name_of(run.env)}"
         try:
             rows = read_jsonl(self.metrics)
             plots.learning_curve({label: rows}, self.path / "curve.png")
-            if time_plot.has_times(rows):
-                time_plot.time_use(rows, self.path / "time.png")
+            if plots.has_times(rows):
+                plots.time_use(rows, self.path / "time.png")
             algo, env = run.setup(member)
             film = pictures.film(env, algo, agent, jax.random.key(run.config.seed), 500, run.config.host_timeout)
             if film.page is not None:
