@@ -69,14 +69,9 @@ def small(document: str, code: str) -> str:
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """An empty working directory from which modules are imported; what was registered is forgotten afterwards."""
-    from jaxrl_fast import algorithms
-    from jaxrl_fast.envs import sources
-
+    """An empty working directory from which modules are imported."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(sources, "USER", dict(sources.USER))
-    monkeypatch.setattr(algorithms.ALGORITHMS, "added", dict(algorithms.ALGORITHMS.added))
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:

@@ -11,7 +11,6 @@ import jaxrl_fast as jf
 from helpers import packages
 from jaxrl_fast.algorithms import ALGORITHMS
 from jaxrl_fast.cli import command as cli
-from jaxrl_fast.envs.sources import SOURCES
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.registry import Registry, same_definition
 
@@ -28,9 +27,6 @@ def numbers(**ours):
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    for known in (ALGORITHMS, SOURCES):
-        monkeypatch.setattr(known, "loaded", {})
-        monkeypatch.setattr(known, "said", set())
     monkeypatch.syspath_prepend(str(tmp_path))
     before = set(sys.modules)
     yield tmp_path

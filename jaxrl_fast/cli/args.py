@@ -54,6 +54,11 @@ class Option:
         """Return the switch that turns a bool off."""
         return "--" + (f"{self.group}." if self.group else "") + "no-" + self.name.replace("_", "-")
 
+    @property
+    def usage(self) -> str:
+        """The flag with its value, or the two switches of a bool."""
+        return f"{self.flag}, {self.off}" if self.kind == "bool" else f"{self.flag} {self.shown_metavar}"
+
 
 PROG = "jaxrl-fast"
 IMPORT = Option("import", "append", help="module of yours to import first", metavar="MODULE", hint="repeatable")
@@ -98,7 +103,7 @@ def read_flags(prog: str, options: Sequence[Option], argv: Sequence[str]) -> dic
         while not equals and tokens and not is_flag(tokens[0]) and (option.kind in SEVERAL or not texts):
             texts.append(tokens.popleft())
         if not texts:
-            raise UserError(f"{flag} needs a value: {flag} {option.shown_metavar}; all flags: {prog} --help")
+            raise UserError(f"{flag} needs a value: {option.usage}; all flags: {prog} --help")
         if option.kind == "append":
             found[option.key] = (*found.get(option.key, ()), *texts)
         else:

@@ -115,13 +115,14 @@ class Training:
 
 @dataclasses.dataclass(frozen=True)
 class Logging:
-    """Log rows and checkpoints."""
+    """Log rows, checkpoints and pictures."""
 
     log_every: int | None = setting(None, "environment steps between log rows", low=1, high=MOST_STEPS,
                                     none="a hundredth of the run")
     checkpoint_minutes: float = setting(5.0, "minutes between checkpoints", low=0, open_low=True)
     keep_checkpoints: int = setting(2, "newest checkpoints of each kind to keep", high=1000)
     chunk_seconds: float = setting(1.0, "seconds of device work between two syncs with the host", low=0, open_low=True)
+    pictures: bool = setting(True, "draw the learning curve and the trained agent at the end")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -111,7 +111,8 @@ class RunDir:
         agent = run.lanes.agent(best) if best in run.lanes.members else None
         if distributed.is_first():
             self.write_result(run)
-            self.draw(run, best, agent)
+            if run.config.pictures:
+                self.draw(run, best, agent)
 
     def write_result(self, run: Any) -> None:
         """Write result.json of a run, or of seeds in turn, after the log is on disk."""

@@ -153,7 +153,7 @@ class SeedsInTurn:
             raise RunError(f"{error}; seeds that have ended are whole: once it can be written, go on with {command}") from error
         rows = read_jsonl(self.out.metrics)
         try:
-            if rows:
+            if rows and self.config.pictures:
                 name = f"{self.algo.name} {registry.name_of(self.env)}"
                 plots.learning_curve({name: rows}, self.out.path / "curve.png")
         except Exception as error:

@@ -157,7 +157,8 @@ def open_folder(out: Path, content: dict[str, Any], same: Sequence[str]) -> dict
     file = out / "sweep.json"
     if file.is_file():
         there = read_json(file)
-        identity = lambda c: [c["base"][k] for k in ("algorithm", "environment", "run")] + [c.get(k) for k in same]
+        run = lambda c: configs.decode_run(c["base"]["run"])  # a setting that is newer than the folder has its default
+        identity = lambda c: [c["base"]["algorithm"], c["base"]["environment"], run(c), *(c.get(k) for k in same)]
         if identity(there) != identity(content):
             raise ConfigError("out", str(out), "the folder of this very sweep, or a new one; this holds another sweep")
         return there
@@ -240,9 +241,9 @@ def _train_part(folder: Path, sweep: Sweep, part: Part, progress: bool) -> None:
 
 
 def finish(result: SweepResult) -> None:
-    """Write table.csv, best.json and the plots."""
+    """Write table.csv, best.json and, unless the runs have none, the plots."""
     write_results(result)
-    if np.isfinite(result.final).any():
+    if np.isfinite(result.final).any() and result.content["base"]["run"].get("pictures", True):
         try:
             sweep_plots.draw(result)
         except Exception as error:  # results exist; a plot must not fail them

@@ -32,12 +32,6 @@ from jaxrl_fast.runs.load import experience
 counters.register()
 
 
-@pytest.fixture(autouse=True)
-def forgotten(monkeypatch):
-    """Reading a run of `AnyhowEnv` imports this file by its name; processes of other tests' runs could not."""
-    monkeypatch.setattr("jaxrl_fast.imports.named", [])
-
-
 class Anyhow(Vector):
     """Single environments that step in any order: each is `pace` times as likely to come as the one before it; with 0
     the first one never does."""

@@ -26,7 +26,6 @@ from jaxrl_fast.cli import command as cli
 from jaxrl_fast.envs.host import envpool_adapter
 from jaxrl_fast.envs.physics import brax_adapter, mujoco_tools
 from jaxrl_fast.envs.probes.spaces import Continuous, DictObservation
-from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.errors import UserError
 
 TINY = "--algo.num-envs 4 --algo.num-steps 16 --algo.hidden 8 --eval-episodes 4 --no-tensorboard"
@@ -111,7 +110,7 @@ def no_wandb(monkeypatch):
 
 def without(package):
     """A patch: the library of a source is not installed."""
-    return lambda monkeypatch: monkeypatch.setattr(Source, "installed", lambda self: self.package != package)
+    return lambda monkeypatch: monkeypatch.setitem(sys.modules, package, None)
 
 
 no_gymnax, no_brax, no_playground = map(without, ("gymnax", "brax", "mujoco_playground"))
@@ -134,7 +133,6 @@ def no_ray(monkeypatch):
 
 def thresholds(monkeypatch):
     """An environment whose reward depends on the action by a threshold alone."""
-    from jaxrl_fast.envs import sources
     from jaxrl_fast.envs.probes.spaces import Continuous
 
     @jf.settings
@@ -146,7 +144,6 @@ def thresholds(monkeypatch):
         def _reward(self, obs, action):
             return action[:, 0] > obs[:, 0]
 
-    monkeypatch.setattr(sources, "USER", dict(sources.USER))
     jf.register("test/thresholds", Thresholds)
 
 

@@ -18,11 +18,10 @@ import pytest
 from PIL import Image
 
 import jaxrl_fast as jf
-from jaxrl_fast import algorithms, values
+from jaxrl_fast import values
 from jaxrl_fast.cli import args as cli_args
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.cli.train import describe_train
-from jaxrl_fast.envs import sources
 from jaxrl_fast.envs.physics import mujoco_tools
 from jaxrl_fast.errors import RunError
 
@@ -37,12 +36,6 @@ def read(path: Path) -> dict:
 def rows(run: Path) -> list[dict]:
     found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [{k: v for k, v in row.items() if k not in ("wall_seconds", "steps_per_second")} for row in found]
-
-
-@pytest.fixture(autouse=True)
-def _forget_what_is_registered(monkeypatch):
-    monkeypatch.setattr(sources, "USER", dict(sources.USER))
-    monkeypatch.setattr(algorithms.ALGORITHMS, "added", dict(algorithms.ALGORITHMS.added))
 
 
 @pytest.fixture(scope="module")
@@ -304,9 +297,8 @@ def test_a_network_of_the_user_and_a_file_without_future_annotations(run_cli, tm
 
 
 def test_list_says_how_to_install_gymnax(run_cli, monkeypatch):
-    from jaxrl_fast.envs.sources import Source
 
-    monkeypatch.setattr(Source, "installed", lambda self: self.package != "gymnax")
+    monkeypatch.setitem(sys.modules, "gymnax", None)
     code, out, _ = run_cli("list")
     assert code == 0 and "  gymnax, not installed: pip install 'gymnax>=1.0.1,<2'\n" in out
 

@@ -24,7 +24,6 @@ from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Drawing
 from jaxrl_fast.envs.physics import brax_adapter, mujoco_tools
-from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.runs import pictures
 from jaxrl_fast.runs.rundir import RunDir
@@ -110,7 +109,7 @@ def test_a_broken_or_missing_brax(monkeypatch):
     monkeypatch.setattr(mujoco_tools, "import_quietly", broken)
     with pytest.raises(ConfigError, match=r"can be imported, got 'brax/ant': pip install 'brax.*has no attribute 'gone'"):
         registry.make("brax/ant", episode_length=12)
-    monkeypatch.setattr(Source, "installed", lambda self: self.package != "brax")
+    monkeypatch.setitem(sys.modules, "brax", None)
     with pytest.raises(ConfigError, match="is installed, got 'brax/ant': pip install 'brax"):
         registry.make("brax/ant", episode_length=12)
     assert not registry.list_environments()["brax/ant"].installed

@@ -32,7 +32,6 @@ from jaxrl_fast.envs.host import api as host
 from jaxrl_fast.envs.host import gymnasium_adapter
 from jaxrl_fast.envs.host.gymnasium_spaces import decoder, encoder, last_channels, own_form, space_of, spec_of
 from jaxrl_fast.envs.host.vector import HostStep, Lives, Vector, Wrapped
-from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.runs import config_json
 from jaxrl_fast.testing import check_env
@@ -581,7 +580,7 @@ def test_atari_is_evaluated_by_few_games_with_some_exploration():
 
 
 def test_a_missing_extra(monkeypatch):
-    monkeypatch.setattr(Source, "installed", lambda self: self.package != "envpool")
+    monkeypatch.setitem(sys.modules, "envpool", None)
     with pytest.raises(ConfigError, match=r"pip install 'jaxrl_fast\[envpool\]'"):
         jf.make("envpool:Pong-v5")
 

@@ -18,7 +18,7 @@ from gymnax.environments import spaces
 import jaxrl_fast as jf
 from jaxrl_fast.actors import play
 from jaxrl_fast.engine.members import configure
-from jaxrl_fast.envs import own, registry, sources
+from jaxrl_fast.envs import own, registry
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.runs import config_json
 
@@ -138,7 +138,6 @@ def last_goal(goal, env):
 
 
 def test_registered_by_us_and_by_gymnax(monkeypatch):
-    monkeypatch.setattr(sources, "USER", dict(sources.USER))
     jf.register("line", Line)
     assert registry.settings_of("line")["goal"] == 3.0 and registry.settings_of("line")["form"] == "discount"
     assert last_step(jf.make("line", form="natural", start=1))[0] == 2

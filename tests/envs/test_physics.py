@@ -18,7 +18,7 @@ from jaxrl_fast import tree
 from jaxrl_fast.engine import iteration as iterate
 from jaxrl_fast.engine import rollout
 from jaxrl_fast.engine.evaluate import evaluate
-from jaxrl_fast.envs import sources, tracing, wrappers
+from jaxrl_fast.envs import tracing, wrappers
 from jaxrl_fast.envs.api import Drawing
 from jaxrl_fast.envs.physics import api as physics
 from jaxrl_fast.envs.physics import randomize
@@ -319,8 +319,8 @@ def test_bad_input(settings, message):
         toy(**settings)
 
 
-def test_a_function_that_cannot_be_written_down_is_named(monkeypatch):
-    monkeypatch.setattr(sources, "USER", sources.USER | {"toy/ball": toy})
+def test_a_function_that_cannot_be_written_down_is_named():
+    jf.register("toy/ball", toy)
     env = jf.make("toy/ball", randomized=lambda key, model, t: model.replace(wind=jax.random.normal(key)))
     with pytest.raises(ConfigError, match="env.randomized must be .*got <function"):
         config_json.encode_environment(env)
@@ -473,7 +473,7 @@ def test_evaluations_see_the_end_of_a_curriculum_of_steps_too():
 def test_the_pictures_of_a_run(tmp_path, monkeypatch):
     """`rollout.html` is the page of the very states that were played, `rollout.gif` has their pictures."""
     pages = []
-    monkeypatch.setattr(sources, "USER", sources.USER | {"toy/ball": lambda: toy(episode_length=6)})
+    jf.register("toy/ball", lambda: toy(episode_length=6))
     monkeypatch.setattr(ToyEnv, "render", lambda self, state: np.full((8, 8, 3), int(state.time), np.uint8), raising=False)
     shown = lambda self: Drawing(self.render, None, lambda states, seconds: pages.append(states) or "<html>")
     monkeypatch.setattr(ToyEnv, "drawing", property(shown), raising=False)

@@ -373,7 +373,6 @@ def test_a_users_sink_needs_only_a_target(monkeypatch):
         def __init__(self, target):
             self.target = target
 
-    monkeypatch.setattr(SINKS, "added", {})
     SINKS.add("kept", Kept)
     assert sink_of("kept:a:b", RUN).target == "a:b"
     with pytest.raises(ConfigError, match="a subclass of jf.Sink"):

@@ -43,7 +43,8 @@ def made(tmp_path_factory) -> Path:
     base = tmp_path_factory.mktemp("damage")
     algo = jf.DQN(num_envs=4, num_steps=2, hidden=(8,), buffer_size=64, learning_starts=16, batch_size=8)
     settings = dict(
-        eval_episodes=2, log_every=64, eval_every=64, tensorboard=False, checkpoint_minutes=1e-9, chunk_seconds=1e-9
+        eval_episodes=2, log_every=64, eval_every=64, checkpoint_minutes=1e-9, chunk_seconds=1e-9,
+        tensorboard=False, pictures=False,
     )
     scores = iter(range(100))
     with pytest.MonkeyPatch.context() as patched:
@@ -54,7 +55,6 @@ def made(tmp_path_factory) -> Path:
             return found._replace(ret=np.full_like(found.ret, next(scores)))
 
         patched.setattr(Programs, "evaluate", better_each_time)
-        patched.setattr(RunDir, "draw", lambda *_: None)
         jf.train(algo, jf.make("CartPole-v1", max_steps_in_episode=20), 256, out=base / "run", **settings)
     shutil.copytree(base / "run", base / "other")
     for which in ("last", "best"):

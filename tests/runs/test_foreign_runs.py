@@ -59,7 +59,6 @@ def here(made, tmp_path, monkeypatch):
     sweep.mkdir()
     for folder in (run, sweep, tmp_path):
         (folder / "evil_module.py").write_text(EVIL.format(mark=str(tmp_path / "PWN")))
-    monkeypatch.setattr(imports, "named", [])
     return run, sweep
 
 
@@ -182,8 +181,10 @@ def test_a_library_beside_the_run_is_not_taken(where, last, here, tmp_path, monk
     with pytest.raises(jf.ConfigError, match=r"library must be .*got 'a_library'.*add --import a_library .*in .*config\.json"):
         jf.load(here[0])
     assert "a_library" not in sys.modules
-    monkeypatch.setattr(imports, "named", ["a_library"])
-    jf.load(here[0])
+    try:
+        jf.load(here[0], modules=("a_library",))
+    finally:
+        sys.modules.pop("a_library", None)
 
 
 def test_a_file_cannot_make_a_module_trusted(here, run_cli, monkeypatch):

@@ -31,11 +31,11 @@ loop = importlib.import_module("jaxrl_fast.runs.loop")
 tools.register()
 ENV = "gym:CartPole-v1"
 ALGO = dict(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=2, hidden=(4,))
-RUN = dict(total_steps=128, eval_episodes=2, eval_every=64, log_every=16, progress=False, tensorboard=False)
+RUN = dict(total_steps=128, eval_episodes=2, eval_every=64, log_every=16, progress=False, tensorboard=False, pictures=False)
 FLAGS = [
     "--algo.num-envs", "2", "--algo.num-steps", "8", "--algo.num-epochs", "1", "--algo.num-minibatches", "2",
     "--algo.hidden", "4", "--total-steps", "128", "--eval-episodes", "2", "--eval-every", "64", "--log-every", "16",
-    "--no-tensorboard", "--no-preset", "--env.vectorization", "sync",
+    "--no-tensorboard", "--no-pictures", "--no-preset", "--env.vectorization", "sync",
 ]  # fmt: skip
 SEEDS = (5, 6, 7)
 WALL = ("wall_seconds", "steps_per_second")
@@ -60,11 +60,6 @@ def same(a, b):
     return all(np.array_equal(x, y) for x, y in zip(params(a), params(b), strict=True))
 
 
-@pytest.fixture(autouse=True)
-def no_pictures_of_episodes(monkeypatch):
-    monkeypatch.setattr(RunDir, "draw", lambda *args: None)
-
-
 @pytest.fixture(scope="module")
 def alone():
     return [train(seeds=1, seed=seed) for seed in SEEDS]
@@ -73,11 +68,7 @@ def alone():
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A run of three seeds in a folder."""
-    draw, RunDir.draw = RunDir.draw, lambda *args: None
-    try:
-        return train(out=tmp_path_factory.mktemp("whole") / "run")
-    finally:
-        RunDir.draw = draw
+    return train(out=tmp_path_factory.mktemp("whole") / "run")
 
 
 def interrupt(seed, rows=3, signum=signal.SIGINT):
@@ -138,7 +129,7 @@ def test_the_folder_is_a_run_directory_of_all_seeds(whole):
         assert learned([{k: [v[member]] if isinstance(v, list) else v for k, v in row.items()} for row in rows]) == learned(own)
         assert json.loads((seed_folder(path, seed) / "config.json").read_text())["run"]["seeds"] == 1
         assert same(jf.load(path, "last", member), whole.agent(member))
-    assert (path / "curve.png").stat().st_size > 5000 and not (path / ".lock").exists()
+    assert not (path / ".lock").exists()
     best = [RunDir(seed_folder(path, seed)).result()["best_eval_return"] for seed in SEEDS]
     assert jf.load(path).score == max(best)
 
@@ -212,17 +203,22 @@ def test_a_signal_before_the_first_seed_and_between_two(tmp_path, monkeypatch, r
         train(out=tmp_path / "none", sinks=lambda part: signal.raise_signal(signal.SIGINT) or [])
     assert not (tmp_path / "none").exists()
 
-    drawn, draw = [], seeds_in_turn.plots.learning_curve
-    stop = lambda *args: drawn.append(signal.raise_signal(signal.SIGTERM)) or draw(*args)
+    out, drawn, draw = tmp_path / "run", [], seeds_in_turn.plots.learning_curve
+
+    def stop(curves, path):
+        if path.parent == out:  # of all seeds
+            drawn.append(signal.raise_signal(signal.SIGTERM))
+        return draw(curves, path)
+
     monkeypatch.setattr(seeds_in_turn.plots, "learning_curve", stop)
-    out = tmp_path / "run"
-    code, _, err = run_cli("train", "ppo", ENV, "--seeds", "2", *FLAGS, "--out", str(out))
+    code, _, err = run_cli("train", "ppo", ENV, "--seeds", "2", *FLAGS, "--pictures", "--out", str(out))
     assert code == 143 and len(drawn) == 1 and err.splitlines()[-1].endswith(
         f"SIGTERM at 0 environment steps of seed 1, saved; go on with: jaxrl-fast train --resume {out}"
     )
     monkeypatch.setattr(seeds_in_turn.plots, "learning_curve", draw)
     code, printed, err = run_cli("train", "--resume", str(out), "--no-tensorboard")
     assert code == 0 and "over 2 seeds, each the mean of 2 greedy episodes" in printed, err
+    assert (out / "curve.png").stat().st_size > 5000
     assert "by seed: 0:" in printed and "seed 1, 2 of 2" in err and "seed 0, 1 of 2" not in err
 
 
@@ -504,7 +500,6 @@ def test_a_full_disk_in_a_later_seed_says_how_to_resume_all(tmp_path, monkeypatc
         train(out=out)
     assert "which begins seed-6 anew" in standing(seed_folder(out, 6)) and f"--resume {out} " in standing(seed_folder(out, 5))
     monkeypatch.undo()
-    monkeypatch.setattr(RunDir, "draw", lambda *args: None)
     assert jf.resume(out, tensorboard=False).over
 
 

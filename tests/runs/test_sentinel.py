@@ -18,7 +18,6 @@ from jaxrl_fast.actors import play
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.engine import grid, programs, rollout
 from jaxrl_fast.engine.evaluate import judge
-from jaxrl_fast.envs import sources
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.ops import distributions
 from jaxrl_fast.runs.sanity import Sanity
@@ -267,7 +266,6 @@ def test_the_command_line_exits_with_3(tmp_path, monkeypatch, capsys):
     (tmp_path / "loop_breaks_module.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(sources, "USER", dict(sources.USER))
     try:
         code = cli.main(
             ["train", "ppo", "Breaks-v0", "--import", "loop_breaks_module", "--total-steps", "1280", "--log-every", "64",

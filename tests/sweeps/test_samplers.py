@@ -100,8 +100,7 @@ class Powers(Sampler):
         return 2 ** min(self.low + int(u * (self.high - self.low + 1)), self.high)
 
 
-def test_a_sampler_of_a_form_and_quantiles(monkeypatch):
-    monkeypatch.setattr(SAMPLERS, "added", {})
+def test_a_sampler_of_a_form_and_quantiles():
     SAMPLERS.add("powers", Powers)
     assert set(draws("powers:4,6")) == {16, 32, 64}
     trial = Trial(0.5)

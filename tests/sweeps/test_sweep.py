@@ -35,11 +35,6 @@ SETTINGS = dict(total_steps=tools.HALF, tensorboard=False) | tools.RUN
 RATES = (1e-3, 1e-2, 1e38)  # the last one does not survive its first update
 
 
-@pytest.fixture(autouse=True)
-def no_rollouts(monkeypatch):
-    monkeypatch.setattr(RunDir, "draw", lambda self, *_: None)
-
-
 def sweep(out, name="ppo", **settings):
     settings = {k: v for k, v in SETTINGS.items() if k != "tensorboard"} | settings
     return jf.sweep(tools.algorithm(name), tools.environment(name), out=out, **settings)
@@ -49,8 +44,8 @@ def sweep(out, name="ppo", **settings):
 def swept(tmp_path_factory, as_users_have_it):
     """Three learning rates, one of which breaks, times two seeds times two sizes: two groups of six members."""
     out = tmp_path_factory.mktemp("sweep") / "x"
-    with as_users_have_it(), mock.patch.object(RunDir, "draw", lambda self, *_: None):
-        return sweep(out, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2)
+    with as_users_have_it():
+        return sweep(out, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2, pictures=True)
 
 
 def test_groups_and_order(swept):
@@ -148,11 +143,11 @@ def test_the_best_configuration_is_a_config(swept):
 
 def test_a_finished_sweep_is_not_repeated_and_another_is_refused(swept, monkeypatch):
     monkeypatch.setattr(sweeps, "begin", mock.Mock(side_effect=AssertionError))
-    found = sweep(swept.path, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2)
+    found = sweep(swept.path, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2, pictures=True)
     np.testing.assert_array_equal(found.final, swept.final)
     np.testing.assert_array_equal(sweeps.resume_sweep(swept.path).final, swept.final)
     with pytest.raises(jf.ConfigError, match="out must be .*this holds another sweep"):
-        sweep(swept.path, grid={"algo.learning_rate": RATES}, seeds=2)
+        sweep(swept.path, grid={"algo.learning_rate": RATES}, seeds=2, pictures=True)
 
 
 def test_a_stopped_sweep_resumes(swept, tmp_path, monkeypatch, as_users_have_it):
@@ -387,8 +382,7 @@ PBT = dict(
 def trained(tmp_path_factory):
     """A population under PBT, unbroken."""
     out = tmp_path_factory.mktemp("pbt") / "x"
-    with mock.patch.object(RunDir, "draw", lambda self, *_: None):
-        return sweep(out, **PBT, seed=3)
+    return sweep(out, **PBT, seed=3, pictures=True)
 
 
 def test_pbt_moves_agents_and_settings(trained):
@@ -651,3 +645,14 @@ def test_an_unfinished_checkpoint_is_ignored(tmp_path):
     assert not RunDir(tmp_path).resumable and not RunDir(tmp_path / "absent").resumable
     (tmp_path / "checkpoints" / "last" / "3").mkdir()
     assert RunDir(tmp_path).resumable
+
+
+def test_a_setting_that_is_newer_than_the_folder_makes_no_other_sweep(swept, tmp_path):
+    content = json.loads((swept.path / "sweep.json").read_text())
+    before = content["base"]["run"]
+    assert before.pop("pictures") is True  # a setting that folders of older versions lack
+    (tmp_path / "sweep.json").write_text(json.dumps(content))
+    now = content | {"base": content["base"] | {"run": before | {"pictures": True}}}
+    assert sweeps.open_folder(tmp_path, now, ("parts",)) == content
+    with pytest.raises(jf.ConfigError, match="this holds another sweep"):
+        sweeps.open_folder(tmp_path, content | {"base": content["base"] | {"run": before | {"pictures": False}}}, ("parts",))

@@ -12,20 +12,14 @@ import pytest
 import jaxrl_fast as jf
 from helpers import runs as tools
 from jaxrl_fast.cli import command as cli
-from jaxrl_fast.runs.rundir import RunDir
 
 tuning = importlib.import_module("jaxrl_fast.sweeps.tuning")
 SAMPLE = {"algo.learning_rate": "loguniform:1e-4,1e-1", "algo.num_epochs": "choice:1,2"}
 
 
-@pytest.fixture(autouse=True)
-def no_rollouts(monkeypatch):
-    monkeypatch.setattr(RunDir, "draw", lambda self, *_: None)
-
-
 def tune(out, **settings):
-    settings = dict(total_steps=256, sample=SAMPLE, trials=5, members=3, log_every=64, eval_every=0, eval_episodes=4) | settings
-    return jf.tune(tools.algorithm("ppo"), tools.environment(), out=out, **settings)
+    few = dict(total_steps=256, sample=SAMPLE, trials=5, members=3, log_every=64, eval_every=0, eval_episodes=4, pictures=False)
+    return jf.tune(tools.algorithm("ppo"), tools.environment(), out=out, **few | settings)
 
 
 def study(out):
