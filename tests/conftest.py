@@ -130,7 +130,7 @@ def as_users_have_it():
     """A context in which programs are compiled as users have them, not quickly (`QUICK`)."""
     options = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}
     if "fusion_emitters" in os.environ["XLA_FLAGS"]:
-        options["xla_cpu_use_fusion_emitters"] = True
+        options |= {"xla_cpu_use_fusion_emitters": True, "xla_cpu_parallel_codegen_split_count": 32}
     compile = jax.stages.Lowered.compile
     as_then = lambda lowered, own=None: compile(lowered, options | (own or {}))
     return lambda: mock.patch.object(jax.stages.Lowered, "compile", as_then)

@@ -56,7 +56,7 @@ class Backend(Protocol):
         """Return the bytes of actors beside the learner; rollout, agent: bytes of one of each."""
 
     def programs(self, prepared: Prepared, clock: WallTime, reported: Reported) -> Programs:
-        """Return a run's programs, not compiled. reported: host environments' reports so far."""
+        """Return the programs of a run, not compiled; reported: by host environments so far."""
 
     def evaluate(
         self, env: Environment, algo: Algorithm, agent: Any, key: jax.Array, episodes: int, mode: str, config: RunConfig

@@ -288,15 +288,12 @@ def plan_population(size: int, mode: str = "auto", devices: Any = None, env: int
         devices = devices[: env * max(1, min(size, len(devices) // env))]
     elif size == 1 and env < len(devices):  # a device without a member would leave its host idle
         raise ConfigError("seeds", size, f"at least 2 with several processes, or one member divided by --mesh env={len(devices)}")
-    cpu = devices[0].platform == "cpu"
-    several = len({d.process_index for d in devices}) > 1
-    if mode == "vmap" and cpu and size > 1 and (env > 1 or several) and runtime.vmap_hangs_on_cpu():
+    cpu, several = devices[0].platform == "cpu", len({d.process_index for d in devices}) > 1
+    hangs = cpu and runtime.vmap_hangs_on_cpu()
+    if mode == "vmap" and hangs and size > 1 and (env > 1 or several):
         raise ConfigError("batching", mode, "'map' or 'auto': with this jaxlib several CPU devices hang in a batch of members")
-    if env > 1:
-        return Population(size, "map" if mode == "auto" and cpu else "vmap" if mode == "auto" else mode, devices, env)
     if mode == "auto":
-        spread = cpu and len(devices) > 1 and not runtime.vmap_hangs_on_cpu()
-        mode = "vmap" if spread or not cpu else "map"
-    if mode == "vmap" and cpu and len(devices) > 1 and runtime.vmap_hangs_on_cpu():
+        mode = "map" if cpu and (hangs or env > 1 or len(devices) == 1) else "vmap"
+    if mode == "vmap" and hangs and env == 1:
         devices = devices[:1]  # a batch of LAPACK calls (orthogonal initializers of other libraries) never returns
-    return Population(size, mode, devices)
+    return Population(size, mode, devices, env)

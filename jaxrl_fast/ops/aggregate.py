@@ -38,7 +38,8 @@ def interval(values: Any) -> tuple[float, float, float]:
     Student's t-interval, cut at the range. One value gives NaN for low and high, no value for all
     three.
     """
-    return tuple(float(x[0]) for x in intervals(np.asarray(values, np.float64).reshape(1, -1)))  # type: ignore[return-value]
+    mean, low, high = intervals(np.asarray(values, np.float64).reshape(1, -1))
+    return float(mean[0]), float(low[0]), float(high[0])
 
 
 def span(values: Any) -> str:

@@ -18,6 +18,7 @@ import pytest
 import jaxrl_fast as jf
 from helpers import counters
 from helpers import runs as tools
+from helpers.around import Around
 from jaxrl_fast import tree
 from jaxrl_fast.actors import play
 from jaxrl_fast.actors.groups import LARGE, SyncGroup
@@ -28,8 +29,6 @@ from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.members import build_run
 from jaxrl_fast.envs.host.api import HostError
-from jaxrl_fast.envs.host.gymnasium_adapter import GymnasiumEnv
-from jaxrl_fast.envs.host.gymnasium_vector import GymnasiumVector
 from jaxrl_fast.envs.host.vector import Wrapped
 from jaxrl_fast.errors import NonFiniteError
 from jaxrl_fast.memory import Row
@@ -115,13 +114,12 @@ def test_one_group_steps_while_the_device_acts_for_another(ppo, apart, monkeypat
             events.append(f"step {self.vector.num_envs}")
             super().send(action)
 
-    def opened(*args):
-        vector = Noted(whole(*args))
+    def noted(vector, training):
+        vector = Noted(vector)
         vector.steps_apart = apart
         return vector
 
-    whole, act = type(env)._open, SyncGroup.act
-    monkeypatch.setattr(type(env), "_open", opened)
+    env, act = Around(inner=env, around=noted), SyncGroup.act
     monkeypatch.setattr(SyncGroup, "act", lambda self, *args: (events.append(f"act {self.num_envs}"), act(self, *args)))
     actors = Actors(run, env, jax.random.key(0), warmup=0, groups=2)
     actors.sizes = [3, 1]
@@ -291,18 +289,16 @@ def test_hanging_processes_are_killed(cartpoles):
 
 def test_processes_of_a_hanging_evaluation_are_killed(cartpoles, monkeypatch):
     env, run, agent = cartpoles
-    watch, whole = Watch("CartPole-v1", 60.0), type(env)._open
+    watch = Watch("CartPole-v1", 60.0)
 
-    def stopped(*args):
-        vector = whole(*args)
+    def stopped(vector, training):
         os.kill(vector.vector.processes[0].pid, signal.SIGSTOP)
         watch.limits.patience = 0.5
         return vector
 
-    monkeypatch.setattr(type(env), "_open", stopped)
     monkeypatch.setattr(play, "Watch", lambda name, patience: watch)
     with pytest.raises(HostError, match=r"has not answered for 0.5 s \(host_timeout\)"):
-        play.evaluate(env, run.algo, agent, jax.random.key(0), 2, "greedy")
+        play.evaluate(Around(inner=env, around=stopped), run.algo, agent, jax.random.key(0), 2, "greedy")
     assert not multiprocessing.active_children()
 
 
@@ -324,17 +320,27 @@ def test_environments_with_a_hanging_close_are_left_behind(ppo, monkeypatch):
     env, run, agent = ppo
     left = threading.Event()
     monkeypatch.setattr("jaxrl_fast.actors.watch.CLOSING", 0.1)
-    monkeypatch.setattr(GymnasiumVector, "close", lambda self: left.wait(60))
+
+    class Stays(Wrapped):
+        def close(self):
+            left.wait(60)
+
+    env = Around(inner=env, around=lambda vector, training: Stays(vector))
     began = time.monotonic()
     found = play.evaluate(env, run.algo, agent, jax.random.key(0), 2, "greedy", patience=30.0)
     assert len(found[0]) == 2 and time.monotonic() - began < 20
     left.set()
 
 
-def test_sending_is_watched(ppo, monkeypatch):
+def test_sending_is_watched(ppo):
     env, run, agent = ppo
     hangs = threading.Event()
-    monkeypatch.setattr(GymnasiumVector, "send", lambda self, action: hangs.wait(60))
+
+    class Hangs(Wrapped):
+        def send(self, action):
+            hangs.wait(60)
+
+    env = Around(inner=env, around=lambda vector, training: Hangs(vector))
     actors = Actors(run, env, jax.random.key(0), warmup=0, patience=0.5)
     actors.start(0, agent)
     with pytest.raises(HostError, match=r"has not answered for 0.5 s"):
@@ -357,7 +363,7 @@ def test_a_stopping_run_does_not_wait_for_a_long_evaluation(ppo, monkeypatch):
 def test_a_stopping_run_waits_briefly_for_hanging_environments(where, restarts, tmp_path, monkeypatch):
     """Ctrl-C while a step hangs: the run ends as asked, with what was learned, and not as one whose environment failed."""
     hangs, waits, sent = threading.Event(), threading.Event(), []
-    send, take, evaluate = GymnasiumVector.send, Actors.take, play._evaluate
+    take = Actors.take
 
     def taken(self, t, stopping):
         waits.set()  # else the run might see the signal before it waits, and end by itself
@@ -365,28 +371,26 @@ def test_a_stopping_run_waits_briefly_for_hanging_environments(where, restarts, 
         waits.clear()
         return found
 
-    def stuck(self, action):
-        sent.append(action)
-        if len(sent) == 50:
-            assert where == "evaluation" or waits.wait(20)
-            os.kill(os.getpid(), signal.SIGINT)
-            hangs.wait(60)
-        send(self, action)
+    class Stuck(Wrapped):
+        def send(self, action):
+            sent.append(action)
+            if len(sent) == {"step": 50, "evaluation": 1}[where]:
+                assert where == "evaluation" or waits.wait(20)
+                os.kill(os.getpid(), signal.SIGINT)
+                hangs.wait(60)
+            super().send(action)
 
-    def evaluated(*args):
-        sent[:] = [0] * 49
-        return evaluate(*args)
+    jf.register("test/stuck", lambda: Around(
+        inner=jf.make(NAME), around=lambda vector, training: Stuck(vector) if training == (where == "step") else vector
+    ))  # fmt: skip
 
     monkeypatch.setattr("jaxrl_fast.actors.watch.HURRY", 0.5)
     monkeypatch.setattr("jaxrl_fast.actors.threads.CLOSING", 0.2)
-    monkeypatch.setattr(GymnasiumVector, "send", stuck)
     monkeypatch.setattr(Actors, "take", taken)
-    if where == "evaluation":
-        monkeypatch.setattr(play, "_evaluate", evaluated)
     began = time.monotonic()
     settings = dict(host_timeout=120.0, restarts=restarts, chunk_seconds=0.01, eval_every=64 if where == "evaluation" else 0)
     with pytest.raises(Interrupted) as stopped, pytest.warns(UserWarning, match="its unfinished part is left out"):
-        train(jf.PPO(**PPO), tmp_path / "run", jf.make(NAME), **settings)
+        train(jf.PPO(**PPO), tmp_path / "run", jf.make("test/stuck"), **settings)
     assert time.monotonic() - began < 40 and stopped.value.env_steps == {"step": 4 * 48, "evaluation": 64}[where]
     hangs.set()
     monkeypatch.undo()
@@ -450,24 +454,23 @@ class Failing(Wrapped):
         raise HostError("the referee left")
 
 
-def failing(monkeypatch, times):
-    """The next so many evaluations fail."""
-    left, whole = [times], GymnasiumEnv._open
+def failing(times):
+    """An environment whose first evaluations, so many of them, fail."""
+    left = [times]
 
-    def opened(env, num_envs, seed, training, render):
-        vector = whole(env, num_envs, seed, training, render)
+    def around(vector, training):
         left[0] -= not training
         return vector if training or left[0] < 0 else Failing(vector)
 
-    monkeypatch.setattr(GymnasiumEnv, "_open", opened)
+    jf.register(f"test/failing-{times}", lambda: Around(inner=jf.make(NAME), around=around))
+    return jf.make(f"test/failing-{times}")
 
 
 @pytest.mark.parametrize("eval_every", [0, 64])
-def test_a_failed_evaluation_costs_no_training(eval_every, tmp_path, monkeypatch):
+def test_a_failed_evaluation_costs_no_training(eval_every, tmp_path):
     """What was learned until then is logged and saved, and the run goes on from there."""
-    failing(monkeypatch, 1)
     with pytest.raises(HostError, match=r"the referee left; the last good checkpoint is .*train --resume"):
-        train(jf.PPO(**PPO), tmp_path / "run", total_steps=128, eval_every=eval_every)
+        train(jf.PPO(**PPO), tmp_path / "run", failing(1), total_steps=128, eval_every=eval_every)
     rows = tools.logged(tmp_path / "run")
     assert rows[-1]["env_steps"] == (eval_every or 128) and rows[-1].get("eval_return") is None
     session = tools.resume(tmp_path / "run")
@@ -475,14 +478,12 @@ def test_a_failed_evaluation_costs_no_training(eval_every, tmp_path, monkeypatch
     assert 30 < session.eval_return[0] < 200
 
 
-def test_a_failed_evaluation_is_repeated(monkeypatch):
-    failing(monkeypatch, 2)
+def test_a_failed_evaluation_is_repeated():
     with pytest.warns(UserWarning, match="the referee left; evaluated again") as caught:
-        session = train(jf.PPO(**PPO), total_steps=64, restarts=2)
+        session = train(jf.PPO(**PPO), None, failing(2), total_steps=64, restarts=2)
     assert 30 < session.eval_return[0] < 200 and sum("evaluated again" in str(w.message) for w in caught) == 2
-    failing(monkeypatch, 2)
     with pytest.raises(HostError, match="the referee left"):
-        train(jf.PPO(**PPO), total_steps=64, restarts=1)
+        train(jf.PPO(**PPO), None, failing(3), total_steps=64, restarts=1)
 
 
 @pytest.fixture(scope="module")

@@ -380,13 +380,25 @@ def test_nan_exits_with_3(run_cli, tmp_path):
     assert code == 3 and last.startswith("jaxrl-fast: error: ") and "environment steps in member 0" in last
 
 
+def ends_with(error, warning=""):
+    """Register test/ends, an environment whose making raises the error, and return the words of a run on it."""
+
+    def make():
+        if warning:
+            warnings.warn(warning, stacklevel=1)
+        raise error
+
+    jf.register("test/ends", make)
+    return "train", "ppo", "test/ends"
+
+
 def test_an_unexpected_error_is_one_line_and_a_traceback_on_demand(run_cli, monkeypatch):
-    monkeypatch.setattr(cli, "_version", lambda: 1 / 0)
-    code, _, err = run_cli("--version")
+    words = ends_with(ZeroDivisionError("division by zero"))
+    code, _, err = run_cli(*words)
     assert code == 1 and err.startswith("jaxrl-fast: error: ZeroDivisionError") and "JAXRL_FAST_DEBUG=1" in err
     monkeypatch.setenv("JAXRL_FAST_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
-        cli.main(["--version"])
+        cli.main(words)
 
 
 def test_reading_a_command_line_starts_no_backend_and_imports_nothing_heavy():
@@ -433,10 +445,9 @@ def test_positionals_stand_anywhere_before_the_groups():
 
 
 @pytest.mark.parametrize(("code", "expected"), [("licence lost", 1), (None, 0), (7, 7)])
-def test_a_library_that_exits_is_reported(code, expected, run_cli, monkeypatch):
+def test_a_library_that_exits_is_reported(code, expected, run_cli):
     """As Python does it: a text is printed, and is a failure."""
-    monkeypatch.setattr(cli, "_dispatch", lambda argv: sys.exit(code))
-    assert run_cli("train") == (expected, "", f"jaxrl-fast: error: {code}\n" if expected == 1 else "")
+    assert run_cli(*ends_with(SystemExit(code))) == (expected, "", f"jaxrl-fast: error: {code}\n" if expected == 1 else "")
 
 
 @pytest.mark.parametrize(
@@ -448,12 +459,7 @@ def test_a_library_that_exits_is_reported(code, expected, run_cli, monkeypatch):
         (SystemExit("licence\nlost"), "licence lost"),
     ],
 )
-def test_errors_and_warnings_are_a_line_each(error, says, run_cli, monkeypatch):
-    def fail(argv):
-        warnings.warn("\x1b[31mERROR: of a\nlibrary\x1b[0m", stacklevel=1)
-        raise error
-
-    monkeypatch.setattr(cli, "_dispatch", fail)
-    warning, last = run_cli("train")[2].splitlines()
+def test_errors_and_warnings_are_a_line_each(error, says, run_cli):
+    warning, last = run_cli(*ends_with(error, "\x1b[31mERROR: of a\nlibrary\x1b[0m"))[2].splitlines()
     assert warning == "jaxrl-fast: warning: ERROR: of a library"
     assert last.startswith("jaxrl-fast: error: ") and last.endswith(says) and len(last) < 1100

@@ -156,28 +156,32 @@ def test_the_plan_counts_it(kept):
     assert plan(experience=str(kept / "replay"), experience_fraction=1.0).state.get("replay", 0) == 0
 
 
-def nothing_is_read(monkeypatch):
-    monkeypatch.setattr("jaxrl_fast.memory.experience.files._restore", lambda *_: pytest.fail("it was read"))
+def without_its_arrays(folder, place):
+    """Return a copy that holds the layout alone."""
+    shutil.copytree(folder, place)
+    shutil.rmtree(place / "store")
+    with pytest.raises(ConfigError, match="must be a whole memory"):
+        open_memory(place)
+    return place
 
 
 @pytest.mark.parametrize("data", ["replay", "shuffled"])
-def test_a_plan_reads_only_the_layout(kept, monkeypatch, capsys, data):
+def test_a_plan_reads_only_the_layout(kept, tmp_path, capsys, data):
     """Members that differ, and the programs too."""
-    nothing_is_read(monkeypatch)
+    folder = str(without_its_arrays(kept / data, tmp_path / data))
     algo = jf.DQN(num_envs=4, learning_starts=64, buffer_size=2_000, prioritized=True)
     for fraction in (0.0, 0.5, 1.0):
-        more = dict(experience=str(kept / data), experience_fraction=fraction, population={"algo.discount": [0.5, 0.9]})
+        more = dict(experience=folder, experience_fraction=fraction, population={"algo.discount": [0.5, 0.9]})
         assert jf.plan(algo, jf.make(ENV), 500, **more).fits
-    assert cli.main(["plan", "dqn", ENV, "--experience", str(kept / data), "--compile", *TINY[:-1]]) == 0
+    assert cli.main(["plan", "dqn", ENV, "--experience", folder, "--compile", *TINY[:-1]]) == 0
     assert "compiled temporaries" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.5, 1.0])
 def test_a_run_that_cannot_fit_is_refused_before_it_is_read(kept, run_cli, monkeypatch, tmp_path, fraction):
     algo, out = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000), tmp_path / "x"
-    more = dict(experience=str(kept / "tens"), experience_fraction=fraction)
+    more = dict(experience=str(without_its_arrays(kept / "tens", tmp_path / "tens")), experience_fraction=fraction)
     monkeypatch.setattr(runtime, "device_memory", lambda device: 5_000)
-    nothing_is_read(monkeypatch)
     for train, settings in ((jf.train, more), (jf.sweep, more | {"grid": {"algo.n_step": [1, 2]}})):
         with pytest.raises(ConfigError, match="memory must be at most the 4.9 KiB"):
             train(algo, jf.make(ENV), 500, out=out, **settings)
@@ -242,6 +246,8 @@ def test_minari_episodes(kept, run_cli, tmp_path, monkeypatch):
     [
         ("experience", "needs a source and a new folder"),
         ("experience {here}/run {here}/replay", "does not exist yet"),
+        ("experience {here}/run {here}/run/seed-0", "FOLDER must be a folder outside of other runs, such as {here}/seed-0"),
+        ("experience {here}/tens.npz {here}/run/data/x --environment CartPole-v1", "{here}/run is that of a run"),
         ("experience {here}/none {tmp}/x", "an existing run directory"),
         ("experience {here}/run {tmp}/x --member 3", "member must be an integer from 0 to "),
         ("experience {here}/run {tmp}/x --environment CartPole-v1", "the run has its own"),
@@ -266,9 +272,10 @@ def test_minari_episodes(kept, run_cli, tmp_path, monkeypatch):
     ],
 )  # fmt: skip
 def test_bad_experience(kept, run_cli, tmp_path, argv, expected):
+    before = {x.name for x in (kept / "run").iterdir()}
     code, _, err = run_cli(*argv.format(here=kept, tmp=tmp_path).split())
-    assert code == 2 and expected in err, err
-    assert not (tmp_path / "x").exists()
+    assert code == 2 and expected.format(here=kept) in err, err
+    assert not (tmp_path / "x").exists() and {x.name for x in (kept / "run").iterdir()} == before
 
 
 def test_actions_that_do_not_exist(tmp_path):

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from types import SimpleNamespace
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +17,11 @@ from PIL import Image
 
 import jaxrl_fast as jf
 from jaxrl_fast import tree
-from jaxrl_fast.engine import iteration, on_device
-from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.engine import iteration
 from jaxrl_fast.envs import registry
-from jaxrl_fast.envs.api import Drawing
 from jaxrl_fast.envs.physics import brax_adapter, mujoco_tools
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.runs import pictures
-from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.testing import check_env
 
 pytestmark = pytest.mark.filterwarnings("error:Brax System")  # the adapter keeps it quiet
@@ -171,15 +166,8 @@ def test_pictures_play_in_real_time(tmp_path):
     assert pictures.pace(3.0, 500) == (1, 5.0)
     env = jf.make(PENDULUM, action_repeat=2)
     frames = [np.full((8, 8, 3), 40 * i, np.uint8) for i in range(6)]
-    session = SimpleNamespace(
-        algo=jf.PPO(), env=env, config=RunConfig(), setup=lambda member: (jf.PPO(), env)
-    )  # fmt: skip
-    (tmp_path / "metrics.jsonl").touch()
-    played = mock.patch.object(on_device, "_episode", lambda *args: iter(frames))
-    drawing = Drawing(lambda state: state, env.drawing.step_seconds)
-    drawn = mock.patch.object(type(env), "drawing", drawing)
-    with played, drawn, mock.patch("jaxrl_fast.logs.plots.learning_curve"):
-        RunDir(tmp_path).draw(session, 0, None)
+    stride, fps = pictures.pace(env.drawing.step_seconds, len(frames))
+    pictures.rollout_gif(frames[::stride], tmp_path / "rollout.gif", fps)
     assert Image.open(tmp_path / "rollout.gif").info["duration"] == pytest.approx(2000 * env.env.env.dt, abs=5)
 
 

@@ -22,6 +22,7 @@ from gymnasium import spaces as theirs
 
 import jaxrl_fast as jf
 from helpers import counters as tools
+from helpers.around import Around
 from jaxrl_fast import spaces, tree
 from jaxrl_fast.actors import play
 from jaxrl_fast.algorithms.presets import find_preset
@@ -499,7 +500,9 @@ LONGEST = {f"gym:{tools.ID}": 4, "gym:CartPole-v1": 200, "gym:Pendulum-v1": 200,
 class Broken(Wrapped):
     """What a vector may get wrong."""
 
-    fault = ""
+    def __init__(self, vector, fault):
+        super().__init__(vector)
+        self.fault = fault
 
     def receive(self):
         step = self.vector.receive()
@@ -524,11 +527,8 @@ class Broken(Wrapped):
     ("shape", r"float32\[2, 1\], not float32\[2, 4\]"), ("no terminal observation", "successor: where an episode ends"),
     ("failures truncated", r"time limit: \d+ episodes are truncated before"),
 ])  # fmt: skip
-def test_the_kit_finds(fault, message, monkeypatch):
-    env = jf.make("gym:CartPole-v1")
-    whole = type(env)._open
-    monkeypatch.setattr(type(env), "_open", lambda *args: Broken(whole(*args)))
-    monkeypatch.setattr(Broken, "fault", fault)
+def test_the_kit_finds(fault, message):
+    env = Around(inner=jf.make("gym:CartPole-v1"), around=lambda vector, training: Broken(vector, fault))
     with pytest.raises(AssertionError, match=message):
         check_env(env, num_envs=2, num_steps=60)
 
@@ -537,10 +537,13 @@ def test_an_environment_that_never_opens(monkeypatch):
     """Not even `make` waits for ever."""
     hangs = threading.Event()
     monkeypatch.setattr(host, "OPENING", 0.1)
-    monkeypatch.setattr(gymnasium_adapter.GymnasiumEnv, "_spec", lambda self: hangs.wait(60))
-    with pytest.raises(host.HostError, match=r"CartPole-v1 has not opened in 0\.1 s"):
-        jf.make("gym:CartPole-v1", max_episode_steps=11)
-    hangs.set()
+    gymnasium.register("Hangs-v0", lambda: hangs.wait(60))
+    try:
+        with pytest.raises(host.HostError, match=r"Hangs-v0 has not opened in 0\.1 s"):
+            jf.make("gym:Hangs-v0")
+    finally:
+        hangs.set()
+        del gymnasium.registry["Hangs-v0"]
 
 
 def test_not_inside_programs():
@@ -595,9 +598,12 @@ def test_a_missing_package_of_the_environment(monkeypatch):
         jf.make("gym:LunarLander-v3", max_episode_steps=12)
     assert error.value.exit_code == 2
 
-    def missing(self):
+    def missing():
         raise gymnasium.error.DependencyNotInstalled("MuJoCo is not installed, run `pip install ...`")
 
-    monkeypatch.setattr(gymnasium_adapter.GymnasiumEnv, "_found", missing)
-    with pytest.raises(ConfigError, match="one whose package is installed, got 'gym:Acrobot-v1': MuJoCo is not installed, run"):
-        jf.make("gym:Acrobot-v1", max_episode_steps=12)
+    gymnasium.register("Missing-v0", missing)
+    try:
+        with pytest.raises(ConfigError, match="whose package is installed, got 'gym:Missing-v0': MuJoCo is not installed, run"):
+            jf.make("gym:Missing-v0")
+    finally:
+        del gymnasium.registry["Missing-v0"]

@@ -55,7 +55,7 @@ SETTINGS = {
 }  # fmt: skip
 TOTAL, HALF = 1280, 640  # the replay of 256 wraps around several times
 RUN = dict(log_every=64, eval_every=320, eval_episodes=4, pictures=False)
-BITS = ("optimization_level", "expensive_passes", "fusion_emitters")  # XLA flags that rounding depends on
+BITS = ("optimization_level", "expensive_passes", "fusion_emitters", "split_count")  # XLA flags that rounding depends on
 WALL = ("wall_seconds", "steps_per_second")
 
 

@@ -7,7 +7,7 @@ import logging
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,25 +30,27 @@ class DamagedError(ConfigError):
 
 
 @contextlib.contextmanager
-def writing(path: Path, made: folders.Identity | None) -> Iterator[None]:
+def writing(path: Path, made: folders.Identity | None, failed: Callable[[], None]) -> Iterator[None]:
     """Raise WriteError for orbax's errors about a full disk or a missing folder.
 
     Args:
         path: the folder of a kind of checkpoints.
         made: its identity when orbax opened it, None before. The saver's thread recreates a missing
             folder, and its errors are then about missing files in it.
+        failed: called on a failure.
     """
     try:
         yield
     except UserError:
         raise
     except Exception as error:
+        failed()
         gone = made is not None and folders.identity(path) != made
         raise WriteError(path, GONE if gone else error) from error
 
 
 @contextlib.contextmanager
-def reading(path: Path, checked: bool = False) -> Iterator[None]:
+def reading(path: Path, checked: bool = False, failed: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Raise DamagedError for any error about a file that is missing, torn or of another form.
 
     checked: the block compares checksums. A temporary disk failure and another version's form are
@@ -59,31 +61,48 @@ def reading(path: Path, checked: bool = False) -> Iterator[None]:
     except (DamagedError, MemoryError):
         raise
     except Exception as error:  # orbax raises plain ones too
+        failed()
         cause = error.__cause__ or error
         lasting = isinstance(cause, FileNotFoundError) or (checked and not isinstance(cause, OSError))
         raise DamagedError(path, error.valid if isinstance(error, ConfigError) else reason_of(error), lasting) from error
 
 
-def silence_other_reads() -> None:
-    """Silence repeated errors of orbax's parallel reads and writes.
+class Quiet:
+    """Silences repeated errors of orbax's parallel reads and writes; the first one is raised.
 
-    After a first failure the others are reported at exit or to a closed event loop, a page each.
+    The later ones reach a closed event loop, and Python gives them to hooks of the process, a page
+    each. The hooks are set from orbax's start to `end`. After a failure they stay: orbax's threads
+    may report until Python ends.
     """
-    import orbax.checkpoint as ocp
 
-    shown, package = sys.unraisablehook, str(Path(ocp.__file__).parent)
-    if getattr(shown, "__module__", None) == __name__:
-        return  # installed already
+    def __init__(self):
+        self.shown, self.active, self.failed = sys.unraisablehook, True, False
+        sys.unraisablehook = self
+        logging.getLogger("asyncio").addFilter(_shown)
 
-    def silent(unraisable: Any) -> None:
-        code = getattr(unraisable.object, "cr_code", None)  # of a coroutine
-        late = isinstance(unraisable.exc_value, RuntimeError) and str(unraisable.exc_value) == "Event loop is closed"
-        if not late and (code is None or not code.co_filename.startswith(package)):
-            shown(unraisable)
+    def __call__(self, unraisable: Any) -> None:
+        if not (self.active and _of_orbax(unraisable)):
+            self.shown(unraisable)
 
-    sys.unraisablehook = silent
-    logging.getLogger("asyncio").addFilter(_shown)
-    warnings.filterwarnings("ignore", r"coroutine 'async_serialize.*' was never awaited", RuntimeWarning)
+    def note_failure(self) -> None:
+        """Stay after `end`."""
+        self.failed = True
+        warnings.filterwarnings("ignore", r"coroutine 'async_serialize.*' was never awaited", RuntimeWarning)
+
+    def end(self) -> None:
+        """Restore the hook from before, past other ended ones."""
+        self.active = self.failed
+        while isinstance(sys.unraisablehook, Quiet) and not sys.unraisablehook.active:
+            sys.unraisablehook = sys.unraisablehook.shown
+        if not isinstance(sys.unraisablehook, Quiet):
+            logging.getLogger("asyncio").removeFilter(_shown)
+
+
+def _of_orbax(unraisable: Any) -> bool:
+    """Return whether an error is of an abandoned read or write of orbax."""
+    code = getattr(unraisable.object, "cr_code", None)  # of a coroutine
+    late = isinstance(unraisable.exc_value, RuntimeError) and str(unraisable.exc_value) == "Event loop is closed"
+    return late or (code is not None and "orbax" in code.co_filename)
 
 
 def _shown(record: logging.LogRecord) -> bool:

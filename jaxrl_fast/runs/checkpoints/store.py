@@ -38,11 +38,12 @@ class Checkpoints:
         self._managers: dict[str, Any] = {}
         self._made: dict[str, folders.Identity | None] = {}  # folder that each manager opened
         self._damaged: set[tuple[str, int]] = set()
+        self._quiet: errors.Quiet | None = None  # while orbax is at work
 
     def _manager(self, which: str):
         if which not in self._managers:
             logging.getLogger("absl").setLevel(logging.CRITICAL)  # failures are raised too
-            errors.silence_other_reads()
+            self._quiet = self._quiet or errors.Quiet()
             import orbax.checkpoint as ocp
 
             # Folders are made here: orbax's threads would wait forever for a failed one.
@@ -65,7 +66,11 @@ class Checkpoints:
 
     def _writing(self, which: str) -> contextlib.AbstractContextManager:
         """Return a context that raises WriteError for failed writes of this kind."""
-        return errors.writing(self.folder / which, self._made.get(which))
+        return errors.writing(self.folder / which, self._made.get(which), self._note_failure)
+
+    def _note_failure(self) -> None:
+        if self._quiet:
+            self._quiet.note_failure()
 
     def _seal(self, which: str) -> None:
         """Write a checkpoint's checksums before it gets its name; orbax's thread calls this."""
@@ -181,7 +186,7 @@ class Checkpoints:
 
     def reading(self, which: str, iteration: int) -> contextlib.AbstractContextManager:
         """Return a context that raises DamagedError for errors about a checkpoint."""
-        return errors.reading(self.folder / which / str(iteration))
+        return errors.reading(self.folder / which / str(iteration), failed=self._note_failure)
 
     def restore(self, which: str, iteration: int, like: Any) -> Any:
         """Return the state as `like` (shapes, dtypes, shardings); another structure is an error."""
@@ -208,6 +213,8 @@ class Checkpoints:
         """Finish writing and release orbax's threads."""
         managers, self._managers = self._managers, {}
         with contextlib.ExitStack() as stack:
+            if self._quiet:
+                stack.callback(self._quiet.end)
             for which, manager in managers.items():
                 stack.enter_context(self._writing(which))
                 stack.callback(manager.close)
