@@ -29,7 +29,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-def test_committed_pages_and_charts_are_those_of_the_results():
+def test_committed_pages_and_charts_follow_from_the_results():
     assert made.outdated(TABLES) == []
 
 

@@ -72,7 +72,7 @@ def test_every_file_has_a_floor():
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_imports_from_its_floor_and_those_below(name):
+def test_a_file_imports_from_its_floor_and_lower_floors(name):
     above = {other for other in GRAPH[name] if floor(other) > floor(name)}
     assert not above, f"{name} (floor {floor(name)}) imports from above: {sorted(above)}"
 

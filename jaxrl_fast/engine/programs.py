@@ -226,10 +226,7 @@ class Programs:
         return Chunk(state, distributed.together(metrics, self.population.replicated), None, self.grid.warmup)
 
     def chunk(self, state: RunState, t0: int, rows: int, stopping: Callable[[], int | None] = never) -> Chunk:
-        """Run at most `rows` log rows from iteration t0; every process can fetch their numbers.
-
-        stopping: as for `warmup`.
-        """
+        """Run at most `rows` log rows from iteration t0; every process can fetch their numbers."""
         state, *found = self._call("chunk", self._chunk, self.run, state, self._scalar(t0), self._scalar(rows))
         found = distributed.together(found, self.population.replicated)
         return Chunk(state, *found, t0 + rows * self.grid.row)

@@ -37,10 +37,7 @@ class Lanes:
 
     @classmethod
     def of(cls, prepared: Prepared, lanes: Sequence[int], clock: WallTime, reported: Reported) -> Lanes:
-        """Return lanes for these members, with uncompiled programs and no state.
-
-        reported: as for `Backend.programs`.
-        """
+        """Return lanes for these members, with uncompiled programs and no state."""
         lanes = np.asarray(lanes, np.int64)
         names, leaves = leaf_names(prepared.members.first), jax.tree.leaves(prepared.members.run)
         traced = prepared.config.selection.traced if prepared.config.selection else ()

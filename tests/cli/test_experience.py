@@ -201,7 +201,7 @@ def test_the_suggested_size_fits_with_experience(kept, monkeypatch):
     assert not plan(20_000).fits and plan(plan(20_000).remedies()["buffer_size"]).fits
 
 
-def test_a_halved_run_resumes_where_its_members_fit(kept, monkeypatch, tmp_path):
+def test_a_halved_run_resumes_in_memory_for_its_members(kept, monkeypatch, tmp_path):
     """Halving has dropped the others: they are no longer planned."""
     algo, settings = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000), dict(
         log_every=20, eval_every=20, eval_episodes=2, selection=jf.Halving(2), experience=str(kept / "replay"),

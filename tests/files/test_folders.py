@@ -106,7 +106,7 @@ INSIDE = ["single/new", "single/checkpoints/new", "single/checkpoints/last/4", "
 
 @pytest.mark.parametrize("out", INSIDE)
 @pytest.mark.parametrize("command", [TRAIN, SWEEP], ids=["train", "sweep"])
-def test_a_new_run_inside_another_one_is_refused_with_a_folder_beside_it(out, command, runs, run_cli):
+def test_a_new_run_inside_another_run_is_refused(out, command, runs, run_cli):
     before, inside = contents(runs), Path(os.path.normpath(out))
     code, printed, err = run_cli(*command, "--out", out)
     last = err.splitlines()[-1]

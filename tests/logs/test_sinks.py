@@ -616,7 +616,7 @@ def test_progress_survives_unprintable_rows():
     assert "5 steps" in stream.getvalue() and "6 / 10 steps  - steps/s" in stream.getvalue()
 
 
-def test_without_standard_error_there_is_no_display(monkeypatch):
+def test_no_display_without_standard_error(monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
     display = terminal.Display(10)
     display.show(1, "text")

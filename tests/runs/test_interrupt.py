@@ -73,7 +73,7 @@ def interruptible():
     signal.signal(signal.SIGINT, found)
 
 
-def test_the_second_signal_is_python_s_own(interruptible, monkeypatch):
+def test_the_second_signal_reaches_python(interruptible, monkeypatch):
     """But for those of the same moment: `timeout` sends two."""
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), Signals() as signals:
