@@ -81,7 +81,7 @@ _NAMES = {
     "ConfigError": "errors",
     "NonFiniteError": "errors",
     "Sink": "logs.sinks",
-    "Row": "logs.sinks",
+    "Row": "logs.rows",
 }
 __all__ = sorted(_NAMES)
 _PACKAGES = ("envs", "memory", "networks", "testing")  # `jf.envs.TimeLimit` after a plain import
@@ -119,7 +119,8 @@ if TYPE_CHECKING:
     from jaxrl_fast.envs.single import SingleEnv
     from jaxrl_fast.errors import ConfigError, NonFiniteError
     from jaxrl_fast.fields import setting
-    from jaxrl_fast.logs.sinks import Row, Sink
+    from jaxrl_fast.logs.rows import Row
+    from jaxrl_fast.logs.sinks import Sink
     from jaxrl_fast.runs.agent import Agent
     from jaxrl_fast.runs.load import experience, load, resume
     from jaxrl_fast.runs.train import train

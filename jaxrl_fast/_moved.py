@@ -1,4 +1,4 @@
-"""Modules under the names of older versions, for programs, pickles and config.json files."""
+"""Old module names, for programs, pickles and config.json files of older versions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FOLDERS = {  # {folder: {old name: name in the folder}}
         "aggregate": "aggregate", "lowering": "lowering",
     },
     "logs": {
-        "sinks": "sinks", "jsonl": "jsonl", "boards": "boards", "terminal": "terminal", "plots": "plots",
+        "sinks": "sinks", "runs.rows": "rows", "jsonl": "jsonl", "boards": "boards", "terminal": "terminal", "plots": "plots",
         "time_plot": "plots", "logs.time_plot": "plots", "walltime": "walltime", "reports": "reports",
     },
     "memory": {
@@ -82,11 +82,15 @@ _FOLDERS = {  # {folder: {old name: name in the folder}}
         "ray_actors": "ray", "host_programs": "programs",
     },
     "runs": {
-        "agent": "agent", "train": "train", "loop": "loop", "session": "session", "saves": "saves",
-        "checkpoint": "checkpoint", "rundir": "rundir", "config": "config_json", "load": "load", "reading": "reading",
-        "record": "pictures", "signals": "signals", "sanity": "sanity", "older_states": "older_states",
+        "agent": "agent", "train": "train", "loop": "loop", "session": "result", "runs.session": "result",
+        "rundir": "rundir", "config": "config_json", "load": "load", "reading": "reading", "record": "pictures",
+        "signals": "signals", "sanity": "sanity",
         "start_from": "start_from", "in_turn": "seeds_in_turn", "seed_results": "seed_results",
         "seed_folders": "seed_folders",
+    },
+    "runs.checkpoints": {
+        "saves": "save", "runs.saves": "save", "checkpoint": "store", "runs.checkpoint": "store",
+        "runs.checkpoint_errors": "errors", "older_states": "older_states", "runs.older_states": "older_states",
     },
     "sweeps": {
         "selection": "selection", "priors": "samplers", "sweeps.priors": "samplers",
@@ -105,18 +109,18 @@ MOVED = {old: f"{folder}.{name}".lstrip(".") for folder, names in _FOLDERS.items
 
 
 def today(module: str) -> str:
-    """Return the current name of a module of this package; any other name as it is."""
+    """Return the current name of a module of this package; other names unchanged."""
     root, _, rest = module.partition(".")
     return f"{root}.{MOVED.get(rest, rest)}" if root == PACKAGE and rest else module
 
 
 def contents_of(*modules: str) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a folder that has the old name of modules in it: what they define is found here too."""
+    """Return a folder's `__getattr__` that finds the definitions of its old modules."""
 
     def __getattr__(name: str) -> Any:
         for home in [] if name.startswith("__") else [f"{PACKAGE}.{module}" for module in modules]:
             found = getattr(importlib.import_module(home), name, None)
-            if getattr(found, "__module__", None) == home:  # not what the module itself only imports
+            if getattr(found, "__module__", None) == home:  # not an import of the module
                 return found
         raise AttributeError(f"module '{PACKAGE}.{modules[0].rpartition('.')[0]}' has no attribute {name!r}")
 

@@ -114,7 +114,7 @@ def writing(path: Any) -> Iterator[None]:
 class NonFiniteError(RunError):
     """A metric or a parameter became NaN or infinite.
 
-    `run` is the session of the run that it ended.
+    `run` is the run that it ended, as `jf.train` returns it.
     """
 
     exit_code = 3
@@ -156,9 +156,9 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def refuse_removed(cls: type) -> None:
-    """Raise ConfigError for a method or switch of `cls` that only older versions of a base class read.
+    """Raise ConfigError for a method or switch of `cls` that only older versions read.
 
-    A class lists them as `removed`, {name: what to override instead}. Its `__init_subclass__` calls this.
+    Bases list them as `removed`, {name: what to override instead}; `__init_subclass__` calls this.
     """
     for name, instead in {k: v for base in cls.__mro__ for k, v in vars(base).get("removed", {}).items()}.items():
         found = inspect.getattr_static(cls, name, None)

@@ -22,7 +22,7 @@ RUN = [
 ]  # fmt: skip
 READ = """
 import sys, numpy as np, jax
-from jaxrl_fast.runs.checkpoint import Checkpoints
+from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from pathlib import Path
 import orbax.checkpoint as ocp
 found = Checkpoints(Path(sys.argv[1]) / "checkpoints", read_only=True)

@@ -1,47 +1,36 @@
-"""Groups of environments on the host: each a vector that is stepped as one, and the rollouts that its actor hands over."""
+"""Groups of environments on the host: each a vector, stepped as one."""
 
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.actors import play
+from jaxrl_fast.actors.handover import Rollout
 from jaxrl_fast.actors.play import Seen
 from jaxrl_fast.actors.watch import Watch, close
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.streams import iteration_keys
+from jaxrl_fast.envs.host import checks
 from jaxrl_fast.envs.host.api import HostEnv
-from jaxrl_fast.logs.reports import Tally
+from jaxrl_fast.logs.reports import Tally, merged
 from jaxrl_fast.logs.walltime import WallTime
 from jaxrl_fast.types import Trajectory
 
-
-class Rollout(NamedTuple):
-    """What the learner gets for one iteration."""
-
-    parts: tuple[Trajectory, ...]  # one a group, on the device
-    returns: list[float]  # of the games that ended, by their own reward
-    lengths: list[int]
-    fresh: bool  # whether the environments began anew: no window may cross to the rows before
-    lag: float = 0.0  # iterations by which its rows were acted earlier than in its own, on average
-    reports: dict[str, np.ndarray] = {}  # what the environments reported beside the reward, as `reports.Tally.take`
-    seconds: dict[str, float] | None = None  # of an actor on Ray since its last rollout, as `Actors.lap`
-
-
-LARGE = 2**16  # bytes of observations from which sending them is a step of its own; fewer go with the launch of the program
+LARGE = 2**16  # bytes of observations from which sending them is a step of its own
 
 
 class Stopped(Exception):
-    """Nobody waits for this thread any more."""
+    """Raised in a thread that nobody waits for any more."""
 
 
 def go_on(watch: Watch, clock: WallTime) -> None:
-    """Wait while the environments are paused; Stopped where they are not to go on."""
+    """Wait while the environments are paused. Raises Stopped at their end."""
     if not watch.going.is_set():
         with clock.during("waiting"):
             watch.going.wait()
@@ -50,7 +39,7 @@ def go_on(watch: Watch, clock: WallTime) -> None:
 
 
 class Group:
-    """Some of the environments: a vector, and the games that go on in it."""
+    """A vector of environments, and the games in progress."""
 
     def __init__(self, env: HostEnv, run: Run, watch: Watch, num_envs: int, seed: int, index: int, first: int):
         self.run, self.watch, self.index, self.first_env, self.num_envs = run, watch, index, first, num_envs
@@ -58,7 +47,7 @@ class Group:
         try:
             with watch.asked():
                 obs = self.vector.reset()
-            play.check(env.spec, num_envs, obs, first + np.arange(num_envs))
+            checks.check(env.spec, num_envs, obs, first + np.arange(num_envs))
         except BaseException:
             self.close()
             raise
@@ -69,10 +58,10 @@ class Group:
         self.tally = Tally()
 
     def receive(self, returns: list[float], lengths: list[int]) -> np.ndarray:
-        """Look at a step, and note the games that ended in it -> which environments stepped."""
+        """Receive a step and note the games that ended -> ids of the environments that stepped."""
         found = self.vector.receive()
         ids = self.every if found.ids is None else found.ids
-        play.check_step(self.run.algo.spec, len(ids), found, self.first_env + ids)
+        checks.check_step(self.run.algo.spec, len(ids), found, self.first_env + ids)
         self.tally.add(found.info, found.over)
         real = 1 if found.real is None else found.real
         self.score[ids] += found.score * real
@@ -86,7 +75,7 @@ class Group:
         return ids
 
     def transfer(self) -> None:
-        """What was seen, to the device: a copy, because the environments may write to theirs."""
+        """Copy the observations to the device; the environments may overwrite theirs."""
         if self.large:
             self.seen = jax.block_until_ready(jax.device_put(self.seen, may_alias=False))
 
@@ -95,12 +84,12 @@ class Group:
 
 
 class SyncGroup(Group):
-    """All of its environments step together; `actor` is what the agent sees of them."""
+    """Environments that step together; `actor` is the agent's view of them."""
 
-    action: Any = None  # on the device, until it is sent
+    action: Any = None  # on the device, until sent
 
     def begin(self, root: jax.Array, t: int) -> None:
-        """A new rollout."""
+        """Begin a rollout."""
         self.noise, self.clock = _prelude(self.run, root, np.int32(t), self.index, self.num_envs)
         self.first, self.seen, self.steps = self.actor, None, None
 
@@ -112,7 +101,7 @@ class SyncGroup(Group):
             self.send()
 
     def send(self) -> None:
-        """Wait for the actions. Environments that step only in `receive` get them there, after another group's have stepped."""
+        """Send the actions, for environments that step in `receive` after other groups' steps."""
         if self.action is not None:
             action, self.action = play.playable(self.run.algo.spec.action, np.asarray(self.action))[0], None
             with self.watch.asked():
@@ -123,10 +112,50 @@ class SyncGroup(Group):
         self.actor, trajectory = play.end(self.run.algo, self.first, self.actor, self.steps, self.seen, last)
         return trajectory
 
+    @staticmethod
+    def together(groups: list[SyncGroup], root: jax.Array, agent: Any, t: int, mode: str, clock: WallTime) -> Rollout:
+        """Play the rollout of iteration t; the device acts for one group while another steps."""
+        returns: list[float] = []
+        lengths: list[int] = []
+        watch = groups[0].watch
+
+        def receive(group: SyncGroup) -> None:
+            group.send()
+            clock.switch("environments")
+            with watch.asked():
+                group.receive(returns, lengths)
+            clock.switch("transfer")
+            group.transfer()
+            clock.switch("inference")
+
+        for group in groups:
+            group.begin(root, t)
+        for i in range(groups[0].run.algo.num_steps):
+            for group in groups:
+                if i:
+                    receive(group)
+                go_on(watch, clock)
+                group.act(agent, i, mode)
+        for group in groups:
+            receive(group)
+        reports = merged(group.tally.take() for group in groups)
+        return Rollout(tuple(group.end() for group in groups), returns, lengths, reports=reports)
+
+
+def rollout(groups: list[Group], root: jax.Array, agent: Any, t: int, warmup: int, clock: WallTime) -> Rollout:
+    """Play the rollout of iteration t for the groups of a thread.
+
+    clock: of this thread; activities "environments", "transfer", "inference", and "waiting" if
+    paused.
+    """
+    clock.switch("inference")
+    agent = play.acting(groups[0].run.algo, agent)
+    return groups[0].together(groups, root, agent, t, "random" if t < warmup else "sample", clock)
+
 
 @functools.partial(jax.jit, static_argnames=("group", "num_envs"))
 def _prelude(run: Run, root: jax.Array, t: jax.Array, group: int, num_envs: int):
-    """Draw the noise of a group's rollout, and the clock. The first group's is what a device environment would get."""
+    """Draw the noise of a group's rollout, and the clock; the first group's equals the device's."""
     key = iteration_keys(root, t).policy
     key = random.fold_in(key, group) if group else key
     return run.algo.draw(key, run.algo.num_steps, num_envs), iteration.clock_at(run, t)

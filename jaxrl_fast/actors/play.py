@@ -1,7 +1,7 @@
-"""Playing in environments on the host: rollouts that are put together on the device, evaluations, pictures.
+"""Playing in environments on the host: rollouts built on the device, evaluations, pictures.
 
-What `collect` does in one scan happens here step by step: the device acts, the host steps. Every observation goes to the
-device once, where the policy looks at it and the row of the trajectory is written; `Trajectory` comes out as `collect`'s.
+The scan of `collect` becomes single steps: the device acts, the host steps. Every observation goes
+to the device once, for the policy and for its row; the result is a `Trajectory` like `collect`'s.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from jaxrl_fast import random, tree
 from jaxrl_fast.actors.watch import Watch, watched
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.rollout import Actor
-from jaxrl_fast.envs.host.api import HostEnv, HostError, HostStep, Vector, Wrapped
+from jaxrl_fast.envs.host import checks
+from jaxrl_fast.envs.host.api import HostEnv, HostStep, Vector, Wrapped
 from jaxrl_fast.ops import stacking
-from jaxrl_fast.spaces import Box, Space, zeros
-from jaxrl_fast.types import Clock, EnvSpec, Timestep, Trajectory
+from jaxrl_fast.spaces import Box, Space
+from jaxrl_fast.types import Clock, Timestep, Trajectory
 
-STEP_LIMIT = 27_000  # steps of an episode, where an environment has no limit of its own
+STEP_LIMIT = 27_000  # of an episode, for environments without a limit
 
 
 class Seen(NamedTuple):
-    """What a step brought, for the device. `final`: the true successors, None where they are what is seen next."""
+    """The results of a step, for the device. `final`: true successors, None if equal to `obs`."""
 
     obs: Any
     final: Any
@@ -41,13 +42,18 @@ class Seen(NamedTuple):
         final = None if step.next_obs is step.obs else step.next_obs
         return cls(step.obs, final, step.reward, step.terminated, step.truncated, step.real)
 
+    def columns(self) -> dict[str, Any]:
+        """Return a step's columns of the trajectory."""
+        return {"next_obs": self.obs if self.final is None else self.final, "reward": self.reward,
+                "terminated": self.terminated, "truncated": self.truncated}  # fmt: skip
+
 
 def start_clock() -> Clock:
     return Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
 
 
 def _blank(algo: Algorithm, frame: Any, action: Any, extras: Any) -> Timestep:
-    """A rollout with nothing in it: zeros [T, B, ...]."""
+    """Return an empty rollout: zeros [T, B, ...]."""
     batch = jax.tree.leaves(frame)[0].shape[:1]
     no = jnp.zeros(batch, bool)
     row = Timestep(frame, action, frame, jnp.zeros(batch), no, no, extras, reset_only=no)
@@ -60,15 +66,10 @@ def _write(rows: Any, row: Any, i: jax.Array) -> Any:
 
 
 def _look(algo: Algorithm, actor: Actor, steps: Timestep, seen: Seen, i: jax.Array) -> tuple[Actor, Timestep]:
-    """Write what row i brought, and look at what there is now."""
+    """Write the results of row i, and update the agent's view."""
     done = seen.terminated | seen.truncated
-    steps = steps._replace(
-        next_obs=_write(steps.next_obs, seen.obs if seen.final is None else seen.final, i),
-        reward=_write(steps.reward, seen.reward, i),
-        terminated=_write(steps.terminated, seen.terminated, i),
-        truncated=_write(steps.truncated, seen.truncated, i),
-        reset_only=steps.reset_only if seen.real is None else _write(steps.reset_only, ~seen.real, i),
-    )
+    columns = seen.columns() | ({} if seen.real is None else {"reset_only": ~seen.real})
+    steps = steps._replace(**{name: _write(getattr(steps, name), x, i) for name, x in columns.items()})
     return see(algo, actor, seen.obs, done), steps
 
 
@@ -77,9 +78,9 @@ def step(
     algo: Algorithm, agent: Any, actor: Actor, steps: Timestep | None, seen: Seen | None, noise: Any, clock: Clock, i: Any,
     mode: str,
 ) -> tuple[Actor, Timestep, Any]:  # fmt: skip
-    """Look at what row i - 1 brought and act in row i -> (actor, rows [T, B], action [B]).
+    """Write the results of row i - 1 and act in row i -> (actor, rows [T, B], action [B]).
 
-    At the first row there are neither rows nor anything seen: None.
+    At the first row, `steps` and `seen` are None.
     """
     if seen is not None:
         actor, steps = _look(algo, actor, steps, seen, i - 1)
@@ -97,52 +98,20 @@ def step(
 
 @functools.partial(jax.jit, donate_argnames="steps")
 def end(algo: Algorithm, start: Actor, actor: Actor, steps: Timestep, seen: Seen, i: Any) -> tuple[Actor, Trajectory]:
-    """Look at what the last row brought: the rollout is whole."""
+    """Write the last row's results and return (actor, the whole rollout)."""
     actor, steps = _look(algo, actor, steps, seen, i)
     return actor, Trajectory(steps, start.carry, start.obs, actor.obs)
 
 
 @functools.partial(jax.jit, static_argnames=("first", "of"))
 def begin(algo: Algorithm, obs: Any, first: int = 0, of: int | None = None) -> Actor:
-    """Fresh episodes everywhere; `obs` [B, ...] are their first frames. They are those from `first` on among `of`,
-    None in evaluations.
+    """Begin episodes with first frames `obs` [B, ...], environments from `first` among `of`.
+
+    of: None in evaluations.
     """
     batch = jax.tree.leaves(obs)[0].shape[0]
     carry = algo.evaluation_carry(batch) if of is None else tree.take(algo.init_carry(of), slice(first, first + batch))
     return Actor((), stacking.start(obs, algo.spec.stack), carry)
-
-
-@functools.lru_cache(maxsize=64)
-def _wanted(spec: EnvSpec, num_envs: int) -> Any:
-    return jax.eval_shape(lambda: zeros(spec.observation, (num_envs,)))
-
-
-def check(spec: EnvSpec, num_envs: int, obs: Any, ids: np.ndarray | None = None) -> None:
-    """HostError where observations are not of the spec's shapes and dtypes, or not finite. ids [num_envs]: whose they are."""
-    wanted = _wanted(spec, num_envs)
-    if jax.tree.structure(wanted) != jax.tree.structure(obs):
-        raise HostError(f"{spec.name} returned observations of another structure: {jax.tree.structure(obs)}")
-    for (path, want), x in zip(jax.tree.leaves_with_path(wanted), jax.tree.leaves(obs), strict=True):
-        _check_array(spec, "observations" + jax.tree_util.keystr(path), x, want.shape, want.dtype, ids)
-
-
-def check_step(spec: EnvSpec, num_envs: int, found: HostStep, ids: np.ndarray | None = None) -> None:
-    """The same for everything that a step brings."""
-    check(spec, num_envs, found.obs, ids)
-    if found.next_obs is not found.obs:
-        check(spec, num_envs, found.next_obs, ids)
-    for name, dtype in (("reward", "float32"), ("score", "float32"), ("terminated", "bool"), ("truncated", "bool")):
-        what = f"{name}s" if dtype == "float32" else f"`{name}`"
-        _check_array(spec, what, getattr(found, name), (num_envs,), np.dtype(dtype), ids)
-
-
-def _check_array(spec: EnvSpec, name: str, x: np.ndarray, shape: tuple[int, ...], dtype: Any, ids: Any) -> None:
-    if x.shape != shape or x.dtype != dtype:
-        raise HostError(f"{spec.name} returned {name} {x.dtype}{list(x.shape)} instead of {dtype}{list(shape)}")
-    if x.dtype.kind == "f" and not np.isfinite(x).all():
-        bad = int(np.argmin(np.isfinite(x).reshape(len(x), -1).all(1)))
-        bad = bad if ids is None else int(ids[bad])
-        raise HostError(f"{spec.name} returned {name} that are not finite, in environment {bad}")
 
 
 @jax.jit
@@ -151,12 +120,12 @@ def _acting(algo: Algorithm, agent: Any) -> Any:
 
 
 def acting(algo: Algorithm, agent: Any) -> Any:
-    """What `act` gets; the agent itself, without a copy, where there is nothing to prepare."""
+    """Return the agent for `act`: itself, without a copy, if nothing is to prepare."""
     return agent if type(algo).acting is Algorithm.acting else _acting(algo, agent)
 
 
 def see(algo: Algorithm, actor: Actor, obs: Any, done: jax.Array) -> Actor:
-    """The frames `obs` come into view, where `done` those of a new episode."""
+    """Add frames `obs` to the view, where `done` as a new episode's."""
     return actor._replace(obs=stacking.advance(actor.obs, obs, done, algo.spec.stack))
 
 
@@ -172,7 +141,7 @@ def _act(algo: Algorithm, agent: Any, actor: Actor, seen: tuple[Any, Any] | None
 
 
 def playable(space: Space, action: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """(action, bool [B] or None): with some action in place of those of a policy whose outputs are NaN, and whose they were."""
+    """Return (action, bool [B] or None): valid actions, and where they replace NaN outputs."""
     if isinstance(space, Box) and action.dtype.kind != "f":
         return action, None
     sound = np.isfinite(action) if isinstance(space, Box) else action >= 0
@@ -182,11 +151,11 @@ def playable(space: Space, action: np.ndarray) -> tuple[np.ndarray, np.ndarray |
 
 
 def play(algo: Algorithm, agent: Any, vector: Vector, key: jax.Array, mode: str, watch: Watch) -> Iterator[HostStep]:
-    """Step `vector` under a fixed policy for ever; the score of a step whose action was not finite is NaN."""
+    """Step `vector` under a fixed policy, endlessly; a step with a non-finite action scores NaN."""
     agent = acting(algo, agent)
     with watch.asked():
         obs = vector.reset()
-    check(algo.spec, vector.num_envs, obs)
+    checks.check(algo.spec, vector.num_envs, obs)
     actor, seen, i = begin(algo, obs), None, 0
     while not watch.stopped:
         actor, action = _act(algo, agent, actor, seen, key, np.int32(i), mode)
@@ -194,7 +163,7 @@ def play(algo: Algorithm, agent: Any, vector: Vector, key: jax.Array, mode: str,
         with watch.asked():
             vector.send(action)
             found = vector.receive()
-        check_step(algo.spec, vector.num_envs, found)
+        checks.check_step(algo.spec, vector.num_envs, found)
         yield found if bad is None else found._replace(score=np.where(bad, np.nan, found.score))
         seen, i = (found.obs, found.terminated | found.truncated), i + 1
 
@@ -204,10 +173,10 @@ def evaluate(
     patience: float = 120.0, stopping: Callable[[], bool] = lambda: False,
     told: Callable[[int, int], None] = lambda played, episodes: None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """(return, length, finished) [episodes] of whole games, by the game's own reward.
+    """Return (return, length, finished) [episodes] of whole games, by the game's own reward.
 
-    Every environment plays a number of games that is fixed beforehand, so short games are not counted more often.
-    Where a game does not end within the limit, its next part counts as another one.
+    Every environment plays a fixed number of games, so short games count no more often. The rest of
+    a game past the limit counts as another game.
     """
     watch = Watch(env.spec.name, patience)
     return watched(watch, lambda: _evaluate(env, algo, agent, key, episodes, mode, max_steps, watch, told), stopping)
@@ -239,16 +208,16 @@ def _evaluate(env, algo, agent, key, episodes, mode, max_steps, watch, told):
 def frames(
     env: HostEnv, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int, patience: float = 120.0
 ) -> list[np.ndarray] | None:
-    """One game as pictures, uint8 [H, W, 3] each, its last state among them; None where it cannot be drawn.
+    """Return one game's frames, uint8 [H, W, 3] each, its last state included, or None.
 
-    A game that has not ended is cut after `max_steps` pictures.
+    A game is cut after `max_steps` frames.
     """
     watch = Watch(env.spec.name, patience)
     return watched(watch, lambda: _frames(env, algo, agent, key, max_steps, watch))
 
 
 class Filmed(Wrapped):
-    """`vector`, and a picture of its first environment after each reset and step; None for those without one."""
+    """`vector` with a picture of its first environment after each reset and step, or None."""
 
     def __init__(self, vector: Vector):
         super().__init__(vector)
@@ -274,5 +243,5 @@ def _frames(env, algo, agent, key, max_steps, watch):
 
 
 def seed_of(key: jax.Array, i: int = 0) -> int:
-    """A seed for environments on the host, int31."""
+    """Return a seed for environments on the host, int31."""
     return int(random.bits(random.fold_in(key, i), ()) >> 1)

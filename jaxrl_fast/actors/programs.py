@@ -1,7 +1,8 @@
-"""What `Programs` is for a run whose environments are on the host: actors in place of the rollout, the rest compiled.
+"""`Programs` for environments on the host: actors play the rollouts, the rest is compiled.
 
-A chunk is a loop here: take a rollout from the actors, learn from it in one program (the same prepare, memory and updates
-as everywhere), give the agent back. The replay is donated; the agent is not, because actors may still be playing with it.
+A chunk is a loop: take a rollout from the actors, learn from it in one program (with the usual
+prepare, memory and updates), give the agent back. The replay is donated; the agent is not, because
+actors may still use it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import collections
 import dataclasses
 import functools
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -20,23 +21,24 @@ import numpy as np
 
 from jaxrl_fast import random, runtime, tree
 from jaxrl_fast.actors import play
-from jaxrl_fast.actors.groups import Rollout
-from jaxrl_fast.actors.threads import Actors, whose
+from jaxrl_fast.actors.handover import Handover, Rollout, join
+from jaxrl_fast.actors.threads import Actors
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import ahead_of, host_episodes
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.prepared import Prepared
-from jaxrl_fast.engine.programs import NEVER, Part, Programs, Scores, largest_parameter
+from jaxrl_fast.engine.programs import Chunk, Programs, Scores, largest_parameter, never, silent
 from jaxrl_fast.engine.rollout import ACTION
 from jaxrl_fast.engine.sources import FromActors
 from jaxrl_fast.engine.streams import evaluation_key
 from jaxrl_fast.envs.host.api import HostError
-from jaxrl_fast.logs.reports import host_metrics, log_names, merged
-from jaxrl_fast.types import Mean, RunState, Trajectory
+from jaxrl_fast.logs.reports import Reported
+from jaxrl_fast.logs.walltime import WallTime, shares
+from jaxrl_fast.types import Mean, RunState
 
 
-def actors_class(config: RunConfig) -> type:
+def actors_class(config: RunConfig) -> type[Handover]:
     if config.actors_on == "threads":
         return Actors
     from jaxrl_fast.actors.ray import RayActors
@@ -44,17 +46,8 @@ def actors_class(config: RunConfig) -> type:
     return RayActors
 
 
-def join(parts: tuple[Trajectory, ...]) -> Trajectory:
-    """The groups' rollouts side by side."""
-    if len(parts) == 1:
-        return parts[0]
-    along = lambda axis, *trees: jax.tree.map(lambda *x: jnp.concatenate(x, axis), *trees)
-    steps = along(1, *(p.steps for p in parts))
-    return Trajectory(steps, *(along(0, *ends) for ends in zip(*(p[1:] for p in parts), strict=True)))
-
-
 def learn(run: Run, agent: Any, mem: Any, root: jax.Array, totals: Any, parts: Any, t: jax.Array, learns: bool):
-    """One iteration's learning -> (agent, memory, metrics added to `totals`)."""
+    """Learn in one iteration -> (agent, memory, metrics added to `totals`)."""
     run = dataclasses.replace(run, source=FromActors(join(parts)))
     state = RunState(agent, (), (), (), mem, (), root)
     state, metrics = iteration.iteration(run, state, iteration.draw(run, root, t), t, learns)
@@ -65,123 +58,79 @@ def _metrics(*args: Any, learns: bool) -> Any:
     return learn(*args, learns=learns)[2]
 
 
-LEARNER = {"learn": "updates", "train": "updates", "wait": "waits", "evaluate": "evaluates", "log": "writes", "write": "writes",
-           "compile": "compiles"}  # fmt: skip
-ACTORS = ("environments", "transfer", "inference", "waiting")
-
-
-def shares(learner: dict[str, float], actors: dict[str, float]) -> dict[str, Mean]:
-    """What the two did of the wall-clock time of a row, as `time_*`: each one's shares sum to 1.
-
-    The loop's own Python goes with the updates. Actors that are not in this process tell of whole rollouts, which may
-    have begun before the row: they are at most all of it, and what is missing they waited.
-    """
-    wall = sum(learner.values())
-    spent = dict.fromkeys(LEARNER.values(), 0.0)
-    for name, value in learner.items():
-        spent[LEARNER[name]] += value
-    busy = {name: actors.get(name, 0.0) for name in ACTORS if name != "waiting"}
-    fits = min(1.0, wall / sum(busy.values())) if any(busy.values()) else 1.0
-    busy = {name: value * fits for name, value in busy.items()}
-    busy["waiting"] = max(0.0, wall - sum(busy.values()))
-    found = {f"time_learner_{name}": value for name, value in spent.items()}
-    found |= {f"time_actors_{name}": value for name, value in busy.items()}
-    return {name: Mean(np.float32(value), np.float32(wall)) for name, value in found.items()}
-
-
 class HostPrograms(Programs):
-    """Programs of one member on one device, whose environment on the host has a stand-in in the members."""
+    """Programs of one member on one device; its environment on the host has a stand-in there."""
 
-    overlaps = False
-
-    def __init__(self, prepared: Prepared):
-        super().__init__(prepared)
-        self.env = prepared.env
+    def __init__(self, prepared: Prepared, clock: WallTime | None = None, reported: Reported | None = None):
+        super().__init__(prepared, clock)
+        self.env, self.reported = prepared.env, reported or Reported()
         self._learn = jax.jit(learn, static_argnames="learns", donate_argnames=("mem", "totals"))
         seam = lambda run, agent, mem, w: (run.algo.seam(agent), run.memory().seam(mem, w))
         self._seam = jax.jit(seam, donate_argnames="mem")
         self._finite = jax.jit(lambda run, agent, mem: tree.all_finite((agent, run.memory().watch(mem))))
         self._largest = jax.jit(largest_parameter)
-        self.actors: Any = None  # Actors or RayActors
-        self._starts = False  # whether the next rollout is the first of these actors
-        self._totals: dict[bool, Any] = {}  # shapes of the metrics, of warm-up and of learning: traced once each
-        self._taken: tuple[str, ...] | None = None  # names of the metrics of learning, once an environment reports something
-        self.names, self.reports = {}, {}
-        self.games: collections.deque[float] = collections.deque(maxlen=100)  # scores of the last ones in training
+        self.actors: Handover | None = None
+        self._totals: dict[bool, Any] = {}  # shapes of the metrics in warm-up and learning, traced once each
+        self._taken: tuple[str, ...] | None = None  # metrics of learning, once an environment reports
+        self.games: collections.deque[float] = collections.deque(maxlen=100)  # scores of the last games in training
 
     def compile(self, keys: jax.Array) -> None:
-        """`init` alone; the others are compiled when they are called first."""
+        """Compile `init`; the others compile at their first call."""
         self.prepared.plan.check()
         options = runtime.once_options(self.population.devices[0].platform)
         self._start("init", lambda: self._init.lower(self.run, keys).compile(options))
         self._jobs["init"].result()
 
-    def warmup(self, state: RunState):
-        return self._iterations(state, 0, self.grid.warmup, False)
+    def warmup(self, state: RunState, t0: int = 0, stopping: Callable[[], int | None] = never) -> Chunk:
+        return self._iterations(state, t0, self.grid.warmup, False, stopping)
 
-    def chunk(self, state: RunState, t0: int, rows: int):
-        """One row, or a part of it."""
-        state, metrics = self._iterations(state, t0, self.grid.row, True)
-        return state, jax.tree.map(lambda x: np.asarray(x)[None], metrics), self._finite(self.run, state.agent, state.memory)
+    def chunk(self, state: RunState, t0: int, rows: int, stopping: Callable[[], int | None] = never) -> Chunk:
+        """Run one row, or its rest."""
+        chunk = self._iterations(state, t0, self.grid.end_of_row(t0), True, stopping)
+        return chunk._replace(finite=np.asarray(self._finite(self.run, chunk.state.agent, chunk.state.memory)))
 
-    def _playing(self, t: int, state: RunState) -> Any:
+    def _playing(self, t: int, state: RunState) -> Handover:
         if self.actors is None:
-            c = self.config
-            ahead = ahead_of(c, self.first.algo)
-            self.actors = actors_class(c)(
-                self.run, self.env, state.key, self.grid.warmup, c.actors, ahead, c.host_timeout, c.restarts
-            )
+            c, ahead = self.config, ahead_of(self.config, self.first.algo)
+            args = self.run, self.env, state.key, self.grid.warmup, c.actors, ahead, c.host_timeout, c.restarts
+            self.actors = actors_class(c)(*args)
             self.actors.start(t, state.agent)
             self.clock.lap()
-            self._starts = True
         return self.actors
 
     def paused(self) -> AbstractContextManager:
         return super().paused() if self.actors is None else self.actors.paused()
 
     def _nothing(self, state: RunState, rollout: Rollout, learns: bool) -> Any:
-        """Metrics of no iteration."""
+        """Return the metrics of no iteration."""
         if learns not in self._totals:
             args = (self.run, state.agent, state.memory, state.key, {}, rollout.parts, np.int32(0))
             self._totals[learns] = jax.eval_shape(functools.partial(_metrics, learns=learns), *args)
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self._totals[learns])
 
-    def _reported(self, found: list[dict[str, np.ndarray]], taken: Iterable[str]) -> dict[str, Mean]:
-        """What the environments reported in some iterations; whatever they ever did has a metric from there on."""
-        sums = merged(found)
-        self.names = log_names(sums, taken, self.names)  # a name is the same in every row
-        means = host_metrics(sums, taken, self.names) if any(found) else {}
-        self.reports |= dict.fromkeys(means, NEVER)
-        return self.reports | means
-
-    def _iterations(self, state: RunState, t0: int, count: int, learns: bool) -> tuple[RunState, dict[str, Mean]]:
-        """The `count` iterations of the row that begins at t0, or what is left of them -> (state, sums and counts).
-
-        Where environments fail, or the run is asked to stop, the row ends early, with `part`.
-        """
-        before, self.part = self.part or Part(t0, {}), None
-        actors = self._playing(before.iterations, state)
+    def _iterations(
+        self, state: RunState, t0: int, end: int, learns: bool, stopping: Callable[[], int | None]
+    ) -> Chunk:
+        """Run the iterations from t0 to `end`; fewer after a failure or a request to stop."""
+        begins, actors = self.actors is None, self._playing(t0, state)
         agent, mem, totals = state.agent, state.memory, None
         returns: list[float] = []
         lengths: list[int] = []
         reports: list[dict[str, np.ndarray]] = []
-        self.uncounted = 0
-        lag, warmup, updates = 0.0, self.grid.warmup, self.first.algo.updates
-        for t in range(before.iterations, t0 + count):
-            if self.stopping():
-                self.part = Part(t, {})
+        t, stopped, lag = t0, None, 0.0
+        while t < end:
+            stopped = stopping()
+            if stopped is not None:
                 break
-            try:  # the first rollout waits for environments to open, and acting to be compiled
-                with self.clock.during("compile" if self._starts else "wait"):
-                    found = actors.take(t, self.stopping)
+            try:  # the first rollout waits for opening environments and compiling
+                with self.clock.during("compile" if begins and t == t0 else "wait"):
+                    found = actors.take(t, lambda: stopping() is not None)
             except HostError as error:
-                self.part = Part(t, {}, error)
+                stopped = error
                 break
-            self.uncounted += self._starts
-            self._starts = False
             if found.fresh and t:
                 agent, mem = self._seam(self.run, agent, mem, np.int32(t))
-            first = learns not in self._totals  # each of the two is a program, compiled at its first call
+            first = learns not in self._totals  # each is a program, compiled at its first call
             if totals is None:
                 totals = self._nothing(state._replace(memory=mem), found, learns)
             with self.clock.during("compile" if first else "learn"):
@@ -194,44 +143,43 @@ class HostPrograms(Programs):
             self.games.extend(found.returns)
             lengths += found.lengths
             reports.append(found.reports)
-            if found.reports and self._taken is None:  # a name is the same in warm-up, where nothing is learned
+            if found.reports and self._taken is None:  # warm-up has the same names
                 args = (self.run, agent, mem, state.key, {}, found.parts, np.int32(t))
                 self._taken = tuple(jax.eval_shape(functools.partial(_metrics, learns=True), *args))
-            agents = [max(when, warmup) for when in (t, whose(actors, t), whose(actors, t - 1))]  # nothing is learned before
-            lag += updates * (agents[0] - agents[1] + found.lag * (agents[1] - agents[2]))
+            lag += self.first.algo.updates * actors.lag(t, found)
+            t += 1
         metrics = dict(jax.device_get(totals or {}))
         metrics["episode_return"] = Mean(np.float32(sum(returns)), np.float32(len(returns)))
         metrics["episode_length"] = Mean(np.float32(sum(lengths)), np.float32(len(lengths)))
-        done = (self.part.iterations if self.part else t0 + count) - before.iterations
-        metrics["policy_lag"] = Mean(np.float32(lag), np.float32(done))
+        metrics["policy_lag"] = Mean(np.float32(lag), np.float32(t - t0))
         metrics |= shares(self.clock.lap(), actors.lap())
-        metrics |= self._reported(reports, self._taken or ())
-        metrics |= {name: jax.tree.map(np.add, metrics.get(name, Mean(0, 0)), mean) for name, mean in before.metrics.items()}
-        if self.part:
-            self.part = self.part._replace(metrics=metrics)
-        return state._replace(agent=agent, memory=mem), metrics
+        metrics |= self.reported.metrics(reports, self._taken or ())
+        metrics = jax.tree.map(lambda x: np.asarray(x)[None], metrics)
+        return Chunk(state._replace(agent=agent, memory=mem), metrics, None, t, stopped, int(begins and t > t0))
 
-    def evaluate(self, state: RunState, rows: int) -> Scores:
+    def evaluate(
+        self, state: RunState, rows: int, *, length: float | None = None,
+        stopping: Callable[[], int | None] = never, told: Callable[[int, int], None] = silent,
+    ) -> Scores:  # fmt: skip
         key = evaluation_key(state.key, rows)
-        c = self.config
-        episodes = host_episodes(c, self.grid, rows, self.length)
+        c, asked = self.config, lambda: stopping() is not None
+        episodes = host_episodes(c, self.grid, rows, length)
         for failures in range(c.restarts + 1):
             try:
                 args = (self.env, self.run.algo, state.agent, key, episodes, c.eval_mode)
-                watching = dict(patience=c.host_timeout, stopping=self.stopping, told=self.told)
-                returns, lengths, _ = play.evaluate(*args, **watching)
+                returns, lengths, _ = play.evaluate(*args, patience=c.host_timeout, stopping=asked, told=told)
                 ret = returns.mean()
-                fault = 0 if np.isfinite(ret) else ACTION  # what environments return has been looked at
+                fault = 0 if np.isfinite(ret) else ACTION  # `checks` has seen the rest
                 found = (ret, fault, self._largest(state.agent), lengths.mean(), episodes)
                 return Scores(*(np.asarray([x]) for x in found))
             except HostError as error:
-                if failures == c.restarts or self.stopping():
+                if failures == c.restarts or asked():
                     raise
-                warnings.warn(f"{error}; evaluated once more", stacklevel=1)
+                warnings.warn(f"{error}; evaluated again", stacklevel=1)
                 key = random.fold_in(key, failures)
 
     def give_up(self) -> None:
         if self.actors is not None:
             self.actors.stop()
-        self.actors = None  # a run that goes on begins its environments anew
+        self.actors = None  # a continued run restarts its environments
         super().give_up()

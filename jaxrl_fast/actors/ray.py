@@ -1,11 +1,8 @@
-"""Actors as processes of their own, on this machine or on many: those of Ray (`--actors-on ray`, extra [ray]).
+"""Actors as Ray processes, on this machine or on many (`--actors-on ray`, extra [ray]).
 
-What `actors.Actors` does in one thread, each of these does in a process with a copy of the policy: its own environments,
-its own inference, on a CPU. Rollouts and agents travel through Ray's object store. The interface is that of
-`Actors`, and so is who collects what: rollout t is of the agent of iteration t - ahead, whoever is faster.
-
-An actor that dies or hangs is begun anew (`restarts`), alone: it plays the rollouts again that were asked of it.
-The cluster is the one that RAY_ADDRESS names; without it one is started on this machine, and ends with the run.
+Each has its own environments and inference, on a CPU. Rollouts and agents travel through Ray's
+object store. RAY_ADDRESS names the cluster; otherwise one starts on this machine and ends with the
+run.
 """
 
 from __future__ import annotations
@@ -27,22 +24,21 @@ import numpy as np
 
 from jaxrl_fast import imports, spaces, tree
 from jaxrl_fast.actors import play as host_play
-from jaxrl_fast.actors.groups import Rollout
-from jaxrl_fast.actors.threads import open_group, play, seed_of_group, whose
+from jaxrl_fast.actors.groups import rollout
+from jaxrl_fast.actors.groups_async import open_group
+from jaxrl_fast.actors.handover import Handover, Rollout
 from jaxrl_fast.actors.watch import Limits, Watch
-from jaxrl_fast.engine.grid import sizes_of
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.envs.host.api import HostEnv, HostError
 from jaxrl_fast.envs.tracing import used_inputs
 from jaxrl_fast.errors import ConfigError, brief
-from jaxrl_fast.logs.reports import merged
 from jaxrl_fast.logs.walltime import WallTime
 
-START = 300.0  # seconds in which a new process must have imported everything and opened its environments, at least
+START = 300.0  # seconds at least for a new process to import everything and open its environments
 
 
 class Actor:
-    """Lives in a process of Ray's: some of the environments, and whatever agent it is handed."""
+    """An actor in a Ray process: some environments, and the agent that it is sent."""
 
     def __init__(
         self, modules: Sequence[str], env: HostEnv, run: Run, like: Any, root: tuple[Any, str], warmup: int, place: tuple
@@ -50,26 +46,26 @@ class Actor:
         for module in modules:
             imports.import_user_module(module)
         data, kind = root
-        self.run, self.root, self.warmup = run, jax.random.wrap_key_data(data, impl=kind), warmup
+        self.root, self.warmup = jax.random.wrap_key_data(data, impl=kind), warmup
         self.agent = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
         self.watch = Watch(env.spec.name, 0.0)
         self.group = open_group(env, run, self.watch, *place)
         self.clock = WallTime("waiting")
 
     def rollout(self, t: int, read: list[Any]) -> Rollout:
-        """read: the leaves of the agent that acting looks at, None for the others."""
+        """Play the rollout of iteration t. read: the agent's leaves for acting, None for others."""
         self.clock.switch("transfer")
         leaves, structure = jax.tree.flatten(self.agent)
         leaves = [kept if new is None else jax.device_put(new) for kept, new in zip(leaves, read, strict=True)]
         agent = jax.tree.unflatten(structure, leaves)
-        played = play(self.run, self.root, [self.group], agent, t, self.warmup, self.watch, self.clock)
+        played = rollout([self.group], self.root, agent, t, self.warmup, self.clock)
         self.clock.switch("transfer")
         parts = jax.tree.map(np.asarray, played.parts)
         self.clock.switch("waiting")
         return played._replace(parts=parts, seconds=self.clock.lap())
 
     def silent(self) -> tuple[float, float]:
-        """For how many seconds the environments have not answered; the most that an answer ever took."""
+        """Return the seconds without an answer of the environments, and their longest answer."""
         since = self.watch.since
         return 0.0 if since is None else time.monotonic() - since, self.watch.longest
 
@@ -80,20 +76,16 @@ class Actor:
         self.group.close()
 
 
-class RayActors:
-    """See the module's text; the arguments are those of `Actors`, `groups` is how many processes."""
+class RayActors(Handover):
+    """A Ray process for each group. See `Handover` and the module's text."""
 
-    def __init__(
-        self, run: Run, env: HostEnv, root: jax.Array, warmup: int, groups: int = 1, ahead: int = 0,
-        patience: float = 120.0, restarts: int = 0,
-    ):  # fmt: skip
-        run = dataclasses.replace(run, experience=None)  # the learner's
-        self.run, self.env, self.root, self.warmup = jax.tree.map(np.asarray, run), env, root, warmup
-        self.ahead, self.restarts, self.failures = ahead, restarts, 0
-        self.limits, self.first_limits = Limits(patience), Limits(max(patience, START))
-        self.sizes = sizes_of(run.algo.num_envs, groups)
-        self.actors: list[Any] = []
-        self.own, self._seconds = False, {}
+    own = False  # the cluster is ours
+
+    def __init__(self, *args: Any, **settings: Any):
+        super().__init__(*args, **settings)
+        self.run = jax.tree.map(np.asarray, dataclasses.replace(self.run, experience=None))  # the learner's
+        self.limits, self.first_limits = Limits(self.patience), Limits(max(self.patience, START))
+        self._seconds: dict[str, float] = {}
 
     def start(self, t: int, agent: Any) -> None:
         import ray
@@ -104,78 +96,50 @@ class RayActors:
         cpus = int(ray.cluster_resources().get("CPU", 0))
         if cpus < len(self.sizes):
             raise ConfigError("actors", len(self.sizes), f"at most {cpus}: the Ray cluster has no more CPUs")
-        self.first, self.asked, self.agents, self.fresh = t, t, {}, True
-        self.answered, self.began = [False] * len(self.sizes), [False] * len(self.sizes)  # this process; any in its place
-        self.parts: list[dict[int, Any]] = [{} for _ in self.sizes]
         self.like, self.read = jax.eval_shape(lambda: agent), read_in_acting(self.run, agent)
-        for i in range(len(self.sizes)):
-            self.actors.append(self._create(i, t))
-        self.give(t, agent)
+        self.answered, self.began = [False] * len(self.sizes), [False] * len(self.sizes)  # this process; any before it
+        super().start(t, agent)
 
-    def _create(self, i: int, t: int) -> Any:
+    def open(self, i: int, t: int) -> Any:
         import ray
 
         self.answered[i] = False
-        seed = seed_of_group(self.root, t, self.failures * len(self.sizes) + i)
         variables = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""), "NPROC": "1"}  # one CPU, one thread
         kind = ray.remote(num_cpus=1, max_restarts=0, concurrency_groups={"watch": 1}, runtime_env={"env_vars": variables})
         root = np.asarray(jax.random.key_data(self.root)), str(jax.random.key_impl(self.root))
-        place = self.sizes[i], seed, i, sum(self.sizes[:i])
-        return kind(Actor).remote(tuple(imports.named), self.env, self.run, self.like, root, self.warmup, place)
+        about = self.env, self.run, self.like, root, self.warmup, self.place(i, t)
+        return kind(Actor).remote(tuple(imports.named), *about)
 
-    def give(self, t: int, agent: Any) -> None:
-        """The agent as it is before iteration t learns: the rollouts that are to be its own are asked for."""
+    def sent(self, agent: Any) -> Any:
+        """Put the leaves for acting into Ray's object store."""
         import ray
 
-        ref = ray.put([np.asarray(x) if read else None for x, read in zip(jax.tree.leaves(agent), self.read, strict=True)])
-        self.agents = {when: kept for when, kept in self.agents.items() if when >= t - self.ahead - 1} | {t: ref}
-        while self.asked - self.ahead <= max(t, self.first):
-            for i, actor in enumerate(self.actors):
-                self.parts[i][self.asked] = actor.rollout.remote(self.asked, self.agents[whose(self, self.asked)])
-            self.asked += 1
+        return ray.put([np.asarray(x) if read else None for x, read in zip(jax.tree.leaves(agent), self.read, strict=True)])
+
+    def ask(self, i: int, t: int, agent: Any) -> Any:
+        return self.workers[i].rollout.remote(t, agent)
 
     def take(self, t: int, stopping: Callable[[], bool] = lambda: False) -> Rollout:
-        """The rollout of iteration t, all actors' parts; HostError where one failed once too often. As `Actors.take`."""
-        parts = [self._part(i, t, stopping) for i in range(len(self.sizes))]
-        returns, lengths = ([x for part in parts for x in getattr(part, name)] for name in ("returns", "lengths"))
-        for name in {name for part in parts for name in part.seconds}:
-            spent = sum(part.seconds.get(name, 0.0) for part in parts) / len(parts)
+        found = super().take(t, stopping)
+        for name, spent in found.seconds.items():
             self._seconds[name] = self._seconds.get(name, 0.0) + spent
-        lag = sum(part.lag * size for part, size in zip(parts, self.sizes, strict=True)) / sum(self.sizes)
-        fresh, self.fresh = self.fresh, False
-        reports = merged(part.reports for part in parts)
-        return Rollout(jax.device_put(tuple(part.parts[0] for part in parts)), returns, lengths, fresh, lag, reports)
+        return found._replace(parts=jax.device_put(found.parts))
 
     def lap(self) -> dict[str, float]:
-        """Seconds of the rollouts that were taken since the last lap, mean over the actors; as `Actors.lap`."""
+        """Return the seconds of rollouts since the last lap, mean over the actors."""
         found, self._seconds = self._seconds, {}
         return found
 
-    def paused(self) -> contextlib.AbstractContextManager:
-        """They are elsewhere, and go on."""
-        return contextlib.nullcontext()
-
-    def _part(self, i: int, t: int, stopping: Callable[[], bool]) -> Rollout:
-        while True:
-            try:
-                return self._wait(i, self.parts[i].pop(t), stopping)
-            except HostError as error:
-                self.failures += 1
-                if self.failures > self.restarts or not self.began[i] or stopping():  # where none ever began, none will
-                    raise
-                warnings.warn(f"{error}; begun anew, {self.failures} of {self.restarts} times", stacklevel=1)
-                self._begin_anew(i, t)
-
-    def _wait(self, i: int, ref: Any, stopping: Callable[[], bool]) -> Rollout:
-        """What `ref` brings; HostError where its process fails, dies, or does not answer in time."""
+    def wait(self, i: int, asked: Any, stopping: Callable[[], bool]) -> Rollout:
+        """Return the answer. Raises HostError for a process that fails, dies or is late."""
         import ray
 
         who = f"actor {i} of {self.env.spec.name}"
         try:
-            while not ray.wait([ref], timeout=1.0)[0]:
-                asked, answer = time.monotonic(), self.actors[i].silent.options(concurrency_group="watch").remote()
+            while not ray.wait([asked], timeout=1.0)[0]:
+                since, answer = time.monotonic(), self.workers[i].silent.options(concurrency_group="watch").remote()
                 while not ray.wait([answer], timeout=1.0)[0]:
-                    limit = (self.limits if self.answered[i] else self.first_limits).over(asked, stopping())
+                    limit = (self.limits if self.answered[i] else self.first_limits).over(since, stopping())
                     if limit is not None:
                         raise HostError(f"{who} has not answered for {limit:g} s (host_timeout)")
                 silent, longest = ray.get(answer)
@@ -183,7 +147,7 @@ class RayActors:
                 if limit is not None:
                     raise HostError(f"{self.env.spec.name} has not answered actor {i} for {limit:g} s (host_timeout)")
                 self.answered[i] = self.began[i] = True
-            found = ray.get(ref)
+            found = ray.get(asked)
         except ray.exceptions.RayTaskError as error:
             cause = error.cause if isinstance(error.cause, HostError) else HostError(f"{who} failed: {brief(error, -1)}")
             raise cause from error
@@ -192,34 +156,32 @@ class RayActors:
         self.answered[i] = self.began[i] = True
         return found
 
-    def _begin_anew(self, i: int, t: int) -> None:
+    def may_begin_anew(self, i: int) -> bool:
+        return self.began[i]  # if none ever started, none will
+
+    def leave(self, i: int) -> None:
         import ray
 
         with contextlib.suppress(Exception):
-            ray.kill(self.actors[i])
-        self.actors[i], self.fresh = self._create(i, t), True
-        asked = range(t, self.asked)
-        self.parts[i] = {when: self.actors[i].rollout.remote(when, self.agents[whose(self, when)]) for when in asked}
+            ray.kill(self.workers[i])
 
     def stop(self) -> None:
-        """Close the environments; what hangs in them is killed."""
-        if not (self.actors or self.own):
+        if not (self.workers or self.own):
             return
         import ray
 
         with contextlib.suppress(Exception):
-            ray.wait([actor.close.remote() for actor in self.actors], num_returns=len(self.actors), timeout=5.0)
-        for actor in self.actors:
-            with contextlib.suppress(Exception):
-                ray.kill(actor)
-        self.actors = []
+            ray.wait([worker.close.remote() for worker in self.workers], num_returns=len(self.workers), timeout=5.0)
+        for i in range(len(self.workers)):
+            self.leave(i)
+        self.workers = []
         if self.own:
             self.own = False
             ray.shutdown()
 
 
 def read_in_acting(run: Run, agent: Any) -> list[bool]:
-    """For each leaf of the agent, whether acting looks at it. The optimizer's state, most of an agent, need not travel."""
+    """Return which leaves of the agent acting reads; the optimizer's state need not travel."""
     algo = run.algo
 
     def act(agent):
@@ -250,7 +212,7 @@ def _begin_cluster(actors: int) -> None:
 
 @contextlib.contextmanager
 def _own_signals() -> Iterator[None]:
-    """Ray takes SIGTERM for itself; here it means to save and go."""
+    """Keep our SIGTERM handler, which saves; Ray would replace it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -2,21 +2,21 @@
 
 Float settings are traced leaves, sizes are static.
 
-    init(key) -> agent                                              parameters, optimizer, statistics
-    begin(params, moments) -> agent                                 the same around given parameters
-    init_carry(num_envs) -> carry [B]                               () for a feed-forward policy
-    evaluation_carry(num_envs) -> carry [B]                         the carry of evaluations
-    draw(key, T, B) -> noise [T]                                    all randomness of T calls of `act`
-    acting(agent) -> agent                                          once a rollout
+    init(key) -> agent                                             parameters, optimizer, statistics
+    begin(params, moments) -> agent                                the same around given parameters
+    init_carry(num_envs) -> carry [B]                              () for a feed-forward policy
+    evaluation_carry(num_envs) -> carry [B]                        the carry of evaluations
+    draw(key, T, B) -> noise [T]                                   randomness of T calls of `act`
+    acting(agent) -> agent                                         once a rollout
     act(agent, carry, obs, noise, clock, mode) -> (carry, action, extras)
     memory() -> Memory
-    observe(agent, trajectory) -> agent                             before `prepare`
-    seam(agent) -> agent                                            its environments restart or change
-    prepare(agent, trajectory) -> rows [T, B]                       exactly what the memory stores
-    update(agent, batch, key, clock) -> (agent, metrics, priority)  one optimizer step
-    finish(agent, rows) -> agent                                    after the updates of an iteration
+    observe(agent, trajectory) -> agent                            before `prepare`
+    seam(agent) -> agent                                           environments restart or change
+    prepare(agent, trajectory) -> rows [T, B]                      exactly what the memory stores
+    update(agent, batch, key, clock) -> (agent, metrics, priority) one optimizer step
+    finish(agent, rows) -> agent                                   after the updates of an iteration
 
-    learn(agent, mem, iteration) -> (agent, mem, metrics, played)   one iteration
+    learn(agent, mem, iteration) -> (agent, mem, metrics, played)  one iteration
 
 `mode` is "random", "sample" or "greedy". `learn` calls collect, observe, prepare, memory.add, the
 updates and finish, in this order. An algorithm that treats a rollout as a function of the agent (a

@@ -25,7 +25,7 @@ from jaxrl_fast.logs.sinks import LoggedRun, Sink, sink_of
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.rundir import check_outside, seed_folder
 
-_OTHER = (
+OTHER = (
     Option("out", "path", help="run directory to write, new or empty", metavar="DIR",
            hint="default: runs/ALGO-ENV-sSEED-N"),
     Option("config", "path", help="repeat this run, other flags override", metavar="FILE", hint="config.json or a run"),
@@ -117,7 +117,7 @@ def _run_options(plan: Plan) -> list[Option]:
         for f in fields
         if f.metadata.get("flag", "") is not None
     ]
-    return [*options, *(o for o in _OTHER if o.name != "resume" or plan.environment is None)]
+    return [*options, *(o for o in OTHER if o.name != "resume" or plan.environment is None)]
 
 
 def again(*names: str) -> list[Option]:
@@ -239,11 +239,10 @@ def sinks_of(
     return make if texts else ()
 
 
-def print_end(session: Any) -> None:
+def print_end(s: Any) -> None:
     """Print the score and the next commands."""
     from jaxrl_fast.ops.aggregate import interval, span
 
-    s, run = session, session.out.path
     mean, *_ = interval(s.eval_return)
     kind = f"mean of {s.eval_episodes} {s.config.eval_mode} episodes"
     if s.config.members == 1:
@@ -260,7 +259,7 @@ def print_end(session: Any) -> None:
     what = "updates" if s.config.offline else "steps"
     print(f"{s.env_steps:,} {what} a member in {s.wall_seconds:.1f} s, {s.steps_per_second:,.0f} {what}/s")
     print("what comes next:")
-    run = shlex.quote(str(run))
+    run = shlex.quote(str(s.out.path))
     # past its horizon an annealed rate is 0
     anneals = getattr(s.algo, "anneal_learning_rate", False) and not callable(s.algo.learning_rate)
     horizon = f" --horizon {2 * s.env_steps}" if anneals else ""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from jaxrl_fast.engine.prepared import Prepared
     from jaxrl_fast.engine.programs import Programs
     from jaxrl_fast.envs.api import Env
+    from jaxrl_fast.logs.reports import Reported
+    from jaxrl_fast.logs.walltime import WallTime
 
 _BACKENDS = {"device": "jaxrl_fast.engine.on_device:OnDevice", "host": "jaxrl_fast.actors.on_host:OnHost"}
 
@@ -53,8 +55,8 @@ class Backend(Protocol):
     def actor_bytes(self, run: Run, config: RunConfig, rollout: int, agent: int) -> int:
         """Return the bytes of actors beside the learner; rollout, agent: bytes of one of each."""
 
-    def programs(self, prepared: Prepared) -> Programs:
-        """Return the programs of a run, not yet compiled."""
+    def programs(self, prepared: Prepared, clock: WallTime, reported: Reported) -> Programs:
+        """Return the programs of a run, not compiled; reported: by host environments so far."""
 
     def evaluate(
         self, env: Environment, algo: Algorithm, agent: Any, key: jax.Array, episodes: int, mode: str, config: RunConfig

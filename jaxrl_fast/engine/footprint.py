@@ -25,19 +25,12 @@ _AGENT = {
 
 
 class Footprint(NamedTuple):
-    """Bytes of one member by part.
+    """Bytes of one member by part."""
 
-    Attributes:
-        state: kept across iterations and in checkpoints.
-        agent: bytes of the agent within `state`.
-        work: "rollout", "batch", "evaluation" of a running program; "metrics" of a chunk; "actors".
-        settings: of the algorithm and environment, once a device.
-    """
-
-    state: dict[str, int]
-    agent: int
-    work: dict[str, int]
-    settings: int
+    state: dict[str, int]  # kept across iterations and in checkpoints
+    agent: int  # the agent's part of `state`
+    work: dict[str, int]  # "rollout", "batch", "evaluation" of a program; "metrics" of a chunk; "actors"
+    settings: int  # of the algorithm and environment, once a device
 
 
 def footprint(run: Run, grid: Grid, population: Population, config: RunConfig, metrics: int | None = None) -> Footprint:

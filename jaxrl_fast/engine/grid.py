@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import EVAL_EPISODES, RunConfig
@@ -35,6 +36,14 @@ class Grid:
     def env_steps(self, rows: int) -> int:
         return (self.warmup + rows * self.row) * self.steps
 
+    def whole_rows(self, iterations: int) -> int:
+        """Return the log rows completed after `iterations`."""
+        return max(0, iterations - self.warmup) // self.row
+
+    def end_of_row(self, t: int) -> int:
+        """Return the iteration at which the row with iteration t ends."""
+        return self.warmup + (self.whole_rows(t) + 1) * self.row
+
 
 def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
     """Plan whole log rows that cover `total_steps`: the run is rounded up, by at most one row."""
@@ -57,6 +66,20 @@ def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
         limit = (2**31 // max(most, 1)) * steps
         raise ConfigError("total_steps", config.total_steps, f"at most {limit:,} with these settings: {what} are int32")
     return Grid(steps, warmup, row, rows, per_eval, horizon)
+
+
+def next_rows(
+    grid: Grid, done: int, boundaries: Collection[int], chunk_seconds: float, row_seconds: float | None
+) -> int:
+    """Return the log rows of the next chunk, after `done` rows.
+
+    They take `chunk_seconds` (one row while the time of a row is unknown), and stop at an
+    evaluation, a row of `boundaries` or the end of the run.
+    """
+    n = min(ROWS, grid.rows - done, max(1, int(chunk_seconds / row_seconds)) if row_seconds else 1)
+    if grid.eval_rows:
+        n = min(n, grid.eval_rows - done % grid.eval_rows)
+    return min([n, *(b - done for b in boundaries if b > done)])
 
 
 def host_episodes(config: RunConfig, grid: Grid, rows: int, length: float | None) -> int:

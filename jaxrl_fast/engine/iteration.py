@@ -22,11 +22,12 @@ from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.evaluate import evaluate
 from jaxrl_fast.engine.grid import plan_grid
-from jaxrl_fast.engine.sources import FAULTS, FromEnvironments, Source
+from jaxrl_fast.engine.sources import FromEnvironments, Source
 from jaxrl_fast.engine.streams import evaluation_key, init_key, iteration_keys
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs import reports
+from jaxrl_fast.logs.rows import FAULTS
 from jaxrl_fast.memory import Filled, Memory, grouped, with_experience
 from jaxrl_fast.types import Clock, Episodes, RunState
 
@@ -188,12 +189,9 @@ def make_train(algo: Algorithm, env: Env, total_steps: int = 500_000, log_every:
     `jax_compilation_cache_dir` set, JAX caches the compiled function.
 
     Args:
-        algo: settings of the algorithm.
-        env: environment on the device.
         total_steps: environment steps, rounded up to whole log rows.
         log_every: environment steps of a log row; default: a hundredth of the run.
         eval_every: environment steps between evaluations; default: no evaluation.
-        eval_episodes: episodes of an evaluation.
         unroll: rollout steps compiled in a row; None: 1, in programs for a GPU up to 8.
 
     Returns:

@@ -40,8 +40,8 @@ class OnDevice:
     def actor_bytes(self, run, config, rollout, agent) -> int:
         return 0
 
-    def programs(self, prepared) -> Programs:
-        return Programs(prepared)
+    def programs(self, prepared, clock, reported) -> Programs:
+        return Programs(prepared, clock)
 
     def evaluate(self, env, algo, agent, key, episodes, mode, config):
         play = jax.jit(evaluate, static_argnames=("episodes", "mode"))

@@ -280,7 +280,7 @@ def _more_on_a_cpu(devices: Sequence[Any]) -> str:
 
 
 def plan_population(size: int, mode: str = "auto", devices: Any = None, env: int = 1) -> Population:
-    """Place members on all devices. "auto" on CPU: `map`, on several with jaxlib 0.11 `vmap`."""
+    """Place members on all devices. "auto": `vmap`; on CPU `map`, except over several with jaxlib 0.11."""
     if mode not in MODES:
         raise ConfigError("batching", mode, f"one of {', '.join(MODES)}")
     devices = tuple(jax.devices() if devices is None else devices)
@@ -288,15 +288,12 @@ def plan_population(size: int, mode: str = "auto", devices: Any = None, env: int
         devices = devices[: env * max(1, min(size, len(devices) // env))]
     elif size == 1 and env < len(devices):  # a device without a member would leave its host idle
         raise ConfigError("seeds", size, f"at least 2 with several processes, or one member divided by --mesh env={len(devices)}")
-    cpu = devices[0].platform == "cpu"
-    several = len({d.process_index for d in devices}) > 1
-    if mode == "vmap" and cpu and size > 1 and (env > 1 or several) and runtime.vmap_hangs_on_cpu():
+    cpu, several = devices[0].platform == "cpu", len({d.process_index for d in devices}) > 1
+    hangs = cpu and runtime.vmap_hangs_on_cpu()
+    if mode == "vmap" and hangs and size > 1 and (env > 1 or several):
         raise ConfigError("batching", mode, "'map' or 'auto': with this jaxlib several CPU devices hang in a batch of members")
-    if env > 1:
-        return Population(size, "map" if mode == "auto" and cpu else "vmap" if mode == "auto" else mode, devices, env)
     if mode == "auto":
-        spread = cpu and len(devices) > 1 and not runtime.vmap_hangs_on_cpu()
-        mode = "vmap" if spread or not cpu else "map"
-    if mode == "vmap" and cpu and len(devices) > 1 and runtime.vmap_hangs_on_cpu():
+        mode = "map" if cpu and (hangs or env > 1 or len(devices) == 1) else "vmap"
+    if mode == "vmap" and hangs and env == 1:
         devices = devices[:1]  # a batch of LAPACK calls (orthogonal initializers of other libraries) never returns
-    return Population(size, mode, devices)
+    return Population(size, mode, devices, env)

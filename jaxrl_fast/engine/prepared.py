@@ -25,7 +25,7 @@ from jaxrl_fast.envs.base import Environment
 class Prepared:
     """A run whose settings fit each other, its environment and the devices. `prepare` makes it.
 
-    Members, grid, population and plan are those of one training: of one seed, if seeds take turns.
+    Members, grid, population and plan belong to one training: one seed's, if seeds take turns.
     """
 
     algo: Algorithm  # as given; config.json holds it

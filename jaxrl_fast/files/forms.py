@@ -1,4 +1,4 @@
-"""The reader of a run's JSON files, with errors that name the file and the first wrong key.
+"""JSON of a run: a reader with errors that name file and key, and plain values for writers.
 
 A form is a type or several (`int` takes no bool, `float` takes integers too), [form] for a list, or
 a dict with the form of each key; "key?" may be missing, and further keys have the form "*" if
@@ -13,6 +13,8 @@ import os
 import stat
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from jaxrl_fast.errors import ConfigError, brief
 
@@ -96,3 +98,18 @@ _NAMES: dict[type, str] = {
 
 def _kind(value: Any) -> str:
     return _NAMES.get(type(value), type(value).__name__)
+
+
+def to_json(value: Any) -> Any:
+    """Convert NumPy numbers and arrays to plain JSON values, non-finite floats to None."""
+    if isinstance(value, dict):
+        return {str(k): to_json(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(v) for v in value]
+    if isinstance(value, np.ndarray):
+        return to_json(value.tolist())
+    if isinstance(value, np.generic):
+        return to_json(value.item())
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast.errors import ConfigError, MissingExtraError, writing
-from jaxrl_fast.logs.sinks import LoggedRun, Row, Sink
+from jaxrl_fast.logs.rows import Row
+from jaxrl_fast.logs.sinks import LoggedRun, Sink
 
 _MEMBERS = 64  # single members logged beside the mean; metrics.jsonl holds all
 

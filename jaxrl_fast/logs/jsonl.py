@@ -21,12 +21,12 @@ import numpy as np
 from jaxrl_fast.errors import ConfigError, WriteError, writing
 from jaxrl_fast.files import folders
 from jaxrl_fast.files.forms import misfit
-from jaxrl_fast.logs.sinks import LoggedRun, Row, Sink
+from jaxrl_fast.logs.rows import FIXED, Row
+from jaxrl_fast.logs.sinks import LoggedRun, Sink
 from jaxrl_fast.values import new_file
 
 CELL = (int, float, type(None), [(int, float, type(None), bool)], bool)  # a value of a row
-FIXED = ("env_steps", "wall_seconds", "steps_per_second")  # in every row, so no metric may have these names
-ROW = {"env_steps": int, **dict.fromkeys(FIXED[1:], (int, float, type(None))), "*": CELL}
+ROW = {**dict.fromkeys(FIXED, (int, float, type(None))), "env_steps": int, "*": CELL}
 
 
 def number(value: Any, digits: int) -> float | None:
@@ -150,12 +150,9 @@ def line_of(row: Row) -> bytes:
     for name in row.metrics:
         if name in FIXED:
             raise ConfigError("metric", name, f"a name other than {', '.join(FIXED)}")
-    return encode({
-        "env_steps": int(row.env_steps),
-        "wall_seconds": number(row.wall_seconds, 3),
-        "steps_per_second": number(row.steps_per_second, 1),
-        **{name: cell(values) for name, values in row.metrics.items()},
-    })  # fmt: skip
+    rounded = lambda x, digits: number(x, digits) if digits else int(x)
+    fixed = {name: rounded(x, digits) for (name, digits), x in zip(FIXED.items(), row, strict=False)}
+    return encode(fixed | {name: cell(values) for name, values in row.metrics.items()})
 
 
 class JsonlSink(Sink):

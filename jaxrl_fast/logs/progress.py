@@ -11,7 +11,8 @@ from typing import TextIO
 
 import numpy as np
 
-from jaxrl_fast.logs.sinks import Row, Sink
+from jaxrl_fast.logs.rows import Row
+from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.logs.terminal import Display
 
 
@@ -61,7 +62,7 @@ class ProgressSink(Sink):
         now = f"evaluating {played}/{episodes}" if played < episodes else ""
         self._display.beside(self._row, now)
 
-    def leave_out(self, seconds: float) -> None:
+    def exclude_time(self, seconds: float) -> None:
         """Leave `seconds` since the last row out of the forecast (a compilation)."""
         self._seen = deque(((wall + seconds, steps) for wall, steps in self._seen), self._seen.maxlen)
 

@@ -6,6 +6,7 @@ every metric: `NAME` over the steps, `NAME_end` over the steps that end an episo
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,14 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl_fast.logs.rows import RESERVED
 from jaxrl_fast.ops import sums
 from jaxrl_fast.types import Mean
 
-# Names of the log beside an algorithm's metrics; others begin with `time_`.
-LOG = (
-    "env_steps", "wall_seconds", "steps_per_second", "episode_return", "episode_length", "eval_return", "eval_length",
-    "eval_episodes", "policy_lag", "parent", "kept",
-)  # fmt: skip
 END = "_end"
 LARGEST = 1e30  # float32 holds a sum of 1e8 of them
 INSIDE, NO_STRING = "\0", "\1"  # in host names: between a dict's name and its key; after a key that is no string
@@ -34,7 +31,7 @@ def log_names(names: Iterable[str], taken: Iterable[str], known: Mapping[str, st
     need no change come first. `known` names, of earlier rows, are kept.
     """
     found = dict(known or {})
-    used = {*LOG, *taken, *(own + end for own in found.values() for end in ("", END))}
+    used = {*RESERVED, *taken, *(own + end for own in found.values() for end in ("", END))}
     plain = {name: re.sub(r"[^\w\-]+", "_", name.rstrip(NO_STRING)) or "_" for name in names if name not in found}
     for name in sorted(plain, key=lambda name: (plain[name] != name, name)):
         own = plain[name]
@@ -105,6 +102,25 @@ def host_metrics(found: Mapping[str, np.ndarray], taken: Iterable[str], known: M
     """Return `metrics` of a tally; an end that was never reported has no metric."""
     means = {name: (Mean(*np.float32(row[:2])), Mean(*np.float32(row[2:]))) for name, row in found.items()}
     return {name: mean for name, mean in metrics(means, taken, known).items() if mean.count or not name.endswith(END)}
+
+
+NEVER = Mean(np.float32(0), np.float32(0))  # a mean over nothing
+
+
+@dataclasses.dataclass
+class Reported:
+    """Metrics of host environments' reports. A name stays the same, and later rows keep it."""
+
+    names: dict[str, str] = dataclasses.field(default_factory=dict)  # {what they report: its metric}
+    seen: list[str] = dataclasses.field(default_factory=list)  # metrics so far
+
+    def metrics(self, tallies: Iterable[Mapping[str, np.ndarray]], taken: Iterable[str]) -> dict[str, Mean]:
+        """Return the metrics of some iterations; metrics without reports are means over nothing."""
+        found = merged(tallies)
+        self.names = log_names(found, taken, self.names)
+        means = host_metrics(found, taken, self.names)
+        self.seen = [*dict.fromkeys([*self.seen, *means])]
+        return dict.fromkeys(self.seen, NEVER) | means
 
 
 def flat(info: Mapping[Any, Any], num_envs: int) -> dict[str, np.ndarray]:

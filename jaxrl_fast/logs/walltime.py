@@ -1,4 +1,4 @@
-"""The wall-clock time of a thread, divided among activities."""
+"""The wall-clock time of a thread, divided among activities; the `time_*` of a log row."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+import numpy as np
+
+from jaxrl_fast.types import Mean
 
 # Activities that are training: on the device; on the host updates, waiting for rollouts, and
 # logging beside a busy device. The others: "compile" (and the start), "evaluate", "write".
@@ -62,3 +66,27 @@ class WallTime:
         if self.activity:
             self._seconds[self.activity] = self._seconds.get(self.activity, 0.0) + now - self._since
         self._since = now
+
+
+LEARNER = {"learn": "updates", "train": "updates", "wait": "waits", "evaluate": "evaluates", "log": "writes", "write": "writes",
+           "compile": "compiles"}  # fmt: skip
+ACTORS = ("environments", "transfer", "inference", "waiting")
+
+
+def shares(learner: dict[str, float], actors: dict[str, float]) -> dict[str, Mean]:
+    """Return the shares of a row's wall-clock time as `time_*`; each side's sum to 1.
+
+    The loop's Python counts as updates. Actors in other processes report whole rollouts, possibly
+    begun before the row: they count up to the whole row, and the rest is waiting.
+    """
+    wall = sum(learner.values())
+    spent = dict.fromkeys(LEARNER.values(), 0.0)
+    for name, value in learner.items():
+        spent[LEARNER[name]] += value
+    busy = {name: actors.get(name, 0.0) for name in ACTORS if name != "waiting"}
+    fits = min(1.0, wall / sum(busy.values())) if any(busy.values()) else 1.0
+    busy = {name: value * fits for name, value in busy.items()}
+    busy["waiting"] = max(0.0, wall - sum(busy.values()))
+    found = {f"time_learner_{name}": value for name, value in spent.items()}
+    found |= {f"time_actors_{name}": value for name, value in busy.items()}
+    return {name: Mean(np.float32(value), np.float32(wall)) for name, value in found.items()}

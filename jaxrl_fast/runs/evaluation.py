@@ -1,72 +1,85 @@
-"""Evaluations of a session: who is lost in one, who reached the target, whose agent is the best so far."""
+"""Evaluations of a run: lost members, reached targets, and the best agents so far."""
 
 from __future__ import annotations
 
-import functools
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.rollout import ACTION, OBSERVATION
+from jaxrl_fast.logs.rows import Row
+from jaxrl_fast.logs.sinks import Sink
+from jaxrl_fast.runs.checkpoints.metadata import Best
 from jaxrl_fast.runs.lost import lose, warn_of
-from jaxrl_fast.runs.session import Session
+from jaxrl_fast.runs.result import Result
+from jaxrl_fast.runs.sanity import Sanity
 
 IN_EVALUATION = {OBSERVATION: "observations in an evaluation are not finite", ACTION: "actions in an evaluation are not finite"}
 
 
-def told(s: Session, played: int, episodes: int) -> None:
-    """Show how far an evaluation is; say once that it plays fewer episodes than it might."""
-    fewer = s.config.eval_episodes is None and episodes < s.config.most_episodes and not s.said
-    s.said = s.said or fewer
-    for sink in s.sinks:
-        if fewer and hasattr(sink, "message"):
-            sink.message(
-                f"evaluations play as many episodes as fit an eighth of the steps, {episodes} in this one "
-                f"(eval_episodes = {s.config.most_episodes} plays {s.config.most_episodes} each time)"
-            )
-        if hasattr(sink, "evaluating"):
+class Display:
+    """Shows an evaluation's progress in `sinks`; says once if it plays fewer episodes."""
+
+    def __init__(self, config: RunConfig, sinks: Sequence[Sink]):
+        self.most, self.sinks = config.most_episodes, sinks
+        self.said = config.eval_episodes is not None  # given explicitly: all are played
+
+    def __call__(self, played: int, episodes: int) -> None:
+        fewer, self.said = not self.said and episodes < self.most, self.said or episodes < self.most
+        for sink in self.sinks:
+            if fewer:
+                sink.message(
+                    f"evaluations play as many episodes as fit an eighth of the steps, {episodes} in this one "
+                    f"(eval_episodes = {self.most} plays {self.most} each time)"
+                )
             sink.evaluating(played, episodes)
 
 
-def mean_length(s: Session) -> float | None:
-    """Mean steps of an episode in the last rows that know of one, in training or evaluations, the longer one of the two."""
+def mean_length(history: Sequence[Row]) -> float | None:
+    """Return the mean episode length, in training or evaluation, of the last rows with one."""
     found = []
     for name in ("episode_length", "eval_length"):
-        known = (row.metrics.get(name, np.full(1, np.nan)) for row in reversed(s.history))
+        known = (row.metrics.get(name, np.full(1, np.nan)) for row in reversed(history))
         found.append(next((float(np.nanmean(x)) for x in known if np.isfinite(x).any()), 0.0))
     return max(found) or None
 
 
-def evaluate(s: Session) -> tuple[dict[str, np.ndarray], str | None]:
-    """(metrics, eval_return of every member among them; what is not finite or None).
+def evaluate(
+    run: Result, sanity: Sanity, display: Display, stopping: Callable[[], int | None]
+) -> tuple[dict[str, np.ndarray], str | None]:
+    """Return log columns (`eval_return` [members]), and a message on non-finite values.
 
-    Keeps the best agent and who reached the target.
-
-    As `not_finite`: with `on_nan = "mark"` a member whose return is not finite is lost, and only the last one is a message.
+    Keeps the best agents and reached targets. With `on_nan = "mark"` a member with a non-finite
+    return is lost, and only the last loss is a message.
     """
-    with s.programs.paused(), s.programs.clock.during("evaluate"):
-        s.programs.told, s.programs.length = functools.partial(told, s), mean_length(s)
-        found = s.by_member(s.programs.evaluate(s.state, s.rows), np.nan)
-    told(s, s.config.most_episodes, s.config.most_episodes)
-    scores, message = np.array(found.ret), None
-    metrics = {"eval_return": scores}
+    programs = run.lanes.programs
+    with programs.paused(), programs.clock.during("evaluate"):
+        found = programs.evaluate(run.state, run.rows, length=mean_length(run.history), stopping=stopping, told=display)
+        found = run.lanes.by_member(found, np.nan)
+    display(run.config.most_episodes, run.config.most_episodes)
+    scores, message, columns = _without(run.lost, found.ret), None, {}
     if found.episodes is not None:
-        metrics |= {"eval_length": np.array(found.length, float), "eval_episodes": np.array(found.episodes, float)}
-        s.episodes = int(found.episodes[0])
-    scores[list(s.lost)] = np.nan
-    for member in [i for i in s.live if not np.isfinite(scores[i])]:
+        columns = {"eval_length": np.array(found.length, float), "eval_episodes": np.array(found.episodes, float)}
+        run.episodes = int(found.episodes[0])
+    for member in [i for i in run.live if not np.isfinite(scores[i])]:
         what = IN_EVALUATION.get(int(found.fault[member]), f"eval_return is {scores[member]}")
-        what = lose(s, member, s.env_steps, what)
+        what = lose(run, member, run.env_steps, what)
         message = message or what
-    warn_of(s, s.sanity.look_at_parameters(found.largest), s.env_steps)
-    if message and (s.config.on_nan == "stop" or not s.live):
-        return metrics, message
-    scores[list(s.lost)] = np.nan
+    warn_of(run.config, sanity.look_at_parameters(found.largest), run.env_steps)
+    if message and (run.config.on_nan == "stop" or not run.live):
+        return {"eval_return": scores, **columns}, message
+    scores = _without(run.lost, scores)
     for i, value in enumerate(scores):
-        if s.config.target_return is not None and s.reached[i] is None and value >= s.config.target_return:
-            s.reached[i] = {"env_steps": s.env_steps, "eval_return": float(value)}
-    mean = float(np.mean(scores[s.live])) if s.live else -math.inf
-    if mean > s.best_score:
-        s.best_score, s.best_scores, s.best_rows = mean, scores, s.rows
-        s.best_agent, s.best_lanes = s.programs.snapshot(s.state.agent), s.who()
-    return metrics, None
+        if run.config.target_return is not None and run.reached[i] is None and value >= run.config.target_return:
+            run.reached[i] = {"env_steps": run.env_steps, "eval_return": float(value)}
+    mean = float(np.mean(scores[run.live])) if run.live else -math.inf
+    if mean > run.best.score:
+        run.best = Best(mean, scores, run.rows, programs.snapshot(run.state.agent), run.lanes.who())
+    return {"eval_return": scores, **columns}, None
+
+
+def _without(lost: dict[int, dict], scores: np.ndarray) -> np.ndarray:
+    """Return scores [members] with NaN for lost members."""
+    return np.where(np.isin(np.arange(len(scores)), list(lost)), np.nan, scores)

@@ -1,80 +1,67 @@
-"""The host loop: chunks of one compiled program with donated state, and between them everything that is not maths.
+"""The host loop: chunks of one compiled program with donated state, and work between them.
 
-Chunk k's metrics are fetched while chunk k + 1 runs. Logs, progress, evaluation, checkpoints, early stop, NaN checks
-and signals live here; none of them is inside the program, and none of them depends on the chunk's size.
+Chunk k's metrics are fetched while chunk k + 1 runs. Logs, progress, evaluation, checkpoints, early
+stop, NaN checks and signals happen here, outside of the program and independent of chunk sizes.
 """
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 
 from jaxrl_fast import distributed
-from jaxrl_fast.engine.grid import Grid
-from jaxrl_fast.engine.programs import ROWS, Part
+from jaxrl_fast.engine.grid import next_rows
+from jaxrl_fast.engine.programs import Chunk
 from jaxrl_fast.envs.host.api import HostError
 from jaxrl_fast.errors import NonFiniteError
-from jaxrl_fast.logs.sinks import Row
+from jaxrl_fast.logs.rows import Measured, Row, measure
+from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.logs.walltime import TRAIN
-from jaxrl_fast.runs.checkpoint import Checkpoints
-from jaxrl_fast.runs.evaluation import evaluate
+from jaxrl_fast.runs.checkpoints.metadata import Saved
+from jaxrl_fast.runs.checkpoints.restore import restore
+from jaxrl_fast.runs.checkpoints.save import Saver
+from jaxrl_fast.runs.checkpoints.store import Checkpoints
+from jaxrl_fast.runs.evaluation import Display, evaluate
 from jaxrl_fast.runs.lost import not_finite, warn_of
-from jaxrl_fast.runs.rows import Made, make_row
-from jaxrl_fast.runs.saves import rescue, restore, save
-from jaxrl_fast.runs.session import Session
+from jaxrl_fast.runs.result import Result
+from jaxrl_fast.runs.sanity import Sanity
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
+from jaxrl_fast.runs.start_from import Given
 
-AS_IT_WAS = "while compiling; the run is as it was"
-COMPILING = {"new": "while compiling; nothing is written", "saved": AS_IT_WAS, "memory": AS_IT_WAS}  # what ended by a signal
-
-
-class Pending(NamedTuple):
-    """A chunk that the device was given, and whose rows are not checked yet."""
-
-    start: int  # rows before it
-    rows: int
-    metrics: Any
-    finite: Any
-
-
-def next_rows(
-    grid: Grid, done: int, boundaries: Collection[int], chunk_seconds: float, row_seconds: float | None, most: int = ROWS
-) -> int:
-    """Return how many log rows the next chunk runs, after `done` rows.
-
-    As many as take `chunk_seconds`, one before the time of a row is known, and never past an evaluation, a row of
-    `boundaries` or the end of the run.
-    """
-    n = min(most, grid.rows - done, max(1, int(chunk_seconds / row_seconds)) if row_seconds else 1)
-    if grid.eval_rows:
-        n = min(n, grid.eval_rows - done % grid.eval_rows)
-    return min([n, *(b - done for b in boundaries if b > done)])
+Hook = Callable[[Result, list[Row]], None]
+AS_IT_WAS = "while compiling; the run is as it was"  # after a signal
+NEW = "while compiling; nothing is written"
 
 
 class Trainer:
-    """Trains a session to its end, or to a signal. Its wall-clock time is that of its programs' clock, which has begun.
+    """Trains a run to its end or to a signal; its programs' clock measures the time."""
 
-    start: from a "new" state, from a "saved" one, or from the session's own, in "memory".
-    """
-
-    def __init__(self, s: Session, checkpoints: Checkpoints | None, signals: Signals, start: str):
-        self.s, self.checkpoints, self.signals, self.start = s, checkpoints, signals, start
-        self.boundaries = s.selection.boundaries(s.grid) if s.selection else set()
+    def __init__(
+        self, run: Result, hooks: Sequence[Hook], sinks: Sequence[Sink], checkpoints: Checkpoints | None, signals: Signals
+    ):
+        self.run, self.hooks, self.sinks, self.signals = run, hooks, sinks, signals
+        self.saver = Saver(run, checkpoints, sinks)
+        selection = run.config.selection
+        self.boundaries = selection.boundaries(run.grid) if selection else set()
+        self.sanity, self.display = Sanity(run.config.members), Display(run.config, sinks)
+        self.stopping = lambda: signals.caught
         self.pace = distributed.Pace()
-        self.pending: Pending | None = None
-        self.running = False  # whether the device is at work on the next chunk
+        self.pending: tuple[int, Chunk] | None = None  # (its first iteration, an unchecked chunk)
         self.row_seconds: float | None = None
-        self.mark = 0.0  # seconds of training when the last chunk was checked
-        self.saved, self.saved_rows = 0.0, 0  # when the last checkpoint was taken
+        self.mark = 0.0  # seconds of training at the last checked chunk
 
-    def run(self) -> None:
-        self.prepare()
-        while not self.s.over:
+    @property
+    def programs(self):
+        return self.run.lanes.programs
+
+    def train(self, given: Given | None = None, saved: Saved | None = None) -> None:
+        """Train. given: the new agents' start. saved: the checkpoint to resume from."""
+        self.prepare(given, saved)
+        while not self.run.over:
             self.turn()
         if self.pending:
             self.absorb(False)
@@ -83,217 +70,220 @@ class Trainer:
 
     # The start ------------------------------------------------------------------------------------
 
-    def prepare(self) -> None:
-        """Compile, make or restore the state, open the sinks, and warm the replay up."""
-        s = self.s
-        with self.signals.at_once(COMPILING[self.start]):
-            if self.start != "memory":
-                s.state = s.programs.init(s.root_keys())
-            if s.given is not None:
-                s.state, s.given = s.programs.begin(s.state, s.given), None
-            if self.start == "saved":
-                restore(s, self.checkpoints, s.checkpoint)
-            warmup = bool(s.grid.warmup) and (self.start == "new" or s.iterations < s.grid.warmup)
-            s.programs.ready("warmup" if warmup else "chunk")
-        for sink in s.sinks:
+    def prepare(self, given: Given | None, saved: Saved | None) -> None:
+        """Compile, make or restore the state, open the sinks and warm up the replay."""
+        run, lanes = self.run, self.run.lanes
+        new = lanes.state is None and saved is None
+        with self.signals.at_once(NEW if new else AS_IT_WAS):
+            if lanes.state is None:
+                lanes.state = self.programs.init(lanes.keys())
+            if given is not None:
+                lanes.state = self.programs.begin(lanes.state, given)
+            if saved is not None:
+                restore(run, saved, self.saver.checkpoints, self.sinks)
+            warmup = run.progress.iterations < run.grid.warmup
+            self.programs.ready("warmup" if warmup else "chunk")
+        for sink in self.sinks:
             sink.open()
-        s.programs.clock.switch("train")
-        self.saved, self.saved_rows = time.monotonic(), s.rows
-        self.mark = self.trained() - s.row_seconds
-        s.programs.stopping = lambda: self.signals.caught is not None
+        self.programs.clock.switch("train")
+        self.saver.begin(new)
+        self.mark = self.trained()
         if warmup:
-            self.warm_up()
+            self.warm_up(NEW if new else AS_IT_WAS)
 
-    def warm_up(self) -> None:
-        s = self.s
-        s.state, metrics = s.programs.warmup(s.state)
-        if s.programs.part:
-            self.end_early(s.programs.part, None)
-        self.log([make_row(s, -1, metrics, self.wall(), 0.0)], None, False)
+    def warm_up(self, where: str) -> None:
+        run = self.run
+        chunk = self.programs.warmup(run.state, run.progress.iterations, self.stopping)
+        self.take(chunk)
+        self.log(self.measure(-1, 1, chunk.metrics), None, [run.wall_seconds], 0.0, chunk.ready)
         try:
-            with self.signals.at_once(COMPILING[self.start]):
-                s.programs.ready("chunk")
+            with self.signals.at_once(where):
+                self.programs.ready("chunk")
         except Stopped:
-            self.checkpoint()
+            self.saver.save()
             self.leave(self.signals.caught)
         self.mark = self.trained()
 
     # One turn -------------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """Send a chunk to the device, check the one before it, and save, evaluate or leave where it is time."""
-        s = self.s
-        most = ROWS if s.programs.overlaps else 1
-        n = next_rows(s.grid, s.rows, self.boundaries, s.config.chunk_seconds, self.row_seconds, most)
-        before = s.rows
-        s.state, metrics, finite = s.programs.chunk(s.state, s.grid.warmup + s.rows * s.grid.row, n)
-        if s.programs.part:
-            self.end_early(s.programs.part, finite)
+        """Start a chunk, check the one before it, and save, evaluate or leave when due."""
+        run, grid, config, t0 = self.run, self.run.grid, self.run.config, self.run.progress.iterations
+        n = next_rows(grid, run.rows, self.boundaries, config.chunk_seconds, self.row_seconds)
+        chunk = self.programs.chunk(run.state, t0, n, self.stopping)
         if self.pending:
-            self.running = True
-            self.absorb(False)
-            self.running = False
-        s.rows, self.pending = before + n, Pending(before, n, metrics, finite)
-        at_eval = bool(s.grid.eval_rows) and s.rows % s.grid.eval_rows == 0
-        due = self.since_checkpoint() > s.config.checkpoint_minutes * 60
+            run.lanes.state = chunk.state
+            self.absorb(busy=True)
+        self.pending = t0, chunk
+        self.take(chunk)
+        at_eval = bool(grid.eval_rows) and run.rows % grid.eval_rows == 0
+        due = self.saver.due(self.row_seconds)
         self.signals.poll()
-        now = at_eval or due or self.signals.caught or s.hooks or s.rows in self.boundaries
-        if now or not s.programs.overlaps:
-            self.absorb(at_eval)
-        signum = None if self.pending else self.signals.caught  # nothing is saved that was not checked and logged
+        now = at_eval or due or self.signals.caught or self.hooks or run.rows in self.boundaries
+        if now or chunk.ready:
+            self.absorb(at_eval, chunk.ready)
+        signum = None if self.pending else self.signals.caught  # save only checked chunks
         if due or signum:
-            self.checkpoint()
+            self.saver.save()
         self.leave(signum)
 
-    def absorb(self, score: bool) -> None:
-        """Wait for the pending chunk, check it, log it. score: with an evaluation."""
-        s, (start, n, metrics, finite) = self.s, self.pending
-        metrics, finite = jax.device_get((metrics, finite))  # `chunk` has put them where this process can read them
-        now = self.trained()
-        seconds, self.mark, self.pending, s.row_seconds = max(now - self.mark, 1e-9), now, None, 0.0
-        steps = (n * s.grid.row - s.programs.uncounted) * s.grid.steps * len(s.lanes)
-        if steps:
-            s.train_seconds += seconds
-            s.train_steps += steps
-        self.row_seconds = self.pace(seconds / n)
-        s.wall_seconds = self.wall()
-        made = [
-            make_row(s, start + i, jax.tree.map(lambda x, i=i: x[..., i], metrics),
-                     s.wall_seconds - (n - 1 - i) * self.row_seconds, steps / seconds)
-            for i in range(n)
-        ]  # fmt: skip
-        self.log(made, finite, score)
-        for hook in s.hooks:
-            hook(s, [row for row, _ in made])
+    def take(self, chunk: Chunk) -> None:
+        """Continue from a chunk's end."""
+        self.run.lanes.state = chunk.state
+        if chunk.stopped is not None:
+            self.end_early(chunk)
+        self.run.progress.iterations, self.run.progress.rows = chunk.iterations, self.run.grid.whole_rows(chunk.iterations)
 
-    def log(self, made: Sequence[Made], finite: Any, score: bool) -> None:
-        """Check rows, evaluate and select where it is time, then log them; what is not finite is in the log, and ends the run."""
-        s, rows = self.s, [row for row, _ in made]
-        bad, failed, compiled = not_finite(s, made, finite), None, s.programs.compile_seconds
+    def absorb(self, score: bool = False, busy: bool = False) -> None:
+        """Wait for the pending chunk, check and log it.
+
+        score: with an evaluation. busy: the next one runs already.
+        """
+        run, (t0, chunk), self.pending = self.run, self.pending, None
+        start = run.grid.whole_rows(t0)
+        n = run.grid.whole_rows(chunk.iterations) - start
+        metrics, finite = jax.device_get((chunk.metrics, chunk.finite))
+        seconds, rate = self.count(t0, chunk)
+        self.row_seconds, wall = self.pace(seconds / n), run.wall_seconds
+        walls = [wall - (n - 1 - i) * self.row_seconds for i in range(n)]
+        rows = self.log(self.measure(start, n, metrics), finite, walls, rate, busy, score)
+        for hook in self.hooks:
+            hook(run, rows)
+
+    def count(self, t0: int, chunk: Chunk) -> tuple[float, float]:
+        """Note a chunk's time -> (seconds, environment steps a second)."""
+        run, progress, now = self.run, self.run.progress, self.trained()
+        seconds, self.mark = max(now - self.mark, 1e-9), now
+        steps = (chunk.iterations - t0 - chunk.untimed) * run.grid.steps * len(run.lanes)
+        if steps:
+            progress.train_seconds += seconds
+            progress.train_steps += steps
+        return seconds, steps / seconds
+
+    def measure(self, start: int, n: int, metrics: Any) -> list[Measured]:
+        """Return n rows from `start` of their sums {name: Mean [lanes, rows]}, unchecked."""
+        run, lanes = self.run, self.run.lanes
+        metrics = run.progress.with_part(jax.device_get(metrics))
+        run.progress.part = {}
+        found = []
+        for i in range(n):
+            sums = lanes.by_member(lanes.population.members(jax.tree.map(lambda x, i=i: x[..., i], metrics)))
+            found.append(measure(run.grid.env_steps(start + i + 1), sums, lanes.settings))
+        return found
+
+    def log(
+        self, measured: list[Measured], finite: Any, walls: Sequence[float], rate: float, busy: bool, score: bool = False
+    ) -> list[Row]:
+        """Check rows, evaluate and select when due, then make and log the rows.
+
+        A non-finite value is logged, and ends the run.
+        """
+        run, columns, failed, compiled = self.run, {}, None, self.programs.compile_seconds
+        measured, bad = not_finite(run, measured, finite)
         if score and bad is None:
             try:
-                found, bad = evaluate(s)
-                rows[-1].metrics.update(found)
-            except HostError as error:  # what was learned is as good as before
+                columns, bad = evaluate(run, self.sanity, self.display, self.stopping)
+            except HostError as error:  # what was learned stays valid
                 failed = error
-        if s.rows in self.boundaries and bad is None:
-            s.selection.select(s, rows)
-        with s.programs.clock.during("log" if self.running or not s.programs.overlaps else "write"):
-            emit(s, rows)
-        leave_out(s, s.programs.compile_seconds - compiled)
+        if run.rows in self.boundaries and bad is None:
+            last = measured[-1]._replace(metrics=measured[-1].metrics | columns)
+            columns |= run.config.selection.select(run, [*measured[:-1], last])
+        more = [{}] * (len(measured) - 1) + [columns]
+        rows = [one.row(wall, rate, own) for one, wall, own in zip(measured, walls, more, strict=True)]
+        with self.programs.clock.during("log" if busy else "write"):
+            self.emit(rows)
+        compiled = self.programs.compile_seconds - compiled
+        if compiled:
+            for sink in self.sinks:
+                sink.exclude_time(compiled)
         if bad:
             self.broken(bad)
         if failed:
             self.give_up(failed)
+        return rows
 
-    def checkpoint(self) -> None:
-        s = self.s
-        if self.checkpoints:
-            with s.programs.paused(), s.programs.clock.during("write"):
-                save(s, self.checkpoints)
-        self.saved, self.saved_rows = time.monotonic(), s.rows
+    def emit(self, rows: Sequence[Row]) -> None:
+        """Log rows to the history and the sinks; warn of diverged members."""
+        for row in rows:
+            warn_of(self.run.config, self.sanity.look(row.metrics), row.env_steps)
+        self.run.history.extend(rows)
+        for sink in self.sinks:
+            for row in rows:
+                sink.write(row)
 
     # The end --------------------------------------------------------------------------------------
 
     def score(self) -> None:
-        """The last evaluation, unless the last row has it or a signal came: then whoever resumes evaluates."""
-        s = self.s
+        """Evaluate at the end, unless the last row did, or a signal leaves it to the resume."""
+        run = self.run
         if self.signals.caught:
             return
-        evaluated = s.history and "eval_return" in s.history[-1].metrics
         try:
-            found, bad = (s.history[-1].metrics, None) if evaluated else evaluate(s)
-            s.eval_return = found["eval_return"]
-            s.episodes = int(np.ravel(found["eval_episodes"])[0]) if "eval_episodes" in found else None
+            found, bad = run.history[-1].metrics if run.history else {}, None
+            if "eval_return" not in found:
+                found, bad = evaluate(run, self.sanity, self.display, self.stopping)
+            run.eval_return = found["eval_return"]
+            run.episodes = int(np.ravel(found["eval_episodes"])[0]) if "eval_episodes" in found else None
         except HostError as error:
-            s.wall_seconds = self.wall()
             self.give_up(error)
         if bad:
             self.broken(bad)
 
     def finish(self) -> None:
-        """The last checkpoint, result.json and the pictures."""
-        s = self.s
-        s.wall_seconds = self.wall()
-        self.checkpoint()
+        """Write the last checkpoint, result.json and the pictures."""
+        run = self.run
+        self.saver.save()
         self.leave(self.signals.caught)
-        s.programs.clock.switch("write")
-        if s.out:
-            self.checkpoints.wait()
-            s.wall_seconds = self.wall()
-            s.out.finish(s)
+        self.programs.clock.switch("write")
+        if run.out:
+            self.saver.wait()
+            for sink in self.sinks:
+                sink.status("drawing")
+            run.out.finish(run)
             self.leave(self.signals.caught)
 
-    def end_early(self, part: Part, finite: Any) -> None:
-        """In the middle of a row on the host: the iterations that are done are saved, and a resume goes on with them."""
-        s = self.s
-        s.wall_seconds, s.row_seconds = self.wall(), self.trained() - self.mark
-        made = make_row(s, s.rows, part.metrics, s.wall_seconds, 0.0)
-        bad = not_finite(s, [made], jax.device_get(finite))
+    def end_early(self, chunk: Chunk) -> None:
+        """End a row on the host early: save the finished iterations for a resume."""
+        run, progress = self.run, self.run.progress
+        if chunk.finite is not None:
+            self.count(progress.iterations, chunk)
+        part = progress.with_part(chunk.metrics)
+        (measured,), bad = not_finite(run, self.measure(run.rows, 1, chunk.metrics), chunk.finite)
+        progress.iterations, progress.part = chunk.iterations, jax.tree.map(lambda x: x[..., 0], part)
         if bad:
-            emit(s, [made.row])
+            self.emit([measured.row(run.wall_seconds, 0.0, {})])
             self.broken(bad)
-        if part.error:
-            self.give_up(part.error)
-        self.checkpoint()
+        if isinstance(chunk.stopped, Exception):
+            self.give_up(chunk.stopped)
+        self.saver.save()
         self.leave(self.signals.caught)
 
     def broken(self, bad: str) -> None:
-        """End a run that is no longer finite: NonFiniteError."""
-        s, message = self.s, bad + rescue(self.s, self.checkpoints)
-        if s.out and s.config.on_nan == "mark":  # the run is over, its scores are that there are none
-            s.eval_return = np.full(s.config.members, np.nan)
-            distributed.on_first(lambda: s.out.write_result(s))
+        """End a run that is not finite: NonFiniteError."""
+        run, message = self.run, bad + self.saver.rescue()
+        if run.out and run.config.on_nan == "mark":  # the run is over, without scores
+            run.eval_return = np.full(run.config.members, np.nan)
+            distributed.on_first(lambda: run.out.write_result(run))
         error = NonFiniteError(message)
-        error.run = s
+        error.run = run
         raise error
 
     def give_up(self, error: Exception) -> None:
-        """Environments on the host failed: what is learned is kept. Where the run is to stop, that is what ends it."""
+        """End after a failure of host environments, and save; a noted signal goes first."""
         caught = self.signals.caught
-        if self.s.iterations or caught:
-            self.checkpoint()
+        if self.run.progress.iterations or caught:
+            self.saver.save()
         if caught:
-            warnings.warn(f"{error}; what it was in the middle of is left out", stacklevel=1)
+            warnings.warn(f"{error}; its unfinished part is left out", stacklevel=1)
         self.leave(caught)
-        error.args = (f"{error}{rescue(self.s, self.checkpoints)}",)
+        error.args = (f"{error}{self.saver.rescue()}",)
         raise error
 
     def leave(self, signum: int | None) -> None:
-        """Raise Interrupted where the run was asked to stop."""
-        s = self.s
+        """Raise Interrupted if the run was asked to stop."""
         if signum:
-            raise Interrupted(signum, s.out and s.out.path, s.iterations * s.grid.steps, run=s)
-
-    # Time -----------------------------------------------------------------------------------------
-
-    def wall(self) -> float:
-        """Seconds of the run so far."""
-        return sum(self.s.seconds.values())
+            raise Interrupted.of(self.run, signum)
 
     def trained(self) -> float:
-        """Seconds of training in this process."""
-        return self.s.programs.clock.spent(*TRAIN)
-
-    def since_checkpoint(self) -> float:
-        """Seconds; of several processes by the pace that they share, not by their clocks."""
-        if distributed.several():
-            return (self.s.rows - self.saved_rows) * (self.row_seconds or 0.0)
-        return time.monotonic() - self.saved
-
-
-def emit(s: Session, rows: Sequence[Row]) -> None:
-    """Log rows: to the session's history and to its sinks. Warns of members that have diverged."""
-    for row in rows:
-        warn_of(s, s.sanity.look(row.metrics), row.env_steps)
-    s.history.extend(rows)
-    for sink in s.sinks:
-        for row in rows:
-            sink.write(row)
-
-
-def leave_out(s: Session, seconds: float) -> None:
-    """Tell the sinks that forecast the end of the run of seconds that do not come again, such as a compilation."""
-    for sink in s.sinks:
-        if seconds and hasattr(sink, "leave_out"):
-            sink.leave_out(seconds)
+        """Return the seconds of training in this process."""
+        return self.programs.clock.spent(*TRAIN)

@@ -1,4 +1,4 @@
-"""Numbers that are finite and make no sense: a run that has diverged says so once for each member, and goes on."""
+"""Finite values without meaning: a diverged run says so once a member, and goes on."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Mapping
 
 import numpy as np
 
-MOST_RETURN = 1e3  # returns below it say nothing of how large a loss may be: episodes that have not ended may pay more
-MOST_LOSS = 1e6  # times the square of the largest return: a squared error of values is at most a few such squares
-MOST_ENTROPY = 1e4  # nats of either sign; no action space has so many
+MOST_RETURN = 1e3  # smaller returns give no bound on losses: unfinished episodes may pay more
+MOST_LOSS = 1e6  # times the squared largest return: a squared value error is a few such squares
+MOST_ENTROPY = 1e4  # nats of either sign; beyond any action space
 MOST_PARAMETER = 1e8  # of a network's parameters
 
 
 class Sanity:
-    """Returns and entropies that the rows of each of `members` have shown so far."""
+    """The members' returns and entropies in the rows so far."""
 
     def __init__(self, members: int):
         self.returns = np.full(members, MOST_RETURN)  # the largest, of either sign
-        self.entropy = np.zeros(members)  # the last one, while it is positive
+        self.entropy = np.zeros(members)  # the last positive one
         self.told: set[int] = set()
 
     def look(self, metrics: Mapping[str, np.ndarray]) -> dict[int, str]:
-        """Return {member: what makes no sense} for members that have not been named before. metrics: a row's, each [members]."""
+        """Return {member: fault} of members not named before. metrics: a row's, [members] each."""
         for name in ("episode_return", "eval_return"):
             self.returns = np.fmax(self.returns, np.abs(metrics.get(name, self.returns)))
         found: dict[int, str] = {}
@@ -36,7 +36,7 @@ class Sanity:
         return found
 
     def look_at_parameters(self, largest: np.ndarray) -> dict[int, str]:
-        """Like `look`, for the largest parameter of each member: [members], NaN where it is not known."""
+        """Do the same for the largest parameter of each member, [members], NaN if unknown."""
         found = {
             int(m): f"the largest parameter is {largest[m]:.3g}"
             for m in np.flatnonzero(largest > MOST_PARAMETER)
@@ -47,6 +47,6 @@ class Sanity:
 
     def _senseless(self, name: str, value: float, member: int) -> bool:
         if name == "entropy":
-            # Training moves logits apart step by step: the entropy comes near zero, and never to zero.
+            # Training separates logits step by step: entropy comes near zero, never to zero.
             return abs(value) > MOST_ENTROPY or (value == 0.0 and self.entropy[member] > 1e-6)
         return name.endswith("loss") and math.isfinite(value) and abs(value) > MOST_LOSS * self.returns[member] ** 2

@@ -1,4 +1,4 @@
-"""The folders of seeds that train one after another, looked at before a resume writes anything in one of them."""
+"""The folders of seeds that take turns, checked before a resume writes in any."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.errors import expected
 from jaxrl_fast.files.folders import check_folder
 from jaxrl_fast.runs import config_json as configs
-from jaxrl_fast.runs.checkpoint import Checkpoints
+from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.reading import check_seed
 from jaxrl_fast.runs.rundir import RunDir, seed_folder
 from jaxrl_fast.runs.seed_results import Trained, of_folder
 
 
 def ended_seeds(path: Path, prepared: Prepared, modules: Sequence[str] = ()) -> dict[int, Trained]:
-    """Return {member: its results} of the seeds that are not to be trained further; the others can go on or begin anew.
+    """Return {member: results} of finished seeds; the others can continue or restart.
 
     Args:
         path: the run directory of all seeds.
-        prepared: what the run is from now on, with its new end.
+        prepared: the run with its new end.
 
     Raises:
-        ConfigError: a seed's folder is a link, holds another run, has more steps than the new end, or has neither a
-            whole checkpoint nor a way to begin anew.
+        ConfigError: a seed's folder is a link, holds another run, has more steps than the new end,
+            or can neither continue nor restart.
     """
     ended, config = {}, prepared.config
     for seed in config.member_seeds():
@@ -44,7 +44,7 @@ def ended_seeds(path: Path, prepared: Prepared, modules: Sequence[str] = ()) -> 
         elif RunDir(folder).resumable:
             _check_done(folder, config, prepared.grid)
         elif result:
-            remedy = f"move {folder.name} elsewhere and resume the run, which trains this seed anew"
+            remedy = f"move {folder.name} elsewhere and resume the run, which restarts this seed"
             raise expected(str(folder), "a run with its checkpoints", f"one that has ended and lost them; {remedy}")
         else:
             _check_anew(folder, config)
@@ -52,7 +52,7 @@ def ended_seeds(path: Path, prepared: Prepared, modules: Sequence[str] = ()) -> 
 
 
 def _check_done(folder: Path, config: RunConfig, grid: Grid) -> None:
-    """Raises ConfigError where no checkpoint is whole, or the newest one is beyond the end of the run."""
+    """Raise ConfigError without a whole checkpoint, or with one past the end of the run."""
     with Checkpoints(RunDir(folder).checkpoints, read_only=True) as checkpoints:
         checkpoints.check_own()
         meta = checkpoints.read(("last",), checkpoints.meta)
@@ -63,7 +63,7 @@ def _check_done(folder: Path, config: RunConfig, grid: Grid) -> None:
 
 
 def _check_anew(folder: Path, config: RunConfig) -> None:
-    """Raises ConfigError where a seed without checkpoints cannot be trained from its start."""
+    """Raise ConfigError for a seed without checkpoints that cannot restart."""
     if config.start_from == IN_MEMORY:
         gone = f"parameters in memory, which are gone with their process, and {folder.name} has no checkpoint"
         remedy = "`resume()` of the run in that process goes on with it; jf.load reads the seeds that have ended"
@@ -71,6 +71,6 @@ def _check_anew(folder: Path, config: RunConfig) -> None:
 
 
 def _end(folder: Path) -> tuple[Any, Any]:
-    """total_steps and horizon of a run directory."""
+    """Return total_steps and horizon of a run directory."""
     run = configs.read_config(folder)["run"]
     return run["total_steps"], run.get("horizon")

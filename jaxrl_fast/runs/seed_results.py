@@ -1,4 +1,4 @@
-"""Results of single seeds, each trained as a run of its own, and their log rows side by side."""
+"""Results of single seeds, each trained as its own run, and their rows side by side."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import jax
 import numpy as np
 
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.logs.sinks import Row
+from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.runs.agent import Agent
 from jaxrl_fast.runs.config_values import reading
 from jaxrl_fast.runs.reading import read_member
+from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.rundir import RunDir
-from jaxrl_fast.runs.session import Session
 from jaxrl_fast.types import RunState
 
 
@@ -26,7 +26,7 @@ class Trained:
     """The results of a seed that has ended."""
 
     history: list[Row]
-    eval_return: float  # NaN where it was lost
+    eval_return: float  # NaN if lost
     eval_episodes: int
     best_score: float
     env_steps: int
@@ -37,25 +37,25 @@ class Trained:
     make_agent: Callable[[], Agent]
 
 
-def of_session(s: Session) -> Trained:
-    """Return the results of a session that has ended. Its replay and environments are given up, for the next one's."""
-    agent = s.agent(0)
+def of_run(run: Result) -> Trained:
+    """Return the results of an ended run; frees its replay and environments for the next one."""
+    agent = run.agent(0)
     state = jax.device_get(agent.state)
-    parts = agent.algo, s.env, s.config  # not the session: it holds its programs
+    parts = agent.algo, run.env, run.config  # not the run: it holds its programs
     about = agent.iteration, agent.score
     del agent
-    score = np.nan if s.eval_return is None else float(s.eval_return[0])
+    score = np.nan if run.eval_return is None else float(run.eval_return[0])
     kept = Trained(
-        s.history, score, s.eval_episodes, s.best_score, s.env_steps, s.seconds, s.steps_per_second, s.lost.get(0), s.reached[0],
-        lambda: Agent(*parts, jax.device_put(state), *about),
+        run.history, score, run.eval_episodes, run.best_score, run.env_steps, run.seconds, run.steps_per_second,
+        run.lost.get(0), run.reached[0], lambda: Agent(*parts, jax.device_put(state), *about),
     )  # fmt: skip
-    s.state = s.best_agent = None
-    gc.collect()  # programs and what a session tells them of hold each other
+    run.lanes.state = run.best.agent = None
+    gc.collect()  # programs and their reports refer to each other
     return kept
 
 
 def of_folder(folder: Path, modules: Sequence[str] = ()) -> Trained:
-    """Read back what is kept of a seed from its run directory. Raises ConfigError for a result of another form."""
+    """Read a seed's results from its run directory. Raises ConfigError for another form."""
     with reading("result", str(folder / "result.json")):
         return _of_folder(folder, modules)
 
@@ -82,9 +82,9 @@ def _of_folder(folder: Path, modules: Sequence[str]) -> Trained:
 
 
 def side_by_side(histories: Sequence[Sequence[Row]]) -> list[Row]:
-    """Rows of single seeds as those of a population, NaN where a seed has no such row.
+    """Join rows of single seeds to rows of a population, NaN where a seed has no row.
 
-    wall_seconds: of all seeds up to that row.  steps_per_second: all their steps by all their seconds.
+    wall_seconds: of all seeds up to the row. steps_per_second: all steps by all seconds.
     """
     columns = [{row.env_steps: row for row in rows} for rows in histories]
     walls, found = [0.0] * len(columns), []
@@ -105,7 +105,7 @@ def _column(name: str, rows: Sequence[Row | None]) -> np.ndarray:
 
 
 def overall_rate(parts: Sequence[tuple[float, float]]) -> float:
-    """Return all steps over all seconds of parts (steps, steps a second); parts of no known rate are left out."""
+    """Return all steps over all seconds of parts (steps, rate), without parts of unknown rate."""
     known = [(steps, rate) for steps, rate in parts if rate > 0]
     seconds = sum(steps / rate for steps, rate in known)
     return sum(steps for steps, _ in known) / seconds if seconds else 0.0

@@ -1,6 +1,6 @@
-"""Seeds of environments on the host: each a run of its own, trained one after another, and together one run.
+"""Seeds of environments on the host: each its own run, in turn, and together one run.
 
-    DIR/config.json, metrics.jsonl, result.json, curve.png    of all seeds, as those of a population are
+    DIR/config.json, metrics.jsonl, result.json, curve.png    of all seeds, like a population's
     DIR/seed-0/ ...                                           run directories, one a seed
 """
 
@@ -24,13 +24,13 @@ from jaxrl_fast.errors import ConfigError, NonFiniteError, RunError, WriteError,
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs import plots
 from jaxrl_fast.logs.jsonl import line_of, read_jsonl
-from jaxrl_fast.logs.sinks import Row, Sink
+from jaxrl_fast.logs.rows import Row, curve, table
+from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.agent import Agent
-from jaxrl_fast.runs.rows import curve_of, frame_of
+from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.rundir import RunDir, seed_folder
-from jaxrl_fast.runs.seed_results import Trained, of_session, overall_rate, side_by_side
-from jaxrl_fast.runs.session import Session
+from jaxrl_fast.runs.seed_results import Trained, of_run, overall_rate, side_by_side
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped, run_so_far
 
 Sinks = Callable[[RunConfig], Sequence[Sink]]  # (settings of a seed) -> its sinks
@@ -38,26 +38,25 @@ Sinks = Callable[[RunConfig], Sequence[Sink]]  # (settings of a seed) -> its sin
 
 @dataclasses.dataclass(repr=False)
 class SeedsInTurn:
-    """Seeds that train one after another, and what `train` returns of them: as a `Session`, with a member a seed.
+    """Seeds that train one after another: the value of `train`, like a `Result` by seed.
 
-    A hook gets the `Session` of the seed that trains; `stop` of it ends that seed.
+    A hook gets the `Result` of the seed in training; its `stop` ends that seed.
     """
 
     algo: Algorithm  # bound to the environment
     env: Environment
     config: RunConfig
     out: RunDir | None
-    begin: Callable[[int, Sequence[Sink]], Session]  # train a member to its end, from where it is
+    begin: Callable[[int, Sequence[Sink]], Result]  # train a member to its end
     make_sinks: Sinks | None = None
     progress: bool = False
     trained: dict[int, Trained] = dataclasses.field(default_factory=dict)
-    session: Session | None = None  # that of the member that was interrupted
-    sinks: Sequence[Sink] = ()  # none of its own
+    going: Result | None = None  # the interrupted member
 
     def __getattr__(self, name: str) -> Any:
         if hasattr(type(self), name):  # a property of ours that failed
             return object.__getattribute__(self, name)
-        hint = ": a hook gets the Session of each seed, which has it" if hasattr(Session, name) or name in _OF_SESSION else ""
+        hint = ": a hook gets the Result of each seed, which has it" if hasattr(Result, name) or name in _OF_A_SEED else ""
         raise AttributeError(f"seeds that trained one after another have no {name!r}{hint}")
 
     def __repr__(self) -> str:
@@ -76,14 +75,14 @@ class SeedsInTurn:
     # Training -------------------------------------------------------------------------------------
 
     def train(self) -> SeedsInTurn:
-        """Train every seed that has not ended, in their order, then write the results of all."""
-        with Signals() as signals:  # between two seeds; a session has its own
+        """Train every unfinished seed in order, then write the results of all."""
+        with Signals() as signals:  # between seeds; a run has its own
             for member, seed in enumerate(self.config.member_seeds()):
                 if member in self.trained:
                     continue
                 if self.progress:
                     print(f"seed {seed}, {member + 1} of {self.config.seeds}", file=sys.stderr, flush=True)
-                self.trained[member], self.session = of_session(self._ended(member, signals)), None
+                self.trained[member], self.going = of_run(self._ended(member, signals)), None
                 if not self.over:
                     self.write_log()
                     if signals.caught:
@@ -95,20 +94,20 @@ class SeedsInTurn:
             raise NonFiniteError(f"no seed has a score: all were lost, {'; '.join(x['reason'] for x in self.lost.values())}")
         return self
 
-    def _ended(self, member: int, signals: Signals) -> Session:
-        """The session of a member, at its end."""
-        going = self.session
+    def _ended(self, member: int, signals: Signals) -> Result:
+        """Return the ended run of a member."""
+        going = self.going
         sinks = self.make_sinks(self.part(member)) if self.make_sinks else ()
         try:
-            with signals.at_once("before it was compiled"):  # from then on the session heeds them
+            with signals.at_once("before it was compiled"):  # afterwards the run handles them
                 return going.go_on(sinks) if going else self.begin(member, sinks)
         except Stopped as stop:
             run = getattr(stop, "run", None)
-            if run is not None and run.go_on is None:  # while the last of it was being closed
-                self.trained[member], self.session = of_session(run), None
+            if run is not None and run.go_on is None:  # during the run's closing
+                self.trained[member], self.going = of_run(run), None
             else:
-                self.session = run or going
-            if not self.trained and self.session is None:
+                self.going = run or going
+            if not self.trained and self.going is None:
                 raise
             self.write_log()
             raise self._interrupted(stop.signum, member) from None
@@ -119,16 +118,16 @@ class SeedsInTurn:
             raise
 
     def _interrupted(self, signum: int, member: int) -> Interrupted:
-        steps = self.session.iterations * self.session.grid.steps if self.session else 0
+        steps = self.going.progress.iterations * self.going.grid.steps if self.going else 0
         if member in self.trained:
             steps = self.trained[member].env_steps
         return Interrupted(signum, self.out and self.out.path, steps, run=self, seed=self.part(member).seed)
 
     def resume(self, sinks: Sinks | None = None) -> SeedsInTurn:
-        """Go on with a run that was interrupted; returns this run when it has ended.
+        """Resume an interrupted run; returns this run when it has ended.
 
-        sinks: a function as in `train`; by default the one that the run had.
-        Raises ConfigError for a run that has ended.
+        sinks: a function as in `train`; by default the run's own. Raises ConfigError for a run that
+        has ended.
         """
         if self.over:
             raise ConfigError("run", "over", "one that was interrupted; `jf.resume` gives a run directory a new end")
@@ -142,7 +141,7 @@ class SeedsInTurn:
             return self.train()
 
     def write_log(self) -> None:
-        """metrics.jsonl and its picture, of the seeds that have begun."""
+        """Write metrics.jsonl and its plot for the seeds so far."""
         if not self.out:
             return
         histories = [RunDir(seed_folder(self.out.path, seed)).history(2**63) for seed in self.config.member_seeds()]
@@ -161,7 +160,7 @@ class SeedsInTurn:
             warnings.warn(f"the pictures of {self.out.path} could not be drawn: {error!r}", stacklevel=2)
 
     def write_results(self) -> None:
-        """result.json, with the log on the disk before it."""
+        """Write result.json after the log."""
         if self.out:
             self.write_log()
             self.out.write_result(self)
@@ -169,25 +168,25 @@ class SeedsInTurn:
     # Results --------------------------------------------------------------------------------------
 
     def part(self, member: int) -> RunConfig:
-        """The settings of one member's run."""
+        """Return the settings of one member's run."""
         return one_at_a_time(self.env, self.config, member)
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing left to train."""
+        """Return whether training is finished."""
         return len(self.trained) == self.config.seeds
 
     @property
     def history(self) -> list[Row]:
-        """Log rows, the members side by side: NaN where one has no row of so many steps."""
+        """Return log rows with members side by side, NaN for missing rows."""
         found = [self.trained[m].history if m in self.trained else [] for m in range(self.config.seeds)]
-        if self.session:
-            found[self.session.config.seed - self.config.seed] = self.session.history
+        if self.going:
+            found[self.going.config.seed - self.config.seed] = self.going.history
         return side_by_side(found)
 
     @property
     def eval_return(self) -> np.ndarray | None:
-        """float32 [members] of the last evaluations; NaN of a seed without one, None before the first."""
+        """Return the last evaluations, float32 [members], NaN for missing ones; None before any."""
         return self._of_each("eval_return", np.float32) if self.trained else None
 
     def _of_each(self, name: str, dtype: Any) -> np.ndarray:
@@ -196,23 +195,20 @@ class SeedsInTurn:
 
     @property
     def best_score(self) -> float:
-        """The mean over the seeds of each one's best evaluation."""
+        """Return the mean over seeds of their best evaluations."""
         scores = np.array([x.best_score for x in self.trained.values()])
         scores = scores[np.isfinite(scores)]
         return float(scores.mean()) if scores.size else -np.inf
 
     @property
     def lost(self) -> dict[int, dict[str, Any]]:
-        """{member: env_steps and reason} of the members that became NaN or infinite."""
+        """Return {member: env_steps and reason} of members that became NaN or infinite."""
         return {m: x.lost for m, x in sorted(self.trained.items()) if x.lost}
 
     @property
     def live(self) -> list[int]:
-        """Members that were not lost."""
+        """Return the members that were not lost."""
         return [m for m in range(self.config.seeds) if m not in self.lost]
-
-    def who(self) -> dict[str, Any]:
-        return {"lost": [{"member": member, **where} for member, where in self.lost.items()]}
 
     @property
     def reached(self) -> list[Any]:
@@ -220,18 +216,18 @@ class SeedsInTurn:
 
     @property
     def env_steps(self) -> int:
-        """Environment steps of the member that has most."""
-        return max([x.env_steps for x in self.trained.values()] + ([self.session.env_steps] if self.session else []), default=0)
+        """Return the environment steps of the member with most."""
+        return max([x.env_steps for x in self.trained.values()] + ([self.going.env_steps] if self.going else []), default=0)
 
     @property
     def eval_episodes(self) -> int:
-        """Episodes of the last evaluation of each seed, the fewest."""
+        """Return the fewest episodes of the seeds' last evaluations."""
         return min((x.eval_episodes for x in self.trained.values()), default=self.config.most_episodes)
 
     @property
     def seconds(self) -> dict[str, float]:
-        """The wall-clock time by what it went to, of all seeds together."""
-        every = [x.seconds for x in self.trained.values()] + ([self.session.seconds] if self.session else [])
+        """Return the wall-clock seconds by activity, of all seeds."""
+        every = [x.seconds for x in self.trained.values()] + ([self.going.seconds] if self.going else [])
         return {name: sum(x.get(name, 0.0) for x in every) for name in ("compile", "train", "evaluate", "write")}
 
     @property
@@ -240,14 +236,14 @@ class SeedsInTurn:
 
     @property
     def steps_per_second(self) -> float:
-        """Environment steps in a second of training."""
+        """Return the environment steps a second of training."""
         return overall_rate([(x.env_steps, x.steps_per_second) for x in self.trained.values()])
 
     def agent(self, member: int | None = None) -> Agent:
-        """The agent of one seed as it is now. member: None takes the one that evaluated best at the end."""
+        """Return one seed's current agent. member: None: the best of the final evaluations."""
         here = sorted(self.trained)
-        if self.session:
-            here.append(self.session.config.seed - self.config.seed)
+        if self.going:
+            here.append(self.going.config.seed - self.config.seed)
         if member is None and here:
             scores = np.full(self.config.seeds, -np.inf) if self.eval_return is None else self.eval_return
             member = max(here, key=lambda m: np.nan_to_num(scores[m], nan=-np.inf))
@@ -255,22 +251,22 @@ class SeedsInTurn:
             check_int("member", member, 0, self.config.seeds - 1)
         if member not in here:
             raise ConfigError("member", member, f"one that has begun ({', '.join(map(str, here)) or 'none has'})")
-        return self.trained[member].make_agent() if member in self.trained else self.session.agent(0)
+        return self.trained[member].make_agent() if member in self.trained else self.going.agent(0)
 
     def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
-        """As `Session.curve`: (env_steps [rows], values [rows, members])."""
-        return curve_of(self.history, self.config, metric)
+        """Return `Result.curve`: (env_steps [rows], values [rows, members])."""
+        return curve(self.history, self.config.members, metric)
 
     def frame(self) -> Any:
-        """As `Session.frame`: a pandas DataFrame, a row a log row and member."""
-        return frame_of(self.history, self.config)
+        """Return `Result.frame`: a pandas DataFrame, one row a log row and member."""
+        return table(self.history, self.config.member_seeds(), self.config.member_settings())
 
 
-_OF_SESSION = {field.name for field in dataclasses.fields(Session)}
+_OF_A_SEED = {field.name for field in dataclasses.fields(Result)}
 
 
 def sinks_of_each(sinks: Any) -> Sinks | None:
-    """ConfigError for sinks of one run where every seed needs its own."""
+    """Return `sinks`. Raises ConfigError for one run's sinks where every seed needs its own."""
     if not callable(sinks) and sinks:
         named = ", ".join(type(sink).__name__ for sink in sinks)
         reason = "seeds of environments on the host train one after another"

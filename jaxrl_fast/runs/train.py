@@ -1,4 +1,4 @@
-"""`jf.train`, and what stands around a session: what is opened for it, and closed again."""
+"""`jf.train`, and the resources around a run: opening and closing them."""
 
 from __future__ import annotations
 
@@ -6,36 +6,33 @@ import contextlib
 import dataclasses
 import functools
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
-
 from jaxrl_fast import distributed, runtime
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.engine.grid import Grid
-from jaxrl_fast.engine.members import in_turn, leaf_names
+from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import RunError, WriteError
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.progress import ProgressSink
-from jaxrl_fast.logs.sinks import Row, Sink, check_hooks, check_sinks
+from jaxrl_fast.logs.sinks import Sink, check_hooks, check_sinks
 from jaxrl_fast.logs.terminal import is_watched
 from jaxrl_fast.logs.walltime import WallTime
 from jaxrl_fast.memory import identity
-from jaxrl_fast.runs.checkpoint import Checkpoints
-from jaxrl_fast.runs.loop import COMPILING, Trainer
+from jaxrl_fast.runs.checkpoints.metadata import Progress
+from jaxrl_fast.runs.checkpoints.save import standing
+from jaxrl_fast.runs.checkpoints.store import Checkpoints
+from jaxrl_fast.runs.lanes import Lanes
+from jaxrl_fast.runs.loop import AS_IT_WAS, NEW, Hook, Trainer
+from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.rundir import RunDir, check_free, check_outside, described, seed_folder
-from jaxrl_fast.runs.saves import standing
 from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, Sinks, sinks_of_each
-from jaxrl_fast.runs.session import Session, root_keys
 from jaxrl_fast.runs.signals import Interrupted, Signals, run_so_far
 from jaxrl_fast.runs.start_from import given_by
 
@@ -46,29 +43,35 @@ def train(
     total_steps: int = 500_000,
     *,
     out: str | Path | None = None,
-    hooks: Sequence[Callable[[Session, list[Row]], None]] = (),
+    hooks: Sequence[Hook] = (),
     sinks: Sequence[Sink] | Sinks = (),
     tensorboard: bool = True,
     progress: bool | None = None,
     about: dict[str, Any] | None = None,
     **settings: Any,
-) -> Session | SeedsInTurn:
+) -> Result | SeedsInTurn:
     """Train one seed or a population in one program, and return the run.
 
-    The fields of `RunConfig` are the keyword settings (`seeds`, `population`, ...).
+    The fields of `RunConfig` are keyword settings (`seeds`, `population`, ...). Seeds of
+    environments on the host train one after another, each as a run in `out`/seed-N; their result
+    reads like a `Result`.
 
-    Seeds of environments on the host train one after another, each as a run of its own in `out`/seed-N; what is returned
-    of them reads as a `Session` does.
+    Args:
+        total_steps: environment steps of one member.
+        out: run directory (config, metrics, checkpoints, result, pictures); None: all in memory.
+        hooks: `hook(run, rows)` after every chunk, with the `Result` so far.
+        sinks: see `jaxrl_fast.logs.sinks`; closed at the end. A function of the `RunConfig` makes
+            them for each run, as seeds that take turns need.
+        tensorboard: write TensorBoard events to `out`.
+        progress: a live bar, or plain lines; None: on a terminal or in a notebook.
+        about: more keys for config.json, such as the modules to import first ("imports").
+        start_from: a run directory, a run, an `Agent` or parameters, for every member's start.
 
-    out: a run directory to write (config, metrics, checkpoints, result, pictures); None keeps everything in memory.
-    progress: a live bar, or plain lines; None: where somebody looks, on a terminal or in a notebook.
-    about: more keys for config.json, such as the modules to import first ("imports").
-    start_from: what every member begins with: a run directory or a run (its trained agent), an `Agent`, or parameters.
-    hooks: `hook(session, rows)` after every chunk.  sinks: see `jaxrl_fast.logs.sinks`; closed at the end. A function of the
-    `RunConfig` makes them for each run, which seeds that train one after another need.
-    Raises ConfigError for bad settings, NonFiniteError when a metric or a parameter is no longer finite, and `Interrupted`, a
-    KeyboardInterrupt whose `run` is the session, after Ctrl-C. In a notebook and at a Python prompt Ctrl-C returns that session
-    instead. Its `resume` goes on as if it had never stopped, with `out` and without.
+    Raises:
+        ConfigError: bad settings.
+        NonFiniteError: a metric or parameter is not finite.
+        Interrupted: after Ctrl-C; a KeyboardInterrupt with the run so far as `run`. A notebook or
+            prompt gets that run instead. Its `resume` continues it, with and without `out`.
     """
     if out is not None:
         out = folders.folder_path("out", out)
@@ -79,8 +82,8 @@ def train(
 def start(
     algo: Algorithm, env: Environment, total_steps: int = 500_000, out: str | Path | None = None, hooks=(), sinks=(),
     tensorboard: bool = True, progress: bool | None = None, about: dict[str, Any] | None = None, **settings: Any,
-) -> Session:  # fmt: skip
-    """`train` for callers that stop when the run does: Ctrl-C raises `Interrupted` everywhere."""
+) -> Result:  # fmt: skip
+    """Train for callers that stop with the run: Ctrl-C always raises `Interrupted`."""
     check_hooks(hooks)
     progress = is_watched(sys.stderr) if progress is None else progress
     prepared = prepare(algo, env, at_start(run_config(total_steps, settings)), about)
@@ -91,8 +94,8 @@ def start(
 def begin(
     prepared: Prepared, out: str | Path | None, hooks=(), sinks=(), tensorboard: bool = True, progress: bool = False,
     source: Any = None,
-) -> Session | SeedsInTurn:  # fmt: skip
-    """`start` of a run that is prepared. source: the object of `start_from`, where it is no run directory."""
+) -> Result | SeedsInTurn:  # fmt: skip
+    """Start a prepared run. source: the object of `start_from`, unless it is a directory."""
     create = None
     if out is not None:
         out = folders.folder_path("out", out)
@@ -101,14 +104,14 @@ def begin(
     if in_turn(prepared.env, prepared.config):
         return _begin_in_turn(prepared, create, hooks, sinks_of_each(sinks), tensorboard, progress, source)
     sinks = sinks(prepared.config) if callable(sinks) else sinks
-    return run_session(prepared, create, hooks, sinks, tensorboard, progress, source=source)
+    return run_prepared(prepared, create, hooks, sinks, tensorboard, progress, source=source)
 
 
 def _begin_in_turn(prepared, create, hooks, make_sinks, tensorboard, progress, source) -> SeedsInTurn:
-    """`begin` of seeds that train one after another."""
+    """Start seeds that take turns."""
     rundir = None
 
-    def train_seed(member: int, sinks: Sequence[Sink]) -> Session:
+    def train_seed(member: int, sinks: Sequence[Sink]) -> Result:
         part = prepared.seed(member)
         folder = rundir and seed_folder(rundir.path, part.config.seed)
         return begin(part, folder, hooks, sinks, tensorboard, progress, source)
@@ -127,110 +130,100 @@ def _begin_in_turn(prepared, create, hooks, make_sinks, tensorboard, progress, s
 
 
 def at_start(config: RunConfig) -> RunConfig:
-    """With what is fixed from the start on: the horizon, and which experience it is."""
+    """Return the config with its start fixed: horizon, and identity of the experience."""
     if config.experience and not config.experience_id:
         config = dataclasses.replace(config, experience_id=identity(config.experience))
     return config if config.horizon else dataclasses.replace(config, horizon=config.total_steps)
 
 
 def check_out(out: Path, prepared: Prepared) -> Prepared:
-    """Return the run with the content of its config.json; before anything is compiled.
+    """Return the run with its config.json content, before anything compiles.
 
-    Raises ConfigError where the run cannot be written to `out`, or config.json cannot hold it.
+    Raises ConfigError if `out` is not writable or config.json cannot hold the run.
     """
     prepared = described(prepared)
     distributed.on_first(lambda: check_free(out))
     return prepared
 
 
-def run_session(prepared, open_rundir, hooks=(), sinks=(), tensorboard=True, progress=False, resume=None, source=None):
-    """Build the session, restore it if asked, run it to its end, and close what was opened.
+def run_prepared(prepared, open_rundir, hooks=(), sinks=(), tensorboard=True, progress=False, saved=None, source=None):
+    """Build a run, restore it if asked, train it to its end, and close its resources.
 
-    `open_rundir()` is called once it is clear that the run fits the device, so a refused run leaves nothing behind;
-    nor does one that fails before its first row.  resume: what the checkpoint to go on from says of itself.
-    source: the object of `start_from`, where it is no run directory.
+    `open_rundir()` is called once the run is known to fit the device, so a refused run leaves no
+    files; neither does a failure before the first row. saved: the checkpoint to resume from.
+    source: the object of `start_from`, unless it is a directory.
     """
     runtime.enable_compile_cache()
-    began, rundir = time.perf_counter(), None
+    clock, rundir = WallTime("compile"), None
     if distributed.several():
         content = described(prepared).content
         distributed.check_same("config", {k: content[k] for k in ("algorithm", "environment", "run", "versions")})
         sinks, progress = (sinks, progress) if distributed.is_first() else ((), False)
-    config, members, selection = prepared.config, prepared.members, prepared.config.selection
-    lanes = np.asarray(resume["lanes"] if resume else range(config.members), np.int64)
-    given = None if resume else given_by(config, source, members.first.algo)
-    settings = {}
-    if selection:
-        names, leaves = leaf_names(members.first), jax.tree.leaves(members.run)
-        settings = {name: np.asarray(leaves[names.index(name)]) for name in selection.traced}
-    first_state = "saved" if resume else "new"
-    with Signals() as signals:  # a second signal does not keep `discard` from its work
+    config = prepared.config
+    given = None if saved else given_by(config, source, prepared.members.first.algo)
+    done = saved.progress if saved else Progress(reached=[None] * config.members)
+    with Signals() as signals:  # a second signal must not stop `discard`
         try:
             with _closing(sinks) as stack:
                 bar = _progress_bar(stack, prepared.grid, "compiling") if progress else []
-                with signals.at_once(COMPILING[first_state]):
-                    programs = backend_of(prepared.env).programs(prepared.take(lanes))
-                    programs.clock = WallTime("compile", began)
-                    stack.callback(programs.give_up)
-                    programs.compile(root_keys(config, programs.population, lanes))
+                with signals.at_once(AS_IT_WAS if saved else NEW):
+                    lanes = Lanes.of(prepared, saved.members if saved else range(config.members), clock, done.reported)
+                    stack.callback(lanes.give_up)
+                    lanes.compile()
                 rundir = open_rundir() if open_rundir else None
                 if rundir:
                     stack.callback(rundir.release)
                     distributed.check_shared(rundir.path / "config.json")
-                session = Session(
-                    prepared, lanes, programs, rundir, bar, hooks,
-                    reached=[None] * config.members, selection=selection, settings=settings,
-                    checkpoint=resume["number"] if resume else None, given=given,
-                )  # fmt: skip
-                _play(session, signals, stack, first_state, sinks, tensorboard)
+                run = Result(prepared, lanes, rundir, done)
+                _play(run, hooks, signals, stack, bar, sinks, tensorboard, given, saved)
         except BaseException as error:
-            if rundir and resume is None and distributed.is_first():
+            if rundir and saved is None and distributed.is_first():
                 rundir.discard()
             if rundir and isinstance(error, WriteError):
                 raise RunError(f"{error}{standing(rundir.path)}") from error
             raise
-    return _heeded(session, signals)
+    return _heeded(run, signals)
 
 
-def _play(s: Session, signals: Signals, stack: contextlib.ExitStack, start: str, sinks, tensorboard) -> None:
-    """A session to its end, with its log, its checkpoints and `sinks` opened for it; s.sinks: its progress bar, or none."""
-    bar, written = list(s.sinks), s.out.sinks(tensorboard) if s.out and distributed.is_first() else []
+def _play(run: Result, hooks, signals: Signals, stack: contextlib.ExitStack, bar, sinks, tensorboard, given=None, saved=None):
+    """Train a run to its end, with log and checkpoints open."""
+    written = run.out.sinks(tensorboard) if run.out and distributed.is_first() else []
     for sink in written:
         stack.callback(_close, sink)
-    s.sinks = [*bar, *written, *sinks]
-    checkpoints = stack.enter_context(Checkpoints(s.out.checkpoints, keep=s.config.keep_checkpoints)) if s.out else None
-    s.go_on = functools.partial(_go_on, s, tensorboard, bool(bar))
+    keep = run.config.keep_checkpoints
+    checkpoints = stack.enter_context(Checkpoints(run.out.checkpoints, keep=keep)) if run.out else None
+    run.go_on = functools.partial(_go_on, run, hooks, tensorboard, bool(bar))
     try:
-        Trainer(s, checkpoints, signals, start).run()
+        Trainer(run, hooks, [*bar, *written, *sinks], checkpoints, signals).train(given, saved)
     finally:
-        s.programs.clock.stop()
-    s.go_on = None  # nothing is left to train
+        run.lanes.programs.clock.stop()
+    run.go_on = None  # training is finished
 
 
-def _go_on(s: Session, tensorboard: bool, progress: bool, sinks: Sequence[Sink]) -> Session:
-    """Go on with a session that was interrupted, from memory."""
-    s.programs.clock.switch("compile")
-    lock = folders.held("resume", s.out.path) if s.out else contextlib.nullcontext()
+def _go_on(run: Result, hooks, tensorboard: bool, progress: bool, sinks: Sequence[Sink]) -> Result:
+    """Continue an interrupted run from memory."""
+    run.lanes.programs.clock.switch("compile")
+    lock = folders.held("resume", run.out.path) if run.out else contextlib.nullcontext()
     with lock, Signals() as signals, _closing(sinks) as stack:
-        s.sinks, s.stop_requested = _progress_bar(stack, s.grid) if progress else [], False
-        stack.callback(s.programs.give_up)
+        bar, run.stop_requested = _progress_bar(stack, run.grid) if progress else [], False
+        stack.callback(run.lanes.give_up)
         try:
-            _play(s, signals, stack, "memory", sinks, tensorboard)
+            _play(run, hooks, signals, stack, bar, sinks, tensorboard)
         except WriteError as error:
-            raise RunError(f"{error}{standing(s.out.path)}") from error
-    return _heeded(s, signals)
+            raise RunError(f"{error}{standing(run.out.path)}") from error
+    return _heeded(run, signals)
 
 
-def _heeded(s: Session, signals: Signals) -> Session:
-    """The session, unless a signal came while what it wrote was being closed."""
+def _heeded(run: Result, signals: Signals) -> Result:
+    """Return the run, or raise Interrupted for a signal during closing."""
     if signals.caught is not None:
-        raise Interrupted(signals.caught, s.out and s.out.path, s.iterations * s.grid.steps, run=s)
-    return s
+        raise Interrupted.of(run, signals.caught)
+    return run
 
 
 @contextlib.contextmanager
 def _closing(sinks: Sequence[Sink]) -> Iterator[contextlib.ExitStack]:
-    """A stack of what is closed at the end of a run, the user's sinks among it."""
+    """Return a stack of resources to close at a run's end, with the user's sinks."""
     with contextlib.ExitStack() as stack:
         for sink in check_sinks(sinks):
             stack.callback(_close, sink)
@@ -245,10 +238,8 @@ def _progress_bar(stack: contextlib.ExitStack, grid: Grid, status: str = "") -> 
     return [bar]
 
 
-
-
 def _close(sink: Sink) -> None:
-    """A sink that cannot be closed (a full disk) must not hide what ended the run."""
+    """Close a sink; a failure (a full disk) must not hide the run's own error."""
     try:
         sink.close()
     except Exception as error:

@@ -1,8 +1,8 @@
 """Selection among members while they train: PBT and successive halving.
 
-Between two chunks, at rows that the settings fix, the host calls `select(session, rows)`. Agents
-and settings move; replay, environments and keys stay. These programs are apart from the training
-program, which holds no collective.
+Between two chunks, at rows that the settings fix, the host calls `select(run, rows)`, which returns
+columns of the log. Agents and settings move; replay, environments and keys stay. These programs are
+apart from the training program, which holds no collective.
 """
 
 from __future__ import annotations
@@ -18,33 +18,34 @@ from jaxrl_fast import distributed
 from jaxrl_fast.engine.grid import Grid
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import check_settings, setting
+from jaxrl_fast.logs.rows import Measured
 from jaxrl_fast.sweeps.samplers import sampler_of
 
 METRIC = "members are compared by this metric's mean since the last selection"
 
 
-def fitness_since_last(selection: Any, s: Any, rows: Sequence[Any]) -> np.ndarray:
+def fitness_since_last(selection: Any, run: Any, rows: Sequence[Measured]) -> np.ndarray:
     """Return members' `fitness` over the rows since the last selection; rows: the newest.
 
     NaN for lost or dropped members, and for all if no episode has ended. A member without an ended
     episode in them counts by its last value, else by the median of the others. Raises ConfigError
     for a metric that no row has.
     """
-    history, lanes, metric = [*s.history, *rows], np.arange(s.config.members), metric_of(selection, s.config)
-    later = metric == "eval_return" and s.grid.eval_rows  # its first evaluation may come later
+    history, lanes, metric = [*run.history, *rows], np.arange(run.config.members), metric_of(selection, run.config)
+    later = metric == "eval_return" and run.grid.eval_rows  # its first evaluation may come later
     if not later and not any(metric in r.metrics for r in history):
         known = sorted({name for r in history for name in r.metrics})
         raise ConfigError("selection.metric", metric, f"a metric of the log so far ({', '.join(known)})")
-    since = max((r for r in selection.boundaries(s.grid) if r < s.rows), default=0)
-    start = s.grid.env_steps(since)
-    scores = fitness([r for r in history if r.env_steps > start], metric, s.config.members)
+    since = max((r for r in selection.boundaries(run.grid) if r < run.rows), default=0)
+    start = run.grid.env_steps(since)
+    scores = fitness([r for r in history if r.env_steps > start], metric, run.config.members)
     same = np.full(len(lanes), True)  # whether the agent is the same as then
     for row in reversed(history):
         same &= np.asarray(row.metrics.get("parent", lanes)) == lanes
         values = np.asarray(row.metrics.get(metric, np.full(len(lanes), np.nan)), np.float32)
         scores = np.where(np.isfinite(scores) | ~same | ~np.isfinite(values), scores, values)
-    gone = ~np.isin(lanes, s.lanes)
-    gone[list(s.lost)] = True  # they had values before
+    gone = ~np.isin(lanes, run.lanes.members)
+    gone[list(run.lost)] = True  # they had values before
     known = scores[np.isfinite(scores) & ~gone]
     # slightly below, so that members with known values come first
     middle = np.nextafter(np.float32(np.median(known)), -np.inf) if known.size else np.nan
@@ -127,14 +128,14 @@ class PBT:
         rng = np.random.default_rng([seed, 0x9B7])
         return {name: sampler_of(name, text).draw(rng, members) for name, text in self.priors.items()}
 
-    def select(self, s: Any, rows: Sequence[Any]) -> None:
-        """Move agents and settings; note `parent` and the new settings in the last row."""
-        scores = fitness_since_last(self, s, rows)
+    def select(self, run: Any, rows: Sequence[Measured]) -> dict[str, np.ndarray]:
+        """Move agents and settings; return the column `parent` of the last row."""
+        scores = fitness_since_last(self, run, rows)
         if not np.isfinite(scores).any():
-            return
-        parent, settings = self.plan(scores, s.settings, np.random.default_rng([s.config.seed, s.rows, 0x9B7]))
-        s.exploit(parent, settings)
-        rows[-1].metrics["parent"] = parent
+            return {}
+        parent, settings = self.plan(scores, run.lanes.settings, np.random.default_rng([run.config.seed, run.rows, 0x9B7]))
+        run.lanes.exploit(parent, settings)
+        return {"parent": parent}
 
     def plan(
         self, scores: np.ndarray, settings: Mapping[str, np.ndarray], rng: np.random.Generator
@@ -191,16 +192,17 @@ class Halving:
         found = {math.ceil(grid.planned_rows / self.eta ** (self.rungs - i)) for i in range(self.rungs)}
         return {r for r in found if 0 < r < grid.planned_rows}
 
-    def select(self, s: Any, rows: Sequence[Any]) -> None:
-        scores = fitness_since_last(self, s, rows)
-        with_seeds = scores.reshape(-1, s.config.seeds)
+    def select(self, run: Any, rows: Sequence[Measured]) -> dict[str, np.ndarray]:
+        """Drop the worst; return the column `kept` of the last row."""
+        scores = fitness_since_last(self, run, rows)
+        with_seeds = scores.reshape(-1, run.config.seeds)
         has = np.isfinite(with_seeds)
         worst = scores[np.isfinite(scores)].min(initial=np.inf)  # the score of a lost seed
         mean = np.where(has.any(1), np.where(has, with_seeds, worst).mean(1), -np.inf)
-        there = sorted({int(i) // s.config.seeds for i in s.lanes})
+        there = sorted({int(i) // run.config.seeds for i in run.lanes.members})
         most = max(1, int(len(there) / self.eta)) if has.any() else len(there)  # nothing is known of any: all stay
         keep = sorted(sorted(there, key=lambda c: (-mean[c], c))[:most])
-        kept = [int(i) for i in s.lanes if int(i) // s.config.seeds in keep and int(i) not in s.lost]
-        rows[-1].metrics["kept"] = np.isin(np.arange(s.config.members), kept).astype(np.int64)
-        if kept and len(kept) < len(s.lanes) and not (len(kept) == 1 and distributed.several()):
-            s.shrink(kept)
+        kept = [int(i) for i in run.lanes.members if int(i) // run.config.seeds in keep and int(i) not in run.lost]
+        if kept and len(kept) < len(run.lanes) and not (len(kept) == 1 and distributed.several()):
+            run.lanes.shrink(kept)
+        return {"kept": np.isin(np.arange(run.config.members), kept).astype(np.int64)}

@@ -228,7 +228,7 @@ def test_failing_environments_end_the_run(fault, message, tmp_path):
 def test_failing_environments_are_restarted(tmp_path):
     """One that fails again and again, each time after 20 steps, still gets to the end."""
     env = jf.make(NAME, fault="raises", at=20)
-    with pytest.warns(UserWarning, match="the motor burnt out; begun anew, 1 of 9 times"):
+    with pytest.warns(UserWarning, match="the motor burnt out; restarted, 1 of 9 times"):
         session = train(jf.DQN(**DQN), tmp_path / "run", env, total_steps=160, restarts=9)
     rows = tools.logged(tmp_path / "run")
     assert session.env_steps == rows[-1]["env_steps"] >= 160
@@ -251,7 +251,7 @@ def test_a_sweep_trains_one_after_another(seeds):
 def test_hanging_environments_are_restarted(tmp_path):
     """The thread that hangs is left behind, and nothing of what it does later is seen."""
     env = jf.make(NAME, fault="hangs", at=20)
-    with pytest.warns(UserWarning, match=r"has not answered for 1 s \(host_timeout\); begun anew, 1 of 9 times"):
+    with pytest.warns(UserWarning, match=r"has not answered for 1 s \(host_timeout\); restarted, 1 of 9 times"):
         session = train(jf.PPO(**PPO), tmp_path / "run", env, total_steps=96, restarts=9, host_timeout=1.0)
     assert session.env_steps == 128 and len(tools.logged(tmp_path / "run")) == 2
 
@@ -267,16 +267,16 @@ def cartpoles():
 
 
 def test_hanging_processes_are_killed(cartpoles):
-    """Those of before when they are begun anew, all of them at the end."""
+    """Those of before when they restart, all of them at the end."""
     env, run, agent = cartpoles
     actors = Actors(run, env, jax.random.key(0), warmup=0, patience=20.0, restarts=1)
     actors.start(0, agent)
     actors.take(0)
     before = multiprocessing.active_children()
     os.kill(before[0].pid, signal.SIGSTOP)
-    actors._watch.limits.patience = 0.5
+    actors.worker.watch.limits.patience = 0.5
     actors.give(1, agent)
-    with pytest.warns(UserWarning, match="has not answered for 0.5 s.*begun anew"):
+    with pytest.warns(UserWarning, match="has not answered for 0.5 s.*restarted"):
         assert actors.take(1).fresh
     now = multiprocessing.active_children()
     assert len(before) == len(now) == 2 and not set(before) & set(now)
@@ -389,7 +389,7 @@ def test_a_stopping_run_waits_briefly_for_hanging_environments(where, restarts, 
     monkeypatch.setattr(Actors, "take", taken)
     began = time.monotonic()
     settings = dict(host_timeout=120.0, restarts=restarts, chunk_seconds=0.01, eval_every=64 if where == "evaluation" else 0)
-    with pytest.raises(Interrupted) as stopped, pytest.warns(UserWarning, match="in the middle of is left out"):
+    with pytest.raises(Interrupted) as stopped, pytest.warns(UserWarning, match="its unfinished part is left out"):
         train(jf.PPO(**PPO), tmp_path / "run", jf.make("test/stuck"), **settings)
     assert time.monotonic() - began < 40 and stopped.value.env_steps == {"step": 4 * 48, "evaluation": 64}[where]
     hangs.set()
@@ -417,7 +417,7 @@ def test_a_fault_names_the_environment_among_all(ppo):
     env, run, agent = ppo
     actors = Actors(run, env, jax.random.key(0), warmup=0, groups=2)
     groups = []
-    actors._open(groups, 0, 0, Watch("Env", 60.0))
+    actors.open_groups(groups, 0, Watch("Env", 60.0))
     for group in groups:
         group.begin(actors.root, 0)
         group.act(agent, 0, "sample")
@@ -440,9 +440,9 @@ def test_a_dying_replacement_on_ray_is_replaced(ppo, monkeypatch, began, tries):
         asked.append(ref)
         raise HostError("died")
 
-    monkeypatch.setattr(actors, "_wait", dies)
-    monkeypatch.setattr(actors, "_begin_anew", lambda i, t: actors.parts[i].update({t: "anew"}))
-    actors.parts, actors.answered, actors.began = [{0: "first"}], [False], [began]
+    monkeypatch.setattr(actors, "wait", dies)
+    monkeypatch.setattr(actors, "_begin_anew", lambda i, t: actors.answers[i].update({t: "anew"}))
+    actors.workers, actors.answers, actors.answered, actors.began = [None], [{0: "first"}], [False], [began]
     with pytest.raises(HostError, match="died"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         actors.take(0)
@@ -479,9 +479,9 @@ def test_a_failed_evaluation_costs_no_training(eval_every, tmp_path):
 
 
 def test_a_failed_evaluation_is_repeated():
-    with pytest.warns(UserWarning, match="the referee left; evaluated once more") as caught:
+    with pytest.warns(UserWarning, match="the referee left; evaluated again") as caught:
         session = train(jf.PPO(**PPO), None, failing(2), total_steps=64, restarts=2)
-    assert 30 < session.eval_return[0] < 200 and sum("evaluated once more" in str(w.message) for w in caught) == 2
+    assert 30 < session.eval_return[0] < 200 and sum("evaluated again" in str(w.message) for w in caught) == 2
     with pytest.raises(HostError, match="the referee left"):
         train(jf.PPO(**PPO), None, failing(3), total_steps=64, restarts=1)
 
@@ -521,7 +521,7 @@ def test_a_fault_in_training_costs_nothing(at, iterations, unbroken, tmp_path):
     with pytest.raises(HostError, match="the motor burnt out"):  # it fails again as many steps later
         tools.resume(tmp_path / "run")
     assert experience(tmp_path / "run").w == 2 * iterations
-    with pytest.warns(UserWarning, match="begun anew, 1 of 20"):
+    with pytest.warns(UserWarning, match="restarted, 1 of 20"):
         session = tools.resume(tmp_path / "run", restarts=20, host_timeout=50.0)
     found = tools.logged(tmp_path / "run")
     assert found[: len(rows)] == rows and [row["env_steps"] for row in found] == [64 * (i + 1) for i in range(len(found))]
@@ -531,11 +531,13 @@ def test_a_fault_in_training_costs_nothing(at, iterations, unbroken, tmp_path):
 def test_a_signal_before_the_first_iteration(tmp_path, monkeypatch):
     """Nothing was seen, so nothing is experience."""
 
+    start = Actors.start
+
     def opening(self, t, agent):
         signal.raise_signal(signal.SIGTERM)
+        start(self, t, agent)
 
     monkeypatch.setattr(Actors, "start", opening)
-    monkeypatch.setattr(Actors, "stop", lambda self: None)
     with pytest.raises(Interrupted, match="SIGTERM at 0 environment steps"):
         train(jf.DQN(**DQN), tmp_path / "run", total_steps=640)
     assert experience(tmp_path / "run").w == 0
@@ -547,10 +549,11 @@ def test_a_signal_while_the_queue_is_full(tmp_path, monkeypatch):
 
     def taken(self, t, stopping):
         if t == 20:
-            while self._rollouts.qsize() < 2:  # this one, and the one ahead
+            played = lambda: sum(answer.done() for answer in self.answers[0].values())
+            while played() < 2:  # this one, and the one ahead
                 time.sleep(0.01)
             time.sleep(0.2)
-            waiting.append(self._rollouts.qsize())
+            waiting.append(played())
             signal.raise_signal(signal.SIGINT)
         return take(self, t, stopping)
 

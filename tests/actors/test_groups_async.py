@@ -15,8 +15,9 @@ from helpers import counters
 from helpers import runs as tools
 from jaxrl_fast import tree
 from jaxrl_fast.actors import play
-from jaxrl_fast.actors.threads import Actors, open_group
-from jaxrl_fast.actors.threads import play as play_groups
+from jaxrl_fast.actors.groups import rollout as rollout_of
+from jaxrl_fast.actors.groups_async import open_group
+from jaxrl_fast.actors.threads import Actors
 from jaxrl_fast.actors.watch import Watch
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import AHEAD
@@ -240,7 +241,7 @@ def test_the_memory_plan_counts_actors(in_turns, settings, ahead):
     run = plan.run
     agent = jax.jit(run.algo.init)(jax.random.key(1))
     group = open_group(env, run, Watch("test", 20.0), 6, 0, 0, 0)
-    rollout = play_groups(run, jax.random.key(0), [group], agent, 0, 6, group.watch, WallTime("waiting"))
+    rollout = rollout_of([group], jax.random.key(0), agent, 0, 6, WallTime("waiting"))
     group.vector.close()
     found = (ahead + 1) * tree.nbytes(rollout.parts) + (ahead + 3) * tree.nbytes(agent)
     found += tree.nbytes(group.ring if in_turns else ())

@@ -106,7 +106,7 @@ def test_a_run_is_repeatable_and_learns_from_all(cluster, tmp_path):
 
 @pytest.mark.parametrize("restarts", [0, 2])
 def test_a_killed_actor_is_replaced(cluster, restarts):
-    """It is begun anew, alone, and plays again what was asked of it; or the run says that it died."""
+    """A dead actor restarts alone and repeats its rollouts; without restarts the run reports its death."""
     from jaxrl_fast.actors.ray import RayActors
 
     env = jf.make(NAME)
@@ -117,7 +117,7 @@ def test_a_killed_actor_is_replaced(cluster, restarts):
     assert actors.take(0).fresh
     actors.give(1, agent)
     actors.take(1)
-    pid = cluster.get(actors.actors[0].pid.remote())
+    pid = cluster.get(actors.workers[0].pid.remote())
     os.kill(pid, signal.SIGKILL)
     actors.give(2, agent)
     if not restarts:
@@ -126,7 +126,7 @@ def test_a_killed_actor_is_replaced(cluster, restarts):
                 actors.take(t)
                 actors.give(t + 1, agent)
         return actors.stop()
-    with pytest.warns(UserWarning, match="begun anew, 1 of 2"):
+    with pytest.warns(UserWarning, match="restarted, 1 of 2"):
         found = []
         for t in (2, 3, 4, 5):
             found.append(actors.take(t))
@@ -188,7 +188,7 @@ def test_hanging_environments_on_ray(cluster, folder, restarts):
             assert time.monotonic() - began < 60
             return
         again = pytest.raises(HostError, match="host_timeout")  # it hangs again
-        with pytest.warns(UserWarning, match="begun anew, 1 of 1"), again:
+        with pytest.warns(UserWarning, match="restarted, 1 of 1"), again:
             go_on()
 
 

@@ -246,6 +246,8 @@ def test_minari_episodes(kept, run_cli, tmp_path, monkeypatch):
     [
         ("experience", "needs a source and a new folder"),
         ("experience {here}/run {here}/replay", "does not exist yet"),
+        ("experience {here}/run {here}/run/seed-0", "FOLDER must be a folder outside of other runs, such as {here}/seed-0"),
+        ("experience {here}/tens.npz {here}/run/data/x --environment CartPole-v1", "{here}/run is that of a run"),
         ("experience {here}/none {tmp}/x", "an existing run directory"),
         ("experience {here}/run {tmp}/x --member 3", "member must be an integer from 0 to "),
         ("experience {here}/run {tmp}/x --environment CartPole-v1", "the run has its own"),
@@ -270,9 +272,10 @@ def test_minari_episodes(kept, run_cli, tmp_path, monkeypatch):
     ],
 )  # fmt: skip
 def test_bad_experience(kept, run_cli, tmp_path, argv, expected):
+    before = {x.name for x in (kept / "run").iterdir()}
     code, _, err = run_cli(*argv.format(here=kept, tmp=tmp_path).split())
-    assert code == 2 and expected in err, err
-    assert not (tmp_path / "x").exists()
+    assert code == 2 and expected.format(here=kept) in err, err
+    assert not (tmp_path / "x").exists() and {x.name for x in (kept / "run").iterdir()} == before
 
 
 def test_actions_that_do_not_exist(tmp_path):

@@ -187,7 +187,7 @@ def test_ctrl_c_keeps_the_ladder_so_far(stop, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(cli_ladder, "climb", interrupted)
     name, code = ("SIGTERM", 143) if stop == "terminated" else ("SIGINT", 130)
     assert cli.main(["ladder", "pong", "--full", "--out", str(tmp_path / "l")]) == code
-    assert f"stopped by {name} in the rung never; what there is stands in" in capsys.readouterr().err
+    assert f"stopped by {name} in the rung never; the finished part is in" in capsys.readouterr().err
     assert rungs(tmp_path / "l") == [("easy", True, ""), ("never", True, name)]
 
 

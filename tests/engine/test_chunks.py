@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 import types
 from collections import Counter
@@ -14,10 +13,9 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
-from jaxrl_fast.engine import programs
+from jaxrl_fast.engine import grid, programs
 
 BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
-loop = importlib.import_module("jaxrl_fast.runs.loop")
 
 
 @pytest.fixture
@@ -26,10 +24,10 @@ def rows_of_a_chunk(monkeypatch):
 
     def limit(rows):
         held, chunk = [], programs.Programs.chunk
-        noting = lambda self, s, t0, n: (held.append(n), chunk(self, s, t0, n))[1]
+        noting = lambda self, s, t0, n, *more: (held.append(n), chunk(self, s, t0, n, *more))[1]
         monkeypatch.setattr(programs.Programs, "chunk", noting)
         monkeypatch.setattr(programs, "ROWS", rows)
-        monkeypatch.setattr(loop, "ROWS", rows)
+        monkeypatch.setattr(grid, "ROWS", rows)
         return held
 
     return limit
@@ -127,5 +125,6 @@ def test_one_trace_and_one_compile_for_all_chunks(name, monkeypatch):
 def test_an_unrolled_rollout_is_the_same():
     runs = [tools.train("ppo", total_steps=64, log_every=32, eval_every=0, unroll=unroll) for unroll in (1, 3)]
     tools.assert_close(*(run.state for run in runs))
-    loops = [run.programs._chunk.lower(run.programs.run, run.state, np.int32(0), np.int32(1)).as_text() for run in runs]
+    made = [(run.lanes.programs, run.state) for run in runs]
+    loops = [one._chunk.lower(one.run, state, np.int32(0), np.int32(1)).as_text() for one, state in made]
     assert len(loops[1]) > len(loops[0])  # three steps stand there

@@ -55,7 +55,7 @@ for case in sys.argv[2:]:
     for a, b in zip(several.history, one.history, strict=True):
         for key, value in a.metrics.items():
             np.testing.assert_allclose(value, b.metrics[key], rtol=1e-3, atol=1e-4, err_msg=key)
-    text = several.programs._compiled["chunk"].as_text()
+    text = several.lanes.programs._compiled["chunk"].as_text()
     found = re.findall(ALL, text)
     moved = [(kind, shape) for shape, kind, _ in found if kind != "all-reduce"]
     assert any(kind == "all-reduce" for _, kind, _ in found)

@@ -205,7 +205,7 @@ for name in ("ppo", "dqn"):
         session = tools.train(name, f"{sys.argv[1]}/{name}-{mode}", total_steps=128, **settings)
         assert (session.population.mode, session.population.padded) == (mode, 4)
         assert {len(x.sharding.device_set) for x in jax.tree.leaves(session.state)} == {2}
-        text = session.programs._compiled["chunk"].as_text()
+        text = session.lanes.programs._compiled["chunk"].as_text()
         found = re.findall(r"all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter|collective-broadcast", text)
         assert not found, found
         assert "num_partitions=2" in text

@@ -89,7 +89,7 @@ def test_the_search_would_find_a_callback():
 
 def test_no_callback_in_the_compiled_program(unbroken):
     for name in ("ppo", "dqn"):
-        compiled = unbroken(name)[0].programs._compiled
+        compiled = unbroken(name)[0].lanes.programs._compiled
         assert {"init", "chunk", "evaluate"} <= compiled.keys()
         for program in compiled.values():
             text = program.as_text()
@@ -101,12 +101,12 @@ def test_no_callback_in_the_compiled_program(unbroken):
 @BOTH
 def test_a_chunk_runs_without_implicit_transfers(name, unbroken):
     whole, _ = unbroken(name)
-    made = whole.programs
+    made = whole.lanes.programs
     state = made.snapshot(whole.state)
     with jax.transfer_guard("disallow"):
         with pytest.raises(Exception, match="[Dd]isallowed"):  # the guard is awake
             jnp.add(jnp.ones(3), np.ones(3)).block_until_ready()
-        state, metrics, finite = made.chunk(state, 1000, 2)
+        state, metrics, finite, *_ = made.chunk(state, 1000, 2)
         agent = made.snapshot(state.agent)
         metrics, finite = jax.device_get((metrics, finite))
     assert finite and jax.tree.leaves(agent)
@@ -117,7 +117,7 @@ def test_a_chunk_runs_without_implicit_transfers(name, unbroken):
 def test_the_state_is_donated(name, unbroken):
     """Every byte of the state that goes in is reused; what a checkpoint took before is not touched."""
     whole, _ = unbroken(name)
-    made = whole.programs
+    made = whole.lanes.programs
     old = made.snapshot(whole.state)
     kept, before = made.snapshot(old), tools.arrays(made.snapshot(old))
     made.chunk(old, 1000, 1)

@@ -88,6 +88,11 @@ SINGLE = {
     "a reward for each of two": (lambda s, a: (s, OBS, OBS, NO, NO), r"reward must be float32\[4\].*got 'float32\[4, 2\]'"),
     "a complex reward": (lambda s, a: (s, OBS, 1j * ONE, NO, NO), r"reward must be .*got 'complex64\[4\]'"),
     "an end that is a count": (lambda s, a: (s, OBS, ONE, s, NO), r"terminated must be bool\[4\].*got 'int32\[4\]'"),
+    "a reward that is text": (lambda s, a: (s, OBS, "one", NO, NO), "reward of step_one must be an array.*got 'str'"),
+    "a state with text": (lambda s, a: ({"x": s, "y": "on"}, OBS, ONE, NO, NO),
+        r"state\['y'\] of step_one must be an array.*got 'str'"),
+    "a report that is text": (lambda s, a: (s, OBS, ONE, NO, NO, {"won": "yes"}),
+        r"info\['won'\] of step_one must be an array.*got 'str'"),
     "a cut that is 2": (lambda s, a: (s, OBS, ONE, NO, 2), r"truncated must be bool\[4\].*got 'int32\[4\]'"),
 }
 BATCHED = {
@@ -112,6 +117,12 @@ def test_returned_values_fit_the_spec(cls, found, message):
 def test_a_reset_returns_two_values(start):
     with pytest.raises(ConfigError, match=r"mine: reset_one must be two values \(state, obs\)"):
         step(Mine(start=start))
+
+
+@pytest.mark.parametrize(("start", "named"), [(("on", OBS), "state"), ((jnp.int32(0), object()), "obs")])
+def test_a_reset_returns_arrays(start, named):
+    with pytest.raises(ConfigError, match=f"mine: {named} of reset_one must be an array or a number, got '(str|object)'"):
+        step(Mine(start=lambda key: start))
 
 
 @pytest.mark.parametrize("found", [

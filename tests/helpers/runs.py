@@ -132,7 +132,7 @@ def assert_close_arrays(
 
 def state(session: Any) -> Any:
     """The RunState, padding dropped."""
-    return session.programs.unpadded(session.state)
+    return session.lanes.programs.unpadded(session.state)
 
 
 def member(tree: Any, index: int) -> Any:

@@ -18,6 +18,7 @@ import jaxrl_fast as jf
 from jaxrl_fast.envs.host.gymnasium_vector import GymnasiumVector
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs import reports
+from jaxrl_fast.logs.rows import RESERVED
 from jaxrl_fast.types import Mean
 
 SIZES = dict(num_envs=4, hidden=(8,))
@@ -154,7 +155,7 @@ def test_report_names_are_unique():
     names = ["success", "success_end", "a/b", "a b", "time_x", "env_steps", "loss", "x", "x_end_end", "eval_return", "/bad"]
     found = reports.log_names(names, ["loss", "x_end"])
     all_of_them = [n + end for n in found.values() for end in ("", "_end")]
-    assert len(set(all_of_them)) == len(all_of_them) and not {"loss", "x_end", *reports.LOG} & set(all_of_them)
+    assert len(set(all_of_them)) == len(all_of_them) and not {"loss", "x_end", *RESERVED} & set(all_of_them)
     assert found["success"] == "success" and found["loss"] == "env_loss" and "/" not in "".join(all_of_them)
     assert reports.log_names(reversed(names), ["x_end", "loss"]) == found
 
@@ -183,7 +184,7 @@ def test_every_number_of_a_host_s_info_has_a_name_of_its_own(info):
     assert sorted(x[0] for x in found.values()) == sorted(leaves(info))
     names = reports.log_names(found, ["loss", "entropy"])
     all_of_them = [name + end for name in names.values() for end in ("", "_end")]
-    assert len(set(all_of_them)) == len(all_of_them) and not {"loss", "entropy", *reports.LOG} & set(all_of_them)
+    assert len(set(all_of_them)) == len(all_of_them) and not {"loss", "entropy", *RESERVED} & set(all_of_them)
     assert all(re.fullmatch(r"[\w-]+", name) and not name.startswith("time_") for name in names.values())
     assert reports.log_names(reversed(found), ["loss", "entropy"]) == names
 

@@ -14,7 +14,7 @@ import pytest
 
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.cli import train as cli_train
-from jaxrl_fast.cli.command import OUTPUT
+from jaxrl_fast.cli.args import OUTPUT
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError
 from jaxrl_fast.logs import terminal

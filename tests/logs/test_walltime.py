@@ -7,11 +7,10 @@ import pytest
 import jaxrl_fast as jf
 from helpers import counters
 from helpers import runs as tools
-from jaxrl_fast.actors.programs import shares
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import host_episodes, plan_grid
 from jaxrl_fast.logs.progress import ProgressSink
-from jaxrl_fast.logs.walltime import WallTime
+from jaxrl_fast.logs.walltime import WallTime, shares
 
 counters.register()
 
@@ -82,7 +81,7 @@ def test_a_run_logs_its_time_shares(where, tmp_path):
     assert len(rows) == len(session.history) - (2 if where == "host" else 0)  # those in which environments opened
     seconds = sum(64 / row.steps_per_second for row in rows)
     assert 64 * len(rows) / seconds == pytest.approx(result["steps_per_second"], rel=1e-3)
-    assert seconds == pytest.approx(session.train_seconds, rel=1e-3) and seconds < result["seconds"]["train"] + 1e-3
+    assert seconds == pytest.approx(session.progress.train_seconds, rel=1e-3) and seconds < result["seconds"]["train"] + 1e-3
     for row in session.history if where == "host" else ():
         for who in ("actors", "learner"):
             assert sum(v[0] for k, v in row.metrics.items() if k.startswith(f"time_{who}")) == pytest.approx(1.0, abs=1e-3)

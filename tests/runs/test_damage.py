@@ -22,7 +22,7 @@ from jaxrl_fast.files import folders
 from jaxrl_fast.logs import jsonl
 from jaxrl_fast.memory import open_memory, save_memory
 from jaxrl_fast.runs import config_json
-from jaxrl_fast.runs.checkpoint import Checkpoints
+from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.sweeps.results import read_sweep
 
@@ -50,8 +50,8 @@ def made(tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patched:
         evaluate = Programs.evaluate
 
-        def better_each_time(self, state, rows):
-            found = evaluate(self, state, rows)
+        def better_each_time(self, state, rows, **more):
+            found = evaluate(self, state, rows, **more)
             return found._replace(ret=np.full_like(found.ret, next(scores)))
 
         patched.setattr(Programs, "evaluate", better_each_time)
@@ -66,7 +66,7 @@ def made(tmp_path_factory) -> Path:
 def run(made, tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     shutil.copytree(made, tmp_path / "runs")
-    monkeypatch.setattr(importlib.import_module("jaxrl_fast.runs.train"), "run_session", reached)
+    monkeypatch.setattr(importlib.import_module("jaxrl_fast.runs.train"), "run_prepared", reached)
     return tmp_path / "runs" / "run"
 
 

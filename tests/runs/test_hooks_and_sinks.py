@@ -95,9 +95,9 @@ def test_an_error_of_a_hook_ends_the_run_and_closes_the_sinks():
 
 
 @pytest.mark.parametrize(("settings", "message"), [
-    ({"hooks": [3]}, r"hooks must be a list of functions hook\(session, rows\), got \[3\]"),
+    ({"hooks": [3]}, r"hooks must be a list of functions hook\(run, rows\), got \[3\]"),
     ({"hooks": print}, "hooks must be a list of functions"),
-    ({"sinks": [3]}, "sinks must be objects of a subclass of jf.Sink .*, got 3"),
+    ({"sinks": [3]}, "sinks must be objects of a subclass of jf.Sink, got 3"),
     ({"sinks": lambda config: None}, "sinks must be a list of jf.Sink, .* got None"),
 ])  # fmt: skip
 def test_bad_hooks_and_sinks_are_refused(settings, message, tmp_path):
@@ -135,7 +135,7 @@ def scripted(monkeypatch):
     """Evaluations that come to what a table {rows: [score of each member]} says."""
 
     def script(table):
-        monkeypatch.setattr(programs.Programs, "evaluate", lambda self, s, rows: tools.scores(table[rows]))
+        monkeypatch.setattr(programs.Programs, "evaluate", lambda self, s, rows, **_: tools.scores(table[rows]))
 
     return script
 

@@ -119,12 +119,13 @@ def test_an_interrupt_without_a_run_directory():
 def during(monkeypatch, owner, name):
     """SIGTERM each time that this function of the run is called."""
     original = getattr(owner, name)
-    monkeypatch.setattr(owner, name, lambda *args: (signal.raise_signal(signal.SIGTERM), original(*args))[1])
+    again = lambda *args, **named: (signal.raise_signal(signal.SIGTERM), original(*args, **named))[1]
+    monkeypatch.setattr(owner, name, again)
 
 
 @pytest.mark.parametrize(
     ("owner", "name", "result"),
-    [(loop, "make_row", False), (programs.Programs, "evaluate", False), (RunDir, "finish", True)],
+    [(loop, "measure", False), (programs.Programs, "evaluate", False), (RunDir, "finish", True)],
 )
 def test_a_signal_after_the_last_chunk_is_heeded(owner, name, result, unbroken, tmp_path, monkeypatch):
     """In the last rows, in the final evaluation, in what is written of the result: saved, and exit code 143."""
@@ -268,7 +269,7 @@ def test_compile_time_is_in_no_rate(monkeypatch):
     shown = io.StringIO()
     bar = ProgressSink(tools.TOTAL, shown, clock=iter(range(0, 10**9, 10**6)).__next__)
     run = tools.train("ppo", sinks=[bar], chunk_seconds=1e-9)
-    assert run.wall_seconds > 2 * hour > run.programs.compile_seconds - 60
+    assert run.wall_seconds > 2 * hour > run.lanes.programs.compile_seconds - 60
     assert all(row.steps_per_second > 10 for row in run.history)
     left = [line.split("ETA ")[1] for line in shown.getvalue().splitlines() if "ETA" in line]
     assert [wall for wall, _ in bar._seen] == sorted(wall for wall, _ in bar._seen)

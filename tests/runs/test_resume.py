@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import json
 import logging
 import resource
 import shutil
 import sys
+import time
 import warnings
 from types import SimpleNamespace
 
@@ -20,9 +22,9 @@ import jaxrl_fast as jf
 from helpers import runs as tools
 from jaxrl_fast.engine import programs
 from jaxrl_fast.errors import RunError
-from jaxrl_fast.runs import checkpoint, checkpoint_errors
-from jaxrl_fast.runs.checkpoint import Checkpoints
-from jaxrl_fast.runs.checkpoint_errors import GONE
+from jaxrl_fast.runs.checkpoints import errors, store
+from jaxrl_fast.runs.checkpoints.errors import GONE
+from jaxrl_fast.runs.checkpoints.store import Checkpoints
 
 BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
 
@@ -121,11 +123,10 @@ def test_two_halves_are_the_whole(name, half, unbroken, tmp_path):
 
 
 def test_orbaxs_half_read_states_are_not_shown(monkeypatch):
-    """It goes through `sys.unraisablehook` when Python ends, page after page; what is not orbax's is shown as before."""
+    """It goes through `sys.unraisablehook`, page after page; what is not orbax's is shown as before."""
     shown = []
     monkeypatch.setattr(sys, "unraisablehook", shown.append)
-    for _ in range(2):
-        checkpoint_errors.silence_other_reads()
+    _, quiet = errors.Quiet(), errors.Quiet()
     for file, count in ((ocp.__file__, 0), (__file__, 1)):
         made = {}
         exec(compile("async def read(): pass", file, "exec"), made)
@@ -134,8 +135,41 @@ def test_orbaxs_half_read_states_are_not_shown(monkeypatch):
         coroutine.close()
         assert len(shown) == count
     sys.unraisablehook(SimpleNamespace(object=print, exc_value=None))
-    sys.unraisablehook(SimpleNamespace(object=None, exc_value=RuntimeError("Event loop is closed")))
+    late = SimpleNamespace(object=None, exc_value=RuntimeError("Event loop is closed"))
+    sys.unraisablehook(late)
     assert len(shown) == 2
+    quiet.note_failure()
+    quiet.end()
+    sys.unraisablehook(late)
+    assert len(shown) == 2 and sys.unraisablehook is quiet  # what failed may come late
+
+
+def test_the_hooks_of_python_are_put_back(monkeypatch):
+    """In whatever order those end that had set them."""
+    before = lambda unraisable: None
+    monkeypatch.setattr(sys, "unraisablehook", before)
+    monkeypatch.setattr(logging.getLogger("asyncio"), "filters", [])
+    first, second = errors.Quiet(), errors.Quiet()
+    first.end()
+    assert sys.unraisablehook is second
+    second.end()
+    assert sys.unraisablehook is before and logging.getLogger("asyncio").filters == []
+
+
+@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: bytes(255 - x for x in data)], ids=["empty", "flipped"])
+def test_a_read_that_fails_in_many_threads_is_one_line(damage, unbroken, tmp_path, monkeypatch):
+    shown = []
+    shutil.copytree(unbroken("dqn")[1], tmp_path / "run")
+    for file in tmp_path.rglob("d/*"):
+        file.write_bytes(damage(file.read_bytes()))
+    for file in tmp_path.rglob("checksums.json"):
+        file.unlink()
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: shown.append(unraisable.exc_value))
+    with pytest.raises(jf.ConfigError, match="checkpoint must be a whole checkpoint that this run wrote"):
+        jf.load(tmp_path / "run", "last")
+    time.sleep(0.3)  # tensorstore's threads
+    gc.collect()
+    assert not shown
 
 
 @pytest.mark.parametrize(("text", "shown"), [
@@ -145,9 +179,9 @@ def test_orbaxs_half_read_states_are_not_shown(monkeypatch):
     ("Executing <Task of orbax> took 2 seconds", 1),
 ])  # fmt: skip
 def test_orbaxs_half_written_states_are_not_shown(text, shown, monkeypatch, caplog):
-    monkeypatch.setattr(sys, "unraisablehook", print)
-    checkpoint_errors.silence_other_reads()
+    quiet = errors.Quiet()
     logging.getLogger("asyncio").error(text)
+    quiet.end()
     assert len(caplog.records) == shown
 
 
@@ -227,14 +261,14 @@ def test_a_temporary_disk_failure_costs_no_checkpoint(error, tmp_path, monkeypat
     tools.train("ppo", run, total_steps=tools.HALF, horizon=tools.TOTAL, **EACH)
     with Checkpoints(run / "checkpoints", read_only=True) as checkpoints:
         newest, older = checkpoints.numbers("last")
-    verify = checkpoint.verify_checksums
+    verify = store.verify_checksums
 
     def fails(folder):
         if folder.name == str(newest):
             raise error
         verify(folder)
 
-    monkeypatch.setattr(checkpoint, "verify_checksums", fails)
+    monkeypatch.setattr(store, "verify_checksums", fails)
     with Checkpoints(run / "checkpoints") as checkpoints, pytest.warns(UserWarning, match=f"last/{newest} is damaged"):
         assert checkpoints.read(("last",), lambda which, number: number) == older
         checkpoints.pass_over("last", older)
@@ -257,8 +291,8 @@ def test_a_damaged_best_checkpoint_is_named_and_gives_way_to_the_next(half, tmp_
 
 def test_a_resume_verifies_each_checkpoint_once(half, tmp_path, monkeypatch):
     run, seen = half("ppo", tmp_path / "run"), []
-    verify = checkpoint.verify_checksums
-    monkeypatch.setattr(checkpoint, "verify_checksums", lambda folder: (seen.append(folder), verify(folder)))
+    verify = store.verify_checksums
+    monkeypatch.setattr(store, "verify_checksums", lambda folder: (seen.append(folder), verify(folder)))
     tools.resume(run, tools.TOTAL)
     assert seen and len(set(seen)) == len(seen)
 
@@ -393,7 +427,7 @@ def test_a_population_resumes_too(tmp_path):
 def test_a_kill_between_best_and_last_loses_no_best_agent(found, tmp_path, monkeypatch):
     """`best` is of row 4, `last` of row 1: resumed with another horizon the rows are other ones."""
     scores = {2: 0.1, 4: 0.5}
-    monkeypatch.setattr(programs.Programs, "evaluate", lambda self, s, rows: tools.scores([scores.get(rows, 0.2)]))
+    monkeypatch.setattr(programs.Programs, "evaluate", lambda self, s, rows, **_: tools.scores([scores.get(rows, 0.2)]))
     run, older, seen = tmp_path / "run", tmp_path / "older", {}
     settings = dict(eval_every=64, horizon=tools.TOTAL)
     tools.train("ppo", older, total_steps=64, **settings)

@@ -20,9 +20,9 @@ from jaxrl_fast.files import folders
 from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
 from jaxrl_fast.logs.sinks import Row
 from jaxrl_fast.runs import seeds_in_turn
+from jaxrl_fast.runs.checkpoints.save import standing
 from jaxrl_fast.runs.lost import lose
 from jaxrl_fast.runs.rundir import RunDir, seed_folder
-from jaxrl_fast.runs.saves import standing
 from jaxrl_fast.runs.seed_results import overall_rate, side_by_side
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
 from jaxrl_fast.sweeps.comparison import compare_runs
@@ -102,7 +102,7 @@ def test_the_result_reads_as_a_device_population(whole):
     assert whole.agent().score == scores.max()
     text = repr(whole)
     assert text.count("\n") == 2 and "3 members, seeds 5 to 7" in text and "3 of 3 seeds trained" in text
-    with pytest.raises(AttributeError, match=r"no 'grid': a hook gets the Session"):
+    with pytest.raises(AttributeError, match=r"no 'grid': a hook gets the Result"):
         _ = whole.grid
     with pytest.raises(AttributeError, match=r"no 'nonsense'$"):
         _ = whole.nonsense
@@ -244,7 +244,7 @@ def test_a_signal_beside_the_handlers_of_a_seed_loses_nothing(when, whole, monke
         patched.setattr(importlib.import_module("jaxrl_fast.runs.train"), "Signals", Beside)
         train(seeds=3)
     part = stop.value.run
-    assert sorted(part.trained) == ([0] if when == "__enter__" else [0, 1]) and part.session is None
+    assert sorted(part.trained) == ([0] if when == "__enter__" else [0, 1]) and part.going is None
     run = part.resume()
     assert run.over and all(same(run.agent(m), whole.agent(m)) for m in range(3))
 
@@ -264,7 +264,7 @@ def test_a_hook_that_fails_keeps_the_seed_that_was_interrupted(whole, continued)
     part = stop.value.run
     with pytest.raises(ValueError, match="a fault of the hook"):
         part.resume()
-    assert sorted(part.trained) == [0] and part.session is not None
+    assert sorted(part.trained) == [0] and part.going is not None
     run = part.resume()
     assert run.over and calls[1] > calls[0] and same(run.agent(0), whole.agent(0))
 
@@ -447,7 +447,8 @@ def test_a_lost_seed_is_marked_and_the_others_continue(whole, tmp_path, monkeypa
     honest = loop.not_finite
 
     def broken(s, made, finite):
-        return lose(s, 0, made[-1].row.env_steps, "value_loss is nan") if s.config.seed in lost else honest(s, made, finite)
+        broke = s.config.seed in lost
+        return (made, lose(s, 0, made[-1].env_steps, "value_loss is nan")) if broke else honest(s, made, finite)
 
     lost = {6}
     monkeypatch.setattr(loop, "not_finite", broken)
@@ -558,7 +559,7 @@ def test_the_plan_is_that_of_one_seed(run_cli):
     one, three = (jf.plan(jf.PPO(**ALGO), jf.make(ENV), seeds=seeds) for seeds in (1, 3))
     assert one.need == three.need and three.population.size == 1
     code, out, err = run_cli("plan", "ppo", ENV, "--seeds", "3", *(f for f in FLAGS if f != "--no-tensorboard"))
-    assert code == 0 and "3 seeds train one after another: memory is that of one" in out, err
+    assert code == 0 and "3 seeds train one after another: memory is for one seed" in out, err
 
 
 def test_actors_checkpoints_and_agents_given_are_those_of_one_seed(whole, tmp_path):

@@ -16,7 +16,7 @@ import jaxrl_fast as jf
 from helpers import runs as tools
 from jaxrl_fast.actors import play
 from jaxrl_fast.cli import command as cli
-from jaxrl_fast.engine import programs, rollout
+from jaxrl_fast.engine import grid, programs, rollout
 from jaxrl_fast.engine.evaluate import judge
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.ops import distributions
@@ -50,10 +50,9 @@ def chunks(monkeypatch):
     """One row a chunk; the list of (first iteration, rows) of every chunk that was started."""
     started, chunk = [], programs.Programs.chunk
     monkeypatch.setattr(programs, "ROWS", 1)
-    monkeypatch.setattr(loop, "ROWS", 1)
-    monkeypatch.setattr(
-        programs.Programs, "chunk", lambda self, s, t0, n: (started.append((t0, n)), chunk(self, s, t0, n))[1]
-    )
+    monkeypatch.setattr(grid, "ROWS", 1)
+    noting = lambda self, s, t0, n, *more: (started.append((t0, n)), chunk(self, s, t0, n, *more))[1]
+    monkeypatch.setattr(programs.Programs, "chunk", noting)
     return started
 
 

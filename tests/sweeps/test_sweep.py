@@ -24,7 +24,7 @@ from jaxrl_fast.engine import memory_plan as plan
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.runs import session
+from jaxrl_fast.runs.lanes import Lanes
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.sweeps import configurations
 from jaxrl_fast.sweeps import sweep as sweeps
@@ -252,6 +252,16 @@ def test_waves_and_a_resume_between_them_change_nothing(tmp_path, monkeypatch):
     assert (found.path / "table.csv").exists()
 
 
+class LanesOf:
+    """Four members, each in a lane; notes what `select` would have moved and kept."""
+
+    def __init__(self, settings, exploit, shrink):
+        self.members, self.settings, self.exploit, self.shrink = np.arange(4), settings, exploit, shrink
+
+    def __len__(self):
+        return len(self.members)
+
+
 def test_a_member_lost_late_is_no_parent():
     """Its rows from before are good; it counts as lost all the same."""
     from types import SimpleNamespace
@@ -263,26 +273,22 @@ def test_a_member_lost_late_is_no_parent():
     grid = SimpleNamespace(rows=8, planned_rows=8, row=1, steps=64, env_steps=lambda rows: 64 * rows)
     settings = {"algo.learning_rate": np.full(4, 1e-2, np.float32)}
     taken = []
-    session = SimpleNamespace(
-        grid=grid, rows=4, history=[], lost={0: {}}, lanes=np.arange(4), settings=settings,
-        config=SimpleNamespace(members=4, seeds=1, seed=0, offline=False),
-        exploit=lambda parent, settings: taken.append(parent), shrink=lambda kept: taken.append(kept),
-    )  # fmt: skip
+    lanes = LanesOf(settings, lambda parent, settings: taken.append(parent), taken.append)
+    config = SimpleNamespace(members=4, seeds=1, seed=0, offline=False)
+    session = SimpleNamespace(grid=grid, rows=4, history=[], lost={0: {}}, lanes=lanes, config=config)
     jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, fraction=0.25).select(session, rows)
     assert taken[0].tolist() == [3, 1, 2, 3]  # the lost one takes over from the best of the others
-    selection.Halving(1).select(session, rows)
-    assert taken[1] == [2, 3] and rows[-1].metrics["kept"].tolist() == [0, 0, 1, 1]
+    columns = selection.Halving(1).select(session, rows)
+    assert taken[1] == [2, 3] and columns["kept"].tolist() == [0, 0, 1, 1]
 
 
 def selecting(rows, **more):
     """A session of four members, at row 4 of 8, for `select`; what it moved and kept."""
     grid = types.SimpleNamespace(rows=8, planned_rows=8, row=1, steps=64, env_steps=lambda rows: 64 * rows)
     taken = []
-    found = types.SimpleNamespace(
-        grid=grid, rows=4, history=rows[:-1], lost={}, lanes=np.arange(4), settings={"algo.learning_rate": np.full(4, 1e-2)},
-        config=types.SimpleNamespace(members=4, seeds=1, seed=0, offline=False), taken=taken,
-        exploit=lambda parent, settings: taken.append(parent.tolist()), shrink=lambda kept: taken.append(kept),
-    )  # fmt: skip
+    lanes = LanesOf({"algo.learning_rate": np.full(4, 1e-2)}, lambda parent, _: taken.append(parent.tolist()), taken.append)
+    config = types.SimpleNamespace(members=4, seeds=1, seed=0, offline=False)
+    found = types.SimpleNamespace(grid=grid, rows=4, history=rows[:-1], lost={}, lanes=lanes, config=config, taken=taken)
     vars(found).update(more)
     return found
 
@@ -297,7 +303,7 @@ def test_a_member_without_an_ended_episode_counts_by_its_last_value_or_the_media
     before, now = row_of(64, 1.0, 1.0, nan, 9.0), row_of(256, 5.0, 6.0, nan, nan)
     s = selecting([before, now])
     pbt.select(s, [now])
-    halving.select(selecting([before, now], taken=s.taken, shrink=s.shrink), [now])
+    halving.select(selecting([before, now], taken=s.taken, lanes=s.lanes), [now])
     assert s.taken == [[3, 1, 2, 3], [1, 3]]  # fitness 5, 6, a hair below 6 (the median), 9
     moved = row_of(128, nan, nan, nan, nan)
     moved.metrics["parent"] = np.array([0, 1, 2, 0])  # what member 3 scored before is another agent's
@@ -308,8 +314,8 @@ def test_a_member_without_an_ended_episode_counts_by_its_last_value_or_the_media
     nothing = row_of(256, nan, nan, nan, nan)
     s = selecting([nothing])
     pbt.select(s, [nothing])
-    halving.select(s, [nothing])
-    assert s.taken == [] and nothing.metrics["kept"].tolist() == [1, 1, 1, 1]
+    columns = halving.select(s, [nothing])
+    assert s.taken == [] and columns["kept"].tolist() == [1, 1, 1, 1]
     with pytest.raises(ConfigError, match=r"selection.metric must be .*episode_return.*got 'retrun'"):
         jf.Halving(1, metric="retrun").select(selecting([now]), [now])
 
@@ -450,15 +456,15 @@ def test_pbt_leaves_returns_so_far_with_their_environments(lost):
     """An agent that moves forgets the discounted returns of its own environments, unless these move with it."""
     population = {"algo.learning_rate": [1e-3, 2e-3, 3e-3, 1e38 if lost else 4e-3]}
     selection = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=128, fraction=0.25)
-    exploit, seen = session.Session.exploit, []
+    exploit, seen = Lanes.exploit, []
     copied = lambda s: jax.tree.map(np.array, (s.state.agent.rewards, s.state.obs))
 
     def watched(s, parent, settings):
-        whole, before = np.isin(s.lanes, list(s.lost)) & (parent != s.lanes), copied(s)
+        whole, before = np.isin(s.members, list(s.lost)) & (parent != s.members), copied(s)
         exploit(s, parent, settings)
         seen.append((parent, whole, before, copied(s)))
 
-    with mock.patch.object(session.Session, "exploit", watched):
+    with mock.patch.object(Lanes, "exploit", watched):
         algo = tools.algorithm("impala", discount=0.9)
         jf.train(algo, tools.environment(), tools.HALF, population=population, selection=selection, on_nan="mark", **tools.RUN)
     assert len(seen) == 4 and seen[0][1].any() == lost
@@ -477,15 +483,15 @@ def test_halving_shrinks_the_axis_and_keeps_the_other_members(tmp_path):
     rates = [1e-3, 2e-3, 4e-3, 8e-3]
     whole = tools.train("ppo", total_steps=tools.HALF, seeds=2, population={"algo.learning_rate": rates})
     sizes = []
-    shrink = session.Session.shrink
+    shrink = Lanes.shrink
 
     def watched(s, kept):
         shrink(s, kept)
-        sizes.append((s.env_steps, len(s.lanes), jax.tree.leaves(s.state)[0].shape[0]))
+        sizes.append((len(s), jax.tree.leaves(s.state)[0].shape[0]))
 
-    with mock.patch.object(session.Session, "shrink", watched):
+    with mock.patch.object(Lanes, "shrink", watched):
         found = sweep(tmp_path / "x", grid={"algo.learning_rate": rates}, seeds=2, selection=jf.Halving(2))
-    assert sizes == [(192, 4, 4), (320, 2, 2)]
+    assert sizes == [(4, 4), (2, 2)]
     kept = [c for c in range(4) if np.isfinite(found.final[c]).all()]
     assert len(kept) == 1 and len(found.lost) == 6
     rows, expected = tools.logged(found.path / "parts" / "00"), tools.through_json(whole.history)
@@ -600,7 +606,7 @@ def test_a_frame_has_a_row_a_configuration_and_seed(monkeypatch):
         (["--pbt", "--members", "4"], "--pbt needs the settings"),
         (["--pbt-every", "4", "--grid", "algo.discount=0.9,1"], "goes with --pbt"),
         (["--pbt", "--halving", "2"], "exclude each other"),
-        ([], "needs what to compare"),
+        ([], "needs settings to compare"),
     ],
 )
 def test_bad_command_lines(flags, message, tmp_path, monkeypatch, capsys):

@@ -233,9 +233,9 @@ BROKEN = {
     "times": (break_(plan=even_rows), "coverage: .* those in between never come out"),
     "newest": (break_(plan=only_old), "coverage: .* the newest row that comes out is of time 3"),
     "feedback": (break_(PrioritizedMemory, feedback=forgets_the_tree), "feedback: the store must stay what `add` made it"),
-    "priorities": (break_(PrioritizedMemory, feedback=deaf), r"priorities: .* of what is drawn"),
+    "priorities": (break_(PrioritizedMemory, feedback=deaf), r"priorities: .* of the draws"),
     "weight": (break_(PrioritizedMemory, fetch=unweighed), "weight: rows that are drawn more often"),
-    "retain": (break_(RolloutMemory, (2, 3, 1), retain=lambda right, self, mem: mem), "retain: what outlives an iteration"),
+    "retain": (break_(RolloutMemory, (2, 3, 1), retain=lambda right, self, mem: mem), "retain: the part kept across iterations"),
     "episode": (break_(fetch=blind, sizes=(24, 1, 3, 16, 3)), r"episode: of the window of rows .* are in `use`, not \["),
     "truncated start": (
         break_(fetch=changed(weight=lambda x: x.weight + 1.0)),

@@ -107,10 +107,7 @@ class Evolution(PolicySearch):
         return agent, mem, {k: Mean.of(v) for k, v in metrics.items()}, played
 
     def gradient(self, ret: jax.Array, noise: jax.Array) -> jax.Array:
-        """Return the ascent direction [D].
-
-        ret: [2, directions], forward and backward. noise: [directions, D].
-        """
+        """Return the ascent direction [D] for ret [2, directions] and noise [directions, D]."""
         raise NotImplementedError
 
     def ascend(self, agent: Agent, gradient: Any, clock: Clock) -> tuple[Any, Any]:

@@ -18,45 +18,29 @@ Metrics = dict[str, Mean]
 
 
 class Played(NamedTuple):
-    """A rollout, from any source.
+    """A rollout, from any source."""
 
-    Attributes:
-        actor: environments after the rollout.
-        trajectory: [T, B], without `info`; None without environments.
-        info: {name: [T, B]}, reported by the environments.
-        episodes: [B], in progress at the rollout's start.
-    """
-
-    actor: PyTree
-    trajectory: Trajectory | None
-    info: dict[str, jax.Array]
-    episodes: Episodes
+    actor: PyTree  # environments after the rollout
+    trajectory: Trajectory | None  # [T, B], without `info`; None without environments
+    info: dict[str, jax.Array]  # {name: [T, B]}, reported by the environments
+    episodes: Episodes  # [B], in progress at the rollout's start
 
 
 @dataclasses.dataclass(frozen=True)
 class Iteration:
     """One iteration, as `Algorithm.learn` sees it.
 
-    Attributes:
-        t: iteration number, int32.
-        learns: static; False in warm-up (random actions, no updates).
-        clock: i -> Clock of update i.
-        memory: memory of the run.
-        plan: update plan, [updates].
-        keys: one key an update, [updates].
-        collect: (agent, start) -> Played, from `start` or the current environments.
-            Differentiable, with fixed noise; callable for any number of agents.
-        begin: key -> start, with new episodes in every environment.
+    `collect` is differentiable, its noise is fixed, and it can be called for any number of agents.
     """
 
-    t: jax.Array
-    learns: bool
-    clock: Callable[..., Clock]
+    t: jax.Array  # iteration number, int32
+    learns: bool  # static; False in warm-up (random actions, no updates)
+    clock: Callable[..., Clock]  # i -> Clock of update i
     memory: Memory
-    plan: PyTree
-    keys: jax.Array
-    collect: Callable[..., Played]
-    begin: Callable[[jax.Array], Any]
+    plan: PyTree  # update plan, [updates]
+    keys: jax.Array  # one key an update, [updates]
+    collect: Callable[..., Played]  # (agent, start) -> Played; start: by default the current environments
+    begin: Callable[[jax.Array], Any]  # key -> start, with new episodes in every environment
 
 
 def take_in(algo: Any, agent: PyTree, mem: PyTree, played: Played, it: Iteration) -> tuple[PyTree, PyTree, PyTree]:

@@ -168,12 +168,12 @@ def climb(found: Climb, minutes: float | None, seed: int = 0, say: Callable[[Cli
 def _climb(found, minutes, seed, say) -> None:
     rung, began = found.rung, time.perf_counter()
 
-    def hook(session, rows):
-        found.reach(session.env_steps, time.perf_counter() - began, learning=session.rows > 1)
-        _look(found, session.programs.games)
+    def hook(run, rows):
+        found.reach(run.env_steps, time.perf_counter() - began, learning=run.rows > 1)
+        _look(found, run.lanes.programs.games)
         say(found)
         if _over(found, minutes):
-            session.stop()
+            run.stop()
 
     algo = algorithm_class(rung.algorithm)(**_shortened(rung.settings, minutes))
     env = registry.make(rung.environment, **rung.env)

@@ -1,0 +1,104 @@
+"""Log rows: making one, and the rows of a run as curves and as a table.
+
+A row is made once, complete, and never changed:
+
+    measured = measure(env_steps, sums, settings)  means of members, and what is not finite
+    measured = measured.without(lost)              no values for lost members
+    row = measured.row(wall_seconds, rate, columns)  columns of an evaluation or a selection
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxrl_fast.ops.aggregate import frame
+from jaxrl_fast.tree import describe
+from jaxrl_fast.types import Mean
+
+FAULTS = "faults"  # among the sums: `rollout.faults`, outside of rows
+FIXED = {"env_steps": 0, "wall_seconds": 3, "steps_per_second": 1}  # {name: decimals}
+RESERVED = (
+    *FIXED, "episode_return", "episode_length", "eval_return", "eval_length", "eval_episodes", "policy_lag", "parent", "kept",
+)  # fmt: skip  # beside what an algorithm measures, and `time_*`; what an environment reports gets another name
+SHOWN = ("episode_return", "eval_return")  # of a row's metrics, in its short form
+
+
+class Row(NamedTuple):
+    """One log row of a run with K members."""
+
+    env_steps: int  # environment steps of one member since its start
+    wall_seconds: float  # since the run's start
+    steps_per_second: float  # of all members together
+    metrics: dict[str, np.ndarray]  # each [K]; NaN where a member has no value (it finished no episode)
+
+    def __repr__(self) -> str:
+        named = ", ".join(f"{name}: {describe(self.metrics[name])}" for name in SHOWN if name in self.metrics)
+        return f"Row(env_steps={self.env_steps:,}, {named or 'no episode'}; {len(self.metrics)} metrics)"
+
+
+class Measured(NamedTuple):
+    """A log row in the making: members' values."""
+
+    env_steps: int
+    metrics: dict[str, np.ndarray]
+    faults: list[tuple[int, str]] = []  # (member, value that is not finite), likely cause first
+
+    def without(self, lost: Collection[int]) -> Measured:
+        """Return it without values of lost members."""
+        if not lost:
+            return self
+        gone = lambda x: np.isin(np.arange(len(x)), list(lost))
+        return self._replace(metrics={name: np.where(gone(x), np.nan, x) for name, x in self.metrics.items()})
+
+    def row(self, wall_seconds: float, rate: float, columns: Mapping[str, np.ndarray]) -> Row:
+        return Row(self.env_steps, wall_seconds, rate, self.metrics | columns)
+
+
+def measure(env_steps: int, sums: Mapping[str, Mean], settings: Mapping[str, np.ndarray]) -> Measured:
+    """Divide sums by counts [members]. 0/0 (no finished episode) is NaN, null in the files.
+
+    settings: values [members] that selection changes; they become columns.
+    """
+    sums = dict(sums)
+    seen = sums.pop(FAULTS, Mean(np.zeros(1), np.zeros(1)))
+    values, faults = {}, [(m, "observations are not finite") for m in _where(seen.total > 0)]
+    for name, mean in sums.items():
+        with np.errstate(invalid="ignore", divide="ignore"):
+            values[name] = np.where(mean.count > 0, mean.total / mean.count, np.nan)
+        bad = (mean.count > 0) & ~np.isfinite(values[name])
+        faults += [(member, f"{name} is {values[name][member]}") for member in _where(bad)]
+    faults += [(m, "actions are not finite") for m in _where(seen.count > 0)]  # may be a result
+    return Measured(env_steps, values | {name: chosen.copy() for name, chosen in settings.items()}, faults)
+
+
+def _where(mask: np.ndarray) -> list[int]:
+    """Return the members [members] with True."""
+    return np.flatnonzero(mask).tolist()
+
+
+def read_row(entry: Mapping[str, Any]) -> Row:
+    """Return a row of `read_jsonl` as it was logged; null is NaN."""
+    values = lambda x: np.array([np.nan if value is None else value for value in x], float)
+    metrics = {name: values(x) for name, x in entry.items() if name not in FIXED}
+    return Row(*(entry[name] for name in FIXED), metrics)
+
+
+def curve(history: Sequence[Row], members: int, metric: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return (env_steps [rows], values [rows, members]) of a metric, without empty rows."""
+    rows = [r for r in history if np.isfinite(r.metrics.get(metric, np.nan)).any()]
+    values = np.array([r.metrics[metric] for r in rows]).reshape(len(rows), members)
+    return np.array([r.env_steps for r in rows], np.int64), values
+
+
+def table(history: Sequence[Row], seeds: Sequence[int], settings: Mapping[str, Sequence[Any]]) -> Any:
+    """Return a DataFrame, one row a log row and member. settings: {name: values [members]}."""
+    own = lambda values, i: {name: x[i] for name, x in values.items()}
+    return frame([
+        {"env_steps": row.env_steps, "seed": seed, **own(settings, i), "wall_seconds": row.wall_seconds,
+         "steps_per_second": row.steps_per_second, **own(row.metrics, i)}
+        for row in history
+        for i, seed in enumerate(seeds)
+    ])  # fmt: skip

@@ -1,0 +1,195 @@
+"""A run for its user: the value of `train`, and the argument of hooks."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl_fast import tree
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.engine.grid import Grid
+from jaxrl_fast.engine.members import configure
+from jaxrl_fast.engine.population import Population
+from jaxrl_fast.engine.prepared import Prepared
+from jaxrl_fast.envs import registry
+from jaxrl_fast.envs.base import Environment
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.logs.rows import Row, curve, table
+from jaxrl_fast.logs.sinks import Sink
+from jaxrl_fast.logs.walltime import TRAIN
+from jaxrl_fast.runs.agent import Agent
+from jaxrl_fast.runs.checkpoints.metadata import Best, Progress
+from jaxrl_fast.runs.lanes import Lanes
+from jaxrl_fast.runs.rundir import RunDir
+from jaxrl_fast.runs.signals import run_so_far
+
+
+@dataclasses.dataclass(repr=False)
+class Result:
+    """A run of one program: its members, log rows and scores.
+
+    A hook gets it during training. `state`, the RunState on the device, is then donated to the next
+    chunk: copy what must stay. `rows` counts finished log rows, `history` holds them.
+    """
+
+    prepared: Prepared
+    lanes: Lanes
+    out: RunDir | None
+    progress: Progress
+    best: Best = dataclasses.field(default_factory=Best)
+    history: list[Row] = dataclasses.field(default_factory=list)
+    eval_return: np.ndarray | None = None  # [members] of the final evaluation
+    episodes: int | None = None  # of the last evaluation, if not the settings' number
+    stop_requested: bool = False
+    go_on: Callable[[Sequence[Sink]], Result] | None = None  # after an interruption
+
+    def __repr__(self) -> str:
+        members, seeds = self.config.members, self.config.member_seeds()
+        which = f"seed {seeds[0]}" if members == 1 else f"{members} members, seeds {seeds[0]} to {seeds[-1]}"
+        lost = f", {len(self.lost)} of them lost" if self.lost else ""
+        known = self.eval_return is not None and np.isfinite(self.eval_return).any()
+        final = f"mean return {np.nanmean(self.eval_return):,.4g} at the end" if known else "not evaluated at the end"
+        best = f", best {self.best_score:,.4g}" if math.isfinite(self.best_score) else ""
+        place = f"in {self.out.path}" if self.out else "in memory"
+        return (
+            f"<Run: {self.algo.name} on {registry.name_of(self.env)}, {which}{lost}>\n"
+            f"  {self.env_steps:,} of {self.grid.env_steps(self.grid.rows):,} steps; {final}{best}\n"
+            f"  {self.steps_per_second:,.0f} steps/s, {self.wall_seconds:.1f} s; {place}"
+        )
+
+    @property
+    def algo(self) -> Algorithm:
+        """Return the algorithm, bound to the environment."""
+        return self.prepared.bound
+
+    @property
+    def env(self) -> Environment:
+        return self.prepared.env
+
+    @property
+    def config(self) -> RunConfig:
+        return self.prepared.config
+
+    @property
+    def grid(self) -> Grid:
+        return self.prepared.grid
+
+    @property
+    def population(self) -> Population:
+        """Return the placement of members with a lane."""
+        return self.lanes.population
+
+    @property
+    def state(self) -> Any:
+        """Return the RunState on the device, leaves [lanes, ...] (no such axis for one)."""
+        return self.lanes.state
+
+    @property
+    def rows(self) -> int:
+        """Return the finished log rows, without the warm-up's."""
+        return self.progress.rows
+
+    @property
+    def env_steps(self) -> int:
+        """Return the environment steps of one member so far, in whole rows."""
+        return self.grid.env_steps(self.rows)
+
+    @property
+    def steps_per_second(self) -> float:
+        """Return the environment steps of all members per second of training."""
+        return self.progress.train_steps / self.progress.train_seconds if self.progress.train_seconds else 0.0
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Return wall-clock seconds by activity: compile (and start), train, evaluate, write."""
+        found = {name: self.progress.seconds.get(name, 0.0) for name in ("compile", "train", "evaluate", "write")}
+        for name, spent in self.lanes.programs.clock.seconds().items():
+            found["train" if name in TRAIN else name] += spent
+        return found
+
+    @property
+    def wall_seconds(self) -> float:
+        """Return the seconds of the run so far."""
+        return sum(self.seconds.values())
+
+    @property
+    def eval_episodes(self) -> int:
+        """Return the episodes of the last evaluation; on the host, maybe fewer than set."""
+        return self.episodes or self.config.most_episodes
+
+    @property
+    def best_score(self) -> float:
+        """Return the best mean return of an evaluation."""
+        return self.best.score
+
+    @property
+    def best_rows(self) -> int:
+        """Return the log row of the best evaluation; -1 before the first."""
+        return self.best.rows
+
+    @property
+    def reached(self) -> list[Any]:
+        """Return by member where it reached the target return (env_steps, eval_return), or None."""
+        return self.progress.reached
+
+    @property
+    def lost(self) -> dict[int, dict[str, Any]]:
+        """Return {member: env_steps and reason} of members that became NaN or infinite."""
+        return self.lanes.lost
+
+    @property
+    def live(self) -> list[int]:
+        """Return the members in training that are finite."""
+        return self.lanes.live
+
+    @property
+    def over(self) -> bool:
+        """Return whether training is finished."""
+        at_target = self.config.target_return is not None and all(self.reached[i] for i in self.live)
+        return self.rows >= self.grid.rows or self.stop_requested or at_target
+
+    def setup(self, member: int = 0) -> tuple[Algorithm, Environment]:
+        """Return one member's algorithm, bound, and environment."""
+        chosen = {name: float(values[member]) for name, values in self.lanes.settings.items()}
+        algo, env = configure(self.algo, self.env, self.config.settings_of(member) | chosen)
+        return algo.bind(env.spec), env
+
+    def resume(self, sinks: Sequence[Sink] = ()) -> Result:
+        """Resume an interrupted run, bit for bit; returns this run when it has ended.
+
+        sinks: the user's own; the interruption closed the earlier ones. Raises ConfigError for a
+        run that has ended or failed.
+        """
+        if self.go_on is None:
+            raise ConfigError("run", "over", "one that was interrupted; `jf.resume` gives a run directory a new end")
+        return run_so_far(lambda: self.go_on(sinks))
+
+    def stop(self) -> None:
+        """End the run after this chunk; for hooks."""
+        self.stop_requested = True
+
+    def agent(self, member: int | None = None) -> Agent:
+        """Return a copy of one member's agent; with several processes, all must call it.
+
+        member: None: the best of the final evaluation, before it the first.
+        """
+        if member is None:
+            known = self.eval_return is not None
+            member = int(np.argmax(np.nan_to_num(self.eval_return, nan=-np.inf))) if known else int(self.lanes.members[0])
+        state = jax.device_put(jax.jit(tree.copy)(self.lanes.agent(member)), jax.local_devices()[0])
+        score = None if self.eval_return is None else float(self.eval_return[member])
+        return Agent(*self.setup(member), self.config, state, self.rows, score)
+
+    def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
+        """Return (env_steps [rows], values [rows, members]) of a metric, without empty rows."""
+        return curve(self.history, self.config.members, metric)
+
+    def frame(self) -> Any:
+        """Return a pandas DataFrame, one row a log row and member, with settings and metrics."""
+        return table(self.history, self.config.member_seeds(), self.config.member_settings())
