@@ -113,7 +113,7 @@ def test_offline_from_the_command_line(kept, run_cli, tmp_path, switch):
     assert code == 2 and "layout.json" in err
     shutil.copytree(kept / "tens", data)  # another experience under the same name
     code, _, err = run_cli("train", "--resume", str(tmp_path / "a"), "--total-steps", "400")
-    assert code == 2 and "written anew" in err
+    assert code == 2 and "it has been rewritten" in err
 
 
 @pytest.mark.parametrize("selection", [jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=40), jf.Halving(2)])
