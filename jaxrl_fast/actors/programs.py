@@ -176,7 +176,7 @@ class HostPrograms(Programs):
                 if failures == c.restarts or asked():
                     raise
                 warnings.warn(f"{error}; evaluated again", stacklevel=1)
-                key = random.fold_in(key, failures)
+                key = random.split(key)[0]  # `play` folds the key by step
 
     def give_up(self) -> None:
         if self.actors is not None:

@@ -137,7 +137,7 @@ class Trainer:
     def absorb(self, score: bool = False, busy: bool = False) -> None:
         """Wait for the pending chunk, check and log it.
 
-        score: with an evaluation. busy: the next one runs already.
+        score: with an evaluation. busy: the device works meanwhile, or the actors do.
         """
         run, (t0, chunk), self.pending = self.run, self.pending, None
         start = run.grid.whole_rows(t0)
