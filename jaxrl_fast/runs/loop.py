@@ -26,9 +26,8 @@ from jaxrl_fast.runs.checkpoints.restore import restore
 from jaxrl_fast.runs.checkpoints.save import Saver
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.evaluation import Display, evaluate
-from jaxrl_fast.runs.lost import not_finite, warn_of
 from jaxrl_fast.runs.result import Result
-from jaxrl_fast.runs.sanity import Sanity
+from jaxrl_fast.runs.sentinel import Sanity, not_finite, warn_of
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
 from jaxrl_fast.runs.start_from import Given
 

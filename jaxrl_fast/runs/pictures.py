@@ -24,20 +24,13 @@ _DRAWN = 2048  # a picture with more colours than that is a photograph or a rend
 _LAST_MILLISECONDS = 700  # the last picture rests a moment before the GIF starts again
 
 
-def record(env: Environment, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int = 500) -> list[np.ndarray] | None:
-    """Play one episode greedily -> its pictures, uint8 [H, W, 3] each; None where `env` cannot be drawn.
-
-    `algo` is bound to `env.spec`; `agent` is one member's. The last picture is the state that ended the episode, unless
-    `max_steps` cut it, or the environment resets within a step of its own.
-    """
-    return film(env, algo, agent, key, max_steps).frames
-
-
 def film(
     env: Environment, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int = 500, patience: float = 120.0
 ) -> Film:
-    """Play one episode as `record` does, with the page that the environment makes of it.
+    """Play one episode greedily and draw it: frames, and the page that the environment makes of it.
 
+    `algo` is bound to `env.spec`; `agent` is one member's. The last picture is the state that ended the episode, unless
+    `max_steps` cut it, or the environment resets within a step of its own.
     patience: seconds that an environment on the host may take for an answer; HostError where it takes longer.
     """
     check_int("max_steps", max_steps)

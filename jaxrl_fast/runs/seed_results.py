@@ -1,4 +1,4 @@
-"""Results of single seeds, each trained as a run of its own, and their log rows side by side."""
+"""Seeds that were trained as runs of their own: their results, their log rows side by side, and their folders at a resume."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.engine.config import IN_MEMORY, RunConfig
+from jaxrl_fast.engine.grid import Grid
+from jaxrl_fast.engine.prepared import Prepared
+from jaxrl_fast.errors import ConfigError, expected
+from jaxrl_fast.files.folders import check_folder
 from jaxrl_fast.logs.rows import Row
+from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.agent import Agent
+from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.config_values import reading
-from jaxrl_fast.runs.reading import read_member
+from jaxrl_fast.runs.reading import check_seed, read_member
 from jaxrl_fast.runs.result import Result
-from jaxrl_fast.runs.rundir import RunDir
+from jaxrl_fast.runs.rundir import RunDir, seed_folder
 from jaxrl_fast.types import RunState
 
 
@@ -109,3 +115,61 @@ def overall_rate(parts: Sequence[tuple[float, float]]) -> float:
     known = [(steps, rate) for steps, rate in parts if rate > 0]
     seconds = sum(steps / rate for steps, rate in known)
     return sum(steps for steps, _ in known) / seconds if seconds else 0.0
+
+
+def ended_seeds(path: Path, prepared: Prepared, modules: Sequence[str] = ()) -> dict[int, Trained]:
+    """Return {member: its results} of the seeds that are not to be trained further; the others can go on or begin anew.
+
+    Args:
+        path: the run directory of all seeds.
+        prepared: what the run is from now on, with its new end.
+
+    Raises:
+        ConfigError: a seed's folder is a link, holds another run, has more steps than the new end, or has neither a
+            whole checkpoint nor a way to begin anew.
+    """
+    ended, config = {}, prepared.config
+    for seed in config.member_seeds():
+        folder = seed_folder(path, seed)
+        check_folder(folder)
+        if not folder.exists():
+            _check_anew(folder, config)
+            continue
+        if (folder / "config.json").is_file():
+            check_seed(folder, prepared.algo, prepared.env, seed, modules)
+        result = of_folder(folder, modules) if (folder / "result.json").is_file() else None
+        if result and (result.lost or _end(folder) == (config.total_steps, config.horizon)):
+            ended[seed - config.seed] = result
+        elif RunDir(folder).resumable:
+            _check_done(folder, config, prepared.grid)
+        elif result:
+            remedy = f"move {folder.name} elsewhere and resume the run, which trains this seed anew"
+            raise expected(str(folder), "a run with its checkpoints", f"one that has ended and lost them; {remedy}")
+        else:
+            _check_anew(folder, config)
+    return ended
+
+
+def _check_done(folder: Path, config: RunConfig, grid: Grid) -> None:
+    """Raises ConfigError where no checkpoint is whole, or the newest one is beyond the end of the run."""
+    with Checkpoints(RunDir(folder).checkpoints, read_only=True) as checkpoints:
+        checkpoints.check_own()
+        meta = checkpoints.read(("last",), checkpoints.meta)
+    done = grid.env_steps(meta["rows"])
+    if done > grid.env_steps(grid.rows):
+        go_on = "give that many, or more, as total_steps (--total-steps)"
+        raise expected("total_steps", f"at least the {done:,} steps that {folder.name} has", f"{config.total_steps:,}: {go_on}")
+
+
+def _check_anew(folder: Path, config: RunConfig) -> None:
+    """Raises ConfigError where a seed without checkpoints cannot be trained from its start."""
+    if config.start_from == IN_MEMORY:
+        gone = f"parameters in memory, which are gone with their process, and {folder.name} has no checkpoint"
+        remedy = "`resume()` of the run in that process goes on with it; jf.load reads the seeds that have ended"
+        raise expected("start_from", "a run directory", f"{gone}; {remedy}")
+
+
+def _end(folder: Path) -> tuple[Any, Any]:
+    """total_steps and horizon of a run directory."""
+    run = configs.read_config(folder)["run"]
+    return run["total_steps"], run.get("horizon")

@@ -1,0 +1,101 @@
+"""What is wrong with members: numbers that are not finite cost a member its place, those that make no sense are a warning."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast import distributed
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.logs.rows import Measured
+from jaxrl_fast.runs.result import Result
+
+MOST_RETURN = 1e3  # returns below it say nothing of how large a loss may be: episodes that have not ended may pay more
+MOST_LOSS = 1e6  # times the square of the largest return: a squared error of values is at most a few such squares
+MOST_ENTROPY = 1e4  # nats of either sign; no action space has so many
+MOST_PARAMETER = 1e8  # of a network's parameters
+
+
+def not_finite(run: Result, measured: Sequence[Measured], finite: Any) -> tuple[list[Measured], str | None]:
+    """Return the rows without values of lost members, and the first metric, step and member that is not finite.
+
+    The message is None where the run can go on: with `on_nan = "mark"` such a member is noted in `run.lost` and has no
+    values from there on, and only the last one to be lost is a message.
+
+    Args:
+        finite: whether each lane's agent is; None where nothing has been learned.
+    """
+    said, found, stop = [], [], run.config.on_nan == "stop"
+    for row in measured:
+        said += [lose(run, member, row.env_steps, what) for member, what in row.faults]
+        found.append(row if stop else row.without(run.lost))
+    if finite is not None:
+        for member in np.flatnonzero(~run.lanes.by_member(run.population.members(finite), True)):
+            said.append(lose(run, int(member), measured[-1].env_steps, "agent parameters or priorities are not finite"))
+    return found, said[0] if said and (stop or not run.live) else None
+
+
+def lose(run: Result, member: int, env_steps: int, what: str) -> str:
+    """Mark a member as lost, where the run goes on without it, and return what is said of it."""
+    if run.config.on_nan == "mark" and member not in run.lost:
+        run.lost[member] = {"env_steps": env_steps, "reason": what}
+    return f"{what} {_place(run.config, member, env_steps)}"
+
+
+def _place(config: RunConfig, member: int, env_steps: int) -> str:
+    return f"at {env_steps:,} environment steps in member {member} ({config.label(member)})"
+
+
+def warn_of(config: RunConfig, senseless: dict[int, str], env_steps: int) -> None:
+    """Say which members have diverged, though all their numbers are finite; the run goes on."""
+    if senseless and distributed.is_first():
+        (member, what), *others = senseless.items()
+        more = f" (and members {', '.join(str(m) for m, _ in others)})" if others else ""
+        warnings.warn(
+            f"{what} {_place(config, member, env_steps)}{more}: training has diverged, though no number is NaN; "
+            "a lower learning_rate may help",
+            stacklevel=2,
+        )
+
+
+class Sanity:
+    """Returns and entropies that the rows of each of `members` have shown so far."""
+
+    def __init__(self, members: int):
+        self.returns = np.full(members, MOST_RETURN)  # the largest, of either sign
+        self.entropy = np.zeros(members)  # the last one, while it is positive
+        self.told: set[int] = set()
+
+    def look(self, metrics: Mapping[str, np.ndarray]) -> dict[int, str]:
+        """Return {member: what makes no sense} for members that have not been named before. metrics: a row's, each [members]."""
+        for name in ("episode_return", "eval_return"):
+            self.returns = np.fmax(self.returns, np.abs(metrics.get(name, self.returns)))
+        found: dict[int, str] = {}
+        for name, values in metrics.items():
+            for member, value in enumerate(values):
+                if member not in self.told and self._senseless(name, float(value), member):
+                    found.setdefault(member, f"{name} is {value:.3g}")
+        entropy = metrics.get("entropy", self.entropy)
+        self.entropy = np.where(entropy > 0, entropy, self.entropy)
+        self.told |= found.keys()
+        return found
+
+    def look_at_parameters(self, largest: np.ndarray) -> dict[int, str]:
+        """Like `look`, for the largest parameter of each member: [members], NaN where it is not known."""
+        found = {
+            int(m): f"the largest parameter is {largest[m]:.3g}"
+            for m in np.flatnonzero(largest > MOST_PARAMETER)
+            if int(m) not in self.told
+        }
+        self.told |= found.keys()
+        return found
+
+    def _senseless(self, name: str, value: float, member: int) -> bool:
+        if name == "entropy":
+            # Training moves logits apart step by step: the entropy comes near zero, and never to zero.
+            return abs(value) > MOST_ENTROPY or (value == 0.0 and self.entropy[member] > 1e-6)
+        return name.endswith("loss") and math.isfinite(value) and abs(value) > MOST_LOSS * self.returns[member] ** 2
