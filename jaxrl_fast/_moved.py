@@ -1,4 +1,4 @@
-"""Modules under the names of older versions, for programs, pickles and config.json files."""
+"""Old module names, for programs, pickles and config.json files of older versions."""
 
 from __future__ import annotations
 
@@ -109,18 +109,18 @@ MOVED = {old: f"{folder}.{name}".lstrip(".") for folder, names in _FOLDERS.items
 
 
 def today(module: str) -> str:
-    """Return the current name of a module of this package; any other name as it is."""
+    """Return the current name of a module of this package; other names unchanged."""
     root, _, rest = module.partition(".")
     return f"{root}.{MOVED.get(rest, rest)}" if root == PACKAGE and rest else module
 
 
 def contents_of(*modules: str) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a folder that has the old name of modules in it: what they define is found here too."""
+    """Return a folder's `__getattr__` that finds the definitions of its old modules."""
 
     def __getattr__(name: str) -> Any:
         for home in [] if name.startswith("__") else [f"{PACKAGE}.{module}" for module in modules]:
             found = getattr(importlib.import_module(home), name, None)
-            if getattr(found, "__module__", None) == home:  # not what the module itself only imports
+            if getattr(found, "__module__", None) == home:  # not an import of the module
                 return found
         raise AttributeError(f"module '{PACKAGE}.{modules[0].rpartition('.')[0]}' has no attribute {name!r}")
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import difflib
 import errno
+import functools
+import inspect
 import math
 import os
 import re
@@ -151,6 +153,18 @@ def nearest(name: str, names: Iterable[str]) -> str:
     lower = {n.lower(): n for n in names}
     hits = difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=0.55)
     return f"; did you mean {lower[hits[0]]!r}?" if hits else ""
+
+
+def refuse_removed(cls: type) -> None:
+    """Raise ConfigError for a method or switch of `cls` that only older versions read.
+
+    Bases list them as `removed`, {name: what to override instead}; `__init_subclass__` calls this.
+    """
+    for name, instead in {k: v for base in cls.__mro__ for k, v in vars(base).get("removed", {}).items()}.items():
+        found = inspect.getattr_static(cls, name, None)
+        if callable(found) or isinstance(found, (property, functools.cached_property, bool)):
+            wanted = f"left out: {instead}. {cls.__mro__[1].__name__} does not read it"
+            raise expected(f"{cls.__name__}.{name}", wanted, repr(found) if isinstance(found, bool) else "a method")
 
 
 def check_choice(argument: str, value: Any, choices: Iterable[str]) -> None:

@@ -1,6 +1,6 @@
-"""`setting(...)`: a dataclass field that knows its valid range and its help text, and the check of a whole object.
+"""`setting(...)`, a dataclass field with a valid range and help text, and its checks.
 
-A class or function from elsewhere declares its settings by its signature: `defaults_of`.
+A foreign class or function declares its settings by its signature: `defaults_of`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The decorators that make a frozen dataclass a pytree, helpers on pytrees, and their short forms in a notebook."""
+"""Decorators that make a frozen dataclass a pytree, helpers on pytrees, and short forms."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def describe(value: Any) -> str:
 
 
 def bytes_text(size: int) -> str:
-    """`36.8 kB`."""
+    """Return a size as text, `36.8 kB`."""
     unit = next((i for i, limit in enumerate((1e3, 1e6, 1e9)) if size < limit), 3)
     return f"{size} B" if unit == 0 else f"{size / 1e3**unit:.3g} {('kB', 'MB', 'GB')[unit - 1]}"
 

@@ -20,15 +20,15 @@ PyTree = Any
 
 @dataclasses.dataclass(frozen=True)
 class EnvSpec:
-    """What an environment is: spaces, limits, name. Static and hashable.
+    """The description of an environment: spaces, limits, name. Static and hashable.
 
-    observation, action   spaces; an observation that is a `Dict` with the entry `action_mask` (bool, one flag an
-                          action, True where legal) restricts a Discrete action to legal choices.
-    max_episode_steps     the time limit after which an episode is truncated; None when there is none.
-    stack                 the environment emits single frames and the agent sees the last `stack` of them,
-                          concatenated along the last axis, oldest first. `observation` describes one frame.
-    own_observation       how the environment itself writes them, where that is another form (`envs.own_spaces`); None: as
-    own_action            the spaces say
+    Attributes:
+        observation, action: spaces. A `Dict` observation with the entry `action_mask` (bool, a flag
+            an action, True where legal) restricts a Discrete action.
+        max_episode_steps: time limit after which an episode is truncated; None: no limit.
+        stack: the agent sees the last `stack` frames, joined along the last axis, oldest first;
+            `observation` describes one frame.
+        own_observation, own_action: the environment's own form, if different (`envs.own_spaces`).
     """
 
     name: str

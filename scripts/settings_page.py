@@ -24,7 +24,7 @@ def row(field: dataclasses.Field, flags: bool) -> str:
     option, none = option_of_field(field, None), field.metadata.get("none")
     default = none if field.default is None else "required" if field.default is dataclasses.MISSING else show(field.default)
     bar = lambda text: text.replace("|", "\\|")
-    flag = f"`{bar(f'{option.flag} {option.shown_metavar}')}`" if field.metadata.get("flag", "") is not None else ""
+    flag = f"`{bar(option.usage)}`" if field.metadata.get("flag", "") is not None else ""
     cells = [f"`{field.name}`", *([flag] if flags else []), default, bar(field.metadata.get("help", ""))]
     return f"| {' | '.join(cells)} |".replace("|  |", "| |")
 

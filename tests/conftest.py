@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import tempfile
@@ -15,7 +16,7 @@ import pytest
 # passes stay. Set before JAX starts, and inherited by the programs that tests start. Users have these for `init` alone.
 QUICK = {"--xla_backend_optimization_level": "0", "--xla_llvm_disable_expensive_passes": "true"}
 if metadata.version("jaxlib").startswith("0.10."):  # others abort where they do not know a flag
-    QUICK["--xla_cpu_use_fusion_emitters"] = "false"
+    QUICK |= {"--xla_cpu_use_fusion_emitters": "false", "--xla_cpu_parallel_codegen_split_count": "1"}
 if not any(flag in os.environ.get("XLA_FLAGS", "") for flag in QUICK):
     os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *map("=".join, QUICK.items())]).strip()
 
@@ -23,9 +24,12 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
 from helpers import runs as tools  # noqa: E402  (imports jaxrl_fast, which sets XLA flags before the backend starts)
-from jaxrl_fast import runtime  # noqa: E402
+from jaxrl_fast import algorithms, imports, runtime  # noqa: E402
 from jaxrl_fast.cli import command as cli  # noqa: E402
+from jaxrl_fast.envs import sources  # noqa: E402
+from jaxrl_fast.logs.sinks import SINKS  # noqa: E402
 from jaxrl_fast.ops import lowering  # noqa: E402
+from jaxrl_fast.sweeps.samplers import SAMPLERS  # noqa: E402
 
 
 def _cache_folder() -> str:
@@ -38,7 +42,16 @@ def _cache_folder() -> str:
 # Programs that tests start in a process of their own inherit it. JAXRL_FAST_CACHE=off switches it off.
 os.environ.setdefault("JAXRL_FAST_CACHE", _cache_folder())
 runtime.enable_compile_cache()
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # tests compile many small programs
+gc.freeze()
+gc.set_threshold(10_000, 20, 10)  # tracing makes many objects: looking for cycles took an eighth of the time
 jax.devices()  # started before a test asks for several seeds, so that this process keeps the devices that it has
+
+
+def pytest_collection_modifyitems(items):
+    """Long files first, so that the workers end together: notebooks, then by the size of the file."""
+    size = {path: path.stat().st_size for path in {item.path for item in items}}
+    items.sort(key=lambda item: (item.path.name != "test_notebooks.py", -size[item.path]))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -47,6 +60,19 @@ def _forget_programs():
     yield
     jax.clear_caches()
     gc.collect()
+    getattr(ctypes.CDLL(None), "malloc_trim", int)(0)  # glibc keeps what is free, and the process stays as large
+
+
+@pytest.fixture(autouse=True)
+def _forget_names():
+    """Forget what a test registered, and which modules it named."""
+    registries = (algorithms.ALGORITHMS, SINKS, SAMPLERS, sources.SOURCES)
+    known = [sources.USER, imports.named, *(x for one in registries for x in (one.added, one.loaded, one.said))]
+    before = [x.copy() for x in known]
+    yield
+    for now, then in zip(known, before, strict=True):
+        now.clear()
+        (now.extend if isinstance(now, list) else now.update)(then)
 
 
 @pytest.fixture
@@ -104,7 +130,7 @@ def as_users_have_it():
     """A context in which programs are compiled as users have them, not quickly (`QUICK`)."""
     options = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}
     if "fusion_emitters" in os.environ["XLA_FLAGS"]:
-        options["xla_cpu_use_fusion_emitters"] = True
+        options |= {"xla_cpu_use_fusion_emitters": True, "xla_cpu_parallel_codegen_split_count": 32}
     compile = jax.stages.Lowered.compile
     as_then = lambda lowered, own=None: compile(lowered, options | (own or {}))
     return lambda: mock.patch.object(jax.stages.Lowered, "compile", as_then)

@@ -21,7 +21,7 @@ def api_page():
     return module
 
 
-def test_the_page_lists_what_there_is(api_page):
+def test_the_page_lists_every_public_name(api_page):
     assert api_page.PAGE.read_text() == api_page.page(), "python scripts/api_page.py writes it anew"
 
 
@@ -32,6 +32,6 @@ def test_a_name_that_is_in_no_group_is_an_error(api_page, monkeypatch):
 
 
 @pytest.mark.parametrize("name", jf.__all__)
-def test_a_public_name_says_in_one_line_what_it_is(name):
+def test_a_public_name_has_a_one_line_summary(name):
     first = inspect.getdoc(getattr(jf, name)).split("\n")[0]
     assert 10 < len(first) <= 90 and first.endswith("."), first

@@ -119,7 +119,7 @@ def test_verdict_asks_value_then_interval(goal, expected):
     assert tabled.verdict(line()) is None
 
 
-def test_cells_lack_what_the_row_lacks():
+def test_cells_omit_missing_values():
     values = {"value": "1", "interval": "2"}
     assert tabled.cell("{value}[ ± {interval}]", values) == "1 ± 2"
     assert tabled.cell("{value}[ ± {interval}]", {"value": "1"}) == "1"
@@ -136,7 +136,7 @@ def test_a_page_gets_its_table_its_grid_and_its_letters():
     assert "- **a**: m2; v\n- **b**: m1; v" in page
 
 
-def test_a_block_that_asks_for_what_is_not_measured_is_refused():
+def test_a_block_without_measurements_is_refused():
     with pytest.raises(ValueError, match="none"):
         made.page("# T\n\n{{ table a/b\nWhat = {what}\n}}\n", {"a/t": [line()]}, "text/T.md.in")
 

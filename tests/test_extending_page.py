@@ -68,8 +68,6 @@ def place(tmp_path, monkeypatch):
     site = tmp_path / "site"
     site.mkdir()
     monkeypatch.syspath_prepend(str(site))
-    for known in (ALGORITHMS, SOURCES, SINKS, SAMPLERS):
-        monkeypatch.setattr(known, "loaded", {})
     modules = {title.group(1): code for kind, code in BLOCKS if kind == "python" and (title := re.match(r"# (\S+\.py)\n", code))}
     assert len(modules) == 4
     groups = tomllib.loads(next(code for kind, code in BLOCKS if kind == "toml"))["project"]["entry-points"]

@@ -55,7 +55,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("name", "value", "valid"), BAD)
-def test_a_bad_value_is_named_with_what_would_be_valid(name, value, valid):
+def test_a_bad_value_is_named_with_its_valid_values(name, value, valid):
     with pytest.raises(ConfigError) as caught:
         Example(**{name: value})
     message = str(caught.value)

@@ -18,7 +18,7 @@ WRITE = ("seed_sweep",)  # these write run directories, and run again in the fol
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
-def test_those_that_the_docs_name_are_there():
+def test_notebooks_in_the_docs_exist():
     assert {FOLDER / "quickstart.ipynb", FOLDER / "brax_control.ipynb"} <= set(NOTEBOOKS)
 
 

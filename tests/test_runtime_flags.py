@@ -21,7 +21,7 @@ def run(before: str = "", **more: str) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
 
 
-def test_set_where_this_jaxlib_hangs_and_nowhere_else():
+def test_the_flag_is_set_only_for_hanging_jaxlibs():
     ended = run()
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.split() == ([f"{FLAG}=false"] if runtime.vmap_hangs_on_cpu() else [])
@@ -34,7 +34,7 @@ def test_the_users_flags_stay():
         assert run(XLA_FLAGS=f"{FLAG}=true").stdout.split() == [f"{FLAG}=true"]
 
 
-def test_too_late_is_said():
+def test_a_late_flag_is_a_warning():
     ended = run(IMPORTED_LATE)
     assert ("was started before `import jaxrl_fast`" in ended.stderr) == runtime.vmap_hangs_on_cpu()
     assert FLAG not in ended.stdout and ended.returncode == 0

@@ -21,7 +21,7 @@ def test_discrete_and_multi_discrete_samples_cover_their_range(key):
     assert set(x[:, 0]) == {0, 1} and set(x[:, 1]) == set(range(5))
 
 
-def test_box_normalises_what_it_is_given():
+def test_box_normalises_its_arguments():
     box = Box(np.array([-1, -1]), (1, 2), [2], "float32")
     assert box == Box(-1.0, (1.0, 2.0), (2,)) and hash(box) == hash(Box(-1.0, (1.0, 2.0), (2,)))
     low, high = box.bounds()
@@ -50,12 +50,12 @@ def test_box_normalises_what_it_is_given():
         "Dict: a must be .*got 3"),
     (lambda: Dict({3: Discrete(2)}), "Dict: 3"),
 ])  # fmt: skip
-def test_what_is_no_space_is_refused(space, message):
+def test_bad_spaces_are_refused(space, message):
     with pytest.raises(ConfigError, match=f"^{message}"):
         space()
 
 
-def test_spaces_take_what_stands_for_the_same():
+def test_spaces_accept_equivalent_arguments():
     assert MultiDiscrete([2, 3]) == MultiDiscrete(np.array([2, 3])) == MultiDiscrete((2, 3)) and hash(MultiDiscrete([2, 3]))
     assert Dict({"b": Discrete(2), "a": Discrete(3)}) == Dict.of(a=Discrete(3), b=Discrete(2))
     assert Discrete(np.int64(3)) == Discrete(3) and type(Discrete(np.int64(3)).n) is int
@@ -103,7 +103,7 @@ TWICE = [("a", Discrete(2)), ("a", Discrete(3))]
 
 
 @pytest.mark.parametrize("items", [5, (), np.zeros(3), np.zeros(0), [("a", 1)], TWICE], ids=repr)
-def test_what_makes_no_dict_of_spaces(items):
+def test_bad_dicts_of_spaces(items):
     with pytest.raises(ConfigError, match="^Dict"):
         Dict(items)
 

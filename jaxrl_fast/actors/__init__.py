@@ -1,5 +1,5 @@
-"""Training on environments that step on the host: threads and processes that step them, and what they hand to the learner.
+"""Training on environments on the host: threads and processes step them for the learner.
 
-`watch` guards against environments that hang, `play` asks a policy for actions, `threads` and `ray` are the actors. How a run
-is logged and saved is in `runs`; the environments themselves are in `envs/host`.
+`watch` guards against hanging environments, `play` asks a policy for actions, `threads` and `ray`
+are the actors. `runs` logs and saves; the environments are in `envs/host`.
 """

@@ -1,4 +1,4 @@
-"""Groups of environments on the host: each a vector that is stepped as one."""
+"""Groups of environments on the host: each a vector, stepped as one."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from jaxrl_fast.logs.reports import Tally, merged
 from jaxrl_fast.logs.walltime import WallTime
 from jaxrl_fast.types import Trajectory
 
-LARGE = 2**16  # bytes of observations from which sending them is a step of its own; fewer go with the launch of the program
+LARGE = 2**16  # bytes of observations from which sending them is a step of its own
 
 
 class Stopped(Exception):
-    """Nobody waits for this thread any more."""
+    """Raised in a thread that nobody waits for any more."""
 
 
 def go_on(watch: Watch, clock: WallTime) -> None:
-    """Wait while the environments are paused; Stopped where they are not to go on."""
+    """Wait while the environments are paused. Raises Stopped at their end."""
     if not watch.going.is_set():
         with clock.during("waiting"):
             watch.going.wait()
@@ -39,7 +39,7 @@ def go_on(watch: Watch, clock: WallTime) -> None:
 
 
 class Group:
-    """Some of the environments: a vector, and the games that go on in it."""
+    """A vector of environments, and the games in progress."""
 
     def __init__(self, env: HostEnv, run: Run, watch: Watch, num_envs: int, seed: int, index: int, first: int):
         self.run, self.watch, self.index, self.first_env, self.num_envs = run, watch, index, first, num_envs
@@ -58,7 +58,7 @@ class Group:
         self.tally = Tally()
 
     def receive(self, returns: list[float], lengths: list[int]) -> np.ndarray:
-        """Look at a step, and note the games that ended in it -> which environments stepped."""
+        """Receive a step and note the games that ended -> ids of the environments that stepped."""
         found = self.vector.receive()
         ids = self.every if found.ids is None else found.ids
         checks.check_step(self.run.algo.spec, len(ids), found, self.first_env + ids)
@@ -75,7 +75,7 @@ class Group:
         return ids
 
     def transfer(self) -> None:
-        """What was seen, to the device: a copy, because the environments may write to theirs."""
+        """Copy the observations to the device; the environments may overwrite theirs."""
         if self.large:
             self.seen = jax.block_until_ready(jax.device_put(self.seen, may_alias=False))
 
@@ -84,12 +84,12 @@ class Group:
 
 
 class SyncGroup(Group):
-    """All of its environments step together; `actor` is what the agent sees of them."""
+    """Environments that step together; `actor` is the agent's view of them."""
 
-    action: Any = None  # on the device, until it is sent
+    action: Any = None  # on the device, until sent
 
     def begin(self, root: jax.Array, t: int) -> None:
-        """A new rollout."""
+        """Begin a rollout."""
         self.noise, self.clock = _prelude(self.run, root, np.int32(t), self.index, self.num_envs)
         self.first, self.seen, self.steps = self.actor, None, None
 
@@ -101,7 +101,7 @@ class SyncGroup(Group):
             self.send()
 
     def send(self) -> None:
-        """Wait for the actions. Environments that step only in `receive` get them there, after another group's have stepped."""
+        """Send the actions, for environments that step in `receive` after other groups' steps."""
         if self.action is not None:
             action, self.action = play.playable(self.run.algo.spec.action, np.asarray(self.action))[0], None
             with self.watch.asked():
@@ -113,7 +113,7 @@ class SyncGroup(Group):
         return trajectory
 
     def play(self, root: jax.Array, agent: Any, t: int, mode: str, clock: WallTime, groups: list[SyncGroup]) -> Rollout:
-        """The rollout of iteration t: while one group's environments step, the device acts for another."""
+        """Play the rollout of iteration t; the device acts for one group while another steps."""
         returns: list[float] = []
         lengths: list[int] = []
 
@@ -141,9 +141,10 @@ class SyncGroup(Group):
 
 
 def rollout(groups: list[Group], root: jax.Array, agent: Any, t: int, warmup: int, clock: WallTime) -> Rollout:
-    """The rollout of iteration t, of groups in one thread.
+    """Play the rollout of iteration t for the groups of a thread.
 
-    clock: of this thread; its activities are "environments", "transfer" and "inference", or "waiting" while it is paused.
+    clock: of this thread; activities "environments", "transfer", "inference", and "waiting" if
+    paused.
     """
     clock.switch("inference")
     agent = play.acting(groups[0].run.algo, agent)
@@ -152,7 +153,7 @@ def rollout(groups: list[Group], root: jax.Array, agent: Any, t: int, warmup: in
 
 @functools.partial(jax.jit, static_argnames=("group", "num_envs"))
 def _prelude(run: Run, root: jax.Array, t: jax.Array, group: int, num_envs: int):
-    """Draw the noise of a group's rollout, and the clock. The first group's is what a device environment would get."""
+    """Draw the noise of a group's rollout, and the clock; the first group's equals the device's."""
     key = iteration_keys(root, t).policy
     key = random.fold_in(key, group) if group else key
     return run.algo.draw(key, run.algo.num_steps, num_envs), iteration.clock_at(run, t)

@@ -1,9 +1,10 @@
-"""Groups of environments that are acted for as they come: EnvPool's asynchronous mode (`batch_size` below `num_envs`).
+"""Asynchronous groups of environments: EnvPool with `batch_size` below `num_envs`.
 
-A vector with `at_once` brings the first so many environments that have stepped, and only those are acted for: a step does
-not wait for the slowest. So some are rows ahead of others, up to a limit, and begin the next rollout before this one is
-whole. Their rows stand in a ring on the device [L, B], each environment at its own place; a rollout is cut from it when
-every environment has its T. Which agent acts in which row is here a matter of who was faster: no run is like another.
+A vector with `at_once` returns the first environments that have stepped, and the policy acts for
+those alone: no step waits for the slowest. Fast environments lead by some rows, up to a limit, and
+begin the next rollout early. Rows stand in a ring on the device [L, B], each environment in its own
+column; a rollout is cut out once every environment has T rows. The agent of a row depends on
+timing: runs are not repeatable.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ class Ring(NamedTuple):
 
 
 class Some(NamedTuple):
-    """Some of the environments, [b]; the number B fills the array up and stands for none of them."""
+    """Some environments, [b], padded with the number B for none."""
 
     ids: np.ndarray
-    row: np.ndarray  # where in the ring
+    row: np.ndarray  # place in the ring
 
 
 def _put(rows: Any, at: tuple, values: Any) -> Any:
@@ -55,7 +56,7 @@ def _at(batch: Any, ids: Any) -> Any:
 
 
 def _look(algo: Algorithm, ring: Ring, seen: Seen, of: Some) -> Ring:
-    """Write what rows `of` brought, and look at what there is now."""
+    """Write the results of rows `of`, and update the agent's view."""
     steps, at = ring.steps, (of.row, of.ids)
     steps = steps._replace(**{name: _put(getattr(steps, name), at, x) for name, x in seen.columns().items()})
     now = play.see(algo, _at(ring.actor, of.ids), seen.obs, seen.terminated | seen.truncated)
@@ -68,7 +69,7 @@ def step(
     algo: Algorithm, agent: Any, ring: Ring, seen: Seen | None, came: Some, to: Some, key: jax.Array, i: Any, clock: Clock,
     mode: str,
 ) -> tuple[Ring, Any]:  # fmt: skip
-    """Look at what rows `came` brought (`seen`, None for nothing), and act in rows `to` -> (ring, action [b])."""
+    """Write results `seen` (or None) of rows `came`, act in rows `to` -> (ring, action [b])."""
     if seen is not None:
         ring = _look(algo, ring, seen, came)
     now, at = _at(ring.actor, to.ids), (to.row, to.ids)
@@ -85,7 +86,7 @@ def step(
 
 @functools.partial(jax.jit, donate_argnames="ring")
 def end(algo: Algorithm, start: Actor, ring: Ring, seen: Seen, came: Some, base: Any) -> tuple[Ring, Actor, Trajectory]:
-    """Look at what the last rows brought, and cut out the rollout -> (ring, where the next one starts, this one)."""
+    """Write the last results and cut out the rollout -> (ring, next start, rollout)."""
     ring = _look(algo, ring, seen, came)
     steps = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, base, algo.num_steps), ring.steps)
     after = tree.take(ring.ends, base // algo.num_steps)
@@ -94,7 +95,7 @@ def end(algo: Algorithm, start: Actor, ring: Ring, seen: Seen, came: Some, base:
 
 @functools.partial(jax.jit, static_argnames="length")
 def begin(algo: Algorithm, agent: Any, actor: Actor, length: int) -> Ring:
-    """A ring with nothing in it."""
+    """Return an empty ring."""
     batch = jax.tree.leaves(actor.obs)[0].shape[0]
 
     def row(agent, actor):
@@ -104,13 +105,13 @@ def begin(algo: Algorithm, agent: Any, actor: Actor, length: int) -> Ring:
         return Timestep(frame, action, frame, jnp.zeros(batch), jnp.zeros(batch, bool), jnp.zeros(batch, bool), extras)
 
     steps = jax.tree.map(lambda x: jnp.zeros((length, *x.shape), x.dtype), jax.eval_shape(row, agent, actor))
-    copy = lambda x: jnp.array(x, copy=True)  # it is donated, and the first rollout still starts from these
+    copy = lambda x: jnp.array(x, copy=True)  # the ring is donated, and the first rollout still starts from these
     ends = jax.tree.map(lambda x: jnp.zeros((length // algo.num_steps, *x.shape), x.dtype), actor)
     return Ring(jax.tree.map(copy, actor), ends, steps)
 
 
 class AsyncGroup(Group):
-    """A vector with `at_once`. `done` [B] are the rows of this rollout, and of the next, that each environment has brought."""
+    """A vector with `at_once`. `done` [B]: rows of this and the next rollout by environment."""
 
     def __init__(self, *args: Any):
         super().__init__(*args)
@@ -120,14 +121,16 @@ class AsyncGroup(Group):
         self.waiting = np.arange(self.num_envs)  # neither acted for nor stepping
 
     def _next(self, ids: np.ndarray) -> Some:
-        """The rows that these environments bring next."""
+        """Return the next rows of these environments."""
         fill = (0, self.vector.at_once - len(ids))
         row = np.pad((self.base + self.done[ids]) % self.rows, fill)
         return Some(np.int32(np.pad(ids, fill, constant_values=self.num_envs)), np.int32(row))
 
     def _choose(self) -> np.ndarray:
-        """Those to act for now, who wait no longer: the ones that are not too far ahead, and whoever else is needed so that
-        `at_once` of them step. The slowest is never held back, so nobody is ever further ahead.
+        """Return the environments to act for, removed from `waiting`.
+
+        These are the ones within the limit, and more if fewer than `at_once` would step. The
+        slowest always steps, so the lead stays bounded.
         """
         order = self.waiting[np.argsort(self.done[self.waiting], kind="stable")]
         near = int((self.done[order] < self.done.min() + AHEAD).sum())
@@ -137,7 +140,7 @@ class AsyncGroup(Group):
         return order[:count]
 
     def play(self, root: jax.Array, agent: Any, t: int, mode: str, clock: WallTime, groups: Any = ()) -> Rollout:
-        """The rollout of iteration t, of this group alone."""
+        """Play the rollout of iteration t, of this group alone."""
         algo, returns, lengths = self.run.algo, [], []
         key, iteration_clock = _prelude(self.run, root, np.int32(t), self.index)
         if self.ring is None:
@@ -146,7 +149,7 @@ class AsyncGroup(Group):
         turns = 0
 
         def act(ids: np.ndarray, came: Some | None) -> None:
-            """came: the rows that `seen` is of, which is looked at before; None where it has been."""
+            """Act for `ids`. came: the rows of `seen`, written first; None if already written."""
             nonlocal turns
             go_on(self.watch, clock)
             assert (self.done[ids] < self.rows).all(), "a ring that is too short"
@@ -159,7 +162,7 @@ class AsyncGroup(Group):
                     self.vector.send(action, ids)
 
         while True:
-            while len(ids := self._choose()):  # also those that waited, where the slowest has come
+            while len(ids := self._choose()):  # also those that waited for the slowest
                 act(ids, None)
             clock.switch("environments")
             with self.watch.asked():

@@ -1,16 +1,17 @@
-"""How actors hand rollouts to the learner: what a rollout carries, who waits for whom, and what is done where one fails.
+"""The handover of rollouts from actors to the learner: content, order, and failures.
 
-    actors = Actors(run, env, groups=2, ahead=1, ...)    a thread (`threads`); `RayActors` (`ray`): a process a group
+    actors = Actors(run, env, groups=2, ahead=1, ...)    a thread (`threads`)
     actors.start(t, agent)           iteration t is the first
     rollout = actors.take(t)         [T, B], collected by the agent of iteration t - ahead
-    actors.give(t + 1, agent)        what the learner has made of it
+    actors.give(t + 1, agent)        the agent after learning from it
 
-`ahead` says by how many iterations actors may be ahead of the learner. With 0 they wait for it, and everything is
-on-policy; with 1 they collect rollout t + 1 while the learner is at rollout t. A rollout is asked for as soon as its agent
-is there. Which agent collects what is fixed, not a matter of who is faster: a run is repeatable bit for bit in either way,
-as far as its environments are. (But for those that are acted for as they come, `actors/groups_async.py`.)
+`RayActors` (`ray`) has a process a group. `ahead` is the number of iterations by which actors may
+lead the learner. With 0 they wait for it, and everything is on-policy; with 1 they collect rollout
+t + 1 while the learner uses rollout t. A rollout is requested as soon as its agent exists. The
+agent of a rollout is fixed, independent of timing, so runs repeat bit for bit if their environments
+do (asynchronous ones, `actors/groups_async.py`, do not).
 
-A worker that fails or hangs is begun anew, alone, `restarts` times: it plays again what was asked of it.
+A worker that fails or hangs restarts alone, `restarts` times, and repeats its rollouts.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ from jaxrl_fast.types import Trajectory
 
 
 class Rollout(NamedTuple):
-    """What the learner gets for one iteration."""
+    """The data of one iteration for the learner."""
 
     parts: tuple[Trajectory, ...]  # one a group, on the device
-    returns: list[float]  # of the games that ended, by their own reward
+    returns: list[float]  # of ended games, by their own reward
     lengths: list[int]
-    fresh: bool = False  # whether environments began anew: no window may cross to the rows before
-    lag: float = 0.0  # iterations by which its rows were acted earlier than in its own, on average
-    reports: dict[str, np.ndarray] = {}  # what the environments reported beside the reward, as `reports.Tally.take`
-    seconds: dict[str, float] = {}  # by activity, of a process of Ray's since its last rollout
+    fresh: bool = False  # environments restarted: no window may cross to earlier rows
+    lag: float = 0.0  # mean iterations by which its rows were acted early
+    reports: dict[str, np.ndarray] = {}  # of the environments, as in `reports.Tally.take`
+    seconds: dict[str, float] = {}  # by activity, of a Ray process since its last rollout
 
 
 def join(parts: Sequence[Trajectory]) -> Trajectory:
-    """The groups' rollouts side by side."""
+    """Join the groups' rollouts side by side."""
     if len(parts) == 1:
         return parts[0]
     along = lambda axis, *trees: jax.tree.map(lambda *x: jnp.concatenate(x, axis), *trees)
@@ -56,7 +57,7 @@ def join(parts: Sequence[Trajectory]) -> Trajectory:
 
 
 def _together(rollouts: Sequence[Rollout], sizes: Sequence[int]) -> Rollout:
-    """The rollouts of all workers as one; sizes: environments of each."""
+    """Join the workers' rollouts; sizes: environments of each."""
     if len(rollouts) == 1:
         return rollouts[0]
     every = lambda name: [x for rollout in rollouts for x in getattr(rollout, name)]
@@ -67,69 +68,66 @@ def _together(rollouts: Sequence[Rollout], sizes: Sequence[int]) -> Rollout:
 
 
 class Handover(abc.ABC):
-    """See the module's text. A subclass says what a worker is, how it is asked, waited for and left."""
+    """Base class of actors (see the module's text); a subclass defines its workers."""
 
     def __init__(
         self, run: Run, env: HostEnv, root: jax.Array, warmup: int, groups: int = 1, ahead: int = 0,
         patience: float = 120.0, restarts: int = 0,
     ):  # fmt: skip
-        """Make actors that have not begun.
+        """Make actors, not started yet.
 
-        Args:
-            run: what is trained, with the stand-in of `env` on the device.
-            root: the member's key.
-            warmup: iterations of random actions.
-            groups: vectors into which the environments are divided.
-            patience: seconds a step may take.
+        run: has the stand-in of `env`. root: member's key. warmup: iterations of random actions.
+        groups: vectors of environments. ahead: iterations by which actors may lead.
+        patience: seconds of a step at most. restarts: failures to tolerate.
         """
         self.run, self.env, self.root, self.warmup = run, env, root, warmup
         self.ahead, self.patience, self.restarts, self.failures = ahead, patience, restarts, 0
         self.sizes = sizes_of(run.algo.num_envs, groups)
         self.workers: list[Any] = []
 
-    # What a kind of actors says --------------------------------------------------------------------------------------
+    # What a kind of actors defines ----------------------------------------------------------------
 
     def places(self) -> int:
-        """How many workers there are: one for each group."""
+        """Return the number of workers, one for each group."""
         return len(self.sizes)
 
     @abc.abstractmethod
     def open(self, i: int, t: int) -> Any:
-        """Return worker i, which begins at iteration t."""
+        """Return worker i, starting at iteration t."""
 
     @abc.abstractmethod
     def ask(self, i: int, t: int, agent: Any) -> Any:
-        """Let worker i play the rollout of iteration t; returns what `wait` takes."""
+        """Let worker i play the rollout of iteration t; returns the argument of `wait`."""
 
     @abc.abstractmethod
     def wait(self, i: int, asked: Any, stopping: Callable[[], bool]) -> Rollout:
-        """Wait for what worker i was asked for, less long where the run is `stopping`. Raises HostError."""
+        """Wait for worker i's answer, shorter if the run is `stopping`. Raises HostError."""
 
     @abc.abstractmethod
     def leave(self, i: int) -> None:
-        """Let go of worker i, which failed."""
+        """Release the failed worker i."""
 
     @abc.abstractmethod
     def stop(self) -> None:
-        """Close the environments; what hangs in them is killed or left behind."""
+        """Close the environments; kill or leave behind hanging ones."""
 
     @abc.abstractmethod
     def lap(self) -> dict[str, float]:
-        """Seconds since the last lap: of "environments", "transfer", "inference", and "waiting" for the learner."""
+        """Return seconds since the last lap: "environments", "transfer", "inference", "waiting"."""
 
     def paused(self) -> contextlib.AbstractContextManager:
-        """No environment of this process is stepped meanwhile, so that nothing is collected in time that counts otherwise."""
+        """Return a context in which no environment of this process steps."""
         return contextlib.nullcontext()
 
     def sent(self, agent: Any) -> Any:
-        """What of an agent goes to the workers."""
+        """Return the part of an agent for the workers."""
         return agent
 
     def may_begin_anew(self, i: int) -> bool:
-        """Whether it is worth while to open worker i again."""
+        """Return whether worker i is worth a restart."""
         return True
 
-    # Rollouts and agents ---------------------------------------------------------------------------------------------
+    # Rollouts and agents --------------------------------------------------------------------------
 
     def start(self, t: int, agent: Any) -> None:
         """Open the environments; iteration t is the first."""
@@ -140,7 +138,7 @@ class Handover(abc.ABC):
         self.give(t, agent)
 
     def give(self, t: int, agent: Any) -> None:
-        """The agent as it is before iteration t learns: the rollouts that are to be its own are asked for.
+        """Take the agent before iteration t learns, and request its rollouts.
 
         Its arrays must not be donated.
         """
@@ -152,26 +150,26 @@ class Handover(abc.ABC):
             self.asked += 1
 
     def take(self, t: int, stopping: Callable[[], bool] = lambda: False) -> Rollout:
-        """The rollout of iteration t; waits for it, less long where the run is `stopping`.
+        """Return the rollout of iteration t; waits for it, shorter if the run is `stopping`.
 
-        HostError where environments failed once too often, or do not answer.
+        Raises HostError for too many failures, or no answer.
         """
         found = _together([self._part(i, t, stopping) for i in range(len(self.workers))], self.sizes)
         fresh, self.fresh = self.fresh, False
         return found._replace(fresh=fresh)
 
     def lag(self, t: int, rollout: Rollout) -> float:
-        """Iterations of learning between the agents that acted in the rollout of iteration t and the one that learns from it."""
+        """Return the iterations of learning between the acting agents and the learning one."""
         learns, acted, before = (max(when, self.warmup) for when in (t, self._whose(t), self._whose(t - 1)))
         return learns - acted + rollout.lag * (acted - before)
 
     def place(self, i: int, t: int) -> tuple[int, int, int, int]:
-        """(environments, seed, index, first environment) of group i; seeds differ again after a fault at iteration t."""
+        """Return (environments, seed, index, first environment) of group i; failures reseed it."""
         seed = seed_of(host_seed_key(self.root, t), self.failures * len(self.sizes) + i)
         return self.sizes[i], seed, i, sum(self.sizes[:i])
 
     def _whose(self, t: int) -> int:
-        """The iteration before which the agent was made that collects rollout t."""
+        """Return the iteration whose agent collects rollout t."""
         return max(t - self.ahead, self.first)
 
     def _ask(self, i: int, t: int) -> None:
@@ -185,7 +183,7 @@ class Handover(abc.ABC):
                 self.failures += 1
                 if self.failures > self.restarts or stopping() or not self.may_begin_anew(i):
                     raise
-                warnings.warn(f"{error}; begun anew, {self.failures} of {self.restarts} times", stacklevel=1)
+                warnings.warn(f"{error}; restarted, {self.failures} of {self.restarts} times", stacklevel=1)
                 self._begin_anew(i, t)
 
     def _begin_anew(self, i: int, t: int) -> None:

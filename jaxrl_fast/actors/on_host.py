@@ -1,4 +1,4 @@
-"""The backend of environments on the host: actors step them, the learner's programs hold a stand-in of theirs."""
+"""The backend of environments on the host: actors step them, programs hold a stand-in."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OnHost:
         if algo.whole_rollouts:
             raise ConfigError("environment", env.spec.name, f"one on the device: {algo.name} needs whole rollouts in its program")
         if config.offline:
-            raise ConfigError("experience_fraction", 1, "below 1: environments on the host are there to be stepped")
+            raise ConfigError("experience_fraction", 1, "below 1: environments on the host need training steps")
         if config.ahead and not algo.takes_older_rollouts:
             valid = f"0: {algo.name} learns from its own rollouts; impala corrects for older ones"
             raise ConfigError("ahead", config.ahead, valid)
@@ -45,10 +45,10 @@ class OnHost:
         return StandIn(env.spec, in_any_order=env.at_once(algo.num_envs) is not None)
 
     def actor_bytes(self, run, config: RunConfig, rollout: int, agent: int) -> int:
-        """Rollouts that are finished or being played, and a ring of rows where environments are acted for as they come.
+        """Return the bytes of finished and running rollouts, and of the ring of asynchronous ones.
 
-        Beside the state's agent those of these rollouts, of the one that is learned from and of the one before it, for a
-        restart, and what an update makes: it is not donated.
+        Agents beside the state's: of these rollouts, of the current and the previous one (for a
+        restart), and an update's result, which is not donated.
         """
         ahead, steps = ahead_of(config, run.algo), run.algo.num_steps
         ring = ring_rows(steps) // steps if run.env.in_any_order else 0
@@ -65,7 +65,7 @@ class OnHost:
 
 
 def _check_at_once(env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
-    """Raise ConfigError where environments that are acted for as they come do not fit the actors."""
+    """Raise ConfigError for asynchronous environments that do not fit the actors."""
     sizes = sizes_of(algo.num_envs, config.actors)
     at_once = next((found for size in (algo.num_envs, *sizes) if (found := env.at_once(size)) is not None), None)
     if at_once is None:

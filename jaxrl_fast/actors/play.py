@@ -1,7 +1,7 @@
-"""Playing in environments on the host: rollouts that are put together on the device, evaluations, pictures.
+"""Playing in environments on the host: rollouts built on the device, evaluations, pictures.
 
-What `collect` does in one scan happens here step by step: the device acts, the host steps. Every observation goes to the
-device once, where the policy looks at it and the row of the trajectory is written; `Trajectory` comes out as `collect`'s.
+The scan of `collect` becomes single steps: the device acts, the host steps. Every observation goes
+to the device once, for the policy and for its row; the result is a `Trajectory` like `collect`'s.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from jaxrl_fast.ops import stacking
 from jaxrl_fast.spaces import Box, Space
 from jaxrl_fast.types import Clock, Timestep, Trajectory
 
-STEP_LIMIT = 27_000  # steps of an episode, where an environment has no limit of its own
+STEP_LIMIT = 27_000  # of an episode, for environments without a limit
 
 
 class Seen(NamedTuple):
-    """What a step brought, for the device. `final`: the true successors, None where they are what is seen next."""
+    """The results of a step, for the device. `final`: true successors, None if equal to `obs`."""
 
     obs: Any
     final: Any
@@ -43,7 +43,7 @@ class Seen(NamedTuple):
         return cls(step.obs, final, step.reward, step.terminated, step.truncated, step.real)
 
     def columns(self) -> dict[str, Any]:
-        """Columns of the trajectory that a step brings."""
+        """Return a step's columns of the trajectory."""
         return {"next_obs": self.obs if self.final is None else self.final, "reward": self.reward,
                 "terminated": self.terminated, "truncated": self.truncated}  # fmt: skip
 
@@ -53,7 +53,7 @@ def start_clock() -> Clock:
 
 
 def _blank(algo: Algorithm, frame: Any, action: Any, extras: Any) -> Timestep:
-    """A rollout with nothing in it: zeros [T, B, ...]."""
+    """Return an empty rollout: zeros [T, B, ...]."""
     batch = jax.tree.leaves(frame)[0].shape[:1]
     no = jnp.zeros(batch, bool)
     row = Timestep(frame, action, frame, jnp.zeros(batch), no, no, extras, reset_only=no)
@@ -66,7 +66,7 @@ def _write(rows: Any, row: Any, i: jax.Array) -> Any:
 
 
 def _look(algo: Algorithm, actor: Actor, steps: Timestep, seen: Seen, i: jax.Array) -> tuple[Actor, Timestep]:
-    """Write what row i brought, and look at what there is now."""
+    """Write the results of row i, and update the agent's view."""
     done = seen.terminated | seen.truncated
     columns = seen.columns() | ({} if seen.real is None else {"reset_only": ~seen.real})
     steps = steps._replace(**{name: _write(getattr(steps, name), x, i) for name, x in columns.items()})
@@ -78,9 +78,9 @@ def step(
     algo: Algorithm, agent: Any, actor: Actor, steps: Timestep | None, seen: Seen | None, noise: Any, clock: Clock, i: Any,
     mode: str,
 ) -> tuple[Actor, Timestep, Any]:  # fmt: skip
-    """Look at what row i - 1 brought and act in row i -> (actor, rows [T, B], action [B]).
+    """Write the results of row i - 1 and act in row i -> (actor, rows [T, B], action [B]).
 
-    At the first row there are neither rows nor anything seen: None.
+    At the first row, `steps` and `seen` are None.
     """
     if seen is not None:
         actor, steps = _look(algo, actor, steps, seen, i - 1)
@@ -98,15 +98,16 @@ def step(
 
 @functools.partial(jax.jit, donate_argnames="steps")
 def end(algo: Algorithm, start: Actor, actor: Actor, steps: Timestep, seen: Seen, i: Any) -> tuple[Actor, Trajectory]:
-    """Look at what the last row brought: the rollout is whole."""
+    """Write the last row's results and return (actor, the whole rollout)."""
     actor, steps = _look(algo, actor, steps, seen, i)
     return actor, Trajectory(steps, start.carry, start.obs, actor.obs)
 
 
 @functools.partial(jax.jit, static_argnames=("first", "of"))
 def begin(algo: Algorithm, obs: Any, first: int = 0, of: int | None = None) -> Actor:
-    """Fresh episodes everywhere; `obs` [B, ...] are their first frames. They are those from `first` on among `of`,
-    None in evaluations.
+    """Begin episodes with first frames `obs` [B, ...], environments from `first` among `of`.
+
+    of: None in evaluations.
     """
     batch = jax.tree.leaves(obs)[0].shape[0]
     carry = algo.evaluation_carry(batch) if of is None else tree.take(algo.init_carry(of), slice(first, first + batch))
@@ -119,12 +120,12 @@ def _acting(algo: Algorithm, agent: Any) -> Any:
 
 
 def acting(algo: Algorithm, agent: Any) -> Any:
-    """What `act` gets; the agent itself, without a copy, where there is nothing to prepare."""
+    """Return the agent for `act`: itself, without a copy, if nothing is to prepare."""
     return agent if type(algo).acting is Algorithm.acting else _acting(algo, agent)
 
 
 def see(algo: Algorithm, actor: Actor, obs: Any, done: jax.Array) -> Actor:
-    """The frames `obs` come into view, where `done` those of a new episode."""
+    """Add frames `obs` to the view, where `done` as a new episode's."""
     return actor._replace(obs=stacking.advance(actor.obs, obs, done, algo.spec.stack))
 
 
@@ -140,7 +141,7 @@ def _act(algo: Algorithm, agent: Any, actor: Actor, seen: tuple[Any, Any] | None
 
 
 def playable(space: Space, action: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """(action, bool [B] or None): with some action in place of those of a policy whose outputs are NaN, and whose they were."""
+    """Return (action, bool [B] or None): valid actions, and where they replace NaN outputs."""
     if isinstance(space, Box) and action.dtype.kind != "f":
         return action, None
     sound = np.isfinite(action) if isinstance(space, Box) else action >= 0
@@ -150,7 +151,7 @@ def playable(space: Space, action: np.ndarray) -> tuple[np.ndarray, np.ndarray |
 
 
 def play(algo: Algorithm, agent: Any, vector: Vector, key: jax.Array, mode: str, watch: Watch) -> Iterator[HostStep]:
-    """Step `vector` under a fixed policy for ever; the score of a step whose action was not finite is NaN."""
+    """Step `vector` under a fixed policy, endlessly; a step with a non-finite action scores NaN."""
     agent = acting(algo, agent)
     with watch.asked():
         obs = vector.reset()
@@ -172,10 +173,10 @@ def evaluate(
     patience: float = 120.0, stopping: Callable[[], bool] = lambda: False,
     told: Callable[[int, int], None] = lambda played, episodes: None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """(return, length, finished) [episodes] of whole games, by the game's own reward.
+    """Return (return, length, finished) [episodes] of whole games, by the game's own reward.
 
-    Every environment plays a number of games that is fixed beforehand, so short games are not counted more often.
-    Where a game does not end within the limit, its next part counts as another one.
+    Every environment plays a fixed number of games, so short games count no more often. The rest of
+    a game past the limit counts as another game.
     """
     watch = Watch(env.spec.name, patience)
     return watched(watch, lambda: _evaluate(env, algo, agent, key, episodes, mode, max_steps, watch, told), stopping)
@@ -207,16 +208,16 @@ def _evaluate(env, algo, agent, key, episodes, mode, max_steps, watch, told):
 def frames(
     env: HostEnv, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int, patience: float = 120.0
 ) -> list[np.ndarray] | None:
-    """One game as pictures, uint8 [H, W, 3] each, its last state among them; None where it cannot be drawn.
+    """Return one game's frames, uint8 [H, W, 3] each, its last state included, or None.
 
-    A game that has not ended is cut after `max_steps` pictures.
+    A game is cut after `max_steps` frames.
     """
     watch = Watch(env.spec.name, patience)
     return watched(watch, lambda: _frames(env, algo, agent, key, max_steps, watch))
 
 
 class Filmed(Wrapped):
-    """`vector`, and a picture of its first environment after each reset and step; None for those without one."""
+    """`vector` with a picture of its first environment after each reset and step, or None."""
 
     def __init__(self, vector: Vector):
         super().__init__(vector)
@@ -242,5 +243,5 @@ def _frames(env, algo, agent, key, max_steps, watch):
 
 
 def seed_of(key: jax.Array, i: int = 0) -> int:
-    """A seed for environments on the host, int31."""
+    """Return a seed for environments on the host, int31."""
     return int(random.bits(random.fold_in(key, i), ()) >> 1)

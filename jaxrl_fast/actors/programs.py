@@ -1,7 +1,8 @@
-"""What `Programs` is for a run whose environments are on the host: actors in place of the rollout, the rest compiled.
+"""`Programs` for environments on the host: actors play the rollouts, the rest is compiled.
 
-A chunk is a loop here: take a rollout from the actors, learn from it in one program (the same prepare, memory and updates
-as everywhere), give the agent back. The replay is donated; the agent is not, because actors may still be playing with it.
+A chunk is a loop: take a rollout from the actors, learn from it in one program (with the usual
+prepare, memory and updates), give the agent back. The replay is donated; the agent is not, because
+actors may still use it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def actors_class(config: RunConfig) -> type[Handover]:
 
 
 def learn(run: Run, agent: Any, mem: Any, root: jax.Array, totals: Any, parts: Any, t: jax.Array, learns: bool):
-    """One iteration's learning -> (agent, memory, metrics added to `totals`)."""
+    """Learn in one iteration -> (agent, memory, metrics added to `totals`)."""
     run = dataclasses.replace(run, source=FromActors(join(parts)))
     state = RunState(agent, (), (), (), mem, (), root)
     state, metrics = iteration.iteration(run, state, iteration.draw(run, root, t), t, learns)
@@ -58,7 +59,7 @@ def _metrics(*args: Any, learns: bool) -> Any:
 
 
 class HostPrograms(Programs):
-    """Programs of one member on one device, whose environment on the host has a stand-in in the members."""
+    """Programs of one member on one device; its environment on the host has a stand-in there."""
 
     def __init__(self, prepared: Prepared, clock: WallTime | None = None, reported: Reported | None = None):
         super().__init__(prepared, clock)
@@ -69,12 +70,12 @@ class HostPrograms(Programs):
         self._finite = jax.jit(lambda run, agent, mem: tree.all_finite((agent, run.memory().watch(mem))))
         self._largest = jax.jit(largest_parameter)
         self.actors: Handover | None = None
-        self._totals: dict[bool, Any] = {}  # shapes of the metrics, of warm-up and of learning: traced once each
-        self._taken: tuple[str, ...] | None = None  # names of the metrics of learning, once an environment reports something
-        self.games: collections.deque[float] = collections.deque(maxlen=100)  # scores of the last ones in training
+        self._totals: dict[bool, Any] = {}  # shapes of the metrics in warm-up and learning, traced once each
+        self._taken: tuple[str, ...] | None = None  # metrics of learning, once an environment reports
+        self.games: collections.deque[float] = collections.deque(maxlen=100)  # scores of the last games in training
 
     def compile(self, keys: jax.Array) -> None:
-        """`init` alone; the others are compiled when they are called first."""
+        """Compile `init`; the others compile at their first call."""
         self.prepared.plan.check()
         options = runtime.once_options(self.population.devices[0].platform)
         self._start("init", lambda: self._init.lower(self.run, keys).compile(options))
@@ -84,7 +85,7 @@ class HostPrograms(Programs):
         return self._iterations(state, t0, self.grid.warmup, False, stopping)
 
     def chunk(self, state: RunState, t0: int, rows: int, stopping: Callable[[], int | None] = never) -> Chunk:
-        """One row, or what is left of it."""
+        """Run one row, or its rest."""
         chunk = self._iterations(state, t0, self.grid.end_of_row(t0), True, stopping)
         return chunk._replace(finite=np.asarray(self._finite(self.run, chunk.state.agent, chunk.state.memory)))
 
@@ -101,20 +102,20 @@ class HostPrograms(Programs):
         return super().paused() if self.actors is None else self.actors.paused()
 
     def _nothing(self, state: RunState, rollout: Rollout, learns: bool) -> Any:
-        """Metrics of no iteration."""
+        """Return the metrics of no iteration."""
         if learns not in self._totals:
             args = (self.run, state.agent, state.memory, state.key, {}, rollout.parts, np.int32(0))
             self._totals[learns] = jax.eval_shape(functools.partial(_metrics, learns=learns), *args)
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self._totals[learns])
 
     def _iterations(self, state: RunState, t0: int, end: int, learns: bool, stopping: Callable[[], int | None]) -> Chunk:
-        """The iterations from t0 to `end`; fewer where environments fail, or the run is asked to stop."""
+        """Run the iterations from t0 to `end`; fewer after a failure or a request to stop."""
         begins, actors = self.actors is None, self._playing(t0, state)
         agent, mem, totals = state.agent, state.memory, None
         returns, lengths, reports = [], [], []
         t, stopped, lag = t0, None, 0.0
         while t < end and (stopped := stopping()) is None:
-            try:  # the first rollout waits for environments to open, and acting to be compiled
+            try:  # the first rollout waits for opening environments and compiling
                 with self.clock.during("compile" if begins and t == t0 else "wait"):
                     found = actors.take(t, lambda: stopping() is not None)
             except HostError as error:
@@ -122,7 +123,7 @@ class HostPrograms(Programs):
                 break
             if found.fresh and t:
                 agent, mem = self._seam(self.run, agent, mem, np.int32(t))
-            first = learns not in self._totals  # each of the two is a program, compiled at its first call
+            first = learns not in self._totals  # each is a program, compiled at its first call
             if totals is None:
                 totals = self._nothing(state._replace(memory=mem), found, learns)
             with self.clock.during("compile" if first else "learn"):
@@ -135,7 +136,7 @@ class HostPrograms(Programs):
             self.games.extend(found.returns)
             lengths += found.lengths
             reports.append(found.reports)
-            if found.reports and self._taken is None:  # a name is the same in warm-up, where nothing is learned
+            if found.reports and self._taken is None:  # warm-up has the same names
                 args = (self.run, agent, mem, state.key, {}, found.parts, np.int32(t))
                 self._taken = tuple(jax.eval_shape(functools.partial(_metrics, learns=True), *args))
             lag += self.first.algo.updates * actors.lag(t, found)
@@ -161,17 +162,17 @@ class HostPrograms(Programs):
                 args = (self.env, self.run.algo, state.agent, key, episodes, c.eval_mode)
                 returns, lengths, _ = play.evaluate(*args, patience=c.host_timeout, stopping=asked, told=told)
                 ret = returns.mean()
-                fault = 0 if np.isfinite(ret) else ACTION  # what environments return has been looked at
+                fault = 0 if np.isfinite(ret) else ACTION  # `checks` has seen the rest
                 found = (ret, fault, self._largest(state.agent), lengths.mean(), episodes)
                 return Scores(*(np.asarray([x]) for x in found))
             except HostError as error:
                 if failures == c.restarts or asked():
                     raise
-                warnings.warn(f"{error}; evaluated once more", stacklevel=1)
+                warnings.warn(f"{error}; evaluated again", stacklevel=1)
                 key = random.fold_in(key, failures)
 
     def give_up(self) -> None:
         if self.actors is not None:
             self.actors.stop()
-        self.actors = None  # a run that goes on begins its environments anew
+        self.actors = None  # a continued run restarts its environments
         super().give_up()

@@ -1,7 +1,8 @@
-"""Actors as processes of their own, on this machine or on many: those of Ray (`--actors-on ray`, extra [ray]).
+"""Actors as Ray processes, on this machine or on many (`--actors-on ray`, extra [ray]).
 
-Each has its own environments and its own inference, on a CPU. Rollouts and agents travel through Ray's object store.
-The cluster is the one that RAY_ADDRESS names; without it one is started on this machine, and ends with the run.
+Each has its own environments and inference, on a CPU. Rollouts and agents travel through Ray's
+object store. RAY_ADDRESS names the cluster; otherwise one starts on this machine and ends with the
+run.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from jaxrl_fast.envs.tracing import used_inputs
 from jaxrl_fast.errors import ConfigError, brief
 from jaxrl_fast.logs.walltime import WallTime
 
-START = 300.0  # seconds in which a new process must have imported everything and opened its environments, at least
+START = 300.0  # seconds at least for a new process to import everything and open its environments
 
 
 class Actor:
-    """Lives in a process of Ray's: some of the environments, and whatever agent it is handed."""
+    """An actor in a Ray process: some environments, and the agent that it is sent."""
 
     def __init__(
         self, modules: Sequence[str], env: HostEnv, run: Run, like: Any, root: tuple[Any, str], warmup: int, place: tuple
@@ -52,7 +53,7 @@ class Actor:
         self.clock = WallTime("waiting")
 
     def rollout(self, t: int, read: list[Any]) -> Rollout:
-        """read: the leaves of the agent that acting looks at, None for the others."""
+        """Play the rollout of iteration t. read: the agent's leaves for acting, None for others."""
         self.clock.switch("transfer")
         leaves, structure = jax.tree.flatten(self.agent)
         leaves = [kept if new is None else jax.device_put(new) for kept, new in zip(leaves, read, strict=True)]
@@ -64,7 +65,7 @@ class Actor:
         return played._replace(parts=parts, seconds=self.clock.lap())
 
     def silent(self) -> tuple[float, float]:
-        """For how many seconds the environments have not answered; the most that an answer ever took."""
+        """Return the seconds without an answer of the environments, and their longest answer."""
         since = self.watch.since
         return 0.0 if since is None else time.monotonic() - since, self.watch.longest
 
@@ -76,15 +77,13 @@ class Actor:
 
 
 class RayActors(Handover):
-    """A process of Ray's for each group. See `Handover`, and the module's text."""
-
-    own = False  # whether the cluster is ours
+    """A Ray process for each group. See `Handover` and the module's text."""
 
     def __init__(self, *args: Any, **settings: Any):
         super().__init__(*args, **settings)
-        self.run = jax.tree.map(np.asarray, dataclasses.replace(self.run, experience=None))  # which is the learner's
+        self.run = jax.tree.map(np.asarray, dataclasses.replace(self.run, experience=None))  # the learner's
         self.limits, self.first_limits = Limits(self.patience), Limits(max(self.patience, START))
-        self._seconds: dict[str, float] = {}
+        self.own, self._seconds = False, {}  # own: the cluster is ours
 
     def start(self, t: int, agent: Any) -> None:
         import ray
@@ -96,7 +95,7 @@ class RayActors(Handover):
         if cpus < len(self.sizes):
             raise ConfigError("actors", len(self.sizes), f"at most {cpus}: the Ray cluster has no more CPUs")
         self.like, self.read = jax.eval_shape(lambda: agent), read_in_acting(self.run, agent)
-        self.answered, self.began = [False] * len(self.sizes), [False] * len(self.sizes)  # this process; any in its place
+        self.answered, self.began = [False] * len(self.sizes), [False] * len(self.sizes)  # this process; any before it
         super().start(t, agent)
 
     def open(self, i: int, t: int) -> Any:
@@ -110,7 +109,7 @@ class RayActors(Handover):
         return kind(Actor).remote(tuple(imports.named), *about)
 
     def sent(self, agent: Any) -> Any:
-        """The leaves that acting looks at, in Ray's object store."""
+        """Put the leaves for acting into Ray's object store."""
         import ray
 
         return ray.put([np.asarray(x) if read else None for x, read in zip(jax.tree.leaves(agent), self.read, strict=True)])
@@ -125,12 +124,12 @@ class RayActors(Handover):
         return found._replace(parts=jax.device_put(found.parts))
 
     def lap(self) -> dict[str, float]:
-        """Seconds of the rollouts that were taken since the last lap, mean over the actors."""
+        """Return the seconds of rollouts since the last lap, mean over the actors."""
         found, self._seconds = self._seconds, {}
         return found
 
     def wait(self, i: int, asked: Any, stopping: Callable[[], bool]) -> Rollout:
-        """What `asked` brings; HostError where its process fails, dies, or does not answer in time."""
+        """Return the answer. Raises HostError for a process that fails, dies or is late."""
         import ray
 
         who = f"actor {i} of {self.env.spec.name}"
@@ -156,7 +155,7 @@ class RayActors(Handover):
         return found
 
     def may_begin_anew(self, i: int) -> bool:
-        return self.began[i]  # where none ever began, none will
+        return self.began[i]  # if none ever started, none will
 
     def leave(self, i: int) -> None:
         import ray
@@ -180,7 +179,7 @@ class RayActors(Handover):
 
 
 def read_in_acting(run: Run, agent: Any) -> list[bool]:
-    """For each leaf of the agent, whether acting looks at it. The optimizer's state, most of an agent, need not travel."""
+    """Return which leaves of the agent acting reads; the optimizer's state need not travel."""
     algo = run.algo
 
     def act(agent):
@@ -211,7 +210,7 @@ def _begin_cluster(actors: int) -> None:
 
 @contextlib.contextmanager
 def _own_signals() -> Iterator[None]:
-    """Ray takes SIGTERM for itself; here it means to save and go."""
+    """Keep our SIGTERM handler, which saves; Ray would replace it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

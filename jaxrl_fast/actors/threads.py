@@ -1,4 +1,4 @@
-"""Actors in a thread of this process, which steps all groups of environments: while one steps, the device acts for another."""
+"""Actors in a thread that steps all groups: while one steps, the device acts for another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jaxrl_fast.logs.walltime import WallTime
 
 
 class Worker:
-    """A thread with its own requests, watch and clock: nothing is heard any more of one that hangs."""
+    """A thread with its own requests, watch and clock; a hanging one is not heard any more."""
 
     def __init__(self, actors: Actors):
         self.actors = actors
@@ -43,12 +43,11 @@ class Worker:
                 group.close()
 
     def _answered(self, groups: list[Group], t: int, agent: Any, answer: Future) -> bool:
-        """Play a rollout; False where it is the last."""
-        actors = self.actors
+        """Play a rollout; False if it is the last."""
         try:
             if not groups:
-                actors.open_groups(groups, t, self.watch)
-            played = rollout(groups, actors.root, agent, t, actors.warmup, self.clock)
+                self.actors.open_groups(groups, t, self.watch)
+            played = rollout(groups, self.actors.root, agent, t, self.actors.warmup, self.clock)
             self.clock.switch("waiting")
             answer.set_result(played)
         except Stopped:
@@ -94,7 +93,6 @@ class Actors(Handover):
         self.worker.end(1.0)
 
     def stop(self) -> None:
-        """Close the environments; a thread that hangs in one that cannot be killed is left behind."""
         self.worker.end(CLOSING)
 
     def lap(self) -> dict[str, float]:

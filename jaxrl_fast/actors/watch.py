@@ -1,4 +1,4 @@
-"""Environments on the host may hang: a watch over the thread that steps them, and a function run under one."""
+"""A watch over threads whose environments on the host may hang, and a function under one."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from typing import Any
 from jaxrl_fast.envs.host.api import HostEnv, HostError, Vector
 from jaxrl_fast.envs.host.aside import aside
 
-ASLEEP = 3.0  # seconds between two looks from which on this process was stopped (Ctrl-Z), or its machine asleep
-CLOSING = 10.0  # seconds in which environments must close; then they are left behind
-HURRY = 10.0  # seconds in which they must answer from where the run is asked to stop, or twice what they ever took
+ASLEEP = 3.0  # seconds between checks after which this process was stopped (Ctrl-Z) or asleep
+CLOSING = 10.0  # seconds for environments to close; then they are left behind
+HURRY = 10.0  # seconds to answer once the run stops, or twice their longest answer
 
 
 class Limits:
-    """How long one may wait for environments: less from where the run was first seen to be asked to stop."""
+    """Time limits of answers; shorter once the run was asked to stop."""
 
     def __init__(self, patience: float):
         self.patience, self.hurried = patience, math.inf
 
     def over(self, since: float, hurry: bool, longest: float = 0.0) -> float | None:
-        """The limit, where who was asked at `since` and never took more than `longest` has not answered within it."""
+        """Return the limit if an answer due from `since` exceeds it; longest: answer so far."""
         now, limit = time.monotonic(), self.patience
         if hurry:
             self.hurried = min(self.hurried, now)
@@ -35,23 +35,23 @@ class Limits:
 
 
 class Watch:
-    """Whether environments answer: noted by the thread that steps them, read by the thread that waits for it."""
+    """Whether environments answer: the stepping thread notes it, the waiting thread reads it."""
 
     def __init__(self, name: str, patience: float):
         self.name, self.limits, self.stopped = name, Limits(patience), False
         self.since: float | None = None
-        self.longest = 0.0  # seconds that an answer took
+        self.longest = 0.0  # seconds of an answer
         self.looked = self.awake = time.monotonic()
         self.vectors: list[Vector] = []
-        self.going = threading.Event()  # cleared: the thread that steps the environments waits before the next step
+        self.going = threading.Event()  # cleared: the stepping thread waits before its next step
         self.going.set()
 
     def open(self, env: HostEnv, *args: Any, **settings: Any) -> Vector:
-        """A vector of `env`, which `end` knows of from here on."""
+        """Open a vector of `env`, known to `end`."""
         with self.asked():
             vector = env.open(*args, **settings)
         self.vectors.append(vector)
-        if self.stopped:  # `end` has been here already
+        if self.stopped:  # `end` was called meanwhile
             vector.kill()
             self.vectors.remove(vector)
             close(vector)
@@ -67,7 +67,7 @@ class Watch:
             self.since, self.longest = None, max(self.longest, time.monotonic() - began)
 
     def check(self, hurry: bool = False) -> None:
-        """To be called every second or so: patience begins anew after a pause, in which environments were stopped too."""
+        """Raise HostError for a late answer; call it every second. A pause resets the patience."""
         since, now = self.since, time.monotonic()
         if now - self.looked > ASLEEP:
             self.awake = now
@@ -78,7 +78,7 @@ class Watch:
             raise HostError(f"{self.name} has not answered for {limit:g} s (host_timeout)")
 
     def end(self, thread: threading.Thread, patience: float = 1.0) -> None:
-        """Let `thread` close its environments. Where it hangs in them, what they run in is killed; else it is left behind."""
+        """Let `thread` close its environments; kill or leave behind hanging ones."""
         self.stopped = True
         self.going.set()
         thread.join(patience)
@@ -89,7 +89,7 @@ class Watch:
 
 
 def close(vector: Vector) -> None:
-    """What goes wrong here must not hide what was played, or what ended it."""
+    """Close a vector; a failure must not hide results or the first error."""
     try:
         vector.close()
     except (Exception, SystemExit) as error:
@@ -97,9 +97,9 @@ def close(vector: Vector) -> None:
 
 
 def watched(watch: Watch, f: Callable[[], Any], stopping: Callable[[], bool] = lambda: False) -> Any:
-    """f() in a thread, which then closes what was opened.
+    """Run f() in a thread, which then closes its environments.
 
-    HostError where environments do not answer, or where `f` goes on for long after the run is asked to stop.
+    Raises HostError without an answer, or if `f` continues long after a request to stop.
     """
     future, thread = aside(f, lambda: [close(vector) for vector in watch.vectors] and None)
     asked = math.inf

@@ -1,4 +1,4 @@
-"""Analytic policy gradient: up the gradient of the reward through the environment's own physics (Freeman et al. 2021)."""
+"""Analytic policy gradient (Freeman et al. 2021): differentiate reward through the physics."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Agent(NamedTuple):
 class APG(PolicySearch):
     """Analytic policy gradient (Freeman et al. 2021): backpropagation through the physics.
 
-    Follows the gradient of the mean reward of a short rollout. The environment must have one.
+    Follows the gradient of a short rollout's mean reward; needs a differentiable environment.
     """
 
     name: ClassVar[str] = "apg"
@@ -83,7 +83,7 @@ class APG(PolicySearch):
         return carry, space.from_unit(jnp.tanh(out)), ()
 
     def learn(self, agent, mem, iteration):
-        """The gradient ends where the rollout began, and at an episode's end: a fresh state depends on no parameter."""
+        """Ascend the mean reward; its gradient stops at the rollout's start and episode ends."""
 
         def loss_fn(params):
             played = iteration.collect(agent._replace(params=params))

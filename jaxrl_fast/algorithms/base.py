@@ -1,29 +1,32 @@
-"""The algorithm: a frozen dataclass of settings and pure functions. Float settings are traced leaves, sizes are static.
+"""The algorithm: a frozen dataclass of settings and pure functions of an agent.
 
-    init(key)                                   -> agent                       parameters, optimizer, statistics
-    begin(params, moments)                      -> agent                       the same around parameters that are there
-    init_carry(num_envs)                        -> carry [B]                   () for a feed-forward policy
-    evaluation_carry(num_envs)                  -> carry [B]                   the same, unless evaluations play otherwise
-    draw(key, T, B)                             -> noise [T]                   everything random of T calls of `act`
-    acting(agent)                               -> agent                       once a rollout, before its `act`s
-    act(agent, carry, obs, noise, clock, mode)  -> (carry, action, extras)     mode: "random" | "sample" | "greedy"
-    memory()                                    -> Memory
-    observe(agent, trajectory)                  -> agent                       statistics that `prepare` needs, once a rollout
-    seam(agent)                                 -> agent                       its environments begin anew, or are others
-    prepare(agent, trajectory)                  -> rows [T, B]                 exactly what the memory stores
-    update(agent, batch, key, clock)            -> (agent, metrics, priority)  one optimizer step
-    finish(agent, rows)                         -> agent                       once an iteration, after its updates
+Float settings are traced leaves, sizes are static.
 
-    learn(agent, mem, iteration)                -> (agent, mem, metrics, played)       all of it, in this order
+    init(key) -> agent                                             parameters, optimizer, statistics
+    begin(params, moments) -> agent                                the same around given parameters
+    init_carry(num_envs) -> carry [B]                              () for a feed-forward policy
+    evaluation_carry(num_envs) -> carry [B]                        the carry of evaluations
+    draw(key, T, B) -> noise [T]                                   randomness of T calls of `act`
+    acting(agent) -> agent                                         once a rollout
+    act(agent, carry, obs, noise, clock, mode) -> (carry, action, extras)
+    memory() -> Memory
+    observe(agent, trajectory) -> agent                            before `prepare`
+    seam(agent) -> agent                                           environments restart or change
+    prepare(agent, trajectory) -> rows [T, B]                      exactly what the memory stores
+    update(agent, batch, key, clock) -> (agent, metrics, priority) one optimizer step
+    finish(agent, rows) -> agent                                   after the updates of an iteration
 
-`learn` is one iteration: collect, observe, prepare, memory.add, updates, finish. An algorithm that looks at rollouts as
-functions of the agent (a gradient through the environment, the returns of many candidates) overrides it, calls
-`iteration.collect` with agents of its own making, and says so by `whole_rollouts`. The rollout that it returns counts: the
-environments go on from there, and the log shows its episodes.
+    learn(agent, mem, iteration) -> (agent, mem, metrics, played)  one iteration
 
-`bind(spec)` ties the settings to an environment's spaces (checked there) before any of these is called; inside them
-`self.spec` is set. `check_env(env)` then refuses an environment for what its spec does not tell, before anything is
-compiled. Rollout, loop, logging and checkpoints stand elsewhere, once.
+`mode` is "random", "sample" or "greedy". `learn` calls collect, observe, prepare, memory.add, the
+updates and finish, in this order. An algorithm that treats a rollout as a function of the agent (a
+gradient through the environment, the returns of many candidates) overrides `learn`, sets
+`whole_rollouts` and calls `iteration.collect` with its own agents. The environments continue from
+the rollout that `learn` returns, and the log shows its episodes.
+
+`bind(spec)` ties the settings to an environment's spaces, checks them and sets `self.spec`; call it
+before the other methods. `check_env(env)` then refuses environments by properties outside the spec,
+before anything compiles.
 """
 
 from __future__ import annotations
@@ -37,45 +40,52 @@ import jax.numpy as jnp
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.common.learning import Iteration, Metrics, Played, take_in, update_all
 from jaxrl_fast.envs.api import Env
-from jaxrl_fast.errors import ConfigError, check_int
+from jaxrl_fast.errors import ConfigError, check_int, refuse_removed
 from jaxrl_fast.fields import check_settings
 from jaxrl_fast.memory import Memory, Ring
 from jaxrl_fast.spaces import Box, Dict, Discrete, Space
 from jaxrl_fast.types import Clock, EnvSpec, PyTree, Trajectory
 
+IN_NETWORKS, IN_STEPS = "override `networks`, a part", "override `act`, `prepare` or `update`"  # see `Algorithm.removed`
+
 
 @tree.settings
 class Algorithm:
-    """Base class of algorithms: frozen settings, and pure functions of an agent.
-
-    See the text of the module.
-    """
+    """Base class of algorithms; the module's text lists the methods."""
 
     name: ClassVar[str] = "algorithm"
     action_spaces: ClassVar[tuple[type, ...]] = ()  # what `bind` accepts
-    takes_older_rollouts: ClassVar[bool] = True  # `ahead` on the host: its loss has a meaning for actions of an older policy
-    whole_rollouts: ClassVar[bool] = False  # `learn` plays rollouts of agents that it makes itself; none of their rows is kept
-    rematerialize: ClassVar[bool] = False  # a gradient through a rollout computes each step again, it keeps its carry
+    takes_older_rollouts: ClassVar[bool] = True  # `ahead` on the host: its loss allows actions of an older policy
+    whole_rollouts: ClassVar[bool] = False  # `learn` plays rollouts of its own agents and stores no rows
+    rematerialize: ClassVar[bool] = False  # recompute each step in a gradient through a rollout
+
+    removed: ClassVar[dict[str, str]] = {  # of older versions
+        "improve": "override `learn`, one whole iteration", "fresh_start": "call `iteration.begin` in `learn`"
+    }  # fmt: skip
 
     spec: EnvSpec | None = dataclasses.field(default=None, kw_only=True, repr=False, metadata={"static": True})
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        refuse_removed(cls)
 
     def __post_init__(self):
         check_settings(self)
 
-    # Sizes that the loop needs; subclasses have `num_envs` and `num_steps` as fields.
+    # Sizes for the loop; subclasses have the fields `num_envs` and `num_steps`.
     @property
     def updates(self) -> int:
-        """Optimizer steps an iteration."""
+        """Return the optimizer steps of an iteration."""
         raise NotImplementedError
 
     @property
     def warmup_steps(self) -> int:
-        """Environment steps of random actions before the first update."""
+        """Return the environment steps of random actions before the first update."""
         return 0
 
     @property
     def off_policy(self) -> bool:
-        """Whether it learns from experience of older agents anyway, or corrects for it."""
+        """Return whether it learns from, or corrects for, experience of older agents."""
         return self.memory().replays
 
     @property
@@ -87,7 +97,7 @@ class Algorithm:
         return -(-self.warmup_steps // self.steps_per_iteration)
 
     def bind(self, spec: EnvSpec) -> Algorithm:
-        """These settings for an environment; raises ConfigError where they do not fit it."""
+        """Return these settings bound to an environment. Raises ConfigError for a misfit."""
         if jax.tree_util.all_leaves([self]):
             raise ConfigError("algorithm", type(self).__name__, "a class with @jf.settings above it, as every subclass needs")
         _check_kind(spec, self.name, self.action_spaces)
@@ -102,27 +112,27 @@ class Algorithm:
         return bound
 
     def check_env(self, env: Env) -> None:
-        """For what a spec does not tell; `self` is bound to it. Raises ConfigError."""
+        """Raise ConfigError for environment properties outside the spec; `self` is bound."""
 
     def init_carry(self, num_envs: int) -> PyTree:
         return ()
 
     def evaluation_carry(self, num_envs: int) -> PyTree:
-        """The same where nothing is learned from what is played."""
+        """Return the initial recurrent state of evaluations."""
         return self.init_carry(num_envs)
 
     def init(self, key: jax.Array) -> PyTree:
         raise NotImplementedError
 
     def begin(self, params: PyTree, moments: PyTree = ()) -> PyTree:
-        """An agent of these parameters and statistics of observations, all else (optimizer, targets) as `init` has it."""
+        """Return an agent with these parameters and statistics, the rest as `init` makes it."""
         raise ConfigError("start_from", self.name, f"None: {type(self).__name__} has no method begin(params, moments)")
 
     def draw(self, key: jax.Array, num_steps: int, num_envs: int) -> PyTree:
         raise NotImplementedError
 
     def acting(self, agent: PyTree) -> PyTree:
-        """What `act` gets as its agent, made once a rollout: a place for work that every step would repeat."""
+        """Return the agent for `act`, once a rollout: for work that every step would repeat."""
         return agent
 
     def act(self, agent: PyTree, carry: PyTree, obs: PyTree, noise: PyTree, clock: Clock, mode: str) -> tuple:
@@ -132,7 +142,7 @@ class Algorithm:
         raise NotImplementedError
 
     def learn(self, agent: PyTree, mem: PyTree, iteration: Iteration) -> tuple[PyTree, PyTree, Metrics, Played]:
-        """Learn from one rollout -> (agent, memory, metrics, the rollout)."""
+        """Learn from one rollout -> (agent, memory, metrics, rollout)."""
         played, metrics = iteration.collect(agent), {}
         if played.trajectory is not None:
             agent, mem, rows = take_in(self, agent, mem, played, iteration)
@@ -143,13 +153,14 @@ class Algorithm:
         return agent, mem, metrics, played
 
     def observe(self, agent: PyTree, trajectory: Trajectory) -> PyTree:
-        """The agent after it has looked at a new rollout, before `prepare`."""
+        """Return the agent after it has seen a new rollout, before `prepare`."""
         return agent
 
     def seam(self, agent: PyTree) -> PyTree:
-        """Return the agent without what it knows of episodes in progress: the next rollout does not go on with them.
+        """Return the agent without its knowledge of episodes in progress.
 
-        Called where environments on the host begin anew, and where PBT moves an agent to another member's environments.
+        Called where environments on the host restart and where PBT moves an agent to another
+        member's environments.
         """
         return agent
 
@@ -164,14 +175,14 @@ class Algorithm:
 
 
 def action_mask(space: Space, obs: PyTree) -> jax.Array | None:
-    """The legal-action flags bool [..., n] of an observation, None where the environment gives none."""
+    """Return the legal-action flags bool [..., n] of an observation, or None."""
     if isinstance(space, Dict) and "action_mask" in space:
         return obs["action_mask"].astype(bool)
     return None
 
 
 def _check_kind(spec: EnvSpec, name: str, kinds: tuple[type, ...]) -> None:
-    """Refuse actions that the algorithm `name` does not choose, and say which algorithms do."""
+    """Raise ConfigError for actions that `name` cannot choose, and list the algorithms that can."""
     if not isinstance(spec.action, kinds):
         names = " or ".join(s.__name__ for s in kinds)
         need = f"{name} needs {names} actions, this has {spec.action}"
@@ -180,7 +191,7 @@ def _check_kind(spec: EnvSpec, name: str, kinds: tuple[type, ...]) -> None:
 
 
 def _takers(space: Space) -> str:
-    """Which algorithms choose among these actions."""
+    """Return which algorithms act in this space."""
     if isinstance(space, Dict):
         return "no algorithm takes these: make them one MultiDiscrete or one Box"
     if isinstance(space, Box):
@@ -192,13 +203,13 @@ _UNSCALED = "ppo without squash, ars and es take these"
 
 
 def _is_scalable(space: Box) -> bool:
-    """Whether [-1, 1]^d can be scaled to it."""
+    """Return whether [-1, 1]^d can be scaled to the box."""
     low, high = space.bounds()
     return space.bounded and bool((low < high).all()) and jnp.issubdtype(space.dtype, jnp.floating)
 
 
 def _check_mask(spec: EnvSpec) -> None:
-    """An `action_mask` only means something for Discrete actions."""
+    """Raise ConfigError for an `action_mask` without Discrete actions."""
     masked = isinstance(spec.observation, Dict) and "action_mask" in spec.observation
     if masked and not isinstance(spec.action, Discrete):
         valid = f"one without action_mask: action_mask needs Discrete actions, this has {spec.action}"
@@ -206,6 +217,6 @@ def _check_mask(spec: EnvSpec) -> None:
 
 
 def check_bounded(spec: EnvSpec, argument: str, value: Any, need: str) -> None:
-    """Refuse actions that [-1, 1]^d cannot be scaled to: without bounds, with no room between them, or whole numbers."""
+    """Raise ConfigError for actions that [-1, 1]^d cannot be scaled to."""
     if isinstance(spec.action, Box) and not _is_scalable(spec.action):
         raise ConfigError(argument, value, f"{need}, this has {spec.action}; {_UNSCALED}")

@@ -171,8 +171,8 @@ _TABLE: dict[str, tuple[dict[str, Any], ...]] = {
     "apg/Pendulum-v1": (dict(num_envs=16, num_steps=64, learning_rate=1e-2), dict(total_steps=1_000_000)),
     "ars/CartPole-v1": ({}, dict(total_steps=500_000)),
     "ars/Pendulum-v1": (
-        dict(hidden=(16,), episodes_per_candidate=4, learning_rate=0.4, anneal_learning_rate=True, noise_std=0.1,
-             normalize_observations=False),
+        dict(hidden=(32,), activation="relu", episodes_per_candidate=4, learning_rate=0.2, anneal_learning_rate=True,
+             noise_std=0.1, normalize_observations=False),
         dict(total_steps=15_000_000),
     ),  # fmt: skip
     "es/CartPole-v1": (
@@ -180,8 +180,8 @@ _TABLE: dict[str, tuple[dict[str, Any], ...]] = {
         dict(total_steps=500_000),
     ),
     "es/Pendulum-v1": (
-        dict(hidden=(16,), episodes_per_candidate=8, learning_rate=0.1, anneal_learning_rate=True, noise_std=0.1,
-             weight_decay=0.03),
+        dict(hidden=(32,), activation="relu", episodes_per_candidate=8, learning_rate=0.1, anneal_learning_rate=True,
+             noise_std=0.1, weight_decay=0.03),
         dict(total_steps=15_000_000),
     ),  # fmt: skip
     "ppo/Breakout-MinAtar": (

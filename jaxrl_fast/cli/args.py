@@ -54,9 +54,26 @@ class Option:
         """Return the switch that turns a bool off."""
         return "--" + (f"{self.group}." if self.group else "") + "no-" + self.name.replace("_", "-")
 
+    @property
+    def usage(self) -> str:
+        """The flag with its value, or the two switches of a bool."""
+        return f"{self.flag}, {self.off}" if self.kind == "bool" else f"{self.flag} {self.shown_metavar}"
+
 
 PROG = "jaxrl-fast"
 IMPORT = Option("import", "append", help="module of yours to import first", metavar="MODULE", hint="repeatable")
+OUTPUT = (
+    Option("log", "append", help="one more log: jsonl:PATH, tensorboard[:DIR], wandb[:PROJECT], or a package's",
+           metavar="KIND:TARGET", hint="repeatable"),
+    Option("tensorboard", "bool", True, "write TensorBoard events"),
+    Option("wandb", "word", help="the same as --log wandb:PROJECT", metavar="[PROJECT]", hint="default: off"),
+)
+DISTRIBUTED = (
+    Option("distributed", "bool", False, "run as one of several processes, on a TPU pod, under Slurm or elsewhere"),
+    Option("coordinator", "word", help="address of the first process", metavar="HOST:PORT", hint="default: found by JAX"),
+    Option("processes", "int", help="number of processes", hint="default: found by JAX"),
+    Option("process", "int", help="index of this process, from 0", hint="default: found by JAX"),
+)
 
 
 def parse(prog: str, description: str, options: Sequence[Option], argv: Sequence[str]) -> dict[str, Any]:
@@ -98,7 +115,7 @@ def read_flags(prog: str, options: Sequence[Option], argv: Sequence[str]) -> dic
         while not equals and tokens and not is_flag(tokens[0]) and (option.kind in SEVERAL or not texts):
             texts.append(tokens.popleft())
         if not texts:
-            raise UserError(f"{flag} needs a value: {flag} {option.shown_metavar}; all flags: {prog} --help")
+            raise UserError(f"{flag} needs a value: {option.usage}; all flags: {prog} --help")
         if option.kind == "append":
             found[option.key] = (*found.get(option.key, ()), *texts)
         else:
@@ -106,12 +123,22 @@ def read_flags(prog: str, options: Sequence[Option], argv: Sequence[str]) -> dic
     return found
 
 
+class UnknownFlag(ConfigError):
+    """A flag that the command `prog` does not take; `known`: the flags that it takes."""
+
+    def __init__(self, prog: str, token: str, known: Sequence[str], hint: str | None = None):
+        self.prog, self.flag, self.known = prog, token.partition("=")[0].replace("_", "-"), known
+        hint = nearest(self.flag, known) if hint is None else hint
+        super().__init__("flag", token, f"one of those in `{prog} --help`{hint}")
+
+
 def _unknown(prog: str, token: str, known: Sequence[str]) -> ConfigError:
     """Return the error for an unknown flag, with the nearest one."""
     flag = token.partition("=")[0].replace("_", "-")
     inner = [k for k in known if k.partition(".")[2] and k.partition(".")[2] == flag.lstrip("-")]  # --algo.discount
-    near = f"; did you mean {inner[0]!r}?" if inner else nearest(flag, known)
-    return ConfigError("flag", token, f"one of those in `{prog} --help`{near}")
+    if inner:
+        return ConfigError("flag", token, f"one of those in `{prog} --help`; did you mean {inner[0]!r}?")
+    return UnknownFlag(prog, token, known)
 
 
 def show_help(prog: str, description: str, options: Sequence[Option]) -> None:

@@ -17,7 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl_fast import imports, runtime
-from jaxrl_fast.cli.args import IMPORT, PROG, Option, has_flag, parse, peek, positionals
+from jaxrl_fast.cli.args import (
+    DISTRIBUTED,
+    IMPORT,
+    OUTPUT,
+    PROG,
+    Option,
+    UnknownFlag,
+    has_flag,
+    parse,
+    peek,
+    positionals,
+)
 from jaxrl_fast.errors import ConfigError, UserError, brief, debugging, nearest, one_line
 from jaxrl_fast.values import convert, devices, integer, mesh, path
 
@@ -125,7 +136,12 @@ def _dispatch(argv: list[str]) -> None:
         found = runtime.versions()
         print(f"{PROG} {_version()} (jax {found.get('jax')}, python {found['python']})")
     elif argv[0] in commands:
-        commands[argv[0]](argv[1:])
+        try:
+            commands[argv[0]](argv[1:])
+        except UnknownFlag as error:
+            from jaxrl_fast.cli.other_flags import with_command
+
+            raise with_command(error) from None
     else:
         raise ConfigError("command", argv[0], f"one of {', '.join(commands)}{nearest(argv[0], commands)}")
 
@@ -136,20 +152,7 @@ def _version() -> str:
     return jaxrl_fast.__version__
 
 
-OUTPUT = (
-    Option("log", "append", help="one more log: jsonl:PATH, tensorboard[:DIR], wandb[:PROJECT], or a package's",
-           metavar="KIND:TARGET", hint="repeatable"),
-    Option("tensorboard", "bool", True, "write TensorBoard events"),
-    Option("wandb", "word", help="the same as --log wandb:PROJECT", metavar="[PROJECT]", hint="default: off"),
-)
 PLACE = ("devices", "mesh")  # where a run is resumed
-
-DISTRIBUTED = (
-    Option("distributed", "bool", False, "run as one of several processes, on a TPU pod, under Slurm or elsewhere"),
-    Option("coordinator", "word", help="address of the first process", metavar="HOST:PORT", hint="default: found by JAX"),
-    Option("processes", "int", help="number of processes", hint="default: found by JAX"),
-    Option("process", "int", help="index of this process, from 0", hint="default: found by JAX"),
-)
 
 
 def _train(argv: list[str]) -> None:

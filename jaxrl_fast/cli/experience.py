@@ -26,18 +26,17 @@ SOURCE is one of
   FILE.npz          arrays [N, ...] in the order of time: {", ".join(ORDERED)};
                     or transitions in any order: {", ".join(SHUFFLED)}
   {MINARI}NAME       an installed Minari dataset (pip install 'jaxrl_fast[minari]')"""
+OPTIONS = (
+    Option("environment", "word", help="environment with the dataset's spaces", metavar="ENV", hint="datasets need it"),
+    Option("member", "int", 0, "member of a population"),
+    IMPORT,
+)
 
 
 def keep(argv: list[str]) -> None:
     """Write the folder and print its content."""
     names, flags = positionals(argv, 2)
-    options = [
-        Option("environment", "word", help="environment with the dataset's spaces", metavar="ENV", hint="datasets need it"),
-        Option("member", "int", 0, "member of a population"),
-        IMPORT,
-        *_environment_options(flags),
-    ]
-    given = parse(f"{PROG} experience SOURCE FOLDER", HELP, options, flags)
+    given = parse(f"{PROG} experience SOURCE FOLDER", HELP, [*OPTIONS, *_environment_options(flags)], flags)
     if len(names) != 2:
         raise UserError(f"experience needs a source and a new folder: {PROG} experience runs/dqn-CartPole-v1-s0-1 replay")
     source, folder = path("SOURCE", names[0]), Path(path("FOLDER", names[1]))
@@ -45,7 +44,12 @@ def keep(argv: list[str]) -> None:
         raise ConfigError("FOLDER", str(folder), "a folder that does not exist yet")
     runtime.enable_compile_cache()
     from jaxrl_fast.memory import rows_of, save_memory
+    from jaxrl_fast.runs.rundir import check_outside
 
+    try:
+        check_outside(folder)
+    except ConfigError as error:
+        raise ConfigError("FOLDER", str(folder), error.valid) from None
     if source.startswith(MINARI) or source.endswith(".npz"):
         if "member" in given:
             raise ConfigError("--member", given["member"], "left out: a dataset has none")

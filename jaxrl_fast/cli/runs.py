@@ -15,6 +15,24 @@ from jaxrl_fast.logs.jsonl import read_jsonl
 from jaxrl_fast.ops import aggregate
 from jaxrl_fast.runs import config_json as configs
 
+EVAL = (
+    Option("episodes", "int", 128, "episodes to play"),
+    Option("seed", "int", 0, "seed of these episodes"),
+    Option("which", "str", "auto", "checkpoint; auto: the best, else the last", metavar="{auto,best,last}"),
+    Option("member", "int", None, "member of a population", hint="default: the one that evaluated best"),
+    Option("mode", "str", None, "how actions are chosen", metavar=choices_text(MODES), hint="default: as in training"),
+    IMPORT,
+)
+PLOT = (
+    Option("metric", "word", "episode_return", "metric to draw, a name in metrics.jsonl"),
+    Option("out", "file", None, "file to write: png, svg or pdf", metavar="FILE",
+           hint="default: curve.png in the run; curves.png here for several"),
+)  # fmt: skip
+COMPARE = (
+    Option("out", "file", None, "plot of the learning curves to write", metavar="FILE", hint="default: none"),
+    Option("csv", "file", None, "the table as a file", metavar="FILE", hint="default: none"),
+)
+
 
 def run_directories(argv: list[str], most: int) -> tuple[list[str], list[str]]:
     """Return (the paths before and between the flags, the flags)."""
@@ -25,15 +43,7 @@ def run_directories(argv: list[str], most: int) -> tuple[list[str], list[str]]:
 def evaluate(argv: list[str]) -> None:
     """Play episodes with a trained agent and print their returns."""
     runs, flags = run_directories(argv, 1)
-    options = [
-        Option("episodes", "int", 128, "episodes to play"),
-        Option("seed", "int", 0, "seed of these episodes"),
-        Option("which", "str", "auto", "checkpoint; auto: the best, else the last", metavar="{auto,best,last}"),
-        Option("member", "int", None, "member of a population", hint="default: the one that evaluated best"),
-        Option("mode", "str", None, "how actions are chosen", metavar=choices_text(MODES), hint="default: as in training"),
-        IMPORT,
-    ]
-    given = parse(f"{PROG} eval RUN", "Play episodes with a trained agent.", options, flags)
+    given = parse(f"{PROG} eval RUN", "Play episodes with a trained agent.", EVAL, flags)
     if not runs:
         raise UserError(f"eval needs a run directory: {PROG} eval RUN")
     check_seed("seed", given.get("seed", 0))
@@ -58,12 +68,7 @@ def evaluate(argv: list[str]) -> None:
 def plot(argv: list[str]) -> None:
     """Draw the learning curves of runs into one plot."""
     runs, flags = run_directories(argv, len(argv))
-    options = [
-        Option("metric", "word", "episode_return", "metric to draw, a name in metrics.jsonl"),
-        Option("out", "file", None, "file to write: png, svg or pdf", metavar="FILE",
-               hint="default: curve.png in the run; curves.png here for several"),
-    ]  # fmt: skip
-    given = parse(f"{PROG} plot RUN [RUN ...]", "Draw the learning curves of runs into one plot.", options, flags)
+    given = parse(f"{PROG} plot RUN [RUN ...]", "Draw the learning curves of runs into one plot.", PLOT, flags)
     if not runs:
         raise UserError(f"plot needs at least one run directory: {PROG} plot RUN [RUN ...]")
     rows, names = {}, {}
@@ -95,11 +100,7 @@ def compare(argv: list[str]) -> None:
     from jaxrl_fast.sweeps.comparison import compare_runs, comparison_rows, format_comparison, write_comparison
 
     runs, flags = run_directories(argv, len(argv))
-    options = [
-        Option("out", "file", None, "plot of the learning curves to write", metavar="FILE", hint="default: none"),
-        Option("csv", "file", None, "the table as a file", metavar="FILE", hint="default: none"),
-    ]
-    given = parse(f"{PROG} compare RUN RUN [RUN ...]", "Compare the final scores of runs.", options, flags)
+    given = parse(f"{PROG} compare RUN RUN [RUN ...]", "Compare the final scores of runs.", COMPARE, flags)
     if len(runs) < 2:
         raise UserError(f"compare needs at least two run directories: {PROG} compare RUN RUN")
     entries = compare_runs(runs)

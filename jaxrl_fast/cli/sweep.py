@@ -35,7 +35,7 @@ OPTIONS = (
     *(_declared(PBT, flag.removeprefix("pbt_"), flag) for flag in OF_PBT),
     Option("optuna", "int", None, "trials that Optuna suggests, --members at a time", hint="default: no search"),
     _declared(Halving, "rungs", "halving", "default: no configuration is dropped"),
-    Option("wave", "int", None, "members that train at once, at most", hint="default: what the memory plan has room for"),
+    Option("wave", "int", None, "members that train at once, at most", hint="default: as many as the memory plan allows"),
     _declared(Halving, "eta", "eta"),
 )  # fmt: skip
 SWITCHES = ("--pbt",)
@@ -95,7 +95,7 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
         if flag in given and not given.get(owner):
             raise UserError(f"--{flag.replace('_', '-')} goes with --{owner}")
     if not (grid or sample or selection):
-        raise UserError("sweep needs what to compare: --grid algo.learning-rate=1e-4,3e-4,1e-3, or --sample with --members")
+        raise UserError("sweep needs settings to compare: --grid algo.learning-rate=1e-4,3e-4,1e-3, or --sample with --members")
     grid_of(grid)
     for name, text in sample.items():
         sampler_of(name, text)

@@ -25,7 +25,7 @@ from jaxrl_fast.logs.sinks import LoggedRun, Sink, sink_of
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.rundir import check_outside, seed_folder
 
-_OTHER = (
+OTHER = (
     Option("out", "path", help="run directory to write, new or empty", metavar="DIR",
            hint="default: runs/ALGO-ENV-sSEED-N"),
     Option("config", "path", help="repeat this run, other flags override", metavar="FILE", hint="config.json or a run"),
@@ -117,7 +117,7 @@ def _run_options(plan: Plan) -> list[Option]:
         for f in fields
         if f.metadata.get("flag", "") is not None
     ]
-    return [*options, *(o for o in _OTHER if o.name != "resume" or plan.environment is None)]
+    return [*options, *(o for o in OTHER if o.name != "resume" or plan.environment is None)]
 
 
 def again(*names: str) -> list[Option]:

@@ -1,5 +1,5 @@
-"""The programs that train: one iteration, chunks of them, populations, evaluation, the memory plan.
+"""The programs of training: an iteration, chunks, populations, evaluation, the memory plan.
 
-Everything here is a pure function of settings, states and keys, or compiles one. Nothing is written to a disk here, and no
-environment on the host is stepped: see `runs` and `actors`.
+This folder holds and compiles pure functions of settings, states and keys. `runs` writes files,
+`actors` steps environments on the host.
 """

@@ -1,7 +1,7 @@
-"""Backends: the two places where environments step, and everything in which a run differs between them.
+"""Backends: the two places where environments step, and the code that depends on the place.
 
-`engine.on_device` is the one of environments inside the program, `actors.on_host` the one of environments outside of it.
-An environment names its backend (`Environment.runs_on`); nothing else in a run asks where an environment steps.
+`engine.on_device` steps environments inside the compiled program, `actors.on_host` outside of it.
+An environment names its backend (`Environment.runs_on`); the rest of a run does not know the place.
 """
 
 from __future__ import annotations
@@ -33,40 +33,40 @@ _BACKENDS = {"device": "jaxrl_fast.engine.on_device:OnDevice", "host": "jaxrl_fa
 class Film(NamedTuple):
     """One episode to look at."""
 
-    frames: list[np.ndarray] | None  # uint8 [H, W, 3] each; None where the environment cannot be drawn
-    page: str | None = None  # HTML that shows the episode moving
-    step_seconds: float | None = None  # of the environment's world between two frames
+    frames: list[np.ndarray] | None  # uint8 [H, W, 3] each; None: no pictures
+    page: str | None = None  # HTML that plays the episode
+    step_seconds: float | None = None  # environment seconds between two frames
 
 
 class Backend(Protocol):
-    """How a run treats environments that step in one place.
+    """How a run treats environments in one place.
 
-    one_program: whether all members of a run train in one program; else one after another.
+    one_program: whether all members train in one program; otherwise one after another.
     """
 
     one_program: bool
 
     def check(self, env: Environment, algo: Algorithm, config: RunConfig) -> None:
-        """Raise ConfigError for settings that do not go with `env`; `algo` is bound to its spec."""
+        """Raise ConfigError for settings that do not suit `env`; `algo` is bound to its spec."""
 
     def placed(self, env: Environment, algo: Algorithm, config: RunConfig) -> Env:
-        """Return the environment that programs are traced with."""
+        """Return the environment to trace programs with."""
 
     def actor_bytes(self, run: Run, config: RunConfig, rollout: int, agent: int) -> int:
-        """Return the bytes that actors keep beside the learner; rollout, agent: bytes of one of each."""
+        """Return the bytes of actors beside the learner; rollout, agent: bytes of one of each."""
 
     def programs(self, prepared: Prepared, clock: WallTime, reported: Reported) -> Programs:
-        """Return the programs of a run, not compiled yet; reported: what environments on the host have reported so far."""
+        """Return the programs of a run, not compiled; reported: by host environments so far."""
 
     def evaluate(
         self, env: Environment, algo: Algorithm, agent: Any, key: jax.Array, episodes: int, mode: str, config: RunConfig
     ) -> Evaluation:
-        """Play whole episodes by one member's agent. Returns NumPy arrays [episodes]."""
+        """Play whole episodes of one member's agent. Returns NumPy arrays [episodes]."""
 
     def film(
         self, env: Environment, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int, patience: float
     ) -> Film:
-        """Play one episode greedily and draw it; patience: seconds that an environment on the host may take for an answer."""
+        """Play and draw one greedy episode; patience: seconds to wait for a host environment."""
 
 
 @functools.cache
@@ -76,7 +76,7 @@ def _backend(name: str) -> Backend:
 
 
 def backend_of(env: Environment) -> Backend:
-    """Return the backend of `env`, imported when it is first asked for; ConfigError for a value that is no environment."""
+    """Return the backend of `env`, imported on first use. Raises ConfigError for other values."""
     if not isinstance(env, Environment) or env.runs_on not in _BACKENDS:
         raise ConfigError("env", env, 'an environment, such as jf.make("CartPole-v1")')
     return _backend(env.runs_on)

@@ -1,6 +1,7 @@
-"""The settings of a run beside its algorithm and environment. A new one is a field of a group of `RunConfig`.
+"""The settings of a run besides its algorithm and environment.
 
-Keywords of `jf.train`, checks, flags with their help, config.json and docs/settings.md follow from the fields.
+A new setting is a field of a group of `RunConfig`. Keywords of `jf.train`, checks, flags with their
+help, config.json and docs/settings.md follow from the fields.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import Any
 from jaxrl_fast.errors import ConfigError, check_int, nearest
 from jaxrl_fast.fields import check_settings, setting
 
-EVAL_EPISODES = 128  # by default; environments on the host play as many of them as fit the share
-IN_MEMORY = "<parameters in memory>"  # what config.json holds of a `start_from` that is no run directory
-SELECTS = ("kind", "traced", "check", "boundaries", "select")  # what a selection among members has
-MODES = ("greedy", "sample")  # how a policy's actions are chosen
+EVAL_EPISODES = 128  # default; environments on the host play as many of them as the share allows
+IN_MEMORY = "<parameters in memory>"  # in config.json for a `start_from` without a directory
+SELECTS = ("kind", "traced", "check", "boundaries", "select")  # parts of a selection among members
+MODES = ("greedy", "sample")  # how a policy chooses actions
 MOST_STEPS, MOST_MEMBERS = 2**53, 1_000_000
 
 
@@ -48,7 +49,7 @@ def _population(name: str, value: Any) -> dict[str, Any]:
 
 
 def _column(name: str, values: Any) -> Any:
-    """Return the values of a setting as config.json can hold them: arrays as lists, functions as text."""
+    """Return a setting's values in config.json's form: arrays as lists, functions as text."""
     if hasattr(values, "tolist"):
         return values.tolist()
     if not isinstance(values, (list, tuple)) or not any(map(callable, values)):
@@ -66,27 +67,27 @@ def _selection(name: str, value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """What is trained: how long, from which seeds, from where."""
+    """Training length, seeds and starting point."""
 
-    total_steps: int = setting(500_000, "environment steps of one member, from the start of the run", high=MOST_STEPS)
-    seed: int = setting(0, "seed of the first member; the others have the ones after it", low=0, high=2**32 - 1)
-    seeds: int = setting(1, "members trained side by side in one program; environments on the host: one after another",
+    total_steps: int = setting(500_000, "environment steps of one member from the run's start", high=MOST_STEPS)
+    seed: int = setting(0, "seed of the first member; the others count up from it", low=0, high=2**32 - 1)
+    seeds: int = setting(1, "members trained in one program; with environments on the host, one after another",
                          high=MOST_MEMBERS)
-    horizon: int | None = setting(None, "environment steps that schedules are fractions of", low=1, high=MOST_STEPS,
+    horizon: int | None = setting(None, "environment steps over which schedules run", low=1, high=MOST_STEPS,
                                   none="the total steps at the start")
-    start_from: str | None = setting(None, "run whose trained agent every member begins with", none="none",
+    start_from: str | None = setting(None, "run directory with the agent that every member starts from", none="none",
                                      convert=partial(_path, "a run directory"), flag="path", metavar="RUN")
-    on_nan: str = setting("stop", "a member that is no longer finite: stop the run, or mark it and go on",
+    on_nan: str = setting("stop", "on NaN or inf in a member: stop the run, or mark the member and go on",
                           choices=("stop", "mark"))
     population: Mapping[str, Sequence[Any]] | None = setting(
-        None, 'settings that differ, such as `{"algo.learning_rate": [1e-4, 1e-3]}`; each configuration has `seeds` members',
+        None, 'values that differ, such as `{"algo.learning_rate": [1e-4, 1e-3]}`, with `seeds` members each',
         none="all alike", convert=_population, flag=None)
-    selection: Any | None = setting(None, "`jf.PBT` or `jf.Halving`: which members go on", none="all of them",
+    selection: Any | None = setting(None, "`jf.PBT` or `jf.Halving`: chooses the members that go on", none="all of them",
                                     convert=_selection, flag=None)
 
     @property
     def configurations(self) -> int:
-        """How many different settings there are among the members; each has `seeds` members."""
+        """Return the number of different settings among the members; each has `seeds` members."""
         return len(next(iter(self.population.values()))) if self.population else 1
 
     @property
@@ -94,19 +95,19 @@ class Training:
         return self.configurations * self.seeds
 
     def member_seeds(self) -> list[int]:
-        """The seed of every member: configuration by configuration, each with the same seeds."""
+        """Return every member's seed: each configuration has the same seeds, in order."""
         return [self.seed + i % self.seeds for i in range(self.members)]
 
     def settings_of(self, member: int) -> dict[str, Any]:
-        """What this member has for itself; empty where all are the same but for their seeds."""
+        """Return this member's own settings; empty where only seeds differ."""
         return {name: values[member // self.seeds] for name, values in (self.population or {}).items()}
 
     def member_settings(self) -> dict[str, list[Any]]:
-        """{setting: one value a member}."""
+        """Return {setting: one value a member}."""
         return {name: [v for v in values for _ in range(self.seeds)] for name, values in (self.population or {}).items()}
 
     def label(self, member: int) -> str:
-        """`seed 3, algo.learning_rate = 0.001`."""
+        """Return a member's name, such as `seed 3, algo.learning_rate = 0.001`."""
         own = [f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
                for name, value in self.settings_of(member).items()]  # fmt: skip
         return ", ".join([f"seed {self.member_seeds()[member]}", *own])
@@ -114,49 +115,50 @@ class Training:
 
 @dataclasses.dataclass(frozen=True)
 class Logging:
-    """Log rows and checkpoints."""
+    """Log rows, checkpoints and pictures."""
 
     log_every: int | None = setting(None, "environment steps between log rows", low=1, high=MOST_STEPS,
                                     none="a hundredth of the run")
     checkpoint_minutes: float = setting(5.0, "minutes between checkpoints", low=0, open_low=True)
-    keep_checkpoints: int = setting(2, "checkpoints of a kind that stay on the disk, the newest", high=1000)
-    chunk_seconds: float = setting(1.0, "seconds the device works between two looks of the host", low=0, open_low=True)
+    keep_checkpoints: int = setting(2, "newest checkpoints of each kind to keep", high=1000)
+    chunk_seconds: float = setting(1.0, "seconds of device work between two syncs with the host", low=0, open_low=True)
+    pictures: bool = setting(True, "draw the learning curve and the trained agent at the end")
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Episodes that are played with the policy alone, and what they decide."""
+    """Evaluation episodes, and what they decide."""
 
     eval_every: int | None = setting(None, "environment steps between evaluations; 0: only at the end", low=0,
                                      high=MOST_STEPS, none="a tenth of the run")
     eval_episodes: int | None = setting(None, "episodes of an evaluation", low=1, high=1_000_000,
-                                        none=f"{EVAL_EPISODES}; on the host what fits an eighth of the steps")
-    eval_mode: str = setting("greedy", "how actions are chosen in evaluations", choices=MODES)
-    target_return: float | None = setting(None, "stop when every member's evaluation has reached it", none="never")
+                                        none=f"{EVAL_EPISODES}; on the host as many as fit an eighth of the steps")
+    eval_mode: str = setting("greedy", "choice of actions in evaluations", choices=MODES)
+    target_return: float | None = setting(None, "stop once every member's evaluation return reaches it", none="never")
 
     @property
     def most_episodes(self) -> int:
-        """Episodes of an evaluation, at most."""
+        """Return the largest number of episodes of an evaluation."""
         return EVAL_EPISODES if self.eval_episodes is None else self.eval_episodes
 
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """Devices, and how members and environments are laid out on them."""
+    """Devices, and the layout of members and environments on them."""
 
-    batching: str = setting("auto", "how members share the device", choices=("auto", "vmap", "map"))
-    devices: int | None = setting(None, "number of devices to use, or all", low=1, none="all, at most one a member",
+    batching: str = setting("auto", "how members share a device", choices=("auto", "vmap", "map"))
+    devices: int | None = setting(None, "devices to use, or all", low=1, none="all, at most one a member",
                                   flag="devices")
     mesh: Mapping[str, int] | None = setting(
-        None, "devices along the population and along one member's environments, such as population=4,env=2",
+        None, "devices along the population and along one member's environments, as in population=4,env=2",
         none="all along the population", convert=_mesh, flag="mesh")
-    groups: int | None = setting(None, "parts of the environments that are sampled by themselves", low=1,
+    groups: int | None = setting(None, "groups of environments, each sampled by itself", low=1,
                                  none="devices along env")
-    unroll: int | None = setting(None, "steps of a rollout compiled in a row", low=1, high=1024, none="1, on a GPU up to 8")
+    unroll: int | None = setting(None, "rollout steps compiled in a row", low=1, high=1024, none="1, on a GPU up to 8")
 
     @property
     def env_devices(self) -> int:
-        """Devices that one member is divided over."""
+        """Return the devices that one member is divided over."""
         return (self.mesh or {}).get("env", 1)
 
     @property
@@ -166,41 +168,41 @@ class Placement:
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """How environments on the host are stepped. Environments on the device take the defaults alone."""
+    """Stepping of environments on the host. Environments on the device allow only the defaults."""
 
-    actors: int = setting(1, "vectors of environments on the host, which take turns")
-    actors_on: str = setting("threads", "where actors are: taking turns in this process, or each in one of Ray's",
+    actors: int = setting(1, "vectors of environments on the host; they take turns")
+    actors_on: str = setting("threads", "place of the actors: threads of this process, or one Ray process each",
                              choices=("threads", "ray"))
-    ahead: int | None = setting(None, "rollouts that actors may be ahead of the learner", low=0, high=8,
-                                none="1 where old experience is learned from, else 0")
-    host_timeout: float = setting(120.0, "seconds in which an environment on the host must answer", low=0, open_low=True)
-    restarts: int = setting(0, "how often environments on the host that fail are begun anew", low=0)
+    ahead: int | None = setting(None, "rollouts by which actors may lead the learner", low=0, high=8,
+                                none="1 for off-policy algorithms, else 0")
+    host_timeout: float = setting(120.0, "seconds to wait for an answer of an environment on the host", low=0, open_low=True)
+    restarts: int = setting(0, "restarts of failed environments on the host", low=0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Experience:
     """Old experience to learn from, beside new steps or alone."""
 
-    experience: str | None = setting(None, "folder of old experience to learn from too; `jaxrl-fast experience` writes one",
+    experience: str | None = setting(None, "folder of old experience (`jaxrl-fast experience` writes one)",
                                      none="none", convert=partial(_path, "the name of a folder"), flag="path", metavar="FOLDER")
     experience_fraction: float = setting(
-        0.5, "part of every batch that is old experience; 0: the replay starts with it; 1: all, without a step of an "
-        "environment, and steps are updates", low=0, high=1)
-    experience_id: str | None = setting(None, "which experience it was at the start; `train` fills it in",
+        0.5, "part of old experience in every batch; 0: the replay starts with it; 1: no environment steps, "
+        "and total_steps counts updates", low=0, high=1)
+    experience_id: str | None = setting(None, "identity of the experience at the start; `train` fills it in",
                                         none="found in the folder", flag=None)
 
     @property
     def offline(self) -> bool:
-        """Whether no environment is stepped but for evaluations; steps are updates then."""
+        """Return whether training steps no environment; steps count updates then."""
         return self.experience is not None and self.experience_fraction == 1
 
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig(Experience, Host, Placement, Evaluation, Logging, Training):
-    """The settings of a run beside its algorithm and environment, in one flat namespace; its bases are the groups.
+    """Settings of a run besides algorithm and environment, in one namespace; bases are groups.
 
-    Step counts are environment steps of one member.  Raises ConfigError for a value out of its range, and for two
-    settings that exclude each other.
+    Step counts are environment steps of one member. Raises ConfigError for a value out of range and
+    for settings that exclude each other.
     """
 
     def __post_init__(self):
@@ -216,12 +218,12 @@ class RunConfig(Experience, Host, Placement, Evaluation, Logging, Training):
             raise ConfigError("experience_fraction", self.experience_fraction, "left out without experience")
 
     def settings(self) -> dict[str, Any]:
-        """Return {name: value} of every setting, objects as they are: what `train` takes."""
+        """Return {name: value} of every setting, objects unchanged, as keywords of `train`."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
 
 def by_group(cls: type = RunConfig) -> dict[type, list[dataclasses.Field]]:
-    """Return {group: its fields}, in the order of the declaration. A field's group is the first class that declares it."""
+    """Return {group: its fields} in declaration order; its first declaring class owns a field."""
     found: dict[type, list[dataclasses.Field]] = {}
     for field in dataclasses.fields(cls):
         owner = next(base for base in reversed(cls.__mro__) if field.name in getattr(base, "__dataclass_fields__", ()))
@@ -230,7 +232,7 @@ def by_group(cls: type = RunConfig) -> dict[type, list[dataclasses.Field]]:
 
 
 def check_names(names: Iterable[str], settings: Mapping[str, Any], prefix: str = "", owner: str = "") -> None:
-    """Raise ConfigError for a setting that is not among `names`, and list them."""
+    """Raise ConfigError for a setting outside `names`, and list them."""
     for name, value in settings.items():
         if name not in names:
             listed = ", ".join(sorted(names))
@@ -239,7 +241,7 @@ def check_names(names: Iterable[str], settings: Mapping[str, Any], prefix: str =
 
 
 def run_config(total_steps: int, settings: dict[str, Any]) -> RunConfig:
-    """Make a RunConfig of the keyword settings of `train`.  Raises ConfigError for an unknown or a bad one."""
+    """Make a RunConfig of `train`'s keywords. Raises ConfigError for an unknown or bad setting."""
     check_names(RunConfig.__dataclass_fields__, settings, owner="train")
     if not isinstance(settings.get("start_from"), (str, Path, type(None))):
         settings = settings | {"start_from": IN_MEMORY}

@@ -1,4 +1,4 @@
-"""Evaluation: every environment plays exactly one episode, so short episodes are not counted more often than long ones."""
+"""Evaluation: every environment plays one episode, so short episodes count no more often."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from jaxrl_fast.ops import sums
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock
 
-BLOCK = 25  # steps between two looks at whether all episodes have ended
-STEP_LIMIT = 27_000  # where an environment has no limit of its own
+BLOCK = 25  # steps between two checks whether all episodes have ended
+STEP_LIMIT = 27_000  # for environments without a limit
 
 
 class Evaluation(NamedTuple):
-    """One entry an episode, [episodes]. Where `finished` is False the step limit cut the episode.
+    """Results by episode, [episodes]. `finished` is False where the step limit cut the episode.
 
-    ret: NaN where a reward was, or where the policy saw or did something that is not finite.
+    ret: NaN after a reward, observation or action that is not finite.
     """
 
     ret: jax.Array
@@ -53,7 +53,7 @@ def judge(
     env: Env, algo: Algorithm, agent: Any, key: jax.Array, episodes: int = 128, mode: str = "greedy",
     max_steps: int | None = None,
 ) -> tuple[Evaluation, jax.Array]:  # fmt: skip
-    """An evaluation, and the worst fault in each of its episodes, int8 [episodes] (`collect.fault`)."""
+    """Evaluate -> (Evaluation, worst `rollout.fault` in each episode, int8 [episodes])."""
     algo = algo if algo.spec is not None else algo.bind(env.spec)
     limit = max_steps or env.spec.max_episode_steps or STEP_LIMIT
     random.check_key("key", key)
@@ -66,7 +66,7 @@ def judge(
         i, actor, score, lost, fault = carry
         noise = rollout.draw_frozen(env, algo, random.keys_at(play_key, i, 2), BLOCK, start)
         actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, mode, watch=True)
-        within = i * BLOCK + jnp.arange(BLOCK) < limit  # which may be no multiple of BLOCK
+        within = i * BLOCK + jnp.arange(BLOCK) < limit  # the limit may be no multiple of BLOCK
         done = trajectory.steps.done & within[:, None]
         ended_before = jnp.cumsum(done, axis=0) - done > 0
         counts = within[:, None] & ~(ended_before | score.finished)

@@ -25,21 +25,16 @@ _AGENT = {
 
 
 class Footprint(NamedTuple):
-    """Bytes of one member by part.
+    """Bytes of one member by part."""
 
-    state: what lives from iteration to iteration, and in a checkpoint. agent: the bytes of `state` that are the agent's.
-    work: "rollout", "batch", "evaluation" while a program runs; "metrics" that a chunk returns; "actors".
-    settings: of the algorithm and the environment, once a device.
-    """
-
-    state: dict[str, int]
-    agent: int
-    work: dict[str, int]
-    settings: int
+    state: dict[str, int]  # kept across iterations and in checkpoints
+    agent: int  # the agent's part of `state`
+    work: dict[str, int]  # "rollout", "batch", "evaluation" of a program; "metrics" of a chunk; "actors"
+    settings: int  # of the algorithm and environment, once a device
 
 
 def footprint(run: Run, grid: Grid, population: Population, config: RunConfig, metrics: int | None = None) -> Footprint:
-    """Return the bytes of one member of a run whose algorithm is bound. metrics: theirs, where they are known."""
+    """Return the bytes of one member; the algorithm is bound. metrics: their bytes, if known."""
     row = grid.row if metrics is None else None
     key = jax.eval_shape(lambda: jax.random.key(0))
     state, rollout, trajectory, batch, evaluation, means = jax.eval_shape(
@@ -48,21 +43,19 @@ def footprint(run: Run, grid: Grid, population: Population, config: RunConfig, m
     agent, size = state.agent, tree.nbytes
     parts = agent._asdict() if hasattr(agent, "_asdict") else {"agent": agent}
     sizes = {_AGENT.get(name, name.replace("_", " ")): size(x) for name, x in parts.items()}
-    share = population.env  # devices that one member's environments, rollout and replay are divided over
+    share = population.env  # devices that share one member's environments, rollout and replay
     sizes["replay"] = sizes.get("replay", 0) + size(state.memory) // share
     sizes["environments"] = (size(state) - size(agent) - size(state.memory)) // share
     work = {"rollout": size(rollout) // share, "batch": size(batch) // share, "evaluation": size(evaluation)}
     work["metrics"] = ROWS * size(means) if metrics is None else metrics
-    here = config.actors_on == "threads" or population.devices[0].platform == "cpu"  # else in other processes, and not there
+    here = config.actors_on == "threads" or population.devices[0].platform == "cpu"  # else in the host's memory
     work["actors"] = backend_of(run.env).actor_bytes(run, config, size(trajectory), size(agent)) if here else 0
     leaves = size(jax.eval_shape(lambda x: x, tree.as_float32(run)))
     return Footprint(sizes, size(agent), work, leaves)
 
 
 def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
-    """Traced for shapes only: the state, and what one iteration (and its trajectory, which is part of that) and one block of
-    an evaluation have beside it.
-    """
+    """Build one iteration's state, rollout, batch and evaluation block, for their shapes."""
     env, algo, zero = run.env, run.algo, jnp.int32(0)
     memory, clock = run.memory(), Clock(zero, zero, jnp.float32(0))
     state = iteration.init(run, key)
@@ -74,9 +67,9 @@ def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
         mem = memory.add(mem, rows, zero)
     if run.updates:
         batch, _ = memory.fetch(mem, tree.take(draws.plan, 0))
-    once = {id(x): x for x in jax.tree.leaves((trajectory, rows))}  # what `prepare` passes on is there once
+    once = {id(x): x for x in jax.tree.leaves((trajectory, rows))}  # count arrays that `prepare` passes on once
     means = iteration.iterations(run, state, zero, row, True)[1] if row else ()
     players = collect.init(env, algo, key, episodes)
     noise = collect.draw_frozen(env, algo, random.split(key), BLOCK, players)
-    scored = jnp.zeros((BLOCK, episodes), jnp.float32), jnp.zeros((BLOCK, episodes), bool)  # rewards and ends: all it keeps
+    scored = jnp.zeros((BLOCK, episodes), jnp.float32), jnp.zeros((BLOCK, episodes), bool)  # rewards, ends
     return state, (draws, list(once.values())), trajectory, batch, (noise, players, scored), means

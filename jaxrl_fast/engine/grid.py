@@ -1,4 +1,4 @@
-"""Where the rows, the evaluations and the end of a run fall, in iterations."""
+"""Log rows, evaluations and the end of a run, in iterations."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import EVAL_EPISODES, RunConfig
 from jaxrl_fast.errors import ConfigError
 
-EVAL_SHARE, FEWEST_EPISODES = 1 / 8, 5  # steps of an evaluation, of those trained for it; episodes in any case
-ROWS = 64  # log rows that fit a chunk; how many it really runs is an argument, so one program serves every chunk
-AHEAD = 16  # rows that an environment may be ahead of the slowest before it waits, where they are acted for as they come
+EVAL_SHARE, FEWEST_EPISODES = 1 / 8, 5  # of a host evaluation: share of training steps
+ROWS = 64  # most log rows of a chunk; the number is an argument, so one program serves all
+AHEAD = 16  # rows by which an asynchronous environment may lead the slowest one
 
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """Where rows, evaluations and the end fall, in iterations: fixed by the settings, never by the chunk.
+    """Log rows, evaluations and end of a run, in iterations: fixed by settings, not by chunks.
 
-    Row 0 is the warm-up, if there is one; row r covers `row` iterations from warmup + r * row.
+    Row 0 is the warm-up, if any; row r covers `row` iterations from warmup + r * row.
     """
 
-    steps: int  # environment steps of an iteration; offline its updates
+    steps: int  # environment steps of an iteration; offline, its updates
     warmup: int  # iterations
     row: int  # iterations of a log row
-    rows: int  # log rows, the warm-up's not counted
-    eval_rows: int  # rows between evaluations; 0: never before the end
+    rows: int  # log rows without the warm-up's
+    eval_rows: int  # rows between evaluations; 0: only at the end
     horizon: int  # iterations
 
     @property
     def planned_rows(self) -> int:
-        """Log rows of the horizon: of the whole run, where this is a part of it."""
+        """Return the log rows of the horizon: of the whole run, if this is a part of one."""
         return max(1, -(-(self.horizon - self.warmup) // self.row))
 
     def env_steps(self, rows: int) -> int:
         return (self.warmup + rows * self.row) * self.steps
 
     def whole_rows(self, iterations: int) -> int:
-        """Log rows that are done after so many iterations."""
+        """Return the log rows completed after `iterations`."""
         return max(0, iterations - self.warmup) // self.row
 
     def end_of_row(self, t: int) -> int:
-        """The iteration at which the row that holds iteration t ends."""
+        """Return the iteration at which the row with iteration t ends."""
         return self.warmup + (self.whole_rows(t) + 1) * self.row
 
 
 def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
-    """Whole rows that cover `total_steps`: the run is rounded up to them, by at most one row."""
+    """Plan whole log rows that cover `total_steps`: the run is rounded up, by at most one row."""
     steps, warmup = (algo.updates, 0) if config.offline else (algo.steps_per_iteration, algo.warmup_iterations)
     total = -(-config.total_steps // steps)
     if warmup >= total:
@@ -55,7 +55,7 @@ def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
             f"more than the {warmup * steps:,} steps of random actions at the start (algo.learning_starts)",
         )  # fmt: skip
     horizon = max(-(-(config.horizon or config.total_steps) // steps), warmup + 1)
-    planned = horizon - warmup  # the grid follows the horizon, so a longer or resumed run has the same rows
+    planned = horizon - warmup  # a longer or resumed run has the same rows
     row = max(1, planned // 100 if config.log_every is None else min(config.log_every // steps, planned))
     rows = max(1, -(-(total - warmup) // row))
     per_eval = max(1, planned // row // 10) if config.eval_every is None else -(-config.eval_every // (row * steps))
@@ -71,10 +71,10 @@ def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
 def next_rows(
     grid: Grid, done: int, boundaries: Collection[int], chunk_seconds: float, row_seconds: float | None
 ) -> int:
-    """Return how many log rows the next chunk runs, after `done` rows.
+    """Return the log rows of the next chunk, after `done` rows.
 
-    As many as take `chunk_seconds`, one before the time of a row is known, and never past an evaluation, a row of
-    `boundaries` or the end of the run.
+    They take `chunk_seconds` (one row while the time of a row is unknown), and stop at an
+    evaluation, a row of `boundaries` or the end of the run.
     """
     n = min(ROWS, grid.rows - done, max(1, int(chunk_seconds / row_seconds)) if row_seconds else 1)
     if grid.eval_rows:
@@ -83,10 +83,11 @@ def next_rows(
 
 
 def host_episodes(config: RunConfig, grid: Grid, rows: int, length: float | None) -> int:
-    """Episodes of an evaluation on the host after `rows` rows; fixed beforehand, so that short ones count no more often.
+    """Return the episodes of an evaluation on the host after `rows` rows.
 
-    By default those of `length` steps that fit `EVAL_SHARE` of the steps since the evaluation before, at the end of the
-    run of all its steps. Steps, not seconds: the same run twice plays as many.
+    The number is fixed beforehand, so short episodes count no more often. By default, episodes of
+    `length` steps fill `EVAL_SHARE` of the steps since the last evaluation; at the end, of all
+    steps. The share counts steps, not seconds: a repeated run plays the same number.
     """
     if config.eval_episodes is not None:
         return config.eval_episodes
@@ -97,15 +98,15 @@ def host_episodes(config: RunConfig, grid: Grid, rows: int, length: float | None
 
 
 def sizes_of(num_envs: int, groups: int) -> list[int]:
-    """How many environments each of the groups of actors has."""
+    """Return the number of environments of each group of actors."""
     return [num_envs // groups + (i < num_envs % groups) for i in range(groups)]
 
 
 def ahead_of(config: RunConfig, algo: Algorithm) -> int:
-    """How many rollouts the actors may be ahead: by default one where old experience is learned from anyway."""
+    """Return the rollouts by which actors may lead; default: 1 off-policy, else 0."""
     return config.ahead if config.ahead is not None else int(algo.off_policy)
 
 
 def ring_rows(num_steps: int) -> int:
-    """Rows of the ring for environments that are acted for as they come: whole rollouts, and what may be ahead of them."""
+    """Return the ring's rows for asynchronous environments: whole rollouts plus their lead."""
     return num_steps * -(-(num_steps + 2 * AHEAD) // num_steps)

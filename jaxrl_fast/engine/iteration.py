@@ -1,7 +1,7 @@
-"""One iteration, for every algorithm; a chunk of them; and `make_train`, a whole run as one pure function.
+"""One iteration of any algorithm, a chunk of iterations, and `make_train`.
 
-All of it is written for ONE run: a population is a `vmap` or a loop outside, with the iteration number unbatched,
-so that `cond(t % k)` stays a branch and ring-buffer writes stay slices.
+The code treats ONE run. A population is a `vmap` or a loop outside with an unbatched iteration
+number, so `cond(t % k)` stays a branch and ring writes stay slices.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from jaxrl_fast.types import Clock, Episodes, RunState
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What is swept and what is fixed about a run, as one pytree. `algo` is bound to `env.spec`.
+    """The settings of a run as one pytree; `algo` is bound to `env.spec`.
 
-    horizon: iterations of the whole run, warm-up included, float32; schedules are fractions of it. A leaf, so a run
-    of another length uses the same compiled program.
-    env: () where nothing is stepped.
-    groups: parts of the environments whose rows are sampled by themselves (`memory.grouped`); divides `num_envs`.
-    unroll: steps of a rollout that are compiled in a row; the same numbers, another program. None: by the platform.
+    horizon: iterations of the whole run with warm-up, float32, for schedules. A leaf: runs of any
+        length share a compiled program.
+    env: () without environment steps.
+    groups: groups of environments, each sampled by itself (`memory.grouped`); divides `num_envs`.
+    unroll: rollout steps compiled in a row, with the same results; None: by the platform.
     experience, fraction: see `memory.with_experience`.
-    source: where an iteration's rollout comes from.
+    source: origin of an iteration's rollout.
     """
 
     env: Env
@@ -56,7 +56,7 @@ class Run:
 
     @property
     def updates(self) -> int:
-        """Updates an iteration."""
+        """Return the updates of an iteration."""
         return self.source.updates(self.algo)
 
     def memory(self) -> Memory:
@@ -70,7 +70,7 @@ jax.tree_util.register_dataclass(
 
 
 def check_types(algo: Any, env: Any) -> None:
-    """ConfigError where one of them is something else, such as a name."""
+    """Raise ConfigError unless these are an algorithm and an environment."""
     if not isinstance(algo, Algorithm):
         raise ConfigError("algo", algo, 'an algorithm, such as jf.PPO() or jf.preset("ppo", "CartPole-v1")')
     backend_of(env)
@@ -79,7 +79,7 @@ def check_types(algo: Any, env: Any) -> None:
 
 
 class Draws(NamedTuple):
-    """Everything random of one iteration."""
+    """All randomness of one iteration."""
 
     rollout: Any
     plan: Any  # [updates]
@@ -87,7 +87,7 @@ class Draws(NamedTuple):
 
 
 def init(run: Run, key: jax.Array) -> RunState:
-    """The state before the first iteration. `key` becomes the run's root: folded with t, never split."""
+    """Return the state before the first iteration. `key`: the run's root, folded, never split."""
     env, algo = run.env, run.algo
     env_key, agent_key = random.split(init_key(key))
     actor = rollout.init(env, algo, env_key, algo.num_envs, jnp.int32(0))
@@ -99,7 +99,7 @@ def init(run: Run, key: jax.Array) -> RunState:
 
 
 def _rows(run: Run, agent: Any, actor: rollout.Actor, key: jax.Array) -> Any:
-    """What the memory stores of a rollout; traced for its shapes only."""
+    """Return the memory's rows of one rollout, for their shapes."""
     env, algo = run.env, run.algo
     zero = jnp.int32(0)
     noise = rollout.draw(env, algo, random.split(key), algo.num_steps, algo.num_envs, zero)
@@ -109,7 +109,7 @@ def _rows(run: Run, agent: Any, actor: rollout.Actor, key: jax.Array) -> Any:
 
 
 def draw(run: Run, root: jax.Array, t: jax.Array) -> Draws:
-    """Depends on (root, t) alone: not on the chunk, the log interval or the number of members."""
+    """Draw iteration t from (root, t) alone, independent of chunks, log rows and members."""
     keys, updates = iteration_keys(root, t), run.updates
     noise = run.source.draw(run, (keys.env, keys.policy), t)
     plan = run.memory().plan(keys.plan, updates, t + 1, clock_at(run, t))
@@ -123,7 +123,7 @@ def clock_at(run: Run, t: jax.Array, i: jax.Array | int = 0) -> Clock:
 
 
 def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool) -> tuple[RunState, Metrics]:
-    """Let the algorithm learn from one rollout of the run's source. learn: static, False in warm-up."""
+    """Run one iteration: the algorithm learns from one rollout. learn: static, False in warm-up."""
     after, metrics, reported = _iteration(run, state, draws, t, learn)
     if not reported:
         return after, metrics
@@ -132,7 +132,7 @@ def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool
 
 
 def _iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool) -> tuple[RunState, Metrics, dict]:
-    """`iteration`, and apart from its metrics what the environments reported."""
+    """Run one iteration -> (state, metrics, reports of the environments)."""
     algo, source, memory = run.algo, run.source, run.memory()
     clock, mode = functools.partial(clock_at, run, t), "sample" if learn else "random"
     collect = lambda agent, start=None: source.collect(run, state, agent, draws.rollout, clock(), mode, start)
@@ -145,15 +145,15 @@ def _iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: boo
     return state, seen | learned, reports.statistics(played.info, done)
 
 
-# Randomness is drawn ahead for several iterations at once where one iteration takes few bytes of it (a step and one
-# update): one batched draw instead of dozens of small ones. Larger rollouts gain nothing and would only lose memory.
+# Small iterations (a step, one update) draw their randomness together, several at a time.
+# Larger rollouts gain nothing by it and need more memory.
 DRAW_AHEAD_BYTES = 2**13
 DRAW_AHEAD_ITERATIONS = 64
 
 
-@functools.partial(jax.jit, static_argnames=("count", "learn"))  # so that asking for its shapes traces it only once
+@functools.partial(jax.jit, static_argnames=("count", "learn"))  # one trace for shapes and use
 def iterations(run: Run, state: RunState, t0: jax.Array, count: int, learn: bool) -> tuple[RunState, Metrics]:
-    """`count` (static) iterations from t0 -> (state, metrics summed over them). A log row."""
+    """Run `count` (static) iterations from t0 -> (state, summed metrics): a log row."""
     shapes = jax.eval_shape(lambda: draw(run, jax.random.key(0), jnp.int32(0)))
     size = sum(x.size * 4 for x in jax.tree.leaves(shapes))
     most = min(count, DRAW_AHEAD_ITERATIONS) if size <= DRAW_AHEAD_BYTES else 1
@@ -176,7 +176,7 @@ def iterations(run: Run, state: RunState, t0: jax.Array, count: int, learn: bool
 
 
 def warmup(run: Run, state: RunState) -> tuple[RunState, Metrics]:
-    """Fill the replay with random actions: iterations 0 .. warmup_iterations - 1, one log row."""
+    """Fill the replay with random actions, iterations 0 .. warmup_iterations - 1: one log row."""
     return iterations(run, state, jnp.int32(0), run.algo.warmup_iterations, learn=False)
 
 
@@ -184,15 +184,20 @@ def make_train(algo: Algorithm, env: Env, total_steps: int = 500_000, log_every:
                eval_every: int | None = None, eval_episodes: int = 128, unroll: int | None = None):  # fmt: skip
     """Return a whole run as one pure function, `train(key) -> (RunState, metrics)`.
 
-    `jit` it; `vmap` it over keys.
+    `jit` it; `vmap` it over keys. Float settings of `algo` and `env` are traced: to sweep them,
+    `vmap` a function that calls `make_train`. JAX's settings stay unchanged: with
+    `jax_compilation_cache_dir` set, JAX caches the compiled function.
 
-    total_steps, log_every, eval_every: environment steps, rounded up to whole log rows (default: a hundredth of the
-    run a row; no evaluation). metrics: {name: float32 [rows]}, one entry a log row, NaN where no episode ended;
-    `env_steps` is among them, `eval_return` where `eval_every` is given (NaN in rows without an evaluation), and `finite`,
-    bool: whether metrics, parameters, and all that the policy saw and did were.
-    unroll: steps of a rollout that are compiled in a row; None: 1, in programs for a GPU up to 8.
-    Float settings of `algo` and `env` are traced: put `make_train` inside a function of them and `vmap` that to sweep.
-    No setting of JAX is changed: with `jax_compilation_cache_dir` set, JAX keeps what it compiles of this function.
+    Args:
+        total_steps: environment steps, rounded up to whole log rows.
+        log_every: environment steps of a log row; default: a hundredth of the run.
+        eval_every: environment steps between evaluations; default: no evaluation.
+        unroll: rollout steps compiled in a row; None: 1, in programs for a GPU up to 8.
+
+    Returns:
+        train. Its metrics are {name: float32 [rows]}, one entry a log row, NaN for a row without a
+        finished episode. They include `env_steps`; with `eval_every`, `eval_return` (NaN in rows
+        without an evaluation); `finite`, bool: metrics, parameters, observations and actions are.
     """
     check_types(algo, env)
     algo = algo.bind(env.spec)

@@ -1,8 +1,8 @@
-"""Settings that differ among the members of a population: from names and values to one `Run` with the member axis.
+"""Settings that differ among a population's members: from names and values to one `Run`.
 
-Names are those of the command line: "algo.learning_rate", "env.gravity". Float settings of an algorithm and of most
-environments are traced, so they can differ inside one program; what is static (sizes, switches, networks) makes
-another program, and belongs to another group of a sweep.
+Names are the command line's: "algo.learning_rate", "env.gravity". Float settings of an algorithm
+and of most environments are traced, so they can differ inside one program. A static setting (a
+size, a switch, a network) needs a program of its own, as another group of a sweep.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from jaxrl_fast.memory.experience.filled import check_batch
 
 
 def configure(algo: Algorithm, env: Environment, settings: Mapping[str, Any]) -> tuple[Algorithm, Environment]:
-    """`algo` and `env` with other settings. ConfigError where there is no such setting, or not with this value."""
+    """Return `algo` and `env` with other settings. Raises ConfigError for unknown or bad ones."""
     parts: dict[str, dict[str, Any]] = {"algo": {}, "env": {}}
     for name, value in settings.items():
         part, _, field = name.partition(".")
@@ -48,7 +48,7 @@ def configure(algo: Algorithm, env: Environment, settings: Mapping[str, Any]) ->
 
 
 def setting_names(algo: Algorithm, env: Environment) -> list[str]:
-    """Every name that `configure` takes."""
+    """Return the names that `configure` takes."""
     origin = registry.describe(env)
     own = registry.settings_of(origin[0]) if origin else [f.name for f in _fields(env)]
     return [f"algo.{name}" for name in algorithm_settings(algo)] + [f"env.{name}" for name in own]
@@ -70,14 +70,14 @@ def _configure_env(env: Environment, settings: dict[str, Any]) -> Environment:
 
 
 def build_run(algo: Algorithm, env: Environment, config: RunConfig, outline: bool = False) -> Run:
-    """Return one configuration as it is traced: see `build`, which tells where its rows fall too."""
+    """Return one configuration, ready to trace (see `build`)."""
     return build(algo, env, config, outline)[0]
 
 
 def build(algo: Algorithm, env: Environment, config: RunConfig, outline: bool = False) -> tuple[Run, Grid]:
-    """Return one configuration as it is traced (the algorithm bound and checked, every number an array), and its grid.
+    """Return one configuration, ready to trace, and its grid: bound, checked, numbers as arrays.
 
-    outline: of experience only shapes, which is all that a plan needs; nothing of it is read but its layout.
+    outline: read only the layout of the experience, enough for a plan.
     """
     check_types(algo, env)
     algo = algo.bind(env.spec)
@@ -97,7 +97,7 @@ def build(algo: Algorithm, env: Environment, config: RunConfig, outline: bool = 
     )
     run = tree.as_float32(run, np.asarray)
     try:
-        _check_memory(run)  # refuses groups that something cannot be divided into
+        _check_memory(run)  # refuses group counts that do not divide a part
     except ConfigError as error:
         if config.groups is not None or config.env_devices == 1:
             raise
@@ -106,12 +106,12 @@ def build(algo: Algorithm, env: Environment, config: RunConfig, outline: bool = 
 
 
 def _check_memory(run: Run) -> None:
-    """Raises ConfigError where the memory cannot be made of these settings."""
+    """Raise ConfigError for settings that the memory cannot be built with."""
     jax.eval_shape(lambda run: (run.memory(), ())[1], run)
 
 
 def with_experience(runs: Sequence[Run], config: RunConfig) -> list[Run]:
-    """Return runs of one program, built with the outline of their experience, with the experience itself: read once, shared."""
+    """Return the runs of one program with their experience read, once, and shared."""
     data = load_data(runs[0].algo, config)
     runs = [tree.as_float32(dataclasses.replace(run, experience=data), np.asarray) for run in runs]
     for run in runs:
@@ -120,13 +120,13 @@ def with_experience(runs: Sequence[Run], config: RunConfig) -> list[Run]:
 
 
 def load_data(algo: Algorithm, config: RunConfig, outline: bool = False) -> Filled:
-    """The experience of a run, checked: `algo` is bound. outline: its shapes (see `build_run`)."""
+    """Return a run's experience, checked; `algo` is bound. outline: shapes only (see `build`)."""
     if config.sampling_groups > 1:
         raise ConfigError("experience", config.experience, "None with groups or a mesh along env")
     if distributed.several():
         raise ConfigError("experience", config.experience, "None with several processes")
     if config.experience_id not in (None, identity(config.experience)):
-        raise ConfigError("experience", config.experience, "the folder as it was when the run began; it was written anew")
+        raise ConfigError("experience", config.experience, "the folder as it was when the run began: it has been rewritten")
     if outline:
         data = outline_experience(config.experience, replay_of(algo), config.experience_fraction)
         check_spaces("experience", data, algo.spec)
@@ -139,12 +139,12 @@ def load_data(algo: Algorithm, config: RunConfig, outline: bool = False) -> Fill
 
 
 def in_turn(env: Environment, config: RunConfig) -> bool:
-    """Whether the seeds of a run train one after another: several of environments on the host."""
+    """Return whether seeds train one after another: several, with environments on the host."""
     return config.seeds > 1 and not backend_of(env).one_program
 
 
 def one_at_a_time(env: Environment, config: RunConfig, member: int = 0) -> RunConfig:
-    """The settings of what is trained at once: all seeds, or `member`'s where they train one after another."""
+    """Return the settings of one training: all seeds, or `member`'s if seeds take turns."""
     if not in_turn(env, config):
         return config
     if config.selection:
@@ -154,24 +154,24 @@ def one_at_a_time(env: Environment, config: RunConfig, member: int = 0) -> RunCo
 
 
 def spread_members(env: Environment, config: RunConfig, size: int | None = None) -> None:
-    """Ask for the devices of `size` members, of environments on the host for those of one."""
+    """Request devices for `size` members; with environments on the host, for one."""
     spread(config, size if backend_of(env).one_program else 1)
 
 
 def program_of(run: Run) -> tuple:
-    """Equal for two configurations exactly where one compiled program serves both."""
+    """Return a key, equal for two configurations exactly if one compiled program serves both."""
     leaves, structure = jax.tree.flatten(run)
     return structure, tuple((np.shape(x), str(x.dtype)) for x in leaves)
 
 
 def leaf_names(run: Run) -> list[str]:
-    """`algo.learning_rate` and the like, in the order of the leaves."""
+    """Return the names of leaves, such as `algo.learning_rate`, in order."""
     key = lambda entry: str(getattr(entry, "name", getattr(entry, "key", getattr(entry, "idx", entry))))
     return [".".join(map(key, path)) for path, _ in jax.tree.leaves_with_path(run)]
 
 
 def configurations(algo: Algorithm, env: Environment, config: RunConfig) -> tuple[list[Run], Grid]:
-    """Return the configurations of a population, each built with the outline of its experience, and the grid of all.
+    """Return a population's configurations, with outlines of their experience, and their grid.
 
     Raises ConfigError for a setting that needs a program of its own.
     """
@@ -191,8 +191,8 @@ def configurations(algo: Algorithm, env: Environment, config: RunConfig) -> tupl
 def gather(runs: Sequence[Run], config: RunConfig, always: Sequence[str] = ()) -> Members:
     """Return the configurations of a population side by side.
 
-    always: settings of the algorithm that get the member axis although all members begin with the same value.
-    Raises ConfigError for one that is not traced.
+    always: settings of the algorithm that get the member axis even with equal values. Raises
+    ConfigError for a setting that is not traced.
     """
     names = leaf_names(runs[0])
     for name in always:
@@ -213,7 +213,7 @@ def _differ(a: Any, b: Any) -> bool:
 
 
 def _static(algo: Algorithm, env: Environment, config: RunConfig, configuration: int) -> str:
-    """Which of them is static."""
+    """Return the explanation for a setting that is part of the program."""
     base, own = config.settings_of(0), config.settings_of(configuration * config.seeds)
     first = program_of(build_run(*configure(algo, env, base), config, outline=True))
     for name, value in own.items():
@@ -223,5 +223,5 @@ def _static(algo: Algorithm, env: Environment, config: RunConfig, configuration:
             continue
         if other != first:
             return f"{name} is part of the program, so `jf.sweep` trains its values as groups, one after another"
-    return "these are of several programs, and `jf.sweep` trains such as groups, one after another"
+    return "they need several programs, and `jf.sweep` trains them as groups, one after another"
 

@@ -1,7 +1,7 @@
-"""The memory plan: whether a run fits the memory of its devices, what would do where it does not, and the plan as text.
+"""The memory plan: the bytes of a run, whether they fit its devices, and remedies.
 
-`footprint` measures one member. What XLA adds for one update (activations, gradients) is known only once the program is
-compiled: `temporaries`.
+`footprint` measures one member. XLA's temporaries of an update (activations, gradients) are known
+only after compilation: `temporaries`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jaxrl_fast.engine.members import load_data
 from jaxrl_fast.engine.population import Population, plan_population
 from jaxrl_fast.errors import ConfigError
 
-# What grows with a setting, for the search of one that fits.
+# Parts that grow with a setting, for the search of one that fits.
 _GROWS = {
     "buffer_size": ("replay",),
     "num_envs": ("environments", "rollout", "batch", "actors"),
@@ -33,21 +33,21 @@ _GROWS = {
 
 @dataclasses.dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes of one member by part, and what `population` makes of them in the memory of one device.
+    """Bytes of one member by part, and their sum for `population` in one device's memory.
 
-    Host devices share one memory, so on a CPU everything counts; of several accelerators each holds its own members.
+    CPU devices share one memory, so all of them count; an accelerator holds its own members.
     """
 
     name: str
-    state: dict[str, int]  # what lives from iteration to iteration, and in a checkpoint
-    agent: int  # bytes of `state` that are the agent's
-    work: dict[str, int]  # "rollout", "batch", "evaluation": while a program runs; "metrics": what a chunk returns; "actors"
-    settings: int  # of the algorithm and the environment, once a device
+    state: dict[str, int]  # kept across iterations and in checkpoints
+    agent: int  # bytes of the agent within `state`
+    work: dict[str, int]  # see `Footprint`
+    settings: int  # of the algorithm and environment, once a device
     population: Population
-    have: int | None  # bytes of the device, on a CPU the container's limit; None where it is not known
+    have: int | None  # bytes of the device, on a CPU the container's limit; None: unknown
     run: Run = dataclasses.field(repr=False)
     config: RunConfig = dataclasses.field(repr=False)
-    temporaries: int | None = None  # of the compiled programs on one device, the largest
+    temporaries: int | None = None  # largest temporaries of compiled programs on a device
 
     @property
     def shared(self) -> bool:
@@ -55,18 +55,18 @@ class MemoryPlan:
 
     @property
     def places(self) -> int:
-        """Devices that work in this memory: on a CPU all of a host's."""
+        """Return the devices that share this memory: on a CPU, all of a host."""
         devices = self.population.devices
         return sum(d.process_index == devices[0].process_index for d in devices) if self.shared else 1
 
     @property
     def members(self) -> int:
-        """Agents that lie in this memory, padding included: of a member divided over devices one on each of them."""
+        """Return the agents in this memory, padding included; a divided member has one a device."""
         return self.population.padded // self.population.places * self.places
 
     @property
     def at_once(self) -> int:
-        """Members that a program works on at the same time: `map` takes one after the other on each device."""
+        """Return the members that a program works on at once: with `map`, one a device."""
         return self.members if self.population.mode == "vmap" else self.places
 
     @property
@@ -75,27 +75,27 @@ class MemoryPlan:
 
     @property
     def arguments(self) -> int:
-        """Bytes that a chunk takes on one device: the state and the settings."""
+        """Return the bytes of a chunk's arguments on one device: state and settings."""
         return self.state_bytes * self.members // self.places + self.settings
 
     @property
     def results(self) -> int:
-        """Bytes that it returns there: the state, in the place of the old one, and metrics."""
+        """Return the bytes of a chunk's results on one device: new state and metrics."""
         return (self.state_bytes + self.work["metrics"]) * self.members // self.places
 
     def resident(self) -> list[tuple[str, int, int]]:
-        """(part, bytes, how often) of what is there all the time."""
+        """Return (part, bytes, count) of permanent parts."""
         return [
             *((part, size, self.members) for part, size in self.state.items()),
             ("a checkpoint's snapshot", self.state_bytes, self.members),
             ("best agent's snapshot", self.agent, self.members),
             ("rollouts and agents of actors", self.work["actors"], self.members),
-            ("metrics of two chunks", 2 * self.work["metrics"], self.members),  # one is fetched while the next runs
+            ("metrics of two chunks", 2 * self.work["metrics"], self.members),  # fetch overlaps a chunk
             ("settings", self.settings, self.places),
         ]
 
     def training(self) -> list[tuple[str, int, int]]:
-        """(part, bytes, how often) of what is there while a chunk runs."""
+        """Return (part, bytes, count) of parts of a running chunk."""
         looped = self.population.size > 1 and self.population.mode == "map"
         return [
             ("state of the member whose turn it is", self.state_bytes, self.at_once if looped else 0),
@@ -108,15 +108,15 @@ class MemoryPlan:
 
     @property
     def need(self) -> int:
-        """Bytes in the memory of one device. Training and evaluation take turns, so the larger one counts."""
+        """Return the bytes in one device's memory: the larger of training and evaluation counts."""
         if self.temporaries is None:
             return _total(self.resident()) + max(_total(self.training()), _total(self.evaluating()))
-        known = self.temporaries * self.places  # the evaluation's may not be among them yet
+        known = self.temporaries * self.places  # the evaluation's may still be missing
         return _total(self.resident()) + max(known, _total(self.evaluating()))
 
     @property
     def disk(self) -> int:
-        """Bytes that checkpoints take at most, one that is being written included; what repeats in them is compressed."""
+        """Return the largest bytes of checkpoints with one in progress, before compression."""
         one = (self.state_bytes * self.population.env + self.agent) * self.population.size
         return (self.config.keep_checkpoints + 1) * one
 
@@ -125,31 +125,31 @@ class MemoryPlan:
         return self.have is None or self.need <= self.have
 
     def compiled(self, analyses: Iterable[Any]) -> MemoryPlan:
-        """With the largest temporaries of compiled programs, as their `memory_analysis()` has them; None: XLA does not tell."""
+        """Return the plan with the largest temporaries in `memory_analysis()` results (or None)."""
         found = [x.temp_size_in_bytes for x in analyses if x is not None]
         return dataclasses.replace(self, temporaries=max(found, default=self.temporaries))
 
     def check(self) -> None:
-        """Raises ConfigError, with the values of single settings that would do, where the run cannot fit."""
+        """Raise ConfigError, with settings that would fit, for a run that does not fit."""
         if self.fits:
             return
         found = [f"{name} = {value}" for name, value in self.remedies().items()] if self.temporaries is None else []
         advice = f"the run fits with {' or '.join(found)}" if found else "lower buffer_size, hidden, num_envs or num_steps"
-        if self.temporaries is not None:  # how they change with a setting is not known before it is compiled again
+        if self.temporaries is not None:  # unknown for other settings before another compilation
             which = "lower batch_size, num_envs, buffer_size, seeds or the --wave of a sweep"
             advice = f"{show(self.temporaries)} of it are XLA's temporaries: {which}"
         where = self.population.devices[0].device_kind
         raise ConfigError("memory", show(self.need), f"at most the {show(self.have)} of {where}; {advice}")
 
     def remedies(self) -> dict[str, int]:
-        """{setting: the largest value found with which the run fits}, each by itself; empty where none does."""
+        """Return {setting: largest value found that fits}, each alone; empty if none does."""
         found = {name: self._largest(name) for name in ("buffer_size", "seeds", "num_envs", "batch_size")}
         if not any(found.values()):
             found["eval_episodes"] = self._largest("eval_episodes")
         return {name: value for name, value in found.items() if value}
 
     def _largest(self, name: str) -> int | None:
-        """Guessed in proportion, rounded down, and then planned anew, so that what is advised really fits."""
+        """Guess in proportion, round down and plan again, so the advice really fits."""
         now = self._value(name)
         if not isinstance(now, int):
             return None
@@ -161,19 +161,19 @@ class MemoryPlan:
             try:
                 if self._planned(name, value).fits:
                     return value
-            except ConfigError:  # what the algorithm itself refuses
+            except ConfigError:  # the algorithm refuses this value
                 pass
             value = value * 9 // 10
         return None
 
     def of_size(self, members: int) -> MemoryPlan:
-        """The plan of another number of members on the same devices."""
+        """Return the plan of another number of members on the same devices."""
         place = plan_population(members, self.config.batching, self.population.devices, self.population.env)
         return dataclasses.replace(self, population=place)
 
     @property
     def most_members(self) -> int:
-        """The largest population that fits, at most this one; 0 where not even one member does."""
+        """Return the largest population that fits, at most this one; 0 if one member does not."""
         return self.population.size if self.fits else _bisect(lambda v: self.of_size(v).fits, self.population.size)
 
     def _value(self, name: str) -> Any:
@@ -197,7 +197,7 @@ class MemoryPlan:
             config = dataclasses.replace(config, eval_episodes=value)
         else:
             run = dataclasses.replace(run, algo=dataclasses.replace(run.algo, **{name: value}))
-            if run.experience is not None:  # a replay that starts with it holds as much
+            if run.experience is not None:  # a replay that starts with experience holds as much
                 run = dataclasses.replace(run, experience=load_data(run.algo, config, outline=True))
         return memory_plan(run, plan_grid(run.algo, config), self.population, config, self.work["metrics"])
 
@@ -210,7 +210,7 @@ def _total(rows: list[tuple[str, int, int]]) -> int:
 
 
 def _bisect(fits: Any, too_many: int) -> int:
-    """The largest value in [1, too_many) that fits; 0 where none does."""
+    """Return the largest value in [1, too_many) that fits; 0 if none does."""
     low, high = 0, too_many
     while high - low > 1:
         middle = (low + high) // 2
@@ -219,7 +219,7 @@ def _bisect(fits: Any, too_many: int) -> int:
 
 
 def _round(name: str, value: int, now: int) -> int:
-    """Down to what a user would write: seeds as they are, a buffer to two digits, batches to halves of what they were."""
+    """Round down to a usual value: seeds exactly, buffers to two digits, batches by halving."""
     if name == "seeds" or value < 1:
         return value
     if name == "buffer_size":
@@ -231,14 +231,14 @@ def _round(name: str, value: int, now: int) -> int:
 
 
 def memory_plan(run: Run, grid: Grid, population: Population, config: RunConfig, metrics: int | None = None) -> MemoryPlan:
-    """Return the plan of a run whose algorithm is bound to its environment. metrics: their bytes, where they are known."""
+    """Return the plan of a run; its algorithm is bound. metrics: their bytes, if known."""
     mine = next((d for d in population.devices if d.process_index == jax.process_index()), population.devices[0])
     name, have = f"{run.algo.name} on {run.env.spec.name}", distributed.tell(runtime.device_memory(mine))
     return MemoryPlan(name, *footprint(run, grid, population, config, metrics), population, have, run, config)
 
 
 def table(plan: MemoryPlan) -> str:
-    """Return the plan as text: a line a part, the total, and whether it fits."""
+    """Return the plan as text: a line a part, the total and the verdict."""
     p = plan.population
     devices = f"{len(p.devices)} device{'s' * (len(p.devices) > 1)}"
     many = f"{p.size} members by {p.mode} on {devices}" if p.size > 1 else "one member"
@@ -265,7 +265,7 @@ def table(plan: MemoryPlan) -> str:
 
 
 def show(size: int) -> str:
-    """Bytes in the unit that leaves one to four digits before the point."""
+    """Return bytes in the unit with one to four digits before the point."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024 or unit == "GiB":
             break

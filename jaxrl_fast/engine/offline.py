@@ -1,4 +1,4 @@
-"""Learning without an environment step, from a memory that was filled before: one XLA program, like every run."""
+"""Offline training from a filled memory: one XLA program, without environment steps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from jaxrl_fast.types import EnvSpec, RunState
 
 
 def offline_memory(algo: Algorithm, env: Env | EnvSpec, rows: Row | Transition) -> Filled:
-    """Return `rows` in a memory such as `algo` uses here, as large as they need."""
+    """Return `rows` in a memory of `algo`'s kind and of their size."""
     return hold(replay_of(algo.bind(getattr(env, "spec", env))), rows)
 
 
@@ -41,13 +41,14 @@ def replay_of(algo: Algorithm) -> Ring:
 def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, updates: int, log_every: int | None = None):
     """Return offline training as one pure function, `train(key, store) -> (agent, metrics)`.
 
-    It makes `updates` updates from `data`, whose store is `data.store`.
+    It makes `updates` updates from `data`; `store` is `data.store`, an argument so that it is no
+    constant of the program. `jax.vmap(train, (0, None))` trains many seeds on one dataset.
+    Schedules are fractions of `updates`; batch size and the exponents of priorities are the
+    algorithm's.
 
-    The store is an argument so that it is no constant of the program; `jax.vmap(train, (0, None))` is many seeds of
-    one dataset. Schedules are fractions of `updates`. metrics: {name: float32 [rows]}, a row every `log_every` updates
-    (default: a hundredth), with `updates`, and `max_priority` of a prioritized memory, which is NaN once an error was
-    negative or not finite; the last row is rounded up to a whole one, as everywhere. Batch size and the exponents of
-    priorities are the algorithm's.
+    A log row covers `log_every` updates (default: a hundredth); the last one is rounded up to a
+    whole row. metrics: {name: float32 [rows]} with `updates`, and for a prioritized memory
+    `max_priority`, NaN after an error that was negative or not finite.
     """
     spec = getattr(env, "spec", env)
     algo = algo.bind(spec)
@@ -90,7 +91,7 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
 
 
 def replay_after(run: Run, store: Any, iterations: int) -> Filled:
-    """The replay whose state after so many iterations is `store`."""
+    """Return the replay with state `store` after `iterations` iterations."""
     memory, w = run.memory(), iterations
     if isinstance(memory, Grouped):
         memory = run.algo.memory()
@@ -104,7 +105,7 @@ def replay_after(run: Run, store: Any, iterations: int) -> Filled:
 
 
 def check_spaces(argument: str, data: Filled, spec: EnvSpec) -> None:
-    """The rows have the shapes that the environment would have given; of shuffled transitions, whole stacks are kept."""
+    """Raise ConfigError for rows not of the environment's shapes; transitions hold stacks."""
     stack = 1 if data.memory.stack == spec.stack else spec.stack
     seen = start(spaces.zeros(spec.observation, (1,)), stack)
     for name, found, wanted in (
@@ -117,7 +118,7 @@ def check_spaces(argument: str, data: Filled, spec: EnvSpec) -> None:
 
 
 def check_data(argument: str, data: Filled, spec: EnvSpec) -> None:
-    """The rows are such as the environment would have given."""
+    """Raise ConfigError for rows that the environment cannot have produced."""
     check_spaces(argument, data, spec)
     sizes = getattr(spec.action, "n", getattr(spec.action, "nvec", None))
     if sizes is not None:

@@ -1,4 +1,4 @@
-"""The backend of environments on the device: training, evaluations and episodes to look at are programs that hold them."""
+"""The backend of environments on the device: compiled programs train, evaluate and film."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OnDevice:
     def check(self, env, algo, config: RunConfig) -> None:
         for field in dataclasses.fields(Host):
             value = getattr(config, field.name)
-            if value != field.default and (field.name, value) != ("ahead", 0):  # as it is there anyway
+            if value != field.default and (field.name, value) != ("ahead", 0):  # 0 is true here
                 raise ConfigError(field.name, value, f"{field.default!r}: {env.spec.name} is on the device, not on the host")
 
     def placed(self, env: Env, algo, config: RunConfig) -> Env:
@@ -63,10 +63,10 @@ class OnDevice:
 
 
 def _episode(env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int) -> Iterator[Any]:
-    """The environment's states, on the host: those in which the agent acts, and the last one."""
-    # A member may lie on any device of the population; one environment is played on one.
+    """Yield the environment's states on the host: every state acted in, and the last."""
+    # A member may be on any device; one environment plays on one.
     agent, key = jax.device_put((agent, key), jax.local_devices()[0])
-    # Tracing must not see Python floats: each would be a weakly typed input, and another program.
+    # Python floats would be weakly typed inputs and so another program.
     traced_env, traced_algo = tree.as_float32((env, algo))
     start_key, play_key = jax.random.split(key)
     actor = _start(traced_env, traced_algo, start_key)
@@ -86,7 +86,7 @@ def _start(env: Env, algo: Algorithm, key: jax.Array) -> rollout.Actor:
 
 @jax.jit
 def _step(env: Env, algo: Algorithm, agent: Any, actor: rollout.Actor, key: jax.Array, t: jax.Array):
-    """One step of one environment -> (actor, whether the episode ended); without a reset where that can be."""
+    """Step one environment -> (actor, whether the episode ended), if possible without a reset."""
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
     noise = rollout.draw_frozen(env, algo, random.keys_at(key, t, 2), 1, actor)
     if not steps_by_base(env):
@@ -101,5 +101,5 @@ def _step(env: Env, algo: Algorithm, agent: Any, actor: rollout.Actor, key: jax.
 
 
 def _first_on_host(leaf: jax.Array) -> Any:
-    """The only environment of [1, ...]; random keys have no NumPy form and stay what they are."""
+    """Return the only environment of [1, ...]; random keys have no NumPy form and stay keys."""
     return leaf[0] if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf)[0]

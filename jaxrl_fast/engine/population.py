@@ -1,9 +1,10 @@
-"""From a function of one run to one of a population: an axis by `vmap` or a loop over members, laid over the devices.
+"""Populations: a run's functions with a member axis (`vmap` or a loop) over the devices.
 
-Mesh axes ("population", "env"). No member ever talks to another, so along the population axis the compiled program holds
-no collective: that axis is `shard_map`'s. Along the env axis one member's environments, rollout and replay are divided
-(data parallel), its agent is on every device, and the sums are XLA's to insert: the program says what is computed as a
-whole, only where things lie is given. So it equals the one-device program with as many `groups`, to rounding.
+The mesh has axes ("population", "env"). Members never communicate, so the program holds no
+collective along the population axis: `shard_map` splits it. Along the env axis one member's
+environments, rollout and replay are divided (data parallel) and its agent is on every device. The
+program describes the whole computation, only shardings are given, and XLA inserts the sums. The
+result equals the one-device program with as many `groups`, to rounding.
 """
 
 from __future__ import annotations
@@ -32,13 +33,12 @@ MODES = ("auto", "vmap", "map")
 
 @dataclasses.dataclass(frozen=True)
 class Population:
-    """`size` members on `devices`; one member has no axis at all. `padded` is what divides by the `places`.
+    """`size` members on `devices`; a single member has no axis.
 
-    env: devices that one member is divided over; they are neighbours in `devices`. The others are along the population.
-
-    mode "vmap": the members of a device in one batch (best on accelerators); "map": one after the other (best on
-    CPU cores, and the way around jaxlib 0.10's deadlock). On one device "map" is bitwise equal to single runs; over
-    several devices XLA fuses the program otherwise, and members equal single runs to rounding.
+    env: devices of one member, neighbours in `devices`; the rest lie along the population.
+    mode: "vmap", a device's members in one batch (best on accelerators), or "map", one by one (best
+        on CPU cores, and safe from jaxlib 0.10's deadlock). On one device "map" equals single runs
+        bitwise. Over several devices XLA fuses differently: members equal single runs to rounding.
     """
 
     size: int
@@ -48,7 +48,7 @@ class Population:
 
     @property
     def places(self) -> int:
-        """Parts of the mesh that members can be on."""
+        """Return the mesh's parts along the population."""
         return len(self.devices) // self.env
 
     @property
@@ -56,7 +56,7 @@ class Population:
         return -(-self.size // self.places) * self.places
 
     def __str__(self) -> str:
-        """`3 members on 2 devices, 2 on each, 1 of them padding`."""
+        """Return the text `3 members on 2 devices, 2 on each, 1 of them padding`."""
         if len(self.devices) == 1:
             return f"{self.size} member{'s' * (self.size > 1)} on one device"
         each = f", {self.padded // self.places} on each" if self.env == 1 else f", each divided over {self.env}"
@@ -74,7 +74,7 @@ class Population:
 
     @property
     def sharding(self) -> Any:
-        """Where what every member has for itself lives: leaves [padded, ...], for one member [...]."""
+        """Return the sharding of members' own data: leaves [padded, ...], for one member [...]."""
         return self._laid() if self.size == 1 else self._laid(AXIS)
 
     @property
@@ -83,20 +83,20 @@ class Population:
 
     @property
     def state_sharding(self) -> RunState:
-        """Where a RunState lives, a prefix of its tree: agent and key whole, what goes by environment divided."""
+        """Return a RunState's shardings, a prefix: agent and key whole, environments divided."""
         own = self.sharding
         by_env = own if self.env == 1 else self._laid(ENV_AXIS) if self.size == 1 else self._laid(AXIS, ENV_AXIS)
         return RunState(own, by_env, by_env, by_env, by_env, by_env, own)
 
     def abstract_state(self, shapes: RunState) -> RunState:
-        """Shapes of a state with where its leaves live."""
+        """Return a state's shapes with shardings."""
         laid = jax.tree.broadcast(self.state_sharding, shapes)
         return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, laid)
 
     def lift(self, fn: Callable, swept: Sequence[int] = ()) -> Callable:
-        """fn(run, x, *rest) of one member -> the same with x and the result [padded, ...]; run and rest are shared.
+        """Lift fn(run, x, *rest) of one member to x and results [padded, ...]; the rest is shared.
 
-        swept: which leaves of run are [padded, ...] too, every member's own.
+        swept: leaves of run that are [padded, ...] too, one value a member.
         """
         if self.size == 1:
             return fn
@@ -118,7 +118,8 @@ class Population:
             if self.places > 1:
                 split, shared = PartitionSpec(AXIS), PartitionSpec()
                 specs = (split, shared, split) + (shared,) * len(rest)
-                # check_vma off: nothing here is reduced over the mesh, and its rules reject loops with mixed carries
+                # check_vma off: nothing is reduced over the mesh, and its rules reject loops with
+                # mixed carries
                 place = jax.shard_map(
                     place, mesh=self.mesh, in_specs=specs, out_specs=split, axis_names={AXIS}, check_vma=False
                 )
@@ -127,19 +128,19 @@ class Population:
         return population
 
     def keys(self, seeds: Sequence[int]) -> jax.Array:
-        """Root keys on the devices: a member has the key of a single run with its seed."""
+        """Return root keys on the devices: a member's equals a single run's with its seed."""
         padded = np.asarray([*seeds, *[seeds[0]] * (self.padded - self.size)], np.uint32)
         make = jax.vmap(jax.random.key) if self.size > 1 else jax.random.key
         return jax.jit(make, out_shardings=self.sharding)(padded if self.size > 1 else padded[0])
 
     def place(self, tree: Any, sharding: Any = None) -> Any:
-        """Leaves [size, ...] of the host or the device, laid over the devices; the last member fills the padding."""
+        """Lay leaves [size, ...] over the devices; the last member fills the padding."""
         index = np.minimum(np.arange(self.padded), self.size - 1)
         filled = lambda tree: tree if self.size == self.padded else jax.tree.map(lambda leaf: leaf[index], tree)
         return distributed.put(tree, self.sharding if sharding is None else sharding, filled)
 
     def members(self, tree: Any) -> Any:
-        """NumPy leaves [size, ...] of a fetched tree, padding dropped; a single run gets the axis."""
+        """Return a fetched tree as NumPy leaves [size, ...], unpadded; one run gets the axis."""
         if self.size == 1:
             return jax.tree.map(lambda x: np.asarray(x)[None], tree)
         return jax.tree.map(lambda x: np.asarray(x)[: self.size], tree)
@@ -149,10 +150,11 @@ class Population:
 
 
 def _in_turns(fn: Callable, own: Any, xs: Any) -> Any:
-    """`jax.lax.map(fn, (own, xs))`, whose loop carries `xs` where what `fn(own, x) -> (new, *rest)` makes of x is its like.
+    """Loop fn(own, x) over members like `jax.lax.map`; a result like x replaces x in the carry.
 
-    So each new state is written over the old one, and one member's is in flight; `map` has all the old beside all the new.
-    Leaves are compared, not trees: MuJoCo's states hold arrays in their structure, which are others after a reset.
+    Each new state overwrites the old one, so one member's is in flight; `map` would hold all old
+    and all new. Leaves are compared, not trees: MuJoCo's states hold arrays in their structure, and
+    a reset makes new ones.
     """
     kind = lambda tree: [(jnp.shape(x), jnp.result_type(x)) for x in jax.tree.leaves(tree)]
     leaves, structure = jax.tree.flatten(xs)
@@ -177,12 +179,12 @@ def _in_turns(fn: Callable, own: Any, xs: Any) -> Any:
 class Members(NamedTuple):
     """One `Run` for a whole population (`members.gather`)."""
 
-    first: Any  # of the first configuration, without a member axis
-    run: Any  # the leaves `swept` are [members, ...], the others as in `first`
+    first: Any  # the first configuration, without a member axis
+    run: Any  # leaves `swept` are [members, ...], the others as in `first`
     swept: tuple[int, ...] = ()
 
     def place(self, population: Population) -> Any:
-        """The Run on the devices: every member's own leaves where the member is. Shapes stay shapes, for devices elsewhere."""
+        """Return the Run on the devices, swept leaves with their members. Shapes stay shapes."""
         leaves, structure = jax.tree.flatten(self.run)
 
         def put(i, x):
@@ -194,7 +196,7 @@ class Members(NamedTuple):
         return jax.tree.unflatten(structure, [put(i, x) for i, x in enumerate(leaves)])
 
     def take(self, lanes: Sequence[int]) -> Members:
-        """Some of the members; one of them has no axis."""
+        """Return some of the members; a single one has no axis."""
         leaves, structure = jax.tree.flatten(self.run)
         if not self.swept:
             return self
@@ -207,16 +209,16 @@ class Members(NamedTuple):
 
 
 def spread(config: RunConfig, size: int | None = None) -> None:
-    """Ask for a CPU device a core, at most one a member; where that comes too late, say once what to do.
+    """Request a CPU device a core, at most one a member; if too late, warn once with the remedy.
 
-    A number of devices that the user chose is left alone, and so is a mode that has no use for several.
+    Leaves the user's number of devices alone, and modes without use for several.
     """
-    if distributed.several():  # it is too late, and what there is was chosen for all processes
+    if distributed.several():  # too late, and chosen for all processes
         return
     size, mode = size or config.members, config.batching
     if config.mesh or config.devices:
         wanted = config.devices or math.prod(config.mesh.values())
-        runtime.request_host_devices(min(wanted, runtime.cpu_count()))  # of more, XLA_FLAGS must say so
+        runtime.request_host_devices(min(wanted, runtime.cpu_count()))  # more would need XLA_FLAGS
         return
     wanted = min(size, runtime.cpu_count())
     if runtime.request_host_devices(wanted) or jax.default_backend() != "cpu" or jax.config.jax_num_cpu_devices > 0:
@@ -232,13 +234,13 @@ def _warn_of_idle_cores(size: int, wanted: int, have: int) -> None:
     warnings.warn(
         f"{size} members take turns on the {have} CPU device(s) that JAX started with in this process, up to {longer:.2g} times "
         f"as long as on {wanted} CPU cores: XLA_FLAGS=--xla_force_host_platform_device_count={wanted} in the environment of "
-        "Python gives it as many, and so does a process whose first run this is",
+        "Python gives it as many, and so does a first run in a new process",
         stacklevel=6,
     )
 
 
 def elsewhere(config: RunConfig, devices: int | str | None, mesh: Mapping[str, int] | None) -> RunConfig:
-    """The settings of a run that goes on on other devices; its environments are sampled in the groups that they were."""
+    """Return the settings of a run that continues on other devices, with the same groups."""
     if devices is None and mesh is None:
         return config
     env, groups = (mesh or {}).get(ENV_AXIS, 1), config.sampling_groups
@@ -248,7 +250,7 @@ def elsewhere(config: RunConfig, devices: int | str | None, mesh: Mapping[str, i
 
 
 def population_of(config: RunConfig, size: int | None = None) -> Population:
-    """Where the members of a run live, as its settings say; `size` of them, where it is not all."""
+    """Return the placement of a run's members by its settings; size: members, if not all."""
     size, have = size or config.members, jax.devices()
     if config.devices is not None and config.devices > len(have):
         raise ConfigError("devices", config.devices, f"at most the {len(have)} that JAX has{_more_on_a_cpu(have)}")
@@ -267,7 +269,7 @@ def population_of(config: RunConfig, size: int | None = None) -> Population:
 
 
 def show_mesh(mesh: Mapping[str, int] | None) -> str:
-    """`population=4,env=2`, as it is typed."""
+    """Return a mesh as typed: `population=4,env=2`."""
     return ",".join(f"{k}={v}" for k, v in (mesh or {}).items())
 
 
@@ -278,23 +280,20 @@ def _more_on_a_cpu(devices: Sequence[Any]) -> str:
 
 
 def plan_population(size: int, mode: str = "auto", devices: Any = None, env: int = 1) -> Population:
-    """The default placement: all devices, `map` on CPU (jaxlib 0.11 and several devices: `vmap`), else `vmap`."""
+    """Place members on all devices. "auto": `vmap`; on CPU `map`, except over several with jaxlib 0.11."""
     if mode not in MODES:
         raise ConfigError("batching", mode, f"one of {', '.join(MODES)}")
     devices = tuple(jax.devices() if devices is None else devices)
     if len({d.process_index for d in devices}) == 1:
         devices = devices[: env * max(1, min(size, len(devices) // env))]
-    elif size == 1 and env < len(devices):  # else: a device without a member would leave its host without work to share
+    elif size == 1 and env < len(devices):  # a device without a member would leave its host idle
         raise ConfigError("seeds", size, f"at least 2 with several processes, or one member divided by --mesh env={len(devices)}")
-    cpu = devices[0].platform == "cpu"
-    several = len({d.process_index for d in devices}) > 1
-    if mode == "vmap" and cpu and size > 1 and (env > 1 or several) and runtime.vmap_hangs_on_cpu():
+    cpu, several = devices[0].platform == "cpu", len({d.process_index for d in devices}) > 1
+    hangs = cpu and runtime.vmap_hangs_on_cpu()
+    if mode == "vmap" and hangs and size > 1 and (env > 1 or several):
         raise ConfigError("batching", mode, "'map' or 'auto': with this jaxlib several CPU devices hang in a batch of members")
-    if env > 1:
-        return Population(size, "map" if mode == "auto" and cpu else "vmap" if mode == "auto" else mode, devices, env)
     if mode == "auto":
-        spread = cpu and len(devices) > 1 and not runtime.vmap_hangs_on_cpu()
-        mode = "vmap" if spread or not cpu else "map"
-    if mode == "vmap" and cpu and len(devices) > 1 and runtime.vmap_hangs_on_cpu():
+        mode = "map" if cpu and (hangs or env > 1 or len(devices) == 1) else "vmap"
+    if mode == "vmap" and hangs and env == 1:
         devices = devices[:1]  # a batch of LAPACK calls (orthogonal initializers of other libraries) never returns
-    return Population(size, mode, devices)
+    return Population(size, mode, devices, env)

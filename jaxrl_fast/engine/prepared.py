@@ -1,7 +1,7 @@
-"""A run that is checked and can begin: what `train`, `resume`, `plan` and the command line make once and hand on.
+"""A checked run: `train`, `resume`, `plan` and the command line make it once and pass it on.
 
-Nothing is compiled, and nothing written. What writes a run directory takes a `Prepared`, so a run that is refused leaves
-nothing behind.
+Nothing is compiled or written here. A run directory is written from a `Prepared`, so a refused run
+leaves no files.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from jaxrl_fast.envs.base import Environment
 class Prepared:
     """A run whose settings fit each other, its environment and the devices. `prepare` makes it.
 
-    Members, grid, population and plan are those of what is trained at once: of seeds that train one after another one.
+    Members, grid, population and plan belong to one training: one seed's, if seeds take turns.
     """
 
-    algo: Algorithm  # as it was given, which is what config.json holds
+    algo: Algorithm  # as given; config.json holds it
     env: Environment
     config: RunConfig
     members: Members
     grid: Grid
     population: Population
     about: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # keys of config.json beside the settings
-    content: Mapping[str, Any] | None = None  # of config.json, where the run is to be written (`runs.rundir.described`)
+    content: Mapping[str, Any] | None = None  # of config.json, for a run to write (`runs.rundir.described`)
 
     @functools.cached_property
     def bound(self) -> Algorithm:
-        """The algorithm bound to the environment."""
+        """Return the algorithm bound to the environment."""
         return self.algo.bind(self.env.spec)
 
     @functools.cached_property
     def plan(self) -> MemoryPlan:
-        """The forecast of bytes, made when it is first asked for."""
+        """Return the forecast of bytes, made on first use."""
         return memory_plan(self.members.first, self.grid, self.population, one_at_a_time(self.env, self.config))
 
     def seed(self, member: int) -> Prepared:
-        """Return the run of one seed, where seeds train one after another: they differ in nothing else."""
+        """Return the run of one seed, for seeds that take turns; only the seed differs."""
         return dataclasses.replace(self, config=one_at_a_time(self.env, self.config, member), content=None)
 
     def take(self, lanes: Sequence[int]) -> Prepared:
-        """Return the run in which only these members are trained."""
+        """Return the run of these members alone."""
         if len(lanes) == self.population.size == self.config.members:
             return self
         size, same = len(lanes), len(lanes) == self.population.size
@@ -64,21 +64,22 @@ def prepare(
     algo: Algorithm, env: Environment, config: RunConfig, about: Mapping[str, Any] | None = None, *,
     size: int | None = None, outline: bool = False, built: Sequence[tuple[Run, Grid]] | None = None,
 ) -> Prepared:  # fmt: skip
-    """Check a run, and build once what it is trained with.
+    """Check a run and build its parts.
 
-    CPU devices for its members are asked for, where JAX's backend has not started yet.
+    Requests CPU devices for the members if JAX's backend has not started.
 
     Args:
         algo: settings of the algorithm, bound to an environment or not.
         env: the environment.
         config: all other settings.
         about: more keys for config.json, such as the modules to import first ("imports").
-        size: members that are trained at once; by default all of them. A resumed run may have dropped some.
-        outline: leave experience unread but for its layout; enough for a plan.
-        built: the configurations of `config.population`, where a sweep has built them to tell which ones are one program.
+        size: members to train at once, by default all. A resumed run may have dropped some.
+        outline: read only the layout of experience, enough for a plan.
+        built: configurations of `config.population`, if a sweep has built them already.
 
     Raises:
-        ConfigError: settings do not fit each other, the environment or the devices, or experience does not fit the memory.
+        ConfigError: settings do not fit each other, the environment or the devices, or experience
+            does not fit the memory.
     """
     spread_members(env, config)
     at_once = one_at_a_time(env, config)
@@ -91,15 +92,14 @@ def prepare(
     prepared = Prepared(algo, env, config, members, grid, population, about or {})
     if config.experience is None or outline:
         return prepared
-    prepared.plan.check()  # there is room for it
+    prepared.plan.check()  # there is room for the experience
     return dataclasses.replace(prepared, members=gather(with_experience(runs, at_once), at_once, traced))
 
 
 def plan(algo: Algorithm, env: Environment, total_steps: int = 500_000, **settings: Any) -> MemoryPlan:
-    """Forecast what `jf.train` with the same arguments takes of the memory.
+    """Forecast the memory that `jf.train` needs with the same arguments.
 
-    Print it, or read `need`, `have` and `remedies()`.
-
-    Seeds of environments on the host train one after another: the plan is that of one.
+    Print it, or read `need`, `have` and `remedies()`. Seeds of environments on the host take turns:
+    the plan is one seed's.
     """
     return prepare(algo, env, run_config(total_steps, settings), outline=True).plan

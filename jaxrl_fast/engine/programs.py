@@ -1,4 +1,4 @@
-"""The compiled programs of a run: init, warm-up, chunk, evaluation, snapshot. Compiled ahead of time, and timed."""
+"""The compiled programs of a run: init, warm-up, chunk, evaluation, snapshot."""
 
 from __future__ import annotations
 
@@ -23,17 +23,20 @@ from jaxrl_fast.engine.streams import evaluation_key
 from jaxrl_fast.logs.walltime import WallTime
 from jaxrl_fast.types import Mean, RunState
 
-COMPILING = "compile"  # how threads are called in which XLA compiles
+COMPILING = "compile"  # name of threads in which XLA compiles
 CORES_TO_SPARE = 4  # of a CPU, to compile an evaluation beside a chunk
 
 
 def compiling() -> bool:
-    """Whether XLA compiles in the background: the end of the process would wait for it, and nothing ends it."""
+    """Return whether XLA compiles in the background; the end of the process would wait for it."""
     return any(thread.name.startswith(COMPILING) for thread in threading.enumerate())
 
 
 def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array, row: int):
-    """`rows` (traced, at most ROWS) log rows of `row` iterations from t0 -> (state, metrics [ROWS], agent is finite)."""
+    """Run `rows` (traced, at most ROWS) log rows from t0 -> (state, metrics [ROWS], finite).
+
+    row: iterations of a log row.
+    """
 
     def body(i, carry):
         state, buffer = carry
@@ -47,58 +50,58 @@ def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array, row: int):
 
 
 def warmup(run: Run, state: RunState):
-    """The warm-up, as a chunk of one row -> (state, metrics [1])."""
+    """Run the warm-up as a chunk of one row -> (state, metrics [1])."""
     state, metrics = iteration.warmup(run, state)
     return state, jax.tree.map(lambda x: x[None], metrics)
 
 
 def begin(run: Run, agent: Any, params: Any, moments: Any) -> Any:
-    """The agent that begins with given parameters in place of `agent`; moments: None for those of `agent`."""
+    """Return an agent with given parameters in place of `agent`'s; moments None: `agent`'s."""
     moments = getattr(agent, "moments", ()) if moments is None else moments
     return tree.strong(tree.copy(run.algo.begin(params, moments)))
 
 
 class Scores(NamedTuple):
-    """What an evaluation came to, of one member or [lanes]."""
+    """Results of an evaluation, of one member or [lanes]."""
 
     ret: Any  # mean return
-    fault: Any  # the worst of any episode, see `collect.fault`
-    largest: Any  # of the agent's parameters, NaN where it has no `params`
-    length: Any = None  # mean steps of an episode, where they were played on the host
-    episodes: Any = None  # how many, where that is not the settings' number
+    fault: Any  # the worst of all episodes, see `rollout.fault`
+    largest: Any  # of the agent's parameters, NaN without `params`
+    length: Any = None  # mean steps of an episode, on the host
+    episodes: Any = None  # number, if not the settings'
 
 
 def largest_parameter(agent: Any) -> jax.Array:
-    """The largest magnitude; the agent's whole state holds statistics too, which may be any number."""
+    """Return the largest magnitude among parameters; statistics may be any number."""
     leaves = [x for x in jax.tree.leaves(getattr(agent, "params", ())) if jnp.issubdtype(x.dtype, jnp.floating) and x.size]
     largest = [jnp.max(jnp.abs(x)).astype(jnp.float32) for x in leaves]
     return functools.reduce(jnp.maximum, largest) if largest else jnp.float32(jnp.nan)
 
 
 def arrived(run: Run, moved: tuple[Any, jax.Array]) -> Any:
-    """An agent among the environments of another: without what it knows of its own, where `fresh` of (agent, fresh) is."""
+    """Return the agent of (agent, fresh), without its knowledge of episodes where `fresh`."""
     agent, fresh = moved
     return jax.tree.map(lambda new, old: jnp.where(fresh, new, old), run.algo.seam(agent), agent)
 
 
 class Chunk(NamedTuple):
-    """What one call of `Programs.warmup` or `Programs.chunk` did. It may still be at work, unless it is `ready`."""
+    """The result of `Programs.warmup` or `Programs.chunk`, still in progress until `ready`."""
 
     state: RunState
-    metrics: dict[str, Mean]  # sums and counts [lanes, rows]; of a row that ended early, of its part that this call did
-    finite: Any  # bool [lanes], whether the agent is; None after a warm-up
-    iterations: int  # of the run that are done
-    stopped: int | Exception | None = None  # why a row ended early: the signal that asked for it, or what environments raised
-    untimed: int = 0  # iterations of this call that were done while environments on the host began
+    metrics: dict[str, Mean]  # sums and counts [lanes, rows], of this call only
+    finite: Any  # bool [lanes]: the agent is finite; None after a warm-up
+    iterations: int  # finished iterations of the run
+    stopped: int | Exception | None = None  # reason of an early end: the signal, or the environments' error
+    untimed: int = 0  # iterations of this call while host environments started
 
     @property
     def ready(self) -> bool:
-        """Whether its numbers are here, so that nothing is gained by beginning the next chunk before they are looked at."""
+        """Return whether its numbers are here, so the next chunk may wait for them."""
         return all(isinstance(x, np.ndarray) for x in jax.tree.leaves((self.metrics, self.finite)))
 
 
 def never() -> int | None:
-    """The answer of a run that is not asked to stop; else it is the number of the signal."""
+    """Return None: no request to stop (otherwise the number of the signal)."""
 
 
 def silent(played: int, episodes: int) -> None:
@@ -106,7 +109,7 @@ def silent(played: int, episodes: int) -> None:
 
 
 class Programs:
-    """Everything that runs on the device, for one run or a population of it."""
+    """Everything that runs on the device, for one run or a population."""
 
     def __init__(self, prepared: Prepared, clock: WallTime | None = None):
         members, grid, population, config = prepared.members, prepared.grid, prepared.population, prepared.config
@@ -117,14 +120,14 @@ class Programs:
         episodes, mode = config.most_episodes, config.eval_mode
 
         def score(run, member, rows):
-            agent, root = member  # every member's own key: it scores as a single run with its seed does
+            agent, root = member  # a member's own key: it scores like a single run with its seed
             key = evaluation_key(root, rows)
             score, fault = judge(run.env, run.algo, agent, key, episodes, mode)
             return Scores(jnp.mean(score.ret), jnp.max(fault), largest_parameter(agent))
 
         state, own = population.state_sharding, population.sharding
         where = lambda *shardings: {"out_shardings": shardings if len(shardings) > 1 else shardings[0]}
-        where = where if population.env > 1 else lambda *_: {}  # else it is clear
+        where = where if population.env > 1 else lambda *_: {}  # otherwise clear
         self._init = jax.jit(lift(iteration.init), **where(state))
         self._begin = jax.jit(lift(begin), **where(own))
         self._warmup = jax.jit(lift(warmup), donate_argnums=1, **where(state, own))
@@ -141,11 +144,12 @@ class Programs:
         self._pool: ThreadPoolExecutor | None = None
 
     def compile(self, keys: jax.Array, everything: bool = False) -> None:
-        """Compile side by side what the first updates need. The evaluation too, but (without `everything`) on a CPU of few cores:
-        it compiles and runs by the same threads, so the first updates would wait for it.
+        """Compile the programs of the first updates side by side, and usually the evaluation.
 
-        Raises ConfigError where the run cannot fit the device (`engine/memory_plan.py`), with what would; and so does the
-        first chunk where the temporaries of what is compiled then do not fit.
+        A CPU of few cores compiles the evaluation later (unless `everything`), because compilation
+        and training share its threads. Raises ConfigError, with remedies, for a run that cannot fit
+        the device (`engine/memory_plan.py`); the first chunk does so for temporaries that do not
+        fit.
         """
         self.prepared.plan.check()
         traced = self._init.trace(self.run, keys)
@@ -161,37 +165,37 @@ class Programs:
         self._jobs["init"].result()
 
     def _start(self, name: str, compile: Any) -> None:
-        """In the background; two at a time, in the order in which they are needed. XLA compiles without the GIL."""
+        """Compile in the background, two at a time, in order of need; XLA releases the GIL."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(2, thread_name_prefix=COMPILING)
         self._jobs[name] = self._pool.submit(compile)
 
     @property
     def compile_seconds(self) -> float:
-        """Seconds in which the main thread waited for compilers."""
+        """Return the seconds for which the main thread waited for compilers."""
         return self.clock.spent("compile")
 
     def paused(self) -> AbstractContextManager:
-        """Nothing is collected meanwhile."""
+        """Return a context in which nothing is collected."""
         return nullcontext()
 
     def give_up(self) -> None:
-        """Start no further compilation: the run is over, and the end of the process would wait for them."""
+        """Start no further compilation: the end of the process would wait for it."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
         self._pool, self._jobs = None, {name: job for name, job in self._jobs.items() if job.done()}
 
     def memory_analysis(self) -> dict[str, Any]:
-        """XLA's own sizes of what `compile` has started, by program, for one device; waits for the compiler."""
+        """Return XLA's sizes of started programs on one device, by name; waits for the compiler."""
         return {name: job.result().memory_analysis() for name, job in self._jobs.items()}
 
     def ready(self, name: str) -> None:
-        """Wait for a program that `compile` has started; nothing to do where it has not."""
+        """Wait for a program, if `compile` has started it."""
         if name in self._compiled or name not in self._jobs:
             return
         with self.clock.during("compile"):
             self._compiled[name] = self._jobs[name].result()
-            if name == "chunk":  # before anything is learned; a later refusal would throw that away
+            if name == "chunk":  # before training; a later refusal would lose its result
                 done = [job.result() for job in self._jobs.values() if job.done() and not job.cancelled()]
                 self.prepared.plan.compiled([program.memory_analysis() for program in done]).check()
 
@@ -209,20 +213,20 @@ class Programs:
         return self._call("init", self._init, self.run, keys)
 
     def begin(self, state: RunState, given: Any) -> RunState:
-        """`state` with agents that begin with `given`, a `start_from.Given`."""
+        """Return `state` with agents that begin with `given`, a `start_from.Given`."""
         params, moments = distributed.put(tuple(given), self.population.replicated)
         return state._replace(agent=self._call("begin", self._begin, self.run, state.agent, params, moments))
 
     def warmup(self, state: RunState, t0: int = 0, stopping: Callable[[], int | None] = never) -> Chunk:
-        """The iterations of random actions from t0 on, row 0 of the log.
+        """Run the iterations of random actions from t0, row 0 of the log.
 
-        stopping: asked between iterations on the host, whether the row is to end early.
+        stopping: asked between iterations on the host whether to end the row early.
         """
         state, metrics = self._call("warmup", self._warmup, self.run, state)
         return Chunk(state, distributed.together(metrics, self.population.replicated), None, self.grid.warmup)
 
     def chunk(self, state: RunState, t0: int, rows: int, stopping: Callable[[], int | None] = never) -> Chunk:
-        """At most `rows` log rows from iteration t0 on; every process can fetch their numbers.
+        """Run at most `rows` log rows from iteration t0; every process can fetch their numbers.
 
         stopping: as for `warmup`.
         """
@@ -234,12 +238,10 @@ class Programs:
         self, state: RunState, rows: int, *, length: float | None = None,
         stopping: Callable[[], int | None] = never, told: Callable[[int, int], None] = silent,
     ) -> Scores:  # fmt: skip
-        """Over `eval_episodes` episodes, [lanes]; the keys depend on the seed and the row alone.
+        """Evaluate over `eval_episodes` episodes, [lanes]; keys depend on seed and row alone.
 
-        Args:
-            length: mean steps of an episode until now, where one has ended.
-            stopping: asked on the host, whether to give up.
-            told: called with the episodes that were played and their number.
+        length: mean steps of an episode so far, if any ended. stopping: asked whether to give up.
+        told: called with the number of episodes played and their total.
         """
         told(0, self.config.most_episodes)
         scores = self._call("evaluate", self._evaluate, self.run, (state.agent, state.key), self._scalar(rows))
@@ -249,13 +251,13 @@ class Programs:
         return tree.copy(self.unpadded(x))
 
     def snapshot(self, x: Any) -> Any:
-        """A copy on the device, the population's padding dropped, that a later donation cannot touch."""
+        """Copy on the device, without the population's padding, safe from later donation."""
         return self._snapshot(x)
 
     def move(self, state: RunState, parent: np.ndarray, whole: np.ndarray) -> RunState:
-        """The agents of `parent` [size], and where `whole` [size] all of its state but the random key.
+        """Return `state` with the agents of `parent` [size]; where `whole` [size], all but the key.
 
-        Where the environments stay, what the agent knows of its own ones is cleared (`Algorithm.seam`).
+        Agents that keep their new environments lose knowledge of old episodes (`Algorithm.seam`).
         """
         size, padded = self.population.size, self.population.padded
         index = lambda lanes: distributed.put(np.concatenate([lanes, np.arange(size, padded)]), self.population.replicated)
@@ -266,7 +268,7 @@ class Programs:
         return state._replace(agent=self._move(self.run, state.agent, index(parent), fresh))
 
     def change(self, leaf: int, values: np.ndarray) -> None:
-        """Other values of a setting that every member has for itself, [size]."""
+        """Replace the values of a setting that every member has for itself, [size]."""
         leaves, structure = jax.tree.flatten(self.run)
         leaves[leaf] = self.population.place(np.asarray(values, leaves[leaf].dtype))
         self.run = jax.tree.unflatten(structure, leaves)
@@ -276,5 +278,5 @@ class Programs:
         return x if p.size == p.padded or p.size == 1 else jax.tree.map(lambda leaf: leaf[: p.size], x)
 
     def padded(self, x: Any) -> Any:
-        """The inverse, laid over the devices."""
+        """Return the inverse of `unpadded`, laid over the devices."""
         return self.population.place(x, self.population.state_sharding if isinstance(x, RunState) else None)

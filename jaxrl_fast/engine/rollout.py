@@ -1,4 +1,4 @@
-"""The only rollout scan: T steps of B environments under one policy, and what the finished episodes came to."""
+"""The only rollout scan (T steps, B environments, one policy), and statistics of episodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jaxrl_fast.types import Clock, Episodes, Mean, Timestep, Trajectory, lastin
 
 
 class Actor(NamedTuple):
-    """What a rollout carries on: environment states, what the agent sees, and its recurrent state. [B]"""
+    """State between rollouts, [B]: environments, observations and recurrent state."""
 
     env: Any
     obs: Any
@@ -31,7 +31,7 @@ class Actor(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """Everything random of a rollout, drawn before its scan."""
+    """All randomness of a rollout, drawn before its scan."""
 
     env: resets.Noise
     act: Any  # [T, B]
@@ -40,9 +40,9 @@ class Noise(NamedTuple):
 def init(
     env: Env, algo: Algorithm, key: jax.Array, num_envs: int, t: jax.Array | None = None, before: Any = ()
 ) -> Actor:  # fmt: skip
-    """New episodes in all environments. t: the iteration of training, for curricula; None in evaluations.
+    """Begin episodes in all environments. t: training iteration, None in evaluations.
 
-    before: the environments' states so far, of which what is `Lasting` goes on.
+    before: the environments' states so far; their `Lasting` parts continue.
     """
     if lasting(before):
         state, obs = resets.begun_after(env, before, key, num_envs, t)
@@ -53,9 +53,9 @@ def init(
 
 
 def draw_frozen(env: Env, algo: Algorithm, keys: jax.Array, num_steps: int, start: Actor) -> Noise:
-    """Draw like `draw`, for evaluations and pictures: an environment whose episode ended goes on from `start`."""
+    """Draw like `draw`, for evaluation: finished environments restart from `start`."""
     num_envs = jax.tree.leaves(start.obs)[0].shape[0]
-    if not steps_by_base(env):  # it may know its own resets alone
+    if not steps_by_base(env):  # it alone may know its resets
         return draw(env, algo, keys, num_steps, num_envs, jnp.int32(LAST))
     frozen = resets.Frozen((start.env, stacking.newest(start.obs, env.spec.stack)))
     drawn = draw_noise(env, frozen, keys[0], num_steps, num_envs, jnp.int32(LAST))
@@ -76,13 +76,13 @@ def collect(
 ) -> tuple[Actor, Trajectory]:  # fmt: skip
     """Step the environments once for every row of `noise` -> (Actor, Trajectory [T, B]).
 
-    unroll: of the scan, static; None: by the platform (`lowering.scan`).
-    watch: static, note faults step by step, for callers that do not keep the observations.
+    unroll: of the scan, static; None: by the platform (`lowering.scan`). watch: static, record
+    faults step by step, for callers that drop observations.
     """
     return _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch)  # the cache of traces knows no defaults
 
 
-@functools.partial(jax.jit, static_argnums=(6, 7, 8))  # traced once, though `init` and the memory plan ask for its shapes
+@functools.partial(jax.jit, static_argnums=(6, 7, 8))  # one trace, also for callers that ask for shapes
 def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch):
     stack, agent = env.spec.stack, algo.acting(agent)
     rows = noise.env.rows, noise.act
@@ -110,11 +110,11 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch):
     return end, Trajectory(steps, actor.carry, actor.obs, end.obs, faults)
 
 
-OBSERVATION, ACTION = 1, 2  # faults: what is not finite
+OBSERVATION, ACTION = 1, 2  # kinds of fault
 
 
 def fault(space: Space, obs: Any, action: jax.Array) -> jax.Array:
-    """What of a step is not finite: OBSERVATION of what the policy saw, else ACTION of what it did, else 0; int8 [B].
+    """Return OBSERVATION or ACTION for the first non-finite part of a step, else 0; int8 [B].
 
     An action of NaN outputs is NaN, or -1 (`distributions.best`).
     """
@@ -134,7 +134,7 @@ def _acted(space: Space, action: jax.Array) -> jax.Array:
 
 
 def faults(space: Space, trajectory: Trajectory) -> Mean:
-    """Whether a rollout had faults: of observations as the total, of actions as the count; 0 or 1 each."""
+    """Return whether a rollout had faults, 0 or 1: observations as total, actions as count."""
     found, steps = trajectory.fault, trajectory.steps
     if isinstance(found, tuple):
         sound = functools.reduce(jnp.logical_and, map(jnp.all, _seen(steps.obs)), jnp.array(True))
@@ -145,19 +145,19 @@ def faults(space: Space, trajectory: Trajectory) -> Mean:
 
 
 def without_info(trajectory: Trajectory) -> tuple[Trajectory, dict[str, jax.Array]]:
-    """What learners and memories get, and apart from it what the environments reported [T, B]."""
+    """Return the trajectory without info, and the environments' info [T, B]."""
     info = trajectory.steps.info
     return trajectory._replace(steps=trajectory.steps._replace(info=())), info or {}
 
 
 def episode_statistics(episodes: Episodes, reward: jax.Array, done: jax.Array) -> tuple[Episodes, dict[str, Mean]]:
-    """Returns and lengths of the episodes that ended in a block [T, B], from its rewards and ends alone.
+    """Return returns and lengths of episodes ended in a block [T, B], from rewards and ends.
 
-    The returns of all episodes that one environment finished add up to what it carried in plus every reward up to
-    its last end, so no scan is needed; what came after the last end is carried out.
+    All returns that one environment finished add up to its carried-in return plus every reward up
+    to its last end, so no scan is needed. Later rewards are carried out.
     """
     time = jnp.arange(reward.shape[0], dtype=jnp.int32)[:, None]
-    last_end = jnp.max(jnp.where(done, time + 1, 0), axis=0)  # steps up to and with the last end; 0: none ended
+    last_end = jnp.max(jnp.where(done, time + 1, 0), axis=0)  # steps through the last end; 0: none
     before = time < last_end
     finished = last_end > 0
     parts = jnp.stack([jnp.where(before, reward, 0.0), jnp.where(before, 0.0, reward)], axis=1)

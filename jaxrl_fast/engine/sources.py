@@ -1,4 +1,4 @@
-"""Where an iteration's rollout comes from: environments in the program, actors on the host, or nowhere (a dataset)."""
+"""Sources of rollouts: environments in the program, actors on the host, or none (a dataset)."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from jaxrl_fast.types import Clock, Mean, RunState, Trajectory
 if TYPE_CHECKING:
     from jaxrl_fast.engine.iteration import Run
 
-NO_EPISODES = ("episode_return", "episode_length")  # metrics that count nothing where nothing is played
+NO_EPISODES = ("episode_return", "episode_length")  # metrics without counts if nothing is played
 
 
 class Source(Protocol):
     """How an iteration gets its rollout. A pytree, and a part of `Run`."""
 
     def updates(self, algo: Algorithm) -> int:
-        """Return the updates an iteration."""
+        """Return the updates of an iteration."""
 
     def warmup(self, algo: Algorithm) -> int:
         """Return the iterations without updates at the start of a run."""
 
     def draw(self, run: Run, keys: tuple[jax.Array, jax.Array], t: jax.Array) -> Any:
-        """Draw everything random of a rollout. keys: the environments' and the policy's."""
+        """Draw the randomness of a rollout. keys: the environments' and the policy's."""
 
     def collect(
         self, run: Run, state: RunState, agent: Any, noise: Any, clock: Clock, mode: str, start: Any = None
     ) -> Played:
-        """Return the rollout of `agent` from `start` (see `begin`; None: from where `state` stands)."""
+        """Return the rollout of `agent` from `start` (see `begin`), or from `state` by default."""
 
     def begin(self, run: Run, state: RunState, key: jax.Array, t: jax.Array) -> Any:
         """Return a start with new episodes in every environment."""
@@ -56,7 +56,7 @@ class _FromRollouts:
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class FromEnvironments(_FromRollouts):
-    """Rollouts of the environments in the program."""
+    """Rollouts of environments in the program."""
 
     def draw(self, run, keys, t):
         return rollout.draw(run.env, run.algo, keys, run.algo.num_steps, run.algo.num_envs, t)
@@ -84,7 +84,7 @@ class FromEnvironments(_FromRollouts):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class FromActors(_FromRollouts):
-    """A rollout that actors on the host have played; they keep the environments and count the episodes."""
+    """A rollout by actors on the host; they keep the environments and count episodes."""
 
     trajectory: Trajectory
 
@@ -110,7 +110,7 @@ def _refused(run: Run, does: str) -> ConfigError:
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class FromDataset:
-    """No rollout: all batches are a dataset's. per_iteration: updates of an iteration; None: the algorithm's."""
+    """No rollout, only a dataset. per_iteration: updates; None: the algorithm's."""
 
     per_iteration: int | None = None
 

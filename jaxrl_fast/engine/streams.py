@@ -1,16 +1,15 @@
-"""Which stream of a run's root key feeds what. Everything random of a run is drawn from a key that this file makes.
+"""The streams of a run's root key; this file makes every key of a run.
 
-The root key is folded with a number that names a stream, and never split; keys of a stream are split and never kept. So a
-result depends neither on the size of chunks nor on where a run was interrupted.
+The root key is folded with a stream's number and never split; a stream's keys are split and never
+kept. Results so depend neither on chunk sizes nor on interruptions.
 
-| stream | number | feeds |
-|---|---|---|
-| iteration t | t, from 0 to 2^31 - 1 | one iteration: see `IterationKeys` |
-| init | 2^32 - 1 | the first episodes and the agent |
-| evaluation | 2^32 - 2, then the log row | episodes of an evaluation |
-| host seeds | 2^32 - 3, then t | seeds that environments on the host are opened with |
+| stream | number | feeds | |---|---|---| | iteration t | t, from 0 to 2^31 - 1 | one iteration: see
+`IterationKeys` | | init | 2^32 - 1 | the first episodes and the agent | | evaluation | 2^32 - 2,
+then the log row | episodes of an evaluation | | host seeds | 2^32 - 3, then t | seeds of
+environments on the host |
 
-`random.keys_at` numbers iterations apart from what `random.fold_in` takes, so that none of them meets another stream.
+`random.keys_at` numbers iterations apart from `random.fold_in`, so no iteration meets another
+stream.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ class IterationKeys(NamedTuple):
     """The keys of one iteration."""
 
     env: jax.Array  # transitions and resets
-    policy: jax.Array  # exploration; of environments on the host, the first group's
-    plan: jax.Array  # which rows are learned from
-    updates: jax.Array  # what each update draws
+    policy: jax.Array  # exploration; on the host, the first group's
+    plan: jax.Array  # rows to learn from
+    updates: jax.Array  # draws of the updates
 
 
 def iteration_keys(root: jax.Array, t: jax.Array) -> IterationKeys:
@@ -40,7 +39,7 @@ def iteration_keys(root: jax.Array, t: jax.Array) -> IterationKeys:
 
 
 def init_key(root: jax.Array) -> jax.Array:
-    """Return the key that a run begins with."""
+    """Return the key of a run's start."""
     return random.fold_in(root, INIT)
 
 
@@ -50,5 +49,5 @@ def evaluation_key(root: jax.Array, rows: jax.Array | int) -> jax.Array:
 
 
 def host_seed_key(root: jax.Array, t: int) -> jax.Array:
-    """Return the key of the seeds for environments on the host that are opened before iteration t."""
+    """Return the key of seeds for environments on the host opened before iteration t."""
     return random.fold_in(random.fold_in(root, HOST_SEEDS), t)

@@ -29,7 +29,6 @@ batch axis.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -40,12 +39,11 @@ from jaxrl_fast import random, tree
 from jaxrl_fast.envs import checks
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.resets import EveryStep, Noise, Resets, begun
-from jaxrl_fast.errors import ConfigError, expected
+from jaxrl_fast.errors import ConfigError, expected, refuse_removed
 from jaxrl_fast.types import Outcome, PyTree, keep_lasting
 
 LAST = np.int32(2**31 - 1)  # Iteration passed outside training: past the end of every curriculum.
-_GONE = "draw_start", "draw_resets", "draw_again"  # of older versions
-_INSTEAD = "`draw_reset(key, shape, t)` draws all resets, and `resets` names a strategy: `jf.envs.Pool(size)`, ..."
+_RESETS = "`draw_reset(key, shape, t)` draws all resets, and `resets` names a strategy: `jf.envs.Pool(size)`, ..."
 
 
 class Drawing(NamedTuple):
@@ -61,11 +59,14 @@ class Env(Environment):
 
     runs_on = "device"
     resets: ClassVar[Resets] = EveryStep()  # or a field, or a property
+    removed: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("draw_start", "draw_resets", "draw_again", "init_after"), _RESETS),
+        **dict.fromkeys(("render_html", "step_seconds"), "override `drawing`, a `jf.envs.Drawing`"),
+    }
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
-        for name in filter(functools.partial(hasattr, cls), _GONE):
-            raise expected(f"{cls.__name__}.{name}", f"left out: {_INSTEAD}", "a method")
+        refuse_removed(cls)
         reset = cls.__dict__.get("reset")
         if getattr(reset, "__name__", None) == "reset":
             cls.reset = checks.refuse_key(reset)

@@ -93,7 +93,19 @@ def pair(spec: EnvSpec, function: str, found: Any) -> tuple[Any, Any]:
     """Return (state, obs) of a function that resets."""
     if not isinstance(found, tuple) or len(found) != 2:
         raise ConfigError(f"{spec.name}: {function}", describe(found), "two values (state, obs)")
+    numeric(spec, function, state=found[0], obs=found[1])
     return found
+
+
+def numeric(spec: EnvSpec, function: str, **values: PyTree) -> None:
+    """Raise ConfigError for a leaf of the values of `function` that is no array and no number."""
+    for path, x in jax.tree_util.tree_leaves_with_path(values):
+        try:
+            jnp.result_type(x)
+        except (TypeError, ValueError):
+            name, where = path[0].key, jax.tree_util.keystr(path[1:])
+            got = type(x).__name__
+            raise ConfigError(f"{spec.name}: {name}{where} of {function}", got, "an array or a number") from None
 
 
 def outcome_of(spec: EnvSpec, found: Any, before: PyTree, num_envs: int) -> tuple[PyTree, Outcome]:

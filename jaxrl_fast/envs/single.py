@@ -65,4 +65,6 @@ def _parts(spec: EnvSpec, found: Any) -> tuple:
         raise ConfigError(f"{spec.name}: the sixth value of step_one", checks.describe(info[0]), "a dict of numbers")
     for names in info:
         checks.check_names(spec, names)
+    values = {"state": state, "obs": obs, "reward": reward, "terminated": terminated, "truncated": truncated}
+    checks.numeric(spec, "step_one", **values, info=info[0] if info else ())
     return state, obs, reward, terminated, truncated, *(info or [()])

@@ -56,7 +56,7 @@ class Source:
 
     def installed(self) -> bool:
         """Return whether the library can be imported; does not import it."""
-        return not self.package or self.package in sys.modules or importlib.util.find_spec(self.package) is not None
+        return not self.package or bool(sys.modules.get(self.package)) or importlib.util.find_spec(self.package) is not None
 
 
 def _check(name: str, source: Any) -> None:

@@ -109,7 +109,7 @@ def check_folder(folder: Path) -> Path:
     trash = folder.with_name(folder.name + ".trash")
     for path in (folder, trash):
         if path.is_symlink() or (path.exists() and not path.is_dir()):
-            found = "a link; copy there what it leads to" if path.is_symlink() else "a file; move it elsewhere"
+            found = "a link; copy its target there" if path.is_symlink() else "a file; move it elsewhere"
             raise expected(str(path), "a folder in the run, to go on with it", found)
     return trash
 

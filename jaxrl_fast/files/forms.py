@@ -1,4 +1,4 @@
-"""JSON of a run: one reader, with errors that name the file and the first wrong key, and plain values for the writers.
+"""JSON of a run: a reader with errors that name file and key, and plain values for writers.
 
 A form is a type or several (`int` takes no bool, `float` takes integers too), [form] for a list, or
 a dict with the form of each key; "key?" may be missing, and further keys have the form "*" if
@@ -101,7 +101,7 @@ def _kind(value: Any) -> str:
 
 
 def to_json(value: Any) -> Any:
-    """NumPy numbers and arrays as plain JSON values; non-finite floats as None."""
+    """Convert NumPy numbers and arrays to plain JSON values, non-finite floats to None."""
     if isinstance(value, dict):
         return {str(k): to_json(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

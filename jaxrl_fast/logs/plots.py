@@ -1,6 +1,6 @@
-"""Pictures of a run's log: learning curves, and on the host the shares of time. Drawn by matplotlib, without pyplot.
+"""Plots of a run's log: learning curves, and on the host the shares of time.
 
-So there is no global state, no window, no backend to choose, and a caller's own figures stay as they are.
+matplotlib draws without pyplot: no global state, no window, and a caller's figures stay unchanged.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def learning_curve(
 ) -> Path:
     """Draw `metric` over environment steps, one colour a run, as png, svg or pdf.
 
-    A thick line is the mean over a run's members, its band their range or the 95% interval of the mean
-    (`ops.aggregate.interval`), and thin lines are the members as logged, less the rows where they have no value. In the
-    mean a member keeps its last value over such rows: they are not random, the long episodes are missing in them.
-    `eval_return` is drawn as dots where rows hold it.
+    The thick line is the mean over a run's members, its band their range or the 95% interval of the
+    mean (`ops.aggregate.interval`). Thin lines are the members, without rows that lack a value. In
+    the mean a member keeps its last value over such rows: long episodes are missing in them, so
+    they are not random. `eval_return` is drawn as dots.
 
     smooth: rows of the trailing mean; None: a hundredth of the rows.
     """

@@ -109,13 +109,13 @@ NEVER = Mean(np.float32(0), np.float32(0))  # a mean over nothing
 
 @dataclasses.dataclass
 class Reported:
-    """Metrics of what environments on the host report. A name is the same in every row; later rows have those of earlier ones."""
+    """Metrics of host environments' reports. A name stays the same, and later rows keep it."""
 
     names: dict[str, str] = dataclasses.field(default_factory=dict)  # {what they report: its metric}
     seen: list[str] = dataclasses.field(default_factory=list)  # metrics so far
 
     def metrics(self, tallies: Iterable[Mapping[str, np.ndarray]], taken: Iterable[str]) -> dict[str, Mean]:
-        """Return the metrics of some iterations; those that nothing was reported for are means over nothing."""
+        """Return the metrics of some iterations; metrics without reports are means over nothing."""
         found = merged(tallies)
         self.names = log_names(found, taken, self.names)
         means = host_metrics(found, taken, self.names)

@@ -1,10 +1,10 @@
-"""What a log row holds: everything that makes one, and the rows of a run as curves and as a table.
+"""Log rows: making one, and the rows of a run as curves and as a table.
 
 A row is made once, complete, and never changed:
 
-    measured = measure(env_steps, sums, settings)      means of what the members did, and what is not finite
-    measured = measured.without(lost)                  no values for members that are lost
-    row = measured.row(wall_seconds, rate, columns)    columns: of an evaluation or a selection
+    measured = measure(env_steps, sums, settings)  means of members, and what is not finite
+    measured = measured.without(lost)              no values for lost members
+    row = measured.row(wall_seconds, rate, columns)  columns of an evaluation or a selection
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from jaxrl_fast.ops.aggregate import frame
 from jaxrl_fast.tree import describe
 from jaxrl_fast.types import Mean
 
-FAULTS = "faults"  # among the sums: `rollout.faults`, which no row shows
-FIXED = {"env_steps": 0, "wall_seconds": 3, "steps_per_second": 1}  # {name of no metric: its digits after the point}
+FAULTS = "faults"  # among the sums: `rollout.faults`, outside of rows
+FIXED = {"env_steps": 0, "wall_seconds": 3, "steps_per_second": 1}  # {name: decimals}
 RESERVED = (
     *FIXED, "episode_return", "episode_length", "eval_return", "eval_length", "eval_episodes", "policy_lag", "parent", "kept",
 )  # fmt: skip  # beside what an algorithm measures, and `time_*`; what an environment reports gets another name
@@ -40,14 +40,14 @@ class Row(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What the members did in a log row, before it is one."""
+    """A log row in the making: members' values."""
 
     env_steps: int
     metrics: dict[str, np.ndarray]
-    faults: list[tuple[int, str]] = []  # (member, what is not finite), the likely cause first
+    faults: list[tuple[int, str]] = []  # (member, value that is not finite), likely cause first
 
     def without(self, lost: Collection[int]) -> Measured:
-        """Return it without values for members that are lost."""
+        """Return it without values of lost members."""
         if not lost:
             return self
         gone = lambda x: np.isin(np.arange(len(x)), list(lost))
@@ -58,9 +58,9 @@ class Measured(NamedTuple):
 
 
 def measure(env_steps: int, sums: Mapping[str, Mean], settings: Mapping[str, np.ndarray]) -> Measured:
-    """Make means of sums and counts [members]. 0/0, a member without a finished episode, is NaN (null in the files).
+    """Divide sums by counts [members]. 0/0 (no finished episode) is NaN, null in the files.
 
-    settings: values [members] that selection changes, which are columns of their own.
+    settings: values [members] that selection changes; they become columns.
     """
     sums = dict(sums)
     seen = sums.pop(FAULTS, Mean(np.zeros(1), np.zeros(1)))
@@ -70,12 +70,12 @@ def measure(env_steps: int, sums: Mapping[str, Mean], settings: Mapping[str, np.
             values[name] = np.where(mean.count > 0, mean.total / mean.count, np.nan)
         bad = (mean.count > 0) & ~np.isfinite(values[name])
         faults += [(member, f"{name} is {values[name][member]}") for member in _where(bad)]
-    faults += [(m, "actions are not finite") for m in _where(seen.count > 0)]  # what may come of another cause
+    faults += [(m, "actions are not finite") for m in _where(seen.count > 0)]  # may be a result
     return Measured(env_steps, values | {name: chosen.copy() for name, chosen in settings.items()}, faults)
 
 
 def _where(mask: np.ndarray) -> list[int]:
-    """Members [members] of whom it is true."""
+    """Return the members [members] with True."""
     return np.flatnonzero(mask).tolist()
 
 
@@ -87,14 +87,14 @@ def read_row(entry: Mapping[str, Any]) -> Row:
 
 
 def curve(history: Sequence[Row], members: int, metric: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return (env_steps [rows], values [rows, members]) of a metric: the rows in which any member has a value."""
+    """Return (env_steps [rows], values [rows, members]) of a metric, without empty rows."""
     rows = [r for r in history if np.isfinite(r.metrics.get(metric, np.nan)).any()]
     values = np.array([r.metrics[metric] for r in rows]).reshape(len(rows), members)
     return np.array([r.env_steps for r in rows], np.int64), values
 
 
 def table(history: Sequence[Row], seeds: Sequence[int], settings: Mapping[str, Sequence[Any]]) -> Any:
-    """Return the rows as a pandas DataFrame, a row a log row and member. settings: {name: values [members]}."""
+    """Return a DataFrame, one row a log row and member. settings: {name: values [members]}."""
     own = lambda values, i: {name: x[i] for name, x in values.items()}
     return frame([
         {"env_steps": row.env_steps, "seed": seed, **own(settings, i), "wall_seconds": row.wall_seconds,

@@ -41,12 +41,12 @@ class Sink:
         cut(env_steps)    drop later rows: a resumed run writes them again
         close()           flush, and release files and terminal; may be called twice
 
-    A display is told more, between rows:
+    A display gets more, between rows:
 
-        status(text)      what the run does ("compiling", "drawing")
+        status(text)      the run's activity ("compiling", "drawing")
         message(text)     one line for the user
-        evaluating(played, episodes)    how far an evaluation is
-        exclude_time(seconds)           leave time that does not come again, such as a compilation, out of the forecast
+        evaluating(played, episodes)    progress of an evaluation
+        exclude_time(seconds)           time to leave out of the forecast, such as a compilation
 
     and the flag `--log KIND:TARGET` makes a sink of a class in `SINKS`:
 

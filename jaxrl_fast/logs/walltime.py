@@ -74,10 +74,10 @@ ACTORS = ("environments", "transfer", "inference", "waiting")
 
 
 def shares(learner: dict[str, float], actors: dict[str, float]) -> dict[str, Mean]:
-    """What the two did of the wall-clock time of a row, as `time_*`: each one's shares sum to 1.
+    """Return the shares of a row's wall-clock time as `time_*`; each side's sum to 1.
 
-    The loop's own Python goes with the updates. Actors that are not in this process tell of whole rollouts, which may
-    have begun before the row: they are at most all of it, and what is missing they waited.
+    The loop's Python counts as updates. Actors in other processes report whole rollouts, possibly
+    begun before the row: they count up to the whole row, and the rest is waiting.
     """
     wall = sum(learner.values())
     spent = dict.fromkeys(LEARNER.values(), 0.0)

@@ -1,17 +1,17 @@
-"""The memory: what an iteration adds its rows to and fetches its batches from.
+"""The memory: an iteration adds its rows here and fetches its batches.
 
-    init(rows)                    -> mem          `rows`: shapes [T, B, ...] of what `Algorithm.prepare` returns
-    add(mem, rows, w)             -> mem          write block number w (blocks are counted from 0 by the caller)
-    plan(key, n, w, clock)        -> xs [n]       everything random of n fetches, after w blocks were written
+    init(rows)                    -> mem          `rows`: shapes [T, B, ...] of `Algorithm.prepare`
+    add(mem, rows, w)             -> mem          write block number w (the caller counts from 0)
+    plan(key, n, w, clock)        -> xs [n]       all randomness of n fetches, after w blocks
     fetch(mem, x)                 -> (batch, handle)
-    feedback(mem, handle, priority) -> mem        for a memory that samples by priority
-    retain(mem)                   -> mem          what outlives the iteration (a rollout does not)
-    seam(mem, w)                  -> mem          what follows block w - 1 is not its successor: no window crosses
-    watch(mem)                    -> arrays       what must stay finite; the NaN sentinel looks at it beside the agent
+    feedback(mem, handle, priority) -> mem        for memories that sample by priority
+    retain(mem)                   -> mem          the part kept across iterations
+    seam(mem, w)                  -> mem          no window crosses from block w - 1 to block w
+    watch(mem)                    -> arrays       must stay finite; the NaN sentinel checks them
 
-A memory is a frozen dataclass of sizes. It holds no counters: head and size follow from the unbatched `w`, so that a
-ring write stays one `dynamic_update_slice` under a population's `vmap` and a single run costs nothing extra.
-`plan` does not see the memory, so all of an iteration's randomness can be drawn ahead of it.
+A memory is a frozen dataclass of sizes without counters: head and size follow from the unbatched
+`w`. A ring write so stays one `dynamic_update_slice` under a population's `vmap`. `plan` does not
+see the memory, so an iteration's randomness can be drawn ahead.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from jaxrl_fast.types import Clock, PyTree
 
 
 class Memory:
-    """Base class of memories. As it stands it keeps nothing: the memory of an algorithm that needs none.
+    """Base class of memories; stores nothing itself, for algorithms without a memory.
 
-    replays: whether batches hold rows of earlier iterations.
-    batch_axes: where the batch axis of what `fetch` returns is, a prefix of its tree.
+    replays: whether batches hold rows of earlier iterations. batch_axes: batch axis of `fetch`'s
+    result, a prefix of its tree.
     """
 
     replays: ClassVar[bool] = False

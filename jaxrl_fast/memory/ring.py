@@ -1,13 +1,14 @@
-"""The store of every replay memory: a ring of single frames, time-major; successors, stacks and n-step windows are
-gathered on demand. `UniformMemory` draws from it uniformly.
+"""The ring of frames behind every replay memory, time-major; `UniformMemory` draws from it.
 
-Nothing is stored twice. A row is (obs, action, reward, terminated, truncated); the successor of row i is row i + 1.
-Where an episode was truncated it is not: the observation in which the episode was cut is kept beside the rows, in
-`memory.successors`. A window takes the reward of a truncated row and bootstraps from that observation. A truncated row
-whose successor is not kept (rows of a dataset, an old checkpoint, two truncations within `truncation_interval`) serves
-only as a successor itself: a window stops before it and bootstraps from its observation with gamma^steps, and a window
-that would start on it has weight 0. The successor of a row with both flags is never kept (a reset of an environment on
-the host that cannot be skipped).
+Each frame is stored once: successors, stacks and n-step windows are gathered on demand. A row is
+(obs, action, reward, terminated, truncated), and the successor of row i is row i + 1. After a
+truncation `memory.successors` keeps the final observation beside the rows: a window takes the
+reward of the truncated row and bootstraps from that observation.
+
+A truncated row without a stored successor (a dataset's, an old checkpoint's, the second within
+`truncation_interval`) ends windows before it: they bootstrap from its observation with gamma^steps,
+and a window that starts there has weight 0. Rows with both flags never store a successor (a host
+environment whose reset cannot be skipped).
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ from jaxrl_fast.types import Window
 
 
 class Row(NamedTuple):
-    """What a replay memory stores of one step; leaves [T, B, ...]."""
+    """A replay row of one step; leaves [T, B, ...]."""
 
     obs: Any
     action: Any
     reward: jax.Array
     terminated: jax.Array
     truncated: jax.Array
-    extras: Any = ()  # what else an algorithm wants to find again, such as what its actor knew; no part of a dataset
-    next_obs: Any = ()  # the successor before any reset; a ring keeps those of truncated rows, as `Successors`
+    extras: Any = ()  # Stored for the algorithm, such as its actor's state; datasets leave it out.
+    next_obs: Any = ()  # The successor before any reset; a ring keeps truncated rows' as `Successors`.
 
     __repr__ = summary
 
 
 def as_dataset(rows: Any) -> Any:
-    """`Row`s as a dataset has them, without extras and successors; others as they are."""
+    """Return `Row`s without extras and successors, other rows unchanged."""
     return rows._replace(extras=(), next_obs=()) if isinstance(rows, Row) else rows
 
 
 def _take_successors(rows: Any) -> tuple[Any, Any]:
-    """(rows without their `Row`'s `next_obs`, those: arrays, `Successors`, or () where there are none)."""
+    """Return (rows without `next_obs`, next_obs: arrays, `Successors` or ())."""
     if hasattr(rows, "row"):  # beside carries
         row, next_obs = _take_successors(rows.row)
         return rows._replace(row=row), next_obs
@@ -62,7 +63,7 @@ def _put_successors(rows: Any, kept: Any) -> Any:
 
 
 def successors_of(rows: Any) -> Successors | None:
-    """What is kept of the store `rows`, where anything is."""
+    """Return the stored successors of a store, or None."""
     kept = getattr(getattr(rows, "row", rows), "next_obs", None)
     return kept if isinstance(kept, Successors) else None
 
@@ -71,10 +72,10 @@ def successors_of(rows: Any) -> Successors | None:
 class Ring(Memory):
     """`capacity` transitions of `num_envs` environments, written in blocks of `num_steps` rows.
 
-    n_step: window length.  stack: frames per observation (see `EnvSpec.stack`).
-    truncation_interval: rows of an environment in which at most one truncation keeps its successor (`memory.successors`).
-    Batches are drawn with replacement, so one may be larger than the ring; an algorithm that asks for that is refused (`bind`).
-    Raises ConfigError where not even one window fits.
+    n_step: window length. stack: frames per observation (see `EnvSpec.stack`).
+    truncation_interval: rows of an environment with at most one stored successor.
+    Batches are drawn with replacement; `bind` refuses one larger than the ring.
+    Raises ConfigError where not one window fits.
     """
 
     capacity: int
@@ -104,7 +105,7 @@ class Ring(Memory):
 
     @property
     def dead_blocks(self) -> int:
-        """Blocks beside the write head in which no window can start: unfinished, or their frames overwritten."""
+        """Return the blocks at the write head without starts: unfinished, or frames overwritten."""
         return -(-(self.n_step + self.stack - 1) // self.num_steps)
 
     @property
@@ -113,17 +114,17 @@ class Ring(Memory):
 
     @property
     def length(self) -> int:
-        """Rows on the time axis."""
+        """Return the rows on the time axis."""
         return self.num_blocks * self.num_steps
 
     @property
     def slots(self) -> Slots:
-        """Where successors of truncated rows are kept."""
+        """Return the layout of stored successors."""
         return Slots(self.num_blocks, self.num_steps, self.truncation_interval)
 
     def init(self, rows):
         rows, next_obs = _take_successors(rows)
-        # by the leaf's own rows a block: a leaf may hold fewer than `num_steps` (see `SequenceMemory`)
+        # a leaf may hold fewer than `num_steps` rows a block (see `SequenceMemory`)
         store = jax.tree.map(lambda x: jnp.zeros((self.num_blocks * x.shape[0], *x.shape[1:]), x.dtype), rows)
         return _put_successors(store, self.slots.init(next_obs) if jax.tree.leaves(next_obs) else ())
 
@@ -138,8 +139,8 @@ class Ring(Memory):
             return _put_successors(jax.tree.map(put, mem, rows), kept)
 
         def write_apart(mem, rows, w):
-            # On a CPU XLA would fuse the write into what reads the store next, and copy the store twice for that. A
-            # loop that runs once, which XLA can't know, keeps them apart: 75 instead of 610 us at 10^6 rows.
+            # On a CPU XLA would fuse the write into the store's next reader and copy it twice.
+            # A loop that runs once, unknown to XLA, prevents it: 75 instead of 610 us at 10^6 rows.
             return jax.lax.fori_loop(0, jnp.where(w < 0, 2, 1), lambda _, mem: write(mem, rows, w), mem)
 
         return jax.lax.platform_dependent(mem, rows, w, cpu=write_apart, default=write)
@@ -154,11 +155,10 @@ class Ring(Memory):
 
 @dataclasses.dataclass(frozen=True)
 class UniformMemory(Ring):
-    """Every window of the ring is as likely as any other."""
+    """A ring that draws every window with equal probability."""
 
     def plan(self, key, n, w, clock):
-        """Uniform over every start whose whole window and stack are written: (row, env) int32 [n, batch_size] each, and
-        whether there is any [n]."""
+        """Draw starts of written windows: (row, env) int32 [n, batch_size], any such start [n]."""
         size = jnp.minimum(w, self.num_blocks) * self.num_steps
         oldest = jnp.where(w >= self.num_blocks, (w % self.num_blocks) * self.num_steps, 0)
         whole = size - self.n_step - (self.stack - 1)
@@ -176,12 +176,12 @@ class UniformMemory(Ring):
 
 
 def seal(rows: Row, last: jax.Array | int) -> Row:
-    """`rows` [S, B, ...], of which row `last` has no successor: truncated, unless it is terminated."""
+    """Return `rows` [S, B, ...] with row `last` truncated where it is not terminated."""
     return rows._replace(truncated=rows.truncated.at[last].set(~rows.terminated[last]))
 
 
 def held(ring: Ring, mem: Row, row: jax.Array, env: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(slot, held) of rows (row, env), int32 [...]: whether the row was truncated and its successor is kept, and where."""
+    """Return (slot, found), int32 and bool [...], of the stored successors of rows (row, env)."""
     kept = successors_of(mem)
     if kept is None:
         return jnp.zeros_like(row), jnp.zeros(row.shape, bool)
@@ -190,18 +190,18 @@ def held(ring: Ring, mem: Row, row: jax.Array, env: jax.Array) -> tuple[jax.Arra
 
 
 def gather_windows(ring: Ring, mem: Row, row: jax.Array, env: jax.Array) -> Window:
-    """The n-step windows that start at (row, env), int32 [b] each, from the store `mem` of `ring`."""
+    """Gather the n-step windows that start at (row, env), int32 [b] each, from the store `mem`."""
     rows = (row + jnp.arange(ring.n_step, dtype=row.dtype)[:, None]) % ring.length  # [n, b]
     terminated, truncated = mem.terminated[rows, env], mem.truncated[rows, env]
     done = terminated | truncated
     before = jnp.cumsum(done, axis=0) - done  # ends before row i
-    # The row of the first end, or the last one: the window's only row whose successor may be no row of the ring.
+    # Row of the first end, or the last row: only its successor may be no row of the ring.
     last = (row + jnp.minimum(jnp.sum(before == 0, axis=0, dtype=jnp.int32), ring.n_step) - 1) % ring.length
     slot, cut = held(ring, mem, last, env)
     use = (before == 0) & (~truncated | cut)
     steps = jnp.sum(use, axis=0, dtype=jnp.int32)
     boot = (row + steps) % ring.length
-    known = jnp.where(cut, last, boot)  # of the observation in which an episode was cut no actor knew anything
+    known = jnp.where(cut, last, boot)  # no actor saw an episode's final observation
     return Window(
         obs=gather_obs(mem, row, env, ring.stack),
         action=jax.tree.map(lambda a: a[row, env], mem.action),
@@ -217,9 +217,9 @@ def gather_windows(ring: Ring, mem: Row, row: jax.Array, env: jax.Array) -> Wind
 
 
 def gather_obs(mem: Row, row: jax.Array, env: jax.Array, stack: int, joined: jax.Array | bool = False) -> Any:
-    """Observations at (row, env); with stack > 1 the last frames along the last axis, the episode's first repeated.
+    """Return observations at (row, env); stack > 1: frames on the last axis, the first repeated.
 
-    joined: bool [...], where the row before belongs to the stack although an episode ended there.
+    joined: bool [...], the previous row belongs to the stack although its episode ended.
     """
     if stack == 1:
         return jax.tree.map(lambda x: x[row, env], mem.obs)
@@ -233,7 +233,7 @@ def gather_obs(mem: Row, row: jax.Array, env: jax.Array, stack: int, joined: jax
         frames.append(frame)
     frames = jnp.stack(frames[::-1], axis=-1)  # [..., stack]
 
-    def gather(x):  # one gather, then frames beside channels: four times as fast on a CPU as a concatenation
+    def gather(x):  # One gather, frames beside channels: on a CPU 4x faster than concatenation.
         x = jnp.moveaxis(x[frames, env[..., None]], env.ndim, -2)
         return x.reshape(*x.shape[:-2], -1)
 
@@ -241,7 +241,7 @@ def gather_obs(mem: Row, row: jax.Array, env: jax.Array, stack: int, joined: jax
 
 
 def gather_successors(mem: Row, row: jax.Array, env: jax.Array, stack: int, slot: jax.Array, cut: jax.Array) -> Any:
-    """As `gather_obs`; where `cut`, the newest frame is that of `slot`, and those before it are of the rows before."""
+    """Return successors like `gather_obs`; where `cut`, the newest frame comes from `slot`."""
     kept = successors_of(mem)
     if kept is None:
         return gather_obs(mem, row, env, stack)

@@ -1,4 +1,4 @@
-"""Scores of several runs as one number with its uncertainty: mean, interquartile mean, bootstrap, comparisons.
+"""Scores of several runs: mean, interquartile mean, bootstrap intervals, comparisons.
 
 Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (arXiv
 2108.13264). Scores are [runs] of one task or [runs, tasks] on one scale. A score that is not finite
@@ -21,27 +21,29 @@ SURE = 6  # values from which an interval within their range holds the mean in 9
 
 
 def spread(count: int) -> str:
-    """Return what `interval` of this many values is: their range, or an interval of the mean."""
+    """Return the kind of `interval` for this many values: range, or interval of the mean."""
     return "95% interval" if count >= SURE else "range"
 
 
 def few(count: int) -> list[str]:
-    """Return the line that a table of bootstrap intervals of `count` values needs, if it needs one."""
+    """Return a note for tables of bootstrap intervals of few values, as a list of lines."""
     return [f"an interval of fewer than {SURE} seeds holds less than 95%"] if 1 < count < SURE else []
 
 
 def interval(values: Any) -> tuple[float, float, float]:
-    """Return (mean, low, high) of `values` [K], those that are not finite left out.
+    """Return (mean, low, high) of the finite values in `values` [K].
 
-    Below `SURE` values low and high are the least and the largest: an interval that holds the mean in 95% of cases would
-    reach beyond what a task can return (docs/decisions/intervals-of-few-seeds.md). From there on they are Student's
-    t-interval, cut at the range. One value has no interval: low and high are NaN. Without any value all three are.
+    Below `SURE` values low and high are the extremes: a 95% interval of the mean would exceed a
+    task's possible returns (docs/decisions/intervals-of-few-seeds.md). From `SURE` on they are
+    Student's t-interval, cut at the range. One value gives NaN for low and high, no value for all
+    three.
     """
-    return tuple(float(x[0]) for x in intervals(np.asarray(values, np.float64).reshape(1, -1)))  # type: ignore[return-value]
+    mean, low, high = intervals(np.asarray(values, np.float64).reshape(1, -1))
+    return float(mean[0]), float(low[0]), float(high[0])
 
 
 def span(values: Any) -> str:
-    """Return `interval` as what follows a mean, `, range 480.00 to 500.00`; of fewer than two values an empty text."""
+    """Return `interval` as text after a mean, `, range 480.00 to 500.00`; empty for one value."""
     _, low, high = interval(values)
     return f", {spread(np.isfinite(values).sum())} {low:.2f} to {high:.2f}" if np.isfinite(low) else ""
 

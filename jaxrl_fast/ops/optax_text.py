@@ -1,7 +1,7 @@
 """Functions of optax as the text of a call, and back.
 
-A text such as "adamw(weight_decay=1e-4)" or "cosine_decay_schedule(1e-3, 10_000)" names functions of optax, with literals
-(or further calls) as arguments. It runs nothing else.
+A text such as "adamw(weight_decay=1e-4)" or "cosine_decay_schedule(1e-3, 10_000)" names functions
+of optax with literals or further calls as arguments. Nothing else in it runs.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _value(node: ast.expr) -> Any:
 
 @functools.lru_cache(256)
 def optimizer(text: str) -> Callable:
-    """Return optax's function behind a name, or behind a call with named arguments. Raises ValueError for other text."""
+    """Return optax's function for a name or call. Raises ValueError for other text."""
     node = ast.parse(text.strip(), mode="eval").body
     if not isinstance(node, ast.Call):
         return _function(node)
@@ -84,7 +84,7 @@ def schedule(text: str) -> Callable:
 
 
 def _literal(value: Any) -> str:
-    """Return the text of a value. Raises ValueError where there is none."""
+    """Return the text of a value. Raises ValueError if it has none."""
     if isinstance(value, (tuple, list)):
         return f"[{', '.join(map(_literal, value))}]"
     if isinstance(value, dict):
@@ -92,7 +92,7 @@ def _literal(value: Any) -> str:
     if isinstance(value, (np.ndarray, np.generic, jax.Array)) and value.ndim == 0 and not isinstance(value, jax.core.Tracer):
         value = value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
-        ast.literal_eval(repr(value))  # inf and nan have none
+        ast.literal_eval(repr(value))  # inf and nan have no literal
         return repr(value)
     if isinstance(value, (type, np.dtype)):
         return repr(np.dtype(value).name)
@@ -104,12 +104,12 @@ def _same(value: Any, default: Any) -> bool:
 
 
 def text_of_call(name: str, keywords: dict[str, Any]) -> str:
-    """Return `name(key=value, ...)`. Raises ValueError for a value that has no text."""
+    """Return `name(key=value, ...)`. Raises ValueError for a value without a text."""
     return f"{name}({', '.join(f'{k}={_literal(v)}' for k, v in keywords.items())})"
 
 
 def text_of_schedule(made: Any) -> str:
-    """Return the call of optax that made a schedule, from what its function holds. Raises ValueError where that is not clear."""
+    """Return optax's call behind a schedule, from its closure. Raises ValueError if unclear."""
     if not inspect.isfunction(made) or not made.__module__.startswith("optax.schedules"):
         raise ValueError("it is none of optax's")
     held = dict(inspect.getclosurevars(made).nonlocals)
@@ -119,7 +119,7 @@ def text_of_schedule(made: Any) -> str:
     if "interpolate_fn" in held:
         held["interpolate_type"] = "linear" if "linear" in held["interpolate_fn"].__name__ else "cosine"
         held["boundaries_and_scales"] = dict(zip(held["boundaries"], held["scales"], strict=True))
-    # a cosine's function converts them to floats when it is first called
+    # a cosine's function converts them to floats at its first call
     held = {k: int(v) if k.endswith("_steps") and v == int(v) else v for k, v in held.items()}
     parameters = fields.parameters(getattr(optax, maker))
     text = text_of_call(maker, {k: held[k] for k, p in parameters.items() if k in held and not _same(held[k], p.default)})

@@ -1,7 +1,7 @@
 """The settings `optimizer` and `learning_rate`: optax's functions as objects or as text.
 
-The text (`ops.optax_text`) is what config.json holds and what is typed on the command line. What optax's functions return
-is turned into it where it can be; a function of the user's own stays a function.
+config.json and the command line hold the text (`ops.optax_text`). Results of optax's functions
+become text if possible; the user's own functions stay functions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One run from its start to its end: the chunk loop, what it returns, checkpoints, the run directory, loading and resuming.
+"""One run from start to end: chunk loop, result, checkpoints, run directory, resuming.
 
-`train` is the way in; what is compiled comes from `engine`, and many runs together are in `sweeps`.
+`train` is the entry; programs come from `engine`, many runs together from `sweeps`.
 """

@@ -1,8 +1,8 @@
-"""A trained agent by itself: it acts in the environment's own spaces, plays whole episodes, and leaves Python.
+"""A trained agent: acts in the environment's own spaces, plays episodes, leaves Python.
 
-`act` is for one process that plays: it takes and returns what the environment's `step` does, and remembers frames and
-recurrent state from call to call. `step` is the same as a pure function of a carry, for `jit`, `scan` and `jax.export`.
-Inside a trace `act` itself is pure: every call begins a new episode.
+`act` takes and returns values of the environment's `step`, and remembers frames and recurrent state
+between calls; inside a trace it is pure, and every call begins a new episode. `step` is the same as
+a pure function of a carry, for `jit`, `scan` and `jax.export`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from jaxrl_fast.types import Clock, EnvSpec
 
 
 class Carry(NamedTuple):
-    """What an agent remembers of the episodes that it plays [B]."""
+    """An agent's memory of the episodes that it plays, [B]."""
 
     policy: Any  # the algorithm's
-    frames: Any = ()  # what it saw last, of an environment with frame stacks
-    begun: Any = ()  # bool [B]: whether there is such a frame
+    frames: Any = ()  # last frames, for environments with frame stacks
+    begun: Any = ()  # bool [B]: whether there are such frames
 
     __repr__ = summary
 
@@ -42,13 +42,11 @@ class Carry(NamedTuple):
 class Agent:
     """A trained agent: it acts in the spaces of its environment, plays, and is saved.
 
-    Holds parameters and what they were trained with; its functions compile once.
+    Its functions compile once. Pickling turns an environment of `jf.make` into name and settings.
 
-    algo: bound to the environment.  env: as it was trained in.  state: the algorithm's agent, of one member.
-    iteration: log rows that it has learned from.  environment: the name of `env`.  score: its mean return in the
-    evaluation that chose it, or the last one; None where there was none.
-
-    Agents can be pickled: an environment of `jf.make` goes as its name and settings, and is made when it is needed.
+    algo: bound to the environment. env: the training environment; `environment` is its name.
+    state: the algorithm's agent, of one member. iteration: log rows of its training.
+    score: mean return of the evaluation that chose it, or of the last one; None without one.
     """
 
     def __init__(
@@ -87,10 +85,10 @@ class Agent:
     # Acting ---------------------------------------------------------------------------------------
 
     def act(self, obs: Any, mode: str = "greedy", key: jax.Array | None = None) -> Any:
-        """The action for one observation, or one each for a batch [B, ...], as the environment's own spaces have them.
+        """Return the action for an observation or batch [B, ...], in the environment's form.
 
-        mode "sample" needs a `key`. NumPy in, NumPy out; traced in, traced out (every call begins a new episode there).
-        With frame stacks a single frame is put behind those of the calls before, and a stack [..., k C] is taken as it is.
+        NumPy in, NumPy out; traced in, traced out. With frame stacks, a single frame joins those of
+        earlier calls, and a stack [..., k C] stays. mode: "greedy", or "sample", with a `key`.
         Raises ConfigError for an observation of another shape.
         """
         seen, single, stacked = self._read(obs, mode, key)
@@ -99,7 +97,7 @@ class Agent:
             wanted = f"a stack of {self.spec.stack} frames where it is traced"
             raise expected("observation", wanted, "a single frame; Agent.step remembers frames there")
         batch = _batch(seen)
-        if not isinstance(batch, int):  # the symbol of an exported function: no noise of that shape can be drawn
+        if not isinstance(batch, int):  # an exported function's symbol: no noise of such a shape
             if mode == "sample":
                 raise ConfigError("mode", mode, "'greedy' for a batch of any size, or export one size")
             return jax.vmap(lambda one: self.act(one, mode))(obs)
@@ -114,7 +112,7 @@ class Agent:
         return self._write(action, single)
 
     def _check_finite(self, seen: Any, action: np.ndarray) -> None:
-        """Outputs that are NaN are no action, whichever argmax would take."""
+        """Raise an error for NaN outputs, whatever argmax would make of them."""
         if host_play.playable(self.spec.action, action)[1] is not None:
             for x in jax.tree.leaves(seen):
                 if jnp.issubdtype(x.dtype, jnp.floating) and not np.isfinite(x).all():
@@ -124,7 +122,7 @@ class Agent:
     def step(
         self, carry: Carry, obs: Any, mode: str = "greedy", key: jax.Array | None = None
     ) -> tuple[Carry, Any]:
-        """`act` as a pure function: (carry, observation) -> (carry, action). `init_carry` makes the first carry."""
+        """Act as a pure function: (carry, observation) -> (carry, action), from `init_carry`."""
         seen, single, stacked = self._read(obs, mode, key)
         if not isinstance(carry, Carry) or carry.begun.shape != (_batch(seen),):
             raise ConfigError("carry", type(carry).__name__, f"Agent.init_carry({_batch(seen)})")
@@ -132,18 +130,18 @@ class Agent:
         return carry, self._write(action, single)
 
     def init_carry(self, num_envs: int = 1) -> Carry:
-        """The carry of `num_envs` new episodes; of one for a single observation."""
+        """Return the carry of `num_envs` new episodes; 1 for a single observation."""
         return _start(self.algo, num_envs)
 
     def reset(self, ended: Any = None) -> None:
-        """Forget frames and recurrent state where an episode begins. ended: bool [B], where; None: everywhere."""
+        """Forget frames and recurrent state. ended: bool [B], where an episode ended; None: all."""
         if ended is None or self._carry is None:
             self._carry = None
             return
         self._carry = self.restart(self._carry, ended)
 
     def restart(self, carry: Carry, ended: Any) -> Carry:
-        """`carry` with new episodes where `ended` (bool [B]); pure."""
+        """Return `carry` with new episodes where `ended` (bool [B]); pure."""
         ended = jnp.asarray(ended)
         if ended.shape != carry.begun.shape or ended.dtype != bool:
             raise expected("ended", f"bool of shape {carry.begun.shape}", f"{ended.dtype} of shape {ended.shape}")
@@ -191,7 +189,7 @@ def _start(algo: Algorithm, num_envs: int) -> Carry:
 
 @functools.partial(jax.jit, static_argnames=("stacked", "mode"))
 def _step(algo: Algorithm, state: Any, carry: Carry, seen: Any, key: jax.Array, stacked: bool, mode: str):
-    """One look and one action of every environment; seen: single frames or stacks [B, ...]."""
+    """Act once in every environment; seen: single frames or stacks [B, ...]."""
     k = algo.spec.stack
     if k > 1 and not stacked:
         seen = tree.where(carry.begun, stacking.push(carry.frames, seen, k), stacking.start(seen, k))
@@ -202,7 +200,7 @@ def _step(algo: Algorithm, state: Any, carry: Carry, seen: Any, key: jax.Array, 
 
 
 def _short(own: Any) -> str:
-    """A space or its form in a few words: `float32 (4,)`, `dict of 3`."""
+    """Return a space or its form as short text: `float32 (4,)`, `dict of 3`."""
     own = own if hasattr(own, "read") else own_of(own)
     if not hasattr(own, "shape"):
         return f"{'tuple' if own.is_tuple else 'dict'} of {len(own.items)}"

@@ -1,4 +1,4 @@
-"""`config.json`: every resolved setting of a run, enough to repeat it; and the way back from the file to objects."""
+"""`config.json`: every resolved setting of a run, enough to repeat it, and its decoding."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def encode_algorithm(algo: Algorithm) -> dict[str, Any]:
     fields = [f for f in dataclasses.fields(algo) if f.name != "spec" and not values.comes_with_its_class(algo, f)]
     settings = {f.name: values.encode(getattr(algo, f.name), f.name) for f in fields}
     cls = type(algo)
-    known = algo.name in ALGORITHMS and algorithm_class(algo.name) is cls  # found by its name, wherever it is
+    known = algo.name in ALGORITHMS and algorithm_class(algo.name) is cls  # found by name, wherever it is
     path = values.path_of(cls) if known else values.class_path(cls, "algorithm")
     return {"name": algo.name, "class": path, "settings": settings}
 
@@ -39,7 +39,7 @@ def decode_algorithm(entry: dict[str, Any]) -> Algorithm:
 
 
 def _trained_class(entry: dict[str, Any]) -> type:
-    """The registered class, unless the file says that another one of this name was trained."""
+    """Return the registered class, or the class that the file names."""
     written = entry.get("class")
     if written is None or entry["name"] in ALGORITHMS:
         known = algorithm_class(entry["name"])
@@ -73,18 +73,18 @@ def decode_environment(entry: dict[str, Any]) -> Environment:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Strict JSON, by `write_text`."""
+    """Write strict JSON by `write_text`."""
     write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
-    """A file, replaced atomically: a reader sees the old one or the new one."""
+    """Write a file, replaced atomically: readers see the old one or the new one."""
     with folders.replacing(path) as temporary:
         temporary.write_text(text, "utf-8", "backslashreplace")
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
-    """config.json of a run directory (or the file itself), checked for being one of ours."""
+    """Return the config.json of a run directory (or the file itself), checked."""
     path = Path(path)
     file = path / "config.json" if path.is_dir() else path
     if not file.is_file():
@@ -99,7 +99,7 @@ SELECTIONS = {name: f"{imports.PACKAGE}.sweeps.selection:{cls}" for name, cls in
 
 
 def encode_run(config: RunConfig) -> dict[str, Any]:
-    """Return the settings of a run as config.json holds them."""
+    """Return the settings of a run in the form of config.json."""
     content = dataclasses.asdict(config)
     if config.selection is not None:
         check_choice("selection.kind", config.selection.kind, SELECTIONS)
@@ -108,7 +108,7 @@ def encode_run(config: RunConfig) -> dict[str, Any]:
 
 
 def _decode_selection(content: dict[str, Any]) -> Any:
-    """The PBT or Halving that `encode_run` wrote. Raises ConfigError for another kind, and for a setting that it has not."""
+    """Return the PBT or Halving of `encode_run`. Raises ConfigError for other content."""
     check_choice("selection.kind", content.get("kind"), SELECTIONS)
     cls, _ = imports.look_up(SELECTIONS[content["kind"]], "selection")
     settings = {k: v for k, v in content.items() if k != "kind"}
@@ -126,9 +126,10 @@ def decode_run(entry: dict[str, Any]) -> RunConfig:
 
 
 def load(path: str | Path, modules: tuple[str, ...] = ()) -> tuple[Algorithm, Environment, RunConfig, dict[str, Any]]:
-    """(algorithm, environment, run settings, whole file) of a config.json; imports `modules`, and nothing that it names.
+    """Load a config.json -> (algorithm, environment, run settings, content).
 
-    Raises ConfigError with the setting and the file where it does not hold what a run writes.
+    Imports `modules`, not modules that the file names. Raises ConfigError, with setting and file,
+    for content that no run writes.
     """
     content, path = read_config(path), Path(path)
     for module in modules:
@@ -140,7 +141,7 @@ def load(path: str | Path, modules: tuple[str, ...] = ()) -> tuple[Algorithm, En
 
 @contextlib.contextmanager
 def within(file: Path) -> Iterator[None]:
-    """Say in a ConfigError which file it is about."""
+    """Add the file to a ConfigError."""
     try:
         yield
     except ConfigError as error:
@@ -152,9 +153,9 @@ def within(file: Path) -> Iterator[None]:
 def decode(
     content: dict[str, Any], modules: Iterable[str] = (), folder: Path | None = None
 ) -> tuple[Algorithm, Environment, RunConfig]:  # fmt: skip
-    """(algorithm, environment, run settings) of what `describe` wrote. modules: of the user, imported first.
+    """Decode the content of `describe` -> (algorithm, environment, run settings).
 
-    folder: where it was found; no library may be in it.
+    modules: the user's, imported first. folder: the file's; must not hold a library.
     """
     for module in modules:
         imports.import_user_module(module)

@@ -1,4 +1,4 @@
-"""One setting's value as JSON, and back: numbers, texts, dtypes, dataclasses, networks, functions by name."""
+"""A setting's value as JSON and back: numbers, dtypes, dataclasses, networks, functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jaxrl_fast.ops.optimizer_settings import Schedule
 
 
 def encode(value: Any, name: str = "settings") -> Any:
-    """`value` as JSON; `name` is what errors call it."""
+    """Return `value` as JSON; `name` is its name in errors."""
     if isinstance(value, Schedule):
         return encode(value.source, name)
     if isinstance(value, Foreign):
@@ -54,8 +54,8 @@ def encode(value: Any, name: str = "settings") -> Any:
 
 
 def comes_with_its_class(value: Any, field: dataclasses.Field) -> bool:
-    """Fields that are not written: flax's own two, and a function or dtype that is the class's default."""
-    from flax import linen  # here, because it is slow to import
+    """Return whether to leave a field out: flax's own two, or a default function or dtype."""
+    from flax import linen  # slow to import
 
     own = isinstance(value, linen.Module) and field.name in ("parent", "name")
     return own or (callable(field.default) and getattr(value, field.name) is field.default)
@@ -66,16 +66,16 @@ def path_of(cls: type) -> str:
 
 
 def class_path(cls: type, name: str) -> str:
-    """Like `path_of`, for a class that a load must find again."""
+    """Return `path_of` a class. Raises ConfigError for a class that a load cannot find."""
     if "<locals>" in cls.__qualname__:
         raise ConfigError(name, cls.__qualname__, "a class of a module; one inside a function is not found by a load")
     return path_of(cls)
 
 
 def _import_path(value: Any, name: str) -> str:
-    """ "module:name" of a function or class."""
+    """Return "module:name" of a function or class."""
     attribute = getattr(value, "__qualname__", "")
-    public = ("jax.nn", "jax.numpy", "optax", "optax.contrib")  # first, the others move
+    public = ("jax.nn", "jax.numpy", "optax", "optax.contrib")  # first; other modules move
     for module in (*public, getattr(value, "__module__", None)):
         found = functools.reduce(lambda x, part: getattr(x, part, None), attribute.split("."), sys.modules.get(module))
         if found is value:
@@ -84,7 +84,7 @@ def _import_path(value: Any, name: str) -> str:
 
 
 def _network_path(source: Any, name: str) -> str:
-    """ "module:name" of what makes a network, or of the network itself."""
+    """Return "module:name" of a network, or of its maker."""
     found = source.value if isinstance(source, Held) else source
     if hasattr(found, "__qualname__"):
         return _import_path(found, name)
@@ -99,7 +99,7 @@ def _network_path(source: Any, name: str) -> str:
 
 
 def decode(value: Any, name: str = "settings") -> Any:
-    """The value that `encode` wrote; ConfigError for a class or function that a file may not name."""
+    """Return the value that `encode` wrote. Raises ConfigError for a forbidden name."""
     if isinstance(value, list):
         return tuple(decode(v, name) for v in value)
     if not isinstance(value, dict):
@@ -121,7 +121,7 @@ def decode(value: Any, name: str = "settings") -> Any:
 
 
 def _dtype(text: Any, name: str) -> np.dtype:
-    """Return the dtype of numbers that NumPy or JAX calls `text`. Raises ConfigError, about `name`, where there is none."""
+    """Return the numeric dtype with NumPy's or JAX's name `text`. Raises ConfigError."""
     try:
         found = np.dtype(text) if isinstance(text, str) else None
     except TypeError:
@@ -132,7 +132,7 @@ def _dtype(text: Any, name: str) -> np.dtype:
 
 
 def decode_settings(settings: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """`decode` of each; ConfigError, with its name, for one that is none that `encode` writes."""
+    """Decode every setting. Raises ConfigError, with its name, for one that no run writes."""
     found = {}
     for key, value in settings.items():
         with reading(f"{prefix}.{key}", value):
@@ -142,7 +142,7 @@ def decode_settings(settings: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def reading(name: str, value: Any) -> Iterator[None]:
-    """ConfigError for whatever Python or a library says of a value that somebody else has written."""
+    """Raise ConfigError for any error about a value from a file."""
     try:
         yield
     except UserError:
@@ -152,7 +152,7 @@ def reading(name: str, value: Any) -> Iterator[None]:
 
 
 def _setting_class(path: str, name: str) -> type:
-    """The dataclass "module:name", of a kind that settings are: ours, an environment, a network, or the user's own."""
+    """Return the dataclass "module:name": ours, an environment, a network, or the user's."""
     from flax import linen
 
     found, home = imports.look_up(path, name)

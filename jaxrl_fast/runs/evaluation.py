@@ -1,4 +1,4 @@
-"""Evaluations of a run: who is lost in one, who reached the target, whose agent is the best so far."""
+"""Evaluations of a run: lost members, reached targets, and the best agents so far."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ IN_EVALUATION = {OBSERVATION: "observations in an evaluation are not finite", AC
 
 
 class Display:
-    """Shows in `sinks` how far an evaluation is; says once that it plays fewer episodes than it might."""
+    """Shows an evaluation's progress in `sinks`; says once if it plays fewer episodes."""
 
     def __init__(self, config: RunConfig, sinks: Sequence[Sink]):
         self.most, self.sinks = config.most_episodes, sinks
-        self.said = config.eval_episodes is not None  # then it plays as many as were asked for
+        self.said = config.eval_episodes is not None  # given explicitly: all are played
 
     def __call__(self, played: int, episodes: int) -> None:
         fewer, self.said = not self.said and episodes < self.most, self.said or episodes < self.most
@@ -37,7 +37,7 @@ class Display:
 
 
 def mean_length(history: Sequence[Row]) -> float | None:
-    """Mean steps of an episode in the last rows that know of one, in training or evaluations, the longer one of the two."""
+    """Return the mean episode length, in training or evaluation, of the last rows with one."""
     found = []
     for name in ("episode_length", "eval_length"):
         known = (row.metrics.get(name, np.full(1, np.nan)) for row in reversed(history))
@@ -48,10 +48,10 @@ def mean_length(history: Sequence[Row]) -> float | None:
 def evaluate(
     run: Result, sanity: Sanity, display: Display, stopping: Callable[[], int | None]
 ) -> tuple[dict[str, np.ndarray], str | None]:
-    """Return columns of the log, `eval_return` [members] among them, and what is not finite or None.
+    """Return log columns (`eval_return` [members]), and a message on non-finite values.
 
-    Keeps the best agents and who reached the target. With `on_nan = "mark"` a member whose return is not finite is lost,
-    and only the last one is a message.
+    Keeps the best agents and reached targets. With `on_nan = "mark"` a member with a non-finite
+    return is lost, and only the last loss is a message.
     """
     programs = run.lanes.programs
     with programs.paused(), programs.clock.during("evaluate"):
@@ -80,5 +80,5 @@ def evaluate(
 
 
 def _without(lost: dict[int, dict], scores: np.ndarray) -> np.ndarray:
-    """Scores [members], NaN of those that are lost."""
+    """Return scores [members] with NaN for lost members."""
     return np.where(np.isin(np.arange(len(scores)), list(lost)), np.nan, scores)

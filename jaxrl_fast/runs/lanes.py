@@ -1,4 +1,4 @@
-"""The members that train in one program: which lane is whose, who is lost, and where their state is."""
+"""The members that train in one program: their lanes, their losses and their state."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from jaxrl_fast.logs.walltime import WallTime
 
 
 class Lanes:
-    """All members of a run, and those of them that are trained: each in a lane of the program.
+    """All members of a run, and those in training, each in a lane of the program.
 
     Attributes:
-        members: int [lanes], the member that each lane trains; all of them, unless some were dropped.
-        state: the RunState on the device, leaves [lanes, ...] (no such axis for one); donated to the next chunk.
-        lost: {member: env_steps and reason} of those that are no longer finite.
-        settings: float32 [members] each, what selection changes.
+        members: int [lanes], the member of each lane; all members unless some were dropped.
+        state: the RunState on the device, leaves [lanes, ...] (no such axis for one); donated to
+            the next chunk.
+        lost: {member: env_steps and reason} of members that are not finite.
+        settings: float32 [members] each, changed by selection.
     """
 
     def __init__(self, prepared: Prepared, lanes: Sequence[int], clock: WallTime, reported: Reported):
-        """Make lanes for these members, with programs that are not compiled and no state yet.
+        """Make lanes for these members, with uncompiled programs and no state.
 
         reported: as for `Backend.programs`.
         """
@@ -47,21 +48,21 @@ class Lanes:
 
     @property
     def population(self) -> Population:
-        """Where the members live that have a lane."""
+        """Return the placement of members with a lane."""
         return self.programs.population
 
     @property
     def live(self) -> list[int]:
-        """Members that are still trained, and finite."""
+        """Return the members in training that are finite."""
         return [int(i) for i in self.members if int(i) not in self.lost]
 
     def who(self) -> dict[str, Any]:
-        """For a checkpoint: the member of each of its lanes, and those that were lost."""
+        """Return a checkpoint's members: of its lanes, and the lost ones."""
         return {"lanes": self.members, "lost": [{"member": m, **where} for m, where in self.lost.items()],
                 "settings": self.settings}  # fmt: skip
 
     def by_member(self, values: Any, fill: float = 0) -> Any:
-        """NumPy arrays [lanes] as [members]; `fill` where a member has no lane."""
+        """Spread NumPy arrays [lanes] to [members]; `fill` for members without a lane."""
         count = self.prepared.config.members
         if len(self) == count:
             return values
@@ -74,14 +75,15 @@ class Lanes:
         return jax.tree.map(spread, values)
 
     def keys(self) -> jax.Array:
-        """The root key of every lane: that of a single run with its member's seed."""
+        """Return the root key of every lane: a single run's with its member's seed."""
         seeds = self.prepared.config.member_seeds()
         return self.population.keys([seeds[i] for i in self.members])
 
     def exploit(self, parent: np.ndarray, settings: dict[str, np.ndarray]) -> None:
-        """Every member goes on with the agent of `parent` [members] and with these settings [members].
+        """Continue every member with the agent of `parent` [members] and settings [members].
 
-        One that was lost takes the environments and the replay of its parent too: its own hold what broke it.
+        A lost member also takes its parent's environments and replay: its own may have caused the
+        loss.
         """
         lost = np.isin(self.members, list(self.lost)) & (parent != self.members)
         self.state = self.programs.move(self.state, parent, lost)
@@ -96,7 +98,7 @@ class Lanes:
         self.settings = self.settings | settings
 
     def shrink(self, members: Sequence[int]) -> None:
-        """Train only these members from here on, in a program of their number."""
+        """Continue with these members alone, in a program of their number."""
         at = [int(np.flatnonzero(self.members == i)[0]) for i in members]
         state = jax.jit(tree.take)(self.state, at[0] if len(at) == 1 else np.asarray(at))
         clock = self.programs.clock
@@ -107,7 +109,7 @@ class Lanes:
         self.state = self.programs.padded(state)
 
     def agent(self, member: int) -> Any:
-        """The parameters and statistics of one member, on the device; donated to the next chunk."""
+        """Return one member's agent on the device; donated to the next chunk."""
         lane = np.flatnonzero(self.members == member)
         if not lane.size:
             raise ConfigError("member", member, f"one that is still trained ({', '.join(map(str, self.members))})")

@@ -1,4 +1,4 @@
-"""Back from a run directory: the trained agent, or the run itself to go on with."""
+"""Loading from a run directory: the trained agent, or the run itself to resume."""
 
 from __future__ import annotations
 
@@ -31,16 +31,15 @@ from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, sinks_of_each
 from jaxrl_fast.runs.signals import run_so_far
 from jaxrl_fast.types import RunState
 
-HOST = ("actors", "actors_on", "host_timeout", "restarts")  # settings of a run that another part of it may have otherwise
+HOST = ("actors", "actors_on", "host_timeout", "restarts")  # settings that a resume may change
 
 
 def load(path: str | Path, which: str = "auto", member: int | None = None, modules: Sequence[str] = ()) -> Agent:
     """Return the agent of a run directory.
 
-    which: "best" by evaluation, "last", or "auto", the best where there is one.
-
-    member: which seed of a population; None takes the one that scored best when the checkpoint "best" was taken, and for
-    "last" the one that scored best at the end (the first, without a result).
+    which: "best" by evaluation, "last", or "auto": the best if there is one.
+    member: seed of a population. None: the best at the time of the checkpoint "best"; for "last",
+        the best at the end (the first without a result).
     """
     check_choice("which", which, ("auto", "best", "last"))
     order = ("best", "last") if which == "auto" else (which,)
@@ -50,15 +49,13 @@ def load(path: str | Path, which: str = "auto", member: int | None = None, modul
 
 
 def experience(run: Any, member: int = 0, modules: Sequence[str] = ()) -> Filled:
-    """Return the replay of a run, of one member.
+    """Return the replay of a run's member, for `save_memory` and `train(experience=...)`.
 
-    For `save_memory`, and from there for `train(experience=...)`.
-
-    run: what `train` returns, or a run directory, whose last checkpoint is read.
+    run: a result of `train`, or a run directory, for its last checkpoint.
     """
     if isinstance(run, (str, Path)):
         run, _, config, state, rows, iterations, _ = read_member(run, ("last",), member, modules)
-        if iterations is None:  # a checkpoint of before they were kept
+        if iterations is None:  # a checkpoint without them, of an older version
             grid = plan_grid(run.algo, config)
             iterations = grid.warmup + rows * grid.row
         return replay_after(run, state.memory, iterations)
@@ -80,14 +77,16 @@ def resume(
     hooks: Sequence[Any] = (), sinks: Sequence[Any] = (), tensorboard: bool = True, progress: bool = False,
     devices: int | str | None = None, mesh: Mapping[str, int] | None = None, **host: Any,
 ):  # fmt: skip
-    """Go on with a run from its last checkpoint, bit for bit, and return it, as `train` does.
+    """Resume a run from its last checkpoint, bit for bit, and return it, like `train`.
 
-    total_steps: a new end; a target return that every member has reached does not stop the run again. Schedules stay
-    fractions of the horizon fixed at the start and clamp past it (a warning says so) unless `horizon` sets a new one.
-    devices ("all": whatever there is), mesh: where to go on; as before, unless one of them is given. On another number of
-    devices the numbers are the same to rounding.
-    host: other values of `HOST`, how environments on the host are stepped: they begin anew in any case.
-    Ctrl-C is answered as in `train`.
+    Args:
+        total_steps: a new end; a target return reached by every member does not stop the run again.
+        horizon: a new horizon of schedules. Without one they keep the horizon of the start and stay
+            at their end values past it (with a warning).
+        modules, hooks, sinks, tensorboard, progress: as in `train`.
+        devices, mesh: new placement ("all": all devices); on another number of devices, results are
+            equal to rounding.
+        host: other values of `HOST`, for environments on the host; they restart in any case.
     """
     for name in host:
         check_choice("resume", name, HOST)
@@ -97,14 +96,14 @@ def resume(
 
 
 def resume_run(path: str | Path, argument: str = "path", part: bool = False, **settings: Any) -> Result | SeedsInTurn:
-    """`resume` for callers that stop when the run does: Ctrl-C raises `Interrupted` everywhere.
+    """Resume for callers that stop with the run: Ctrl-C always raises `Interrupted`.
 
-    argument: `path` in errors.  part: of a run, which has warned of its horizon.  settings: of `resume`.
+    argument: `path` in errors. part: of a run that has warned of its horizon. settings: of `resume`.
     """
-    if isinstance(path, (str, Path)):  # before the first process finds it missing where the others do not
+    if isinstance(path, (str, Path)):  # before the first process finds it missing and others do not
         distributed.check_shared(Path(path) / "config.json")
     path = run_path(argument, path)
-    configs.read_config(path)  # before anything is made in a folder that is none
+    configs.read_config(path)  # before anything is made in another folder
     with folders.held(argument, path):
         return _resume(path, argument, part, **settings)
 
@@ -113,15 +112,15 @@ def _resume(
     path, argument, part, total_steps=None, horizon=None, modules=(), hooks=(), sinks=(), tensorboard=True, progress=False,
     devices=None, mesh=None, **host,
 ):  # fmt: skip
-    """`resume` of a folder that is locked."""
+    """Resume from a locked folder."""
     from jaxrl_fast.runs.train import run_prepared
 
     check_hooks(hooks)
     algo, env, config, content = configs.load(path, tuple(modules))
     config = elsewhere(config, devices, mesh)
-    spread_members(env, config)  # before a checkpoint is looked at, which starts JAX's backend
+    spread_members(env, config)  # before a checkpoint read starts JAX's backend
     grid = plan_grid(algo.bind(env.spec), config)
-    # the rows stay where they were, whatever the new horizon
+    # a new horizon does not move rows
     rows = {"log_every": grid.row * grid.steps, "eval_every": grid.eval_rows * grid.row * grid.steps}
     ends = {k: v for k, v in {"total_steps": total_steps, "horizon": horizon}.items() if v is not None}
     new = dataclasses.replace(config, **host, **ends, **rows)
@@ -150,7 +149,7 @@ def _resume(
 
 
 def _warn_of_horizon(config: RunConfig) -> None:
-    """Say that schedules are at their ends, where a run goes on beyond its horizon."""
+    """Warn if a run continues past its horizon: schedules stay at their ends."""
     if config.total_steps > (config.horizon or 0):
         warnings.warn(
             f"total_steps {config.total_steps:,} is beyond the horizon {config.horizon:,} fixed at the start: schedules such "
@@ -160,9 +159,9 @@ def _warn_of_horizon(config: RunConfig) -> None:
 
 
 def _resume_in_turn(path, prepared, modules, hooks, sinks, progress, more) -> SeedsInTurn:
-    """`resume` of seeds that train one after another: those that have ended stay, one that was cut off goes on.
+    """Resume seeds that take turns: ended ones stay, an interrupted one continues.
 
-    prepared: with the new end and horizon.  more: of `resume_run`, where a seed goes on and how its environments are stepped.
+    prepared: with the new end and horizon. more: arguments of `resume_run`.
     """
     from jaxrl_fast.runs.train import begin
 

@@ -1,7 +1,7 @@
-"""The host loop: chunks of one compiled program with donated state, and between them everything that is not maths.
+"""The host loop: chunks of one compiled program with donated state, and work between them.
 
-Chunk k's metrics are fetched while chunk k + 1 runs. Logs, progress, evaluation, checkpoints, early stop, NaN checks
-and signals live here; none of them is inside the program, and none of them depends on the chunk's size.
+Chunk k's metrics are fetched while chunk k + 1 runs. Logs, progress, evaluation, checkpoints, early
+stop, NaN checks and signals happen here, outside of the program and independent of chunk sizes.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
 from jaxrl_fast.runs.start_from import Given
 
 Hook = Callable[[Result, list[Row]], None]
-AS_IT_WAS = "while compiling; the run is as it was"  # what a signal ended
+AS_IT_WAS = "while compiling; the run is as it was"  # after a signal
 NEW = "while compiling; nothing is written"
 
 
 class Trainer:
-    """Trains a run to its end, or to a signal. Its wall-clock time is that of its programs' clock, which has begun."""
+    """Trains a run to its end or to a signal; its programs' clock measures the time."""
 
     def __init__(
         self, run: Result, hooks: Sequence[Hook], sinks: Sequence[Sink], checkpoints: Checkpoints | None, signals: Signals
@@ -47,18 +47,16 @@ class Trainer:
         selection = run.config.selection
         self.boundaries = selection.boundaries(run.grid) if selection else set()
         self.sanity, self.display = Sanity(run.config.members), Display(run.config, sinks)
-        self.stopping = lambda: signals.caught
-        self.pace = distributed.Pace()
-        self.pending: tuple[int, Chunk] | None = None  # the iteration it began at, and a chunk that is not checked yet
+        self.stopping, self.pace = lambda: signals.caught, distributed.Pace()
+        self.pending: tuple[int, Chunk] | None = None  # (its first iteration, an unchecked chunk)
         self.row_seconds: float | None = None
-        self.mark = 0.0  # seconds of training when the last chunk was checked
 
     @property
     def programs(self):
         return self.run.lanes.programs
 
     def train(self, given: Given | None = None, saved: Saved | None = None) -> None:
-        """given: what the agents of a new run begin with.  saved: the checkpoint that a resumed one goes on from."""
+        """Train. given: the new agents' start. saved: the checkpoint to resume from."""
         self.prepare(given, saved)
         while not self.run.over:
             self.turn()
@@ -70,7 +68,7 @@ class Trainer:
     # The start ------------------------------------------------------------------------------------
 
     def prepare(self, given: Given | None, saved: Saved | None) -> None:
-        """Compile, make or restore the state where it is not in memory, open the sinks, and warm the replay up."""
+        """Compile, make or restore the state, open the sinks and warm up the replay."""
         run, lanes = self.run, self.run.lanes
         new = lanes.state is None and saved is None
         with self.signals.at_once(NEW if new else AS_IT_WAS):
@@ -86,7 +84,7 @@ class Trainer:
             sink.open()
         self.programs.clock.switch("train")
         self.saver.begin(new)
-        self.mark = self.trained()
+        self.mark = self.trained()  # seconds of training at the last checked chunk
         if warmup:
             self.warm_up(NEW if new else AS_IT_WAS)
 
@@ -106,7 +104,7 @@ class Trainer:
     # One turn -------------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """Send a chunk to the device, check the one before it, and save, evaluate or leave where it is time."""
+        """Start a chunk, check the one before it, and save, evaluate or leave when due."""
         run, grid, config, t0 = self.run, self.run.grid, self.run.config, self.run.progress.iterations
         n = next_rows(grid, run.rows, self.boundaries, config.chunk_seconds, self.row_seconds)
         chunk = self.programs.chunk(run.state, t0, n, self.stopping)
@@ -121,20 +119,23 @@ class Trainer:
         now = at_eval or due or self.signals.caught or self.hooks or run.rows in self.boundaries
         if now or chunk.ready:
             self.absorb(at_eval, chunk.ready)
-        signum = None if self.pending else self.signals.caught  # nothing is saved that was not checked and logged
+        signum = None if self.pending else self.signals.caught  # save only checked chunks
         if due or signum:
             self.saver.save()
         self.leave(signum)
 
     def take(self, chunk: Chunk) -> None:
-        """Go on from where a chunk ends."""
+        """Continue from a chunk's end."""
         self.run.lanes.state = chunk.state
         if chunk.stopped is not None:
             self.end_early(chunk)
         self.run.progress.iterations, self.run.progress.rows = chunk.iterations, self.run.grid.whole_rows(chunk.iterations)
 
     def absorb(self, score: bool = False, busy: bool = False) -> None:
-        """Wait for the pending chunk, check it, log it. score: with an evaluation.  busy: the next one is under way."""
+        """Wait for the pending chunk, check and log it.
+
+        score: with an evaluation. busy: the next one runs already.
+        """
         run, (t0, chunk), self.pending = self.run, self.pending, None
         start = run.grid.whole_rows(t0)
         n = run.grid.whole_rows(chunk.iterations) - start
@@ -147,7 +148,7 @@ class Trainer:
             hook(run, rows)
 
     def count(self, t0: int, chunk: Chunk) -> tuple[float, float]:
-        """Note the time that a chunk took -> (its seconds, environment steps a second)."""
+        """Note a chunk's time -> (seconds, environment steps a second)."""
         run, progress, now = self.run, self.run.progress, self.trained()
         seconds, self.mark = max(now - self.mark, 1e-9), now
         steps = (chunk.iterations - t0 - chunk.untimed) * run.grid.steps * len(run.lanes)
@@ -157,7 +158,7 @@ class Trainer:
         return seconds, steps / seconds
 
     def measure(self, start: int, n: int, metrics: Any) -> list[Measured]:
-        """Rows start to start + n - 1 of their sums, {name: Mean [lanes, rows]}, before they are checked."""
+        """Return n rows from `start` of their sums {name: Mean [lanes, rows]}, unchecked."""
         run, lanes = self.run, self.run.lanes
         metrics = run.progress.with_part(jax.device_get(metrics))
         run.progress.part = {}
@@ -170,16 +171,16 @@ class Trainer:
     def log(
         self, measured: list[Measured], finite: Any, walls: Sequence[float], rate: float, busy: bool, score: bool = False
     ) -> list[Row]:
-        """Check rows, evaluate and select where it is time, then make and log them.
+        """Check rows, evaluate and select when due, then make and log the rows.
 
-        What is not finite is in the log, and ends the run.
+        A non-finite value is logged, and ends the run.
         """
         run, columns, failed, compiled = self.run, {}, None, self.programs.compile_seconds
         measured, bad = not_finite(run, measured, finite)
         if score and bad is None:
             try:
                 columns, bad = evaluate(run, self.sanity, self.display, self.stopping)
-            except HostError as error:  # what was learned is as good as before
+            except HostError as error:  # what was learned stays valid
                 failed = error
         if run.rows in self.boundaries and bad is None:
             last = measured[-1]._replace(metrics=measured[-1].metrics | columns)
@@ -199,7 +200,7 @@ class Trainer:
         return rows
 
     def emit(self, rows: Sequence[Row]) -> None:
-        """Log rows: to the run's history and to its sinks. Warns of members that have diverged."""
+        """Log rows to the history and the sinks; warn of diverged members."""
         for row in rows:
             warn_of(self.run.config, self.sanity.look(row.metrics), row.env_steps)
         self.run.history.extend(rows)
@@ -210,7 +211,7 @@ class Trainer:
     # The end --------------------------------------------------------------------------------------
 
     def score(self) -> None:
-        """The last evaluation, unless the last row has it or a signal came: then whoever resumes evaluates."""
+        """Evaluate at the end, unless the last row did, or a signal leaves it to the resume."""
         run = self.run
         if self.signals.caught:
             return
@@ -226,7 +227,7 @@ class Trainer:
             self.broken(bad)
 
     def finish(self) -> None:
-        """The last checkpoint, result.json and the pictures."""
+        """Write the last checkpoint, result.json and the pictures."""
         run = self.run
         self.saver.save()
         self.leave(self.signals.caught)
@@ -239,7 +240,7 @@ class Trainer:
             self.leave(self.signals.caught)
 
     def end_early(self, chunk: Chunk) -> None:
-        """In the middle of a row on the host: the iterations that are done are saved, and a resume goes on with them."""
+        """End a row on the host early: save the finished iterations for a resume."""
         run, progress = self.run, self.run.progress
         if chunk.finite is not None:
             self.count(progress.iterations, chunk)
@@ -255,9 +256,9 @@ class Trainer:
         self.leave(self.signals.caught)
 
     def broken(self, bad: str) -> None:
-        """End a run that is no longer finite: NonFiniteError."""
+        """End a run that is not finite: NonFiniteError."""
         run, message = self.run, bad + self.saver.rescue()
-        if run.out and run.config.on_nan == "mark":  # the run is over, its scores are that there are none
+        if run.out and run.config.on_nan == "mark":  # the run is over, without scores
             run.eval_return = np.full(run.config.members, np.nan)
             distributed.on_first(lambda: run.out.write_result(run))
         error = NonFiniteError(message)
@@ -265,21 +266,21 @@ class Trainer:
         raise error
 
     def give_up(self, error: Exception) -> None:
-        """Environments on the host failed: what is learned is kept. Where the run is to stop, that is what ends it."""
+        """End after a failure of host environments, and save; a noted signal goes first."""
         caught = self.signals.caught
         if self.run.progress.iterations or caught:
             self.saver.save()
         if caught:
-            warnings.warn(f"{error}; what it was in the middle of is left out", stacklevel=1)
+            warnings.warn(f"{error}; its unfinished part is left out", stacklevel=1)
         self.leave(caught)
         error.args = (f"{error}{self.saver.rescue()}",)
         raise error
 
     def leave(self, signum: int | None) -> None:
-        """Raise Interrupted where the run was asked to stop."""
+        """Raise Interrupted if the run was asked to stop."""
         if signum:
             raise Interrupted.of(self.run, signum)
 
     def trained(self) -> float:
-        """Seconds of training in this process."""
+        """Return the seconds of training in this process."""
         return self.programs.clock.spent(*TRAIN)

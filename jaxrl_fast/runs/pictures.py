@@ -1,4 +1,4 @@
-"""The trained agent playing: one episode as pictures, and pictures as a GIF."""
+"""Pictures of the trained agent: one episode as frames, and frames as a GIF."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from jaxrl_fast.files import folders
 
 MAX_FRAMES = 600
 MAX_BYTES = 1_500_000
-MAX_FPS = 50  # browsers slow anything faster down to 10
-_DRAWN = 2048  # a picture with more colours than that is a photograph or a rendered scene
-_LAST_MILLISECONDS = 700  # the last picture rests a moment before the GIF starts again
+MAX_FPS = 50  # browsers slow faster GIFs down to 10
+_DRAWN = 2048  # more colours: a photograph or rendered scene
+_LAST_MILLISECONDS = 700  # the last frame rests before the GIF repeats
 
 
 def film(
     env: Environment, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int = 500, patience: float = 120.0
 ) -> Film:
-    """Play one episode greedily and draw it: frames, and the page that the environment makes of it.
+    """Play one greedy episode -> its frames, uint8 [H, W, 3] each, and the environment's page.
 
-    `algo` is bound to `env.spec`; `agent` is one member's. The last picture is the state that ended the episode, unless
-    `max_steps` cut it, or the environment resets within a step of its own.
-    patience: seconds that an environment on the host may take for an answer; HostError where it takes longer.
+    `algo` is bound to `env.spec`; `agent` is one member's. The last frame shows the final state,
+    unless `max_steps` cut the episode or the environment resets within its step.
+    patience: seconds to wait for an environment on the host; HostError after them.
     """
     check_int("max_steps", max_steps)
     return backend_of(env).film(env, algo, agent, key, max_steps, patience)
 
 
 def pace(step_seconds: float | None, steps: int) -> tuple[int, float]:
-    """(every how many-th picture to show, how many a second) for an episode to play as fast as it happened.
+    """Return (stride, frames a second) to show an episode at its own speed.
 
-    Not slower than 5 a second; where a step has no time of its own, by what is good to look at.
+    At least 5 a second; a fixed speed for steps without a time.
     """
     if step_seconds is None:
         return 1, 30 if steps > 100 else 10
@@ -49,10 +49,10 @@ def pace(step_seconds: float | None, steps: int) -> tuple[int, float]:
 
 
 def rollout_gif(frames: Sequence[np.ndarray], path: str | Path, fps: float = 30, max_bytes: int = MAX_BYTES) -> Path:
-    """Write pictures (uint8 [H, W, 3], all of one size) as a GIF that plays for ever, and return its path.
+    """Write frames (uint8 [H, W, 3], one size) as an endless GIF, and return its path.
 
-    At most 600 pictures are kept, evenly spaced, and every second one is dropped while the file is larger than
-    `max_bytes`; the others are shown longer, so the speed stays. GIF counts in hundredths of a second: 30 becomes 33.
+    Keeps at most 600 frames, evenly spaced, and drops every second one while the file exceeds
+    `max_bytes`; the speed stays. GIF counts in hundredths of a second: 30 becomes 33.
     """
     check_float("fps", fps, 0, MAX_FPS, open_low=True)
     frames = [np.asarray(frame) for frame in frames]
@@ -75,19 +75,19 @@ def rollout_gif(frames: Sequence[np.ndarray], path: str | Path, fps: float = 30,
 
 
 def _indexed(frames: list[np.ndarray]) -> list[Any]:
-    """Every picture in one palette, taken from a few of them: pictures that share it can be stored as differences."""
+    """Convert frames to one palette of a few of them, so they can be stored as differences."""
     from PIL import Image
 
     few = np.concatenate(frames[:: -(-len(frames) // 8)])
     packed = few.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32)
     colours, counts = np.unique(packed, return_counts=True)
-    if len(colours) <= _DRAWN:  # a drawing: its own commonest colours, so that white stays white
+    if len(colours) <= _DRAWN:  # a drawing: its commonest colours, so white stays white
         colours = colours[np.argsort(-counts, kind="stable")[:256]]
         palette = Image.new("P", (1, 1))
         palette.putpalette(np.stack([colours >> 16, colours >> 8 & 255, colours & 255], 1).astype(np.uint8).tobytes())
     else:
         palette = Image.fromarray(few).quantize(256, method=Image.Quantize.MEDIANCUT)
-    # Dithering would make noise of flat colours: ugly, and it does not compress.
+    # Dithering would turn flat colours into noise that does not compress.
     return [Image.fromarray(f).quantize(palette=palette, dither=Image.Dither.NONE) for f in frames]
 
 

@@ -1,4 +1,4 @@
-"""One member of a run, out of its run directory."""
+"""Reading one member from a run directory."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
 def read_member(path: str | Path, order: Sequence[str], member: int | None, modules: Sequence[str]) -> tuple:
     """Return (run, environment, config, state, rows, iterations, score) of one member.
 
-    A best checkpoint holds the agent alone: its state is the agent, and iterations is None.
-
-    Numbers of `run.algo` are Python's.
+    A best checkpoint holds only the agent: it is the state, and iterations is None. Numbers of
+    `run.algo` are Python's.
     """
     path = run_path("run", path)
     algo, env, config, _ = configs.load(path, tuple(modules))
@@ -47,7 +46,7 @@ def read_member(path: str | Path, order: Sequence[str], member: int | None, modu
 
 
 def check_seed(folder: Path, algo: Algorithm, env: Environment, seed: int, modules: Sequence[str] = ()) -> None:
-    """Raises ConfigError where the run in `folder` is not that of `seed` in a run of `algo` on `env`."""
+    """Raise ConfigError unless `folder` holds the run of `seed` for `algo` and `env`."""
     its_algo, its_env, config, _ = configs.load(folder, tuple(modules))
     pairs = {
         "algorithm": (configs.encode_algorithm(its_algo), configs.encode_algorithm(algo)),
@@ -63,7 +62,7 @@ def check_seed(folder: Path, algo: Algorithm, env: Environment, seed: int, modul
 
 
 def _difference(name: str, one: Any, other: Any) -> tuple[str, Any, Any]:
-    """Return (name, value, other value) of the first entry in which two values of JSON differ."""
+    """Return (name, value, other value) of the first difference of two JSON values."""
     if not (isinstance(one, dict) and isinstance(other, dict)):
         return name, one, other
     differs = next(key for key in {**other, **one} if key not in one or key not in other or one[key] != other[key])
@@ -71,7 +70,7 @@ def _difference(name: str, one: Any, other: Any) -> tuple[str, Any, Any]:
 
 
 def _seed_of(path: Path, order: Sequence[str], config: RunConfig, member: int | None) -> int:
-    """Return which of the seeds that train one after another is read; None: the one that evaluated best."""
+    """Return the seed to read among those that take turns; None: the best evaluated."""
     folders = [seed_folder(path, seed) for seed in config.member_seeds()]
     here = [i for i, folder in enumerate(folders) if any((folder / "checkpoints" / kind).is_dir() for kind in order)]
     if not here:
@@ -88,7 +87,7 @@ def _seed_of(path: Path, order: Sequence[str], config: RunConfig, member: int | 
 
 
 def _read_one(rundir: RunDir, checkpoints: Checkpoints, one: tuple[str, int], algo, env, config, member) -> tuple:
-    """What `read_member` returns, out of one checkpoint (kind, number)."""
+    """Return `read_member` of one checkpoint (kind, number)."""
     best, meta = one[0] == "best", checkpoints.meta(*one, config.members)
     if member is None:
         member = rundir.best_member(config.members, meta.get("best_scores"))
@@ -97,7 +96,7 @@ def _read_one(rundir: RunDir, checkpoints: Checkpoints, one: tuple[str, int], al
     chosen = {name: values[member] for name, values in meta["settings"].items()}
     algo, env = configure(algo, env, config.settings_of(member) | chosen)
     lanes, bound = len(meta["lanes"]), algo.bind(env.spec)
-    if best:  # the agent alone: the experience that it has learned from may be gone
+    if best:  # the agent alone: its experience may be gone
         run, like = Run(env, bound, 1.0), jax.eval_shape(lambda: bound.init(jax.random.key(0)))
     else:
         run = build_run(algo, env, config)
@@ -114,12 +113,12 @@ def _read_one(rundir: RunDir, checkpoints: Checkpoints, one: tuple[str, int], al
 
 
 def _scores(rundir: RunDir) -> list[float | None]:
-    """How the members evaluated; nothing without a result."""
+    """Return the members' evaluations at the end, empty without a result."""
     return _result(rundir).get("eval_return", [])
 
 
 def _result(rundir: RunDir) -> dict[str, Any]:
-    """result.json, empty without one; a damaged one is a warning, for the agents can be read without it."""
+    """Return result.json, empty without one; warn of a damaged one, which agents do not need."""
     try:
         return rundir.result() if (rundir.path / "result.json").is_file() else {}
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""A run as its user sees it: what `train` returns, and what hooks get while it trains."""
+"""A run for its user: the value of `train`, and the argument of hooks."""
 
 from __future__ import annotations
 
@@ -29,10 +29,7 @@ from jaxrl_fast.runs.signals import run_so_far
 
 
 class AnyResult:
-    """What the results of one program and of seeds in turn have alike.
-
-    Both have `prepared`, `out`, `history`, `eval_return`, `best_score`, `lost`, `seconds` and `steps_per_second`.
-    """
+    """The common part of the results of one program (`Result`) and of seeds in turn (`SeedsInTurn`)."""
 
     def __repr__(self) -> str:
         scores, seeds = self.eval_return, self.config.member_seeds()
@@ -50,7 +47,7 @@ class AnyResult:
 
     @property
     def algo(self) -> Algorithm:
-        """The algorithm, bound to the environment."""
+        """Return the algorithm, bound to the environment."""
         return self.prepared.bound
 
     @property
@@ -63,25 +60,24 @@ class AnyResult:
 
     @property
     def wall_seconds(self) -> float:
-        """Seconds of the run so far."""
+        """Return the seconds of the run so far."""
         return sum(self.seconds.values())
 
     def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
-        """(env_steps [rows], values [rows, members]) of a logged metric: the rows in which any member has a value."""
+        """Return (env_steps [rows], values [rows, members]) of a metric, without empty rows."""
         return curve(self.history, self.config.members, metric)
 
     def frame(self) -> Any:
-        """A pandas DataFrame, a row a log row and member: what differs among members, and every metric, NaN where there
-        is none. pandas must be installed."""
+        """Return a pandas DataFrame, one row a log row and member, with settings and metrics."""
         return table(self.history, self.config.member_seeds(), self.config.member_settings())
 
 
 @dataclasses.dataclass(repr=False)
 class Result(AnyResult):
-    """A run of one program: its members, its log rows and its scores.
+    """A run of one program: its members, log rows and scores.
 
-    A hook gets it while the run trains. `state`, the RunState on the device, is then donated to the next chunk: a hook
-    that wants to keep any of it must copy. `rows` counts log rows that are done, `history` holds them.
+    A hook gets it during training. `state`, the RunState on the device, is then donated to the next
+    chunk: copy what must stay. `rows` counts finished log rows, `history` holds them.
     """
 
     prepared: Prepared
@@ -90,8 +86,8 @@ class Result(AnyResult):
     progress: Progress
     best: Best = dataclasses.field(default_factory=Best)
     history: list[Row] = dataclasses.field(default_factory=list)
-    eval_return: np.ndarray | None = None  # [members] of the evaluation at the end
-    episodes: int | None = None  # of the last evaluation, where its number was not the settings'
+    eval_return: np.ndarray | None = None  # [members] of the final evaluation
+    episodes: int | None = None  # of the last evaluation, if not the settings' number
     stop_requested: bool = False
     go_on: Callable[[Sequence[Sink]], Result] | None = None  # after an interruption
 
@@ -107,17 +103,17 @@ class Result(AnyResult):
 
     @property
     def env_steps(self) -> int:
-        """Environment steps of one member so far, in whole rows."""
+        """Return the environment steps of one member so far, in whole rows."""
         return self.grid.env_steps(self.rows)
 
     @property
     def steps_per_second(self) -> float:
-        """Environment steps of all members in a second of training: the rows' steps over the rows' seconds."""
+        """Return the environment steps of all members per second of training."""
         return self.progress.train_steps / self.progress.train_seconds if self.progress.train_seconds else 0.0
 
     @property
     def seconds(self) -> dict[str, float]:
-        """The wall-clock time by what it went to: compile (and start), train, evaluate, write."""
+        """Return wall-clock seconds by activity: compile (and start), train, evaluate, write."""
         found = {name: self.progress.seconds.get(name, 0.0) for name in ("compile", "train", "evaluate", "write")}
         for name, spent in self.lanes.programs.clock.seconds().items():
             found["train" if name in TRAIN else name] += spent
@@ -125,39 +121,39 @@ class Result(AnyResult):
 
     @property
     def eval_episodes(self) -> int:
-        """Episodes of the last evaluation; on the host there may be fewer than the settings allow."""
+        """Return the episodes of the last evaluation; on the host, maybe fewer than set."""
         return self.episodes or self.config.most_episodes
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing left to train."""
+        """Return whether training is finished."""
         at_target = self.config.target_return is not None and all(self.reached[i] for i in self.live)
         return self.rows >= self.grid.rows or self.stop_requested or at_target
 
     def setup(self, member: int = 0) -> tuple[Algorithm, Environment]:
-        """The settings of one member: its algorithm, bound, and its environment."""
+        """Return one member's algorithm, bound, and environment."""
         chosen = {name: float(values[member]) for name, values in self.lanes.settings.items()}
         algo, env = configure(self.algo, self.env, self.config.settings_of(member) | chosen)
         return algo.bind(env.spec), env
 
     def resume(self, sinks: Sequence[Sink] = ()) -> Result:
-        """Go on with a run that was interrupted, bit for bit as if it had never stopped; returns this run when it has ended.
+        """Resume an interrupted run, bit for bit; returns this run when it has ended.
 
-        sinks: of your own; those that the run had were closed when it was interrupted.
-        Raises ConfigError for a run that has ended, or failed.
+        sinks: the user's own; the interruption closed the earlier ones. Raises ConfigError for a
+        run that has ended or failed.
         """
         if self.go_on is None:
             raise ConfigError("run", "over", "one that was interrupted; `jf.resume` gives a run directory a new end")
         return run_so_far(lambda: self.go_on(sinks))
 
     def stop(self) -> None:
-        """For hooks: end the run after this chunk."""
+        """End the run after this chunk; for hooks."""
         self.stop_requested = True
 
     def agent(self, member: int | None = None) -> Agent:
-        """The agent of one member as it is now, which later training leaves alone; with several processes all of them call it.
+        """Return a copy of one member's agent; with several processes, all must call it.
 
-        member: None takes the one that evaluated best at the end, the first before that.
+        member: None: the best of the final evaluation, before it the first.
         """
         if member is None:
             known = self.eval_return is not None

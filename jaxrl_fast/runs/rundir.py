@@ -1,4 +1,4 @@
-"""The run directory: config.json, metrics.jsonl, TensorBoard events, checkpoints/, result.json, curve.png, rollout.gif/html."""
+"""The run directory: config.json, metrics, events, checkpoints/, result.json and pictures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RunDir:
 
     path: Path
     new: bool = False  # whether `create` made the directory
-    lock: Any = dataclasses.field(default=None, compare=False, repr=False)  # `folders.Lock` of one that `create` made
+    lock: Any = dataclasses.field(default=None, compare=False, repr=False)  # `folders.Lock` from `create`
 
     @property
     def metrics(self) -> Path:
@@ -50,23 +50,23 @@ class RunDir:
 
     @property
     def resumable(self) -> bool:
-        """Whether a checkpoint has been written whole: orbax gives it its name, a number, at the end.
+        """Return whether a run can resume: a complete checkpoint (orbax named it) exists.
 
-        Of seeds that train one after another one that has begun is enough: each is begun anew where it has none.
+        For seeds that take turns, one started seed is enough: seeds without a checkpoint restart.
         """
         last = self.checkpoints / "last"
         return (last.is_dir() and any(is_number(p.name) for p in last.iterdir())) or self.in_turn
 
     @property
     def in_turn(self) -> bool:
-        """Whether a seed has begun whose run has a folder of its own."""
+        """Return whether a seed with a folder of its own has started."""
         return (self.path / "config.json").is_file() and any(p.is_dir() for p in self.path.glob(f"{SEED}*"))
 
     @classmethod
     def create(cls, path: Path, prepared: Prepared) -> RunDir:
-        """A new directory with its config.json, locked; one that exists with anything in it is refused."""
+        """Make a new directory with its config.json, locked. Raises ConfigError for files."""
         check_free(path)
-        content = described(prepared).content  # before anything is written: it refuses what it can't encode
+        content = described(prepared).content  # refuses values before any write
         new, lock = not path.exists(), None
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -87,13 +87,13 @@ class RunDir:
             self.lock.release()
 
     def discard(self) -> None:
-        """Undo `create` where there is neither a row nor a checkpoint, so that the same command can be given again."""
+        """Undo `create` if there is neither row nor checkpoint, so the command can be repeated."""
         if self.metrics.exists() or self.checkpoints.exists() or self.in_turn:
             return
         shutil.rmtree(self.path / "wandb", ignore_errors=True)
         (self.path / "config.json").unlink(missing_ok=True)
         if self.new:
-            with contextlib.suppress(OSError):  # somebody else has put a file there
+            with contextlib.suppress(OSError):  # another file appeared there
                 self.path.rmdir()
 
     def sinks(self, tensorboard: bool) -> list[Any]:
@@ -101,20 +101,21 @@ class RunDir:
         return found + ([TensorBoardSink(self.path / "tensorboard")] if tensorboard else [])
 
     def history(self, env_steps: int) -> list[Row]:
-        """The log rows up to `env_steps`, read back; null is NaN."""
+        """Return the log rows up to `env_steps`, read back; null is NaN."""
         entries = read_jsonl(self.metrics) if self.metrics.exists() else []
         return [read_row(entry) for entry in entries if entry["env_steps"] <= env_steps]
 
     def finish(self, run: Any) -> None:
-        """result.json, the learning curve, and the trained agent playing. All processes call it, the first one writes."""
+        """Write result.json and the pictures; all processes call it, the first one writes."""
         best = int(np.argmax(np.nan_to_num(run.eval_return, nan=-np.inf)))
         agent = run.lanes.agent(best) if best in run.lanes.members else None
         if distributed.is_first():
             self.write_result(run)
-            self.draw(run, best, agent)
+            if run.config.pictures:
+                self.draw(run, best, agent)
 
     def write_result(self, run: Any) -> None:
-        """result.json of a run, or of seeds in turn; the log is on the disk."""
+        """Write result.json of a run, or of seeds in turn, after the log is on disk."""
         seconds = run.seconds
         result = {
             "algorithm": run.algo.name,
@@ -138,7 +139,7 @@ class RunDir:
             configs.write_json(self.path / "result.json", forms.to_json(result))
 
     def update(self, prepared: Prepared) -> None:
-        """Note in config.json what a resumed run changes: its end, its horizon. The result of another end goes."""
+        """Update config.json with a resumed run's end and horizon; drop the old result."""
         content, run = configs.read_config(self.path), configs.encode_run(prepared.config)
         if content["run"] != run:
             with writing(self.path / "result.json"):
@@ -147,18 +148,18 @@ class RunDir:
                 configs.write_json(self.path / "config.json", content | {"run": run})
 
     def best_member(self, members: int, scores: list[float | None] | None = None) -> int:
-        """The member with the best of these scores, else the one that evaluated best at the end; 0 without a result."""
+        """Return the member with the best of these or the final scores; 0 without a result."""
         if not scores and members > 1 and (self.path / "result.json").is_file():
             scores = self.result()["eval_return"]
         return int(np.argmax([-np.inf if x is None else x for x in scores])) if scores else 0
 
     def result(self) -> dict[str, Any]:
-        """result.json, checked for being one of ours."""
-        remedy = f"`train --resume {self.path}` (jf.resume) writes it anew, and checkpoints and log can be read without it"
+        """Return result.json, checked."""
+        remedy = f"`train --resume {self.path}` (jf.resume) rewrites it; checkpoints and log are readable without it"
         return forms.read_json(self.path / "result.json", "result", "a result.json of jaxrl_fast", forms.RESULT, remedy)
 
     def draw(self, run: Any, member: int, agent: Any) -> None:
-        """The pictures. A finished run is not failed by them: what cannot be drawn is a warning."""
+        """Draw the pictures; a failure is a warning and does not fail the run."""
         from jaxrl_fast.logs import plots, time_plot
         from jaxrl_fast.runs import pictures
 
@@ -180,12 +181,12 @@ class RunDir:
 
 
 def seed_folder(path: Path, seed: int) -> Path:
-    """The run directory of one seed, where seeds train one after another."""
+    """Return the run directory of one seed, for seeds that take turns."""
     return path / f"{SEED}{seed}"
 
 
 def run_path(argument: str, path: Any) -> Path:
-    """Return the path of an existing directory; ConfigError for anything else."""
+    """Return the path of an existing directory. Raises ConfigError for anything else."""
     if not isinstance(path, (str, os.PathLike)):
         raise expected(argument, "the path of a run directory", repr(path)[:100])
     if not Path(path).is_dir():
@@ -194,12 +195,12 @@ def run_path(argument: str, path: Any) -> Path:
 
 
 def whole_run(path: Path) -> Path:
-    """Return the run directory that a resume takes: of a seed among several in turn, that of all seeds."""
+    """Return the run directory to resume: for a seed in turn, the directory of all seeds."""
     return path.parent if path.name.startswith(SEED) and (path.parent / "config.json").is_file() else path
 
 
 def check_free(path: Path) -> None:
-    """Refuse a run directory that exists with anything in it, that another process writes, or that cannot be written."""
+    """Raise ConfigError for a run directory in use, unwritable or with files."""
     who = folders.holder(path)
     if who:
         raise ConfigError("out", str(path), f"a new or empty directory; {who} writes there")
@@ -208,9 +209,9 @@ def check_free(path: Path) -> None:
 
 
 def check_empty(path: Path) -> None:
-    """Refuse a directory with anything in it but what a process left that was killed before its run began, or whose run went.
+    """Raise ConfigError for a directory with files, except remains of a run that never began.
 
-    The saver's threads make the folders of a checkpoint again that they are in the middle of.
+    The saver's threads recreate the folders of an unfinished checkpoint.
     """
     try:
         found = {p.name for p in path.iterdir()} if path.is_dir() else {path.name} if path.exists() else set()
@@ -227,13 +228,13 @@ def check_empty(path: Path) -> None:
 
 
 def _unfinished(path: Path) -> bool:
-    """Whether there is nothing in a folder but checkpoints without a name yet."""
+    """Return whether a folder holds only checkpoints without a name yet."""
     files = [p.relative_to(path) for p in path.rglob("*") if not p.is_dir()]
     return path.is_dir() and all(any(UNFINISHED in part for part in file.parts) for file in files)
 
 
 def check_outside(path: Path) -> None:
-    """Raises ConfigError for a new folder inside that of a run or a sweep, which would take it for a part of its own."""
+    """Raise ConfigError for a new folder inside a run's or sweep's, which would adopt it."""
     for folder in dict.fromkeys((*path.absolute().parents, *Path(os.path.realpath(path)).parents)):
         what = _held_by(folder)
         if what:
@@ -242,7 +243,7 @@ def check_outside(path: Path) -> None:
 
 
 def _held_by(folder: Path) -> str | None:
-    """Say whether a folder is that of a run or a sweep; None for neither. A config.json alone may be a copy."""
+    """Return "a run" or "a sweep" for such a folder, or None. A lone config.json may be a copy."""
     there = lambda *names: any(os.path.exists(folder / name) for name in names)
     if there("sweep.json") and there("parts"):
         return "a sweep"
@@ -255,7 +256,7 @@ def _held_by(folder: Path) -> str | None:
 
 
 def described(prepared: Prepared) -> Prepared:
-    """Return the run with the content of its config.json; ConfigError where that cannot hold a setting."""
+    """Return the run with config.json's content. Raises ConfigError for other values."""
     if prepared.content is not None:
         return prepared
     p = prepared
@@ -263,7 +264,7 @@ def described(prepared: Prepared) -> Prepared:
 
 
 def describe(algo: Algorithm, env: Environment, config: RunConfig, grid: Grid, about: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of config.json. about: more keys of it."""
+    """Return the content of config.json. about: its further keys."""
     return {
         "format": configs.FORMAT,
         "algorithm": configs.encode_algorithm(algo),
@@ -277,7 +278,7 @@ def describe(algo: Algorithm, env: Environment, config: RunConfig, grid: Grid, a
 
 
 def resolved(env: Environment, grid: Grid) -> dict[str, Any]:
-    """What the settings that were left to their defaults came to. For the reader: nothing reads it back."""
+    """Return the resolved values of default settings, for readers; nothing reads them back."""
     origin = registry.describe(env)
     return {
         "environment": forms.to_json(registry.settings_of(origin[0]) | origin[1]) if origin else None,

@@ -1,4 +1,4 @@
-"""Seeds that were trained as runs of their own: their results, their log rows side by side, and their folders at a resume."""
+"""Seeds trained as runs of their own: their results, their rows side by side, their folders at a resume."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Trained:
     """The results of a seed that has ended."""
 
     history: list[Row]
-    eval_return: float  # NaN where it was lost
+    eval_return: float  # NaN if lost
     eval_episodes: int
     best_score: float
     env_steps: int
@@ -44,7 +44,7 @@ class Trained:
 
 
 def of_run(run: Result) -> Trained:
-    """Return the results of a run that has ended. Its replay and environments are given up, for the next one's."""
+    """Return the results of an ended run; frees its replay and environments for the next one."""
     agent = run.agent(0)
     state = jax.device_get(agent.state)
     parts = agent.algo, run.env, run.config  # not the run: it holds its programs
@@ -56,41 +56,38 @@ def of_run(run: Result) -> Trained:
         run.lost.get(0), run.reached[0], lambda: Agent(*parts, jax.device_put(state), *about),
     )  # fmt: skip
     run.lanes.state = run.best.agent = None
-    gc.collect()  # programs and what a run tells them of hold each other
+    gc.collect()  # programs and their reports refer to each other
     return kept
 
 
 def of_folder(folder: Path, modules: Sequence[str] = ()) -> Trained:
-    """Read back what is kept of a seed from its run directory. Raises ConfigError for a result of another form."""
+    """Read a seed's results from its run directory. Raises ConfigError for another form."""
     with reading("result", str(folder / "result.json")):
-        return _of_folder(folder, modules)
+        rundir = RunDir(folder)
+        result, history = rundir.result(), rundir.history(2**63)
+        if len(result["eval_return"]) != 1:
+            raise ConfigError("result", str(folder / "result.json"), "the result of one seed")
+        number = lambda value, other: value if isinstance(value, (int, float)) else other
+        score, seconds = result["eval_return"][0], result.get("seconds")
+        lost, reached = (result.get(name) or [None] for name in ("lost", "reached"))
 
+        def make_agent() -> Agent:
+            run, env, config, state, row, _, _ = read_member(folder, ("last",), 0, modules)
+            return Agent(run.algo, env, config, state.agent if isinstance(state, RunState) else state, row, score)
 
-def _of_folder(folder: Path, modules: Sequence[str]) -> Trained:
-    rundir = RunDir(folder)
-    result, history = rundir.result(), rundir.history(2**63)
-    if len(result["eval_return"]) != 1:
-        raise ConfigError("result", str(folder / "result.json"), "the result of one seed")
-    number = lambda value, otherwise: value if isinstance(value, (int, float)) else otherwise
-    score, seconds = result["eval_return"][0], result.get("seconds")
-    lost, reached = (result.get(name) or [None] for name in ("lost", "reached"))
-
-    def make_agent() -> Agent:
-        run, env, config, state, row, _, _ = read_member(folder, ("last",), 0, modules)
-        return Agent(run.algo, env, config, state.agent if isinstance(state, RunState) else state, row, score)
-
-    return Trained(
-        history, number(score, np.nan), number(result.get("eval_episodes"), 0), number(result.get("best_eval_return"), -np.inf),
-        result["env_steps"], {k: number(v, 0.0) for k, v in seconds.items()} if isinstance(seconds, dict) else {},
-        number(result.get("steps_per_second"), 0.0), lost[0] and {k: lost[0][k] for k in ("env_steps", "reason")}, reached[0],
-        make_agent,
-    )  # fmt: skip
+        lost = lost[0] and {k: lost[0][k] for k in ("env_steps", "reason")}
+        seconds = {k: number(v, 0.0) for k, v in seconds.items()} if isinstance(seconds, dict) else {}
+        return Trained(
+            history, number(score, np.nan), number(result.get("eval_episodes"), 0),
+            number(result.get("best_eval_return"), -np.inf), result["env_steps"], seconds,
+            number(result.get("steps_per_second"), 0.0), lost, reached[0], make_agent,
+        )  # fmt: skip
 
 
 def side_by_side(histories: Sequence[Sequence[Row]]) -> list[Row]:
-    """Rows of single seeds as those of a population, NaN where a seed has no such row.
+    """Join rows of single seeds to rows of a population, NaN where a seed has no row.
 
-    wall_seconds: of all seeds up to that row.  steps_per_second: all their steps by all their seconds.
+    wall_seconds: of all seeds up to the row. steps_per_second: all steps by all seconds.
     """
     columns = [{row.env_steps: row for row in rows} for rows in histories]
     walls, found = [0.0] * len(columns), []
@@ -111,22 +108,22 @@ def _column(name: str, rows: Sequence[Row | None]) -> np.ndarray:
 
 
 def overall_rate(parts: Sequence[tuple[float, float]]) -> float:
-    """Return all steps over all seconds of parts (steps, steps a second); parts of no known rate are left out."""
+    """Return all steps over all seconds of parts (steps, rate), without parts of unknown rate."""
     known = [(steps, rate) for steps, rate in parts if rate > 0]
     seconds = sum(steps / rate for steps, rate in known)
     return sum(steps for steps, _ in known) / seconds if seconds else 0.0
 
 
 def ended_seeds(path: Path, prepared: Prepared, modules: Sequence[str] = ()) -> dict[int, Trained]:
-    """Return {member: its results} of the seeds that are not to be trained further; the others can go on or begin anew.
+    """Return {member: results} of finished seeds; the others can continue or restart.
 
     Args:
         path: the run directory of all seeds.
-        prepared: what the run is from now on, with its new end.
+        prepared: the run with its new end.
 
     Raises:
-        ConfigError: a seed's folder is a link, holds another run, has more steps than the new end, or has neither a
-            whole checkpoint nor a way to begin anew.
+        ConfigError: a seed's folder is a link, holds another run, has more steps than the new end,
+            or can neither continue nor restart.
     """
     ended, config = {}, prepared.config
     for seed in config.member_seeds():
@@ -143,7 +140,7 @@ def ended_seeds(path: Path, prepared: Prepared, modules: Sequence[str] = ()) -> 
         elif RunDir(folder).resumable:
             _check_done(folder, config, prepared.grid)
         elif result:
-            remedy = f"move {folder.name} elsewhere and resume the run, which trains this seed anew"
+            remedy = f"move {folder.name} elsewhere and resume the run, which restarts this seed"
             raise expected(str(folder), "a run with its checkpoints", f"one that has ended and lost them; {remedy}")
         else:
             _check_anew(folder, config)
@@ -151,7 +148,7 @@ def ended_seeds(path: Path, prepared: Prepared, modules: Sequence[str] = ()) -> 
 
 
 def _check_done(folder: Path, config: RunConfig, grid: Grid) -> None:
-    """Raises ConfigError where no checkpoint is whole, or the newest one is beyond the end of the run."""
+    """Raise ConfigError without a whole checkpoint, or with one past the end of the run."""
     with Checkpoints(RunDir(folder).checkpoints, read_only=True) as checkpoints:
         checkpoints.check_own()
         meta = checkpoints.read(("last",), checkpoints.meta)
@@ -162,7 +159,7 @@ def _check_done(folder: Path, config: RunConfig, grid: Grid) -> None:
 
 
 def _check_anew(folder: Path, config: RunConfig) -> None:
-    """Raises ConfigError where a seed without checkpoints cannot be trained from its start."""
+    """Raise ConfigError for a seed without checkpoints that cannot restart."""
     if config.start_from == IN_MEMORY:
         gone = f"parameters in memory, which are gone with their process, and {folder.name} has no checkpoint"
         remedy = "`resume()` of the run in that process goes on with it; jf.load reads the seeds that have ended"
@@ -170,6 +167,6 @@ def _check_anew(folder: Path, config: RunConfig) -> None:
 
 
 def _end(folder: Path) -> tuple[Any, Any]:
-    """total_steps and horizon of a run directory."""
+    """Return total_steps and horizon of a run directory."""
     run = configs.read_config(folder)["run"]
     return run["total_steps"], run.get("horizon")

@@ -1,6 +1,6 @@
-"""Seeds of environments on the host: each a run of its own, trained one after another, and together one run.
+"""Seeds of environments on the host: each its own run, in turn, and together one run.
 
-    DIR/config.json, metrics.jsonl, result.json, curve.png    of all seeds, as those of a population are
+    DIR/config.json, metrics.jsonl, result.json, curve.png    of all seeds, like a population's
     DIR/seed-0/ ...                                           run directories, one a seed
 """
 
@@ -37,18 +37,18 @@ Sinks = Callable[[RunConfig], Sequence[Sink]]  # (settings of a seed) -> its sin
 
 @dataclasses.dataclass(repr=False)
 class SeedsInTurn(AnyResult):
-    """Seeds that train one after another, and what `train` returns of them: as a `Result`, with a member a seed.
+    """Seeds that train one after another: the value of `train`, like a `Result` by seed.
 
-    A hook gets the `Result` of the seed that trains; `stop` of it ends that seed.
+    A hook gets the `Result` of the seed in training; its `stop` ends that seed.
     """
 
     prepared: Prepared
     out: RunDir | None
-    begin: Callable[[int, Sequence[Sink]], Result]  # train a member to its end, from where it is
+    begin: Callable[[int, Sequence[Sink]], Result]  # train a member to its end
     make_sinks: Sinks | None = None
     progress: bool = False
     trained: dict[int, Trained] = dataclasses.field(default_factory=dict)
-    going: Result | None = None  # the member that was interrupted
+    going: Result | None = None  # the interrupted member
 
     def __getattr__(self, name: str) -> Any:
         if hasattr(type(self), name):  # a property of ours that failed
@@ -62,8 +62,8 @@ class SeedsInTurn(AnyResult):
     # Training -------------------------------------------------------------------------------------
 
     def train(self) -> SeedsInTurn:
-        """Train every seed that has not ended, in their order, then write the results of all."""
-        with Signals() as signals:  # between two seeds; a run has its own
+        """Train every unfinished seed in order, then write the results of all."""
+        with Signals() as signals:  # between seeds; a run has its own
             for member, seed in enumerate(self.config.member_seeds()):
                 if member in self.trained:
                     continue
@@ -82,15 +82,15 @@ class SeedsInTurn(AnyResult):
         return self
 
     def _ended(self, member: int, signals: Signals) -> Result:
-        """The run of a member, at its end."""
+        """Return the ended run of a member."""
         going = self.going
         sinks = self.make_sinks(self.part(member)) if self.make_sinks else ()
         try:
-            with signals.at_once("before it was compiled"):  # from then on the run heeds them
+            with signals.at_once("before it was compiled"):  # afterwards the run handles them
                 return going.go_on(sinks) if going else self.begin(member, sinks)
         except Stopped as stop:
             run = getattr(stop, "run", None)
-            if run is not None and run.go_on is None:  # while the last of it was being closed
+            if run is not None and run.go_on is None:  # during the run's closing
                 self.trained[member], self.going = of_run(run), None
             else:
                 self.going = run or going
@@ -111,10 +111,10 @@ class SeedsInTurn(AnyResult):
         return Interrupted(signum, self.out and self.out.path, steps, run=self, seed=self.part(member).seed)
 
     def resume(self, sinks: Sinks | None = None) -> SeedsInTurn:
-        """Go on with a run that was interrupted; returns this run when it has ended.
+        """Resume an interrupted run; returns this run when it has ended.
 
-        sinks: a function as in `train`; by default the one that the run had.
-        Raises ConfigError for a run that has ended.
+        sinks: a function as in `train`; by default the run's own. Raises ConfigError for a run that
+        has ended.
         """
         if self.over:
             raise ConfigError("run", "over", "one that was interrupted; `jf.resume` gives a run directory a new end")
@@ -128,7 +128,7 @@ class SeedsInTurn(AnyResult):
             return self.train()
 
     def write_log(self) -> None:
-        """metrics.jsonl and its picture, of the seeds that have begun."""
+        """Write metrics.jsonl and its plot for the seeds so far."""
         if not self.out:
             return
         histories = [RunDir(seed_folder(self.out.path, seed)).history(2**63) for seed in self.config.member_seeds()]
@@ -140,14 +140,14 @@ class SeedsInTurn(AnyResult):
             raise RunError(f"{error}; seeds that have ended are whole: once it can be written, go on with {command}") from error
         rows = read_jsonl(self.out.metrics)
         try:
-            if rows:
+            if rows and self.config.pictures:
                 name = f"{self.algo.name} {registry.name_of(self.env)}"
                 plots.learning_curve({name: rows}, self.out.path / "curve.png")
         except Exception as error:
             warnings.warn(f"the pictures of {self.out.path} could not be drawn: {error!r}", stacklevel=2)
 
     def write_results(self) -> None:
-        """result.json, with the log on the disk before it."""
+        """Write result.json after the log."""
         if self.out:
             self.write_log()
             self.out.write_result(self)
@@ -155,17 +155,17 @@ class SeedsInTurn(AnyResult):
     # Results --------------------------------------------------------------------------------------
 
     def part(self, member: int) -> RunConfig:
-        """The settings of one member's run."""
+        """Return the settings of one member's run."""
         return one_at_a_time(self.env, self.config, member)
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing left to train."""
+        """Return whether training is finished."""
         return len(self.trained) == self.config.seeds
 
     @property
     def history(self) -> list[Row]:
-        """Log rows, the members side by side: NaN where one has no row of so many steps."""
+        """Return log rows with members side by side, NaN for missing rows."""
         found = [self.trained[m].history if m in self.trained else [] for m in range(self.config.seeds)]
         if self.going:
             found[self.going.config.seed - self.config.seed] = self.going.history
@@ -173,25 +173,25 @@ class SeedsInTurn(AnyResult):
 
     @property
     def eval_return(self) -> np.ndarray | None:
-        """float32 [members] of the last evaluations; NaN of a seed without one, None before the first."""
+        """Return the last evaluations, float32 [members], NaN for missing ones; None before any."""
         scores = [self.trained[m].eval_return if m in self.trained else np.nan for m in range(self.config.seeds)]
         return np.array(scores, np.float32) if self.trained else None
 
     @property
     def best_score(self) -> float:
-        """The mean over the seeds of each one's best evaluation."""
+        """Return the mean over seeds of their best evaluations."""
         scores = np.array([x.best_score for x in self.trained.values()])
         scores = scores[np.isfinite(scores)]
         return float(scores.mean()) if scores.size else -np.inf
 
     @property
     def lost(self) -> dict[int, dict[str, Any]]:
-        """{member: env_steps and reason} of the members that became NaN or infinite."""
+        """Return {member: env_steps and reason} of members that became NaN or infinite."""
         return {m: x.lost for m, x in sorted(self.trained.items()) if x.lost}
 
     @property
     def live(self) -> list[int]:
-        """Members that were not lost."""
+        """Return the members that were not lost."""
         return [m for m in range(self.config.seeds) if m not in self.lost]
 
     @property
@@ -200,27 +200,27 @@ class SeedsInTurn(AnyResult):
 
     @property
     def env_steps(self) -> int:
-        """Environment steps of the member that has most."""
+        """Return the environment steps of the member with most."""
         return max([x.env_steps for x in self.trained.values()] + ([self.going.env_steps] if self.going else []), default=0)
 
     @property
     def eval_episodes(self) -> int:
-        """Episodes of the last evaluation of each seed, the fewest."""
+        """Return the fewest episodes of the seeds' last evaluations."""
         return min((x.eval_episodes for x in self.trained.values()), default=self.config.most_episodes)
 
     @property
     def seconds(self) -> dict[str, float]:
-        """The wall-clock time by what it went to, of all seeds together."""
+        """Return the wall-clock seconds by activity, of all seeds."""
         every = [x.seconds for x in self.trained.values()] + ([self.going.seconds] if self.going else [])
         return {name: sum(x.get(name, 0.0) for x in every) for name in ("compile", "train", "evaluate", "write")}
 
     @property
     def steps_per_second(self) -> float:
-        """Environment steps in a second of training."""
+        """Return the environment steps a second of training."""
         return overall_rate([(x.env_steps, x.steps_per_second) for x in self.trained.values()])
 
     def agent(self, member: int | None = None) -> Agent:
-        """The agent of one seed as it is now. member: None takes the one that evaluated best at the end."""
+        """Return one seed's current agent. member: None: the best of the final evaluations."""
         here = sorted(self.trained)
         if self.going:
             here.append(self.going.config.seed - self.config.seed)
@@ -238,7 +238,7 @@ _OF_A_SEED = {field.name for field in dataclasses.fields(Result)}
 
 
 def sinks_of_each(sinks: Any) -> Sinks | None:
-    """ConfigError for sinks of one run where every seed needs its own."""
+    """Return `sinks`. Raises ConfigError for one run's sinks where every seed needs its own."""
     if not callable(sinks) and sinks:
         named = ", ".join(type(sink).__name__ for sink in sinks)
         reason = "seeds of environments on the host train one after another"

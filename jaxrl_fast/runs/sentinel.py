@@ -1,4 +1,4 @@
-"""What is wrong with members: numbers that are not finite cost a member its place, those that make no sense are a warning."""
+"""Members with wrong values: what is not finite costs a member its place, what is senseless is a warning."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.logs.rows import Measured
 from jaxrl_fast.runs.result import Result
 
-MOST_RETURN = 1e3  # returns below it say nothing of how large a loss may be: episodes that have not ended may pay more
-MOST_LOSS = 1e6  # times the square of the largest return: a squared error of values is at most a few such squares
-MOST_ENTROPY = 1e4  # nats of either sign; no action space has so many
+MOST_RETURN = 1e3  # smaller returns give no bound on losses: unfinished episodes may pay more
+MOST_LOSS = 1e6  # times the squared largest return: a squared value error is a few such squares
+MOST_ENTROPY = 1e4  # nats of either sign; beyond any action space
 MOST_PARAMETER = 1e8  # of a network's parameters
 
 
 def not_finite(run: Result, measured: Sequence[Measured], finite: Any) -> tuple[list[Measured], str | None]:
-    """Return the rows without values of lost members, and the first metric, step and member that is not finite.
+    """Return the rows without lost members' values, and a message on the first loss.
 
-    The message is None where the run can go on: with `on_nan = "mark"` such a member is noted in `run.lost` and has no
-    values from there on, and only the last one to be lost is a message.
+    The message names metric, step and member. It is None if the run can go on: with `on_nan =
+    "mark"`, members enter `run.lost`, and only the last loss is a message.
 
     Args:
-        finite: whether each lane's agent is; None where nothing has been learned.
+        finite: whether each lane's agent is; None before any training.
     """
     said, found, stop = [], [], run.config.on_nan == "stop"
     for row in measured:
@@ -40,7 +40,7 @@ def not_finite(run: Result, measured: Sequence[Measured], finite: Any) -> tuple[
 
 
 def lose(run: Result, member: int, env_steps: int, what: str) -> str:
-    """Mark a member as lost, where the run goes on without it, and return what is said of it."""
+    """Mark a member as lost if the run goes on without it, and return the message."""
     if run.config.on_nan == "mark" and member not in run.lost:
         run.lost[member] = {"env_steps": env_steps, "reason": what}
     return f"{what} {_place(run.config, member, env_steps)}"
@@ -51,7 +51,7 @@ def _place(config: RunConfig, member: int, env_steps: int) -> str:
 
 
 def warn_of(config: RunConfig, senseless: dict[int, str], env_steps: int) -> None:
-    """Say which members have diverged, though all their numbers are finite; the run goes on."""
+    """Warn of members that have diverged with finite values; the run goes on."""
     if senseless and distributed.is_first():
         (member, what), *others = senseless.items()
         more = f" (and members {', '.join(str(m) for m, _ in others)})" if others else ""
@@ -63,15 +63,15 @@ def warn_of(config: RunConfig, senseless: dict[int, str], env_steps: int) -> Non
 
 
 class Sanity:
-    """Returns and entropies that the rows of each of `members` have shown so far."""
+    """The members' returns and entropies in the rows so far: finite values without meaning are named once."""
 
     def __init__(self, members: int):
         self.returns = np.full(members, MOST_RETURN)  # the largest, of either sign
-        self.entropy = np.zeros(members)  # the last one, while it is positive
+        self.entropy = np.zeros(members)  # the last positive one
         self.told: set[int] = set()
 
     def look(self, metrics: Mapping[str, np.ndarray]) -> dict[int, str]:
-        """Return {member: what makes no sense} for members that have not been named before. metrics: a row's, each [members]."""
+        """Return {member: fault} of members not named before. metrics: a row's, [members] each."""
         for name in ("episode_return", "eval_return"):
             self.returns = np.fmax(self.returns, np.abs(metrics.get(name, self.returns)))
         found: dict[int, str] = {}
@@ -85,7 +85,7 @@ class Sanity:
         return found
 
     def look_at_parameters(self, largest: np.ndarray) -> dict[int, str]:
-        """Like `look`, for the largest parameter of each member: [members], NaN where it is not known."""
+        """Do the same for the largest parameter of each member, [members], NaN if unknown."""
         found = {
             int(m): f"the largest parameter is {largest[m]:.3g}"
             for m in np.flatnonzero(largest > MOST_PARAMETER)
@@ -96,6 +96,6 @@ class Sanity:
 
     def _senseless(self, name: str, value: float, member: int) -> bool:
         if name == "entropy":
-            # Training moves logits apart step by step: the entropy comes near zero, and never to zero.
+            # Training separates logits step by step: entropy comes near zero, never to zero.
             return abs(value) > MOST_ENTROPY or (value == 0.0 and self.entropy[member] > 1e-6)
         return name.endswith("loss") and math.isfinite(value) and abs(value) > MOST_LOSS * self.returns[member] ** 2

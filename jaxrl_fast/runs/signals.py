@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: finish the chunk, save, say how to resume. A second one ends the process at once."""
+"""Ctrl-C and SIGTERM: finish the chunk and save; a second one ends the process at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Stopped(UserError, KeyboardInterrupt):
 
 
 class Interrupted(Stopped):
-    """The run was asked to stop; everything up to the last chunk is saved, and in `run`, whose `resume` goes on."""
+    """A run stopped on request; its checkpoint and `run.resume` continue from the last chunk."""
 
     def __init__(self, signum: int, path: Any, env_steps: int, command: str = "train", run: Any = None, seed: int | None = None):
         self.env_steps, self.path, self.run = env_steps, path, run
@@ -37,13 +37,12 @@ class Interrupted(Stopped):
 
     @classmethod
     def of(cls, run: Any, signum: int) -> Interrupted:
-        """Return that of a run of one program, with the iterations of a row that is not whole."""
+        """Return the error of a run of one program, with the iterations of an unfinished row."""
         return cls(signum, run.out and run.out.path, run.progress.iterations * run.grid.steps, run=run)
 
 
 def run_so_far(call: Callable[[], Any]) -> Any:
-    """What `call` returns. At a Python prompt or in a notebook, where Ctrl-C is to stop a run and not the program: the run as
-    it is by then."""
+    """Return `call()`; after Ctrl-C at a prompt or in a notebook, the run so far."""
     try:
         return call()
     except Interrupted as stop:
@@ -55,35 +54,36 @@ def run_so_far(call: Callable[[], Any]) -> Any:
 
 
 def is_interactive() -> bool:
-    """Whether Python runs what is typed, line by line or cell by cell."""
+    """Return whether Python runs typed input, by line or cell."""
     return hasattr(sys, "ps1") or hasattr(builtins, "__IPYTHON__")
 
 
-AGAIN = 1.0  # seconds from which on another signal is one
+AGAIN = 1.0  # a later signal counts as another one
 
 
 class Signals:
-    """A context in which the first SIGINT or SIGTERM is only noted, in `caught`; in `at_once` it raises Stopped there.
+    """A context that notes the first SIGINT or SIGTERM in `caught`; `at_once` raises Stopped.
 
-    Those that come within a second of it are the same one: `timeout` signals a process, then its group with it in it.
-    With several processes SIGTERM is JAX's own: all stop after the same chunk, which `poll` tells. Ctrl-C becomes a SIGTERM.
-    A context within another one takes over: the outer one's `at_once` ends, and a signal that it noted counts here too.
+    Signals within a second are one: `timeout` signals a process, then its group with it. With
+    several processes SIGTERM is JAX's: all stop after the same chunk (`poll`), and Ctrl-C becomes a
+    SIGTERM. An inner context takes over: the outer `at_once` ends, and its noted signal counts
+    here.
     """
 
     def __init__(self):
         self.caught: int | None = None
         self._when = 0.0
-        self._where: str | None = None  # within `at_once`: what the error says
+        self._where: str | None = None  # text of the error within `at_once`
         self._old: dict[int, Any] = {}
 
     def poll(self) -> None:
-        """With several processes: find out whether one of them was told to stop. Called once a chunk by all."""
+        """Ask whether one of several processes was told to stop; all call it once a chunk."""
         if distributed.preempted():
             self.caught = signal.SIGTERM
 
     @contextlib.contextmanager
     def at_once(self, where: str) -> Iterator[None]:
-        """A block that has nothing to save, such as a compilation: a signal ends it. where: "while compiling"."""
+        """End this block at a signal: it has nothing to save. where: "while compiling"."""
         if self.caught is not None:
             raise Stopped(self.caught, where)
         self._where = where
@@ -113,7 +113,7 @@ class Signals:
         if threading.current_thread() is threading.main_thread():
             outer = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
             if isinstance(outer, Signals):
-                outer._where = None  # before the handlers change, so that no signal finds neither of the two
+                outer._where = None  # before the handlers change, so every signal finds one
             for number in (signal.SIGINT,) if distributed.several() else (signal.SIGINT, signal.SIGTERM):
                 self._old[number] = signal.signal(number, self._note)
             if isinstance(outer, Signals) and self.caught is None:

@@ -1,4 +1,4 @@
-"""Training that begins with given parameters: where they come from, and whether they fit the agent that begins with them."""
+"""Training from given parameters: their source, and their fit to the agent."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from jaxrl_fast.runs.agent import Agent
 from jaxrl_fast.runs.reading import read_member
 from jaxrl_fast.types import RunState
 
-ORDER = ("best", "last")  # of a run directory's checkpoints
+ORDER = ("best", "last")  # checkpoints of a run directory
 
 
 class Given(NamedTuple):
-    """What an agent begins with; NumPy leaves."""
+    """Start of an agent; NumPy leaves."""
 
     params: Any
-    moments: Any  # statistics of observations; None where there are parameters alone
+    moments: Any  # statistics of observations; None for parameters alone
 
 
 def given_by(config: RunConfig, source: Any, algo: Algorithm) -> Given | None:
-    """What the agents of a new run begin with, None where it is nothing.
+    """Return the start of a new run's agents, or None.
 
-    source: the object that `train` was given; None: `config.start_from` says all. algo: bound.
-    Raises ConfigError where it does not fit, with the leaf and both shapes.
+    source: the object given to `train`; None: `config.start_from` names it. algo: bound. Raises
+    ConfigError for a misfit, with leaf and shapes.
     """
     if config.start_from is None:
         return None
@@ -45,13 +45,13 @@ def given_by(config: RunConfig, source: Any, algo: Algorithm) -> Given | None:
 
 
 def found_in(source: Any) -> Given:
-    """Parameters, and statistics where there are any, of a run directory, a run, an agent, an agent's state or by themselves."""
+    """Return parameters and statistics, if any, of a run, an agent, its state or a tree."""
     if isinstance(source, Path):
         if not source.is_dir():
             raise ConfigError("start_from", str(source), "an existing run directory")
         state = read_member(source, ORDER, None, ())[3]
         source = state.agent if isinstance(state, RunState) else state
-    elif callable(getattr(source, "agent", None)):  # a run, of one program or of seeds one after another
+    elif callable(getattr(source, "agent", None)):  # a run, of one program or of seeds in turn
         source = source.agent().state
     elif isinstance(source, Agent):
         source = source.state
@@ -61,11 +61,11 @@ def found_in(source: Any) -> Given:
 
 
 def fitted(given: Given, algo: Algorithm) -> Given:
-    """The same in the form that the agents of `algo` have."""
+    """Return them in the form of `algo`'s agents."""
     like = jax.eval_shape(lambda: algo.init(jax.random.key(0)))
     if not hasattr(like, "params"):
         raise ConfigError("start_from", algo.name, "None: the agents of this algorithm have no `params`")
-    jax.eval_shape(algo.begin, like.params, getattr(like, "moments", ()))  # refuses where it cannot
+    jax.eval_shape(algo.begin, like.params, getattr(like, "moments", ()))  # raises if it cannot
     params, moments, own = _fit("start_from.params", given.params, like.params), given.moments, getattr(like, "moments", ())
     if moments is None:
         return Given(params, None)
@@ -78,7 +78,7 @@ def fitted(given: Given, algo: Algorithm) -> Given:
 
 
 def _fit(name: str, tree: Any, like: Any) -> Any:
-    """The leaves of `tree`, which are found by their paths, as a tree like `like`."""
+    """Return the leaves of `tree`, found by path, as a tree like `like`."""
     by_path = lambda tree: {jax.tree_util.keystr(path): x for path, x in jax.tree.leaves_with_path(tree)}
     wanted, found = by_path(like), {path: np.asarray(x) for path, x in by_path(tree).items()}
     shown = lambda x: "nothing" if x is None else f"{x.dtype} {tuple(x.shape)}"

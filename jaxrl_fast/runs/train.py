@@ -1,4 +1,4 @@
-"""`jf.train`, and what stands around a run: what is opened for it, and closed again."""
+"""`jf.train`, and the resources around a run: opening and closing them."""
 
 from __future__ import annotations
 
@@ -52,21 +52,26 @@ def train(
 ) -> Result | SeedsInTurn:
     """Train one seed or a population in one program, and return the run.
 
-    The fields of `RunConfig` are the keyword settings (`seeds`, `population`, ...).
+    The fields of `RunConfig` are keyword settings (`seeds`, `population`, ...). Seeds of
+    environments on the host train one after another, each as a run in `out`/seed-N; their result
+    reads like a `Result`.
 
-    Seeds of environments on the host train one after another, each as a run of its own in `out`/seed-N; what is returned
-    of them reads as a `Result` does.
+    Args:
+        total_steps: environment steps of one member.
+        out: run directory (config, metrics, checkpoints, result, pictures); None: all in memory.
+        hooks: `hook(run, rows)` after every chunk, with the `Result` so far.
+        sinks: see `jaxrl_fast.logs.sinks`; closed at the end. A function of the `RunConfig` makes
+            them for each run, as seeds that take turns need.
+        tensorboard: write TensorBoard events to `out`.
+        progress: a live bar, or plain lines; None: on a terminal or in a notebook.
+        about: more keys for config.json, such as the modules to import first ("imports").
+        start_from: a run directory, a run, an `Agent` or parameters, for every member's start.
 
-    out: a run directory to write (config, metrics, checkpoints, result, pictures); None keeps everything in memory.
-    progress: a live bar, or plain lines; None: where somebody looks, on a terminal or in a notebook.
-    about: more keys for config.json, such as the modules to import first ("imports").
-    start_from: what every member begins with: a run directory or a run (its trained agent), an `Agent`, or parameters.
-    hooks: `hook(run, rows)` after every chunk, with the `Result` so far.
-    sinks: see `jaxrl_fast.logs.sinks`; closed at the end. A function of the `RunConfig` makes them for each run, which seeds
-    that train one after another need.
-    Raises ConfigError for bad settings, NonFiniteError when a metric or a parameter is no longer finite, and `Interrupted`, a
-    KeyboardInterrupt whose `run` is the run so far, after Ctrl-C. In a notebook and at a Python prompt Ctrl-C returns that run
-    instead. Its `resume` goes on as if it had never stopped, with `out` and without.
+    Raises:
+        ConfigError: bad settings.
+        NonFiniteError: a metric or parameter is not finite.
+        Interrupted: after Ctrl-C; a KeyboardInterrupt with the run so far as `run`. A notebook or
+            prompt gets that run instead. Its `resume` continues it, with and without `out`.
     """
     if out is not None:
         out = folders.folder_path("out", out)
@@ -78,7 +83,7 @@ def start(
     algo: Algorithm, env: Environment, total_steps: int = 500_000, out: str | Path | None = None, hooks=(), sinks=(),
     tensorboard: bool = True, progress: bool | None = None, about: dict[str, Any] | None = None, **settings: Any,
 ) -> Result:  # fmt: skip
-    """`train` for callers that stop when the run does: Ctrl-C raises `Interrupted` everywhere."""
+    """Train for callers that stop with the run: Ctrl-C always raises `Interrupted`."""
     check_hooks(hooks)
     progress = is_watched(sys.stderr) if progress is None else progress
     prepared = prepare(algo, env, at_start(run_config(total_steps, settings)), about)
@@ -90,7 +95,7 @@ def begin(
     prepared: Prepared, out: str | Path | None, hooks=(), sinks=(), tensorboard: bool = True, progress: bool = False,
     source: Any = None,
 ) -> Result | SeedsInTurn:  # fmt: skip
-    """`start` of a run that is prepared. source: the object of `start_from`, where it is no run directory."""
+    """Start a prepared run. source: the object of `start_from`, unless it is a directory."""
     create = None
     if out is not None:
         out = folders.folder_path("out", out)
@@ -103,7 +108,7 @@ def begin(
 
 
 def _begin_in_turn(prepared, create, hooks, make_sinks, tensorboard, progress, source) -> SeedsInTurn:
-    """`begin` of seeds that train one after another."""
+    """Start seeds that take turns."""
     rundir = None
 
     def train_seed(member: int, sinks: Sequence[Sink]) -> Result:
@@ -124,16 +129,16 @@ def _begin_in_turn(prepared, create, hooks, make_sinks, tensorboard, progress, s
 
 
 def at_start(config: RunConfig) -> RunConfig:
-    """With what is fixed from the start on: the horizon, and which experience it is."""
+    """Return the config with its start fixed: horizon, and identity of the experience."""
     if config.experience and not config.experience_id:
         config = dataclasses.replace(config, experience_id=identity(config.experience))
     return config if config.horizon else dataclasses.replace(config, horizon=config.total_steps)
 
 
 def check_out(out: Path, prepared: Prepared) -> Prepared:
-    """Return the run with the content of its config.json; before anything is compiled.
+    """Return the run with its config.json content, before anything compiles.
 
-    Raises ConfigError where the run cannot be written to `out`, or config.json cannot hold it.
+    Raises ConfigError if `out` is not writable or config.json cannot hold the run.
     """
     prepared = described(prepared)
     distributed.on_first(lambda: check_free(out))
@@ -141,11 +146,11 @@ def check_out(out: Path, prepared: Prepared) -> Prepared:
 
 
 def run_prepared(prepared, open_rundir, hooks=(), sinks=(), tensorboard=True, progress=False, saved=None, source=None):
-    """Build a run, restore it if asked, train it to its end, and close what was opened.
+    """Build a run, restore it if asked, train it to its end, and close its resources.
 
-    `open_rundir()` is called once it is clear that the run fits the device, so a refused run leaves nothing behind;
-    nor does one that fails before its first row.  saved: the checkpoint to go on from (`Saved`).
-    source: the object of `start_from`, where it is no run directory.
+    `open_rundir()` is called once the run is known to fit the device, so a refused run leaves no
+    files; neither does a failure before the first row. saved: the checkpoint to resume from.
+    source: the object of `start_from`, unless it is a directory.
     """
     runtime.enable_compile_cache()
     clock, rundir = WallTime("compile"), None
@@ -156,7 +161,7 @@ def run_prepared(prepared, open_rundir, hooks=(), sinks=(), tensorboard=True, pr
     config = prepared.config
     given = None if saved else given_by(config, source, prepared.members.first.algo)
     done = saved.progress if saved else Progress(reached=[None] * config.members)
-    with Signals() as signals:  # a second signal does not keep `discard` from its work
+    with Signals() as signals:  # a second signal must not stop `discard`
         try:
             with _closing(sinks) as stack:
                 bar = _progress_bar(stack, prepared.grid, "compiling") if progress else []
@@ -180,7 +185,7 @@ def run_prepared(prepared, open_rundir, hooks=(), sinks=(), tensorboard=True, pr
 
 
 def _play(run: Result, hooks, signals: Signals, stack: contextlib.ExitStack, bar, sinks, tensorboard, given=None, saved=None):
-    """A run to its end, with its log and its checkpoints opened for it."""
+    """Train a run to its end, with log and checkpoints open."""
     written = run.out.sinks(tensorboard) if run.out and distributed.is_first() else []
     for sink in written:
         stack.callback(_close, sink)
@@ -191,11 +196,11 @@ def _play(run: Result, hooks, signals: Signals, stack: contextlib.ExitStack, bar
         Trainer(run, hooks, [*bar, *written, *sinks], checkpoints, signals).train(given, saved)
     finally:
         run.lanes.programs.clock.stop()
-    run.go_on = None  # nothing is left to train
+    run.go_on = None  # training is finished
 
 
 def _go_on(run: Result, hooks, tensorboard: bool, progress: bool, sinks: Sequence[Sink]) -> Result:
-    """Go on with a run that was interrupted, from memory."""
+    """Continue an interrupted run from memory."""
     run.lanes.programs.clock.switch("compile")
     lock = folders.held("resume", run.out.path) if run.out else contextlib.nullcontext()
     with lock, Signals() as signals, _closing(sinks) as stack:
@@ -209,7 +214,7 @@ def _go_on(run: Result, hooks, tensorboard: bool, progress: bool, sinks: Sequenc
 
 
 def _heeded(run: Result, signals: Signals) -> Result:
-    """The run, unless a signal came while what it wrote was being closed."""
+    """Return the run, or raise Interrupted for a signal during closing."""
     if signals.caught is not None:
         raise Interrupted.of(run, signals.caught)
     return run
@@ -217,7 +222,7 @@ def _heeded(run: Result, signals: Signals) -> Result:
 
 @contextlib.contextmanager
 def _closing(sinks: Sequence[Sink]) -> Iterator[contextlib.ExitStack]:
-    """A stack of what is closed at the end of a run, the user's sinks among it."""
+    """Return a stack of resources to close at a run's end, with the user's sinks."""
     with contextlib.ExitStack() as stack:
         for sink in check_sinks(sinks):
             stack.callback(_close, sink)
@@ -233,7 +238,7 @@ def _progress_bar(stack: contextlib.ExitStack, grid: Grid, status: str = "") -> 
 
 
 def _close(sink: Sink) -> None:
-    """A sink that cannot be closed (a full disk) must not hide what ended the run."""
+    """Close a sink; a failure (a full disk) must not hide the run's own error."""
     try:
         sink.close()
     except Exception as error:

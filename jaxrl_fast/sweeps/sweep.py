@@ -31,6 +31,7 @@ from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_int
 from jaxrl_fast.files import folders
+from jaxrl_fast.logs.sinks import check_hooks
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.load import resume_run
 from jaxrl_fast.runs.rundir import RunDir, check_empty, check_free, check_outside
@@ -56,6 +57,7 @@ def sweep(
     out: str | Path,
     progress: bool = False,
     about: dict[str, Any] | None = None,
+    hooks: Sequence[Any] = (),
     **settings: Any,
 ) -> SweepResult:
     """Train every configuration with every seed, and compare them.
@@ -66,11 +68,13 @@ def sweep(
         selection: `jf.PBT` (draws its own settings for `members` members) or `jf.Halving`.
         wave: members that train at once, at most; by default as many as the memory plan allows,
             without what XLA adds when it compiles.
+        hooks: `hook(session, rows)` after every chunk of every run, as in `jf.train`.
         settings: fields of `RunConfig`; `on_nan` is "mark" here.
 
     The folder of the same sweep is resumed. Raises ConfigError for anything wrong with any
     configuration, before the first one trains.
     """
+    check_hooks(hooks)
     out, about = folders.folder_path("out", out), about or {}
     config = run_config(total_steps, {"on_nan": "mark"} | settings | {"selection": selection})
     seed, pbt = config.seed, getattr(selection, "kind", "") == "pbt"
@@ -91,7 +95,7 @@ def sweep(
     if config.population is not None:
         raise ConfigError("population", config.population, "None: grid and sample hold the settings that differ")
     spread_members(env, config, len(configurations) * config.seeds)
-    found = Sweep(algo, env, config, about, configurations)
+    found = Sweep(algo, env, config, about, configurations, hooks)
     asked = {"base": found.base, "configurations": json.loads(json.dumps(configurations)), "wave": wave}
     distributed.check_same("sweep", asked)  # before they plan
     parts = split(found, wave)
@@ -157,7 +161,8 @@ def open_folder(out: Path, content: dict[str, Any], same: Sequence[str]) -> dict
     file = out / "sweep.json"
     if file.is_file():
         there = read_json(file)
-        identity = lambda c: [c["base"][k] for k in ("algorithm", "environment", "run")] + [c.get(k) for k in same]
+        run = lambda c: configs.decode_run(c["base"]["run"])  # a setting that is newer than the folder has its default
+        identity = lambda c: [c["base"]["algorithm"], c["base"]["environment"], run(c), *(c.get(k) for k in same)]
         if identity(there) != identity(content):
             raise ConfigError("out", str(out), "the folder of this very sweep, or a new one; this holds another sweep")
         return there
@@ -171,7 +176,7 @@ def open_folder(out: Path, content: dict[str, Any], same: Sequence[str]) -> dict
 
 def resume_sweep(
     out: str | Path, modules: Sequence[str] = (), progress: bool = False, devices: int | str | None = None,
-    mesh: Mapping[str, int] | None = None, argument: str = "out",
+    mesh: Mapping[str, int] | None = None, argument: str = "out", hooks: Sequence[Any] = (),
 ) -> SweepResult:  # fmt: skip
     """Resume a sweep: finished parts stay, the interrupted one continues.
 
@@ -187,7 +192,8 @@ def resume_sweep(
     config = elsewhere(config, **place)
     spread_members(env, config, len(content["configurations"]) * config.seeds)
     with folders.held(argument, out):
-        return _run(out, Sweep(algo, env, config, about, content["configurations"]), content["parts"], progress, place)
+        sweep = Sweep(algo, env, config, about, content["configurations"], hooks)
+        return _run(out, sweep, content["parts"], progress, place)
 
 
 def _run(out: Path, sweep: Sweep, parts, progress: bool, place: Mapping[str, Any] | None = None) -> SweepResult:
@@ -218,7 +224,7 @@ def run_parts(out: Path, sweep: Sweep, parts, progress: bool, place: Mapping[str
             print(f"part {i + 1} of {len(parts)}: {_summary(part, sweep.configurations)}{where}", flush=True)
         try:
             if cut_off:
-                resume_run(folder, progress=progress, **place or {})
+                resume_run(folder, hooks=sweep.hooks, progress=progress, **place or {})
             else:
                 _train_part(folder, sweep, part, progress)
         except Stopped as stopped:  # within the part, or before it was compiled
@@ -236,13 +242,13 @@ def _train_part(folder: Path, sweep: Sweep, part: Part, progress: bool) -> None:
     algo, env = configure(sweep.algo, sweep.env, chosen[0])
     config = dataclasses.replace(sweep.config, seed=part.seed, seeds=part.seeds, population=_columns(chosen))
     built = [sweep.built(c) for c in part.configurations]
-    begin(prepare(algo, env, at_start(config), sweep.about, built=built), folder, progress=progress)
+    begin(prepare(algo, env, at_start(config), sweep.about, built=built), folder, sweep.hooks, progress=progress)
 
 
 def finish(result: SweepResult) -> None:
-    """Write table.csv, best.json and the plots."""
+    """Write table.csv, best.json and, unless the runs have none, the plots."""
     write_results(result)
-    if np.isfinite(result.final).any():
+    if np.isfinite(result.final).any() and result.content["base"]["run"].get("pictures", True):
         try:
             sweep_plots.draw(result)
         except Exception as error:  # results exist; a plot must not fail them

@@ -26,7 +26,7 @@ def read_json(file: Path) -> dict[str, Any]:
         raise ConfigError("sweep", str(file), f"a sweep.json of format {FORMAT}")
     run = content["base"]["run"]
     if not (0 <= run["seed"] < 2**32 and 1 <= run["seeds"] <= 1_000_000):
-        raise ConfigError("sweep", str(file), "one whose seed and seeds are those of a run, from 0 and from 1 on")
+        raise ConfigError("sweep", str(file), "one with seed from 0 to 4294967295 and seeds from 1 to 1000000")
     count = len(content["configurations"])
     if len({tuple(sorted(c)) for c in content["configurations"]}) > 1:
         raise ConfigError("sweep", str(file), "one whose configurations have the same settings")

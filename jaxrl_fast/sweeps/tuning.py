@@ -26,6 +26,7 @@ from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, MissingExtraError, check_int
 from jaxrl_fast.files import folders
+from jaxrl_fast.logs.sinks import check_hooks
 from jaxrl_fast.ops.aggregate import iqm
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.sweeps.configurations import check_names
@@ -50,6 +51,7 @@ def tune(
     sampler: Any = None,
     progress: bool = False,
     about: dict[str, Any] | None = None,
+    hooks: Sequence[Any] = (),
     **settings: Any,
 ) -> SweepResult:
     """Search settings with Optuna, a population of `members` trials at a time.
@@ -57,10 +59,12 @@ def tune(
     `trials` configurations, each trained with every seed; their IQM is maximised.
 
     sample: {setting: its sampler} as in `sweep`; static settings make groups.  sampler: of
-    `optuna.samplers`, by default TPE with a constant liar. The folder of the same search is
-    resumed: interrupted parts continue, and trials that never trained are queued again.
+    `optuna.samplers`, by default TPE with a constant liar.  hooks: as in `sweep`. The folder of
+    the same search is resumed: interrupted parts continue, and trials that never trained are
+    queued again.
     """
     optuna = import_optuna()
+    check_hooks(hooks)
     check_int("trials", trials, 1, 1_000_000)
     check_int("members", members, 1, 1_000_000)
     if not sample:
@@ -75,7 +79,7 @@ def tune(
     _check_values(algo, env, sample, config)
     out, about = folders.folder_path("out", out), about or {}
     search = {"trials": trials, "members": members}
-    sweep = Sweep(algo, env, config, about, ())
+    sweep = Sweep(algo, env, config, about, (), hooks)
     asked = {"format": FORMAT, "base": sweep.base, "sample": dict(sample), "optuna": search, "configurations": [], "parts": []}
     with at_work(out):
         content = open_folder(out, asked, ("sample",))

@@ -220,7 +220,7 @@ def _judge(spec: EnvSpec, seen: Any, num_envs: int, num_steps: int, ends_at_limi
 
     had, forgot = total["had what lasts"], total["forgot what lasts"]
     assert had == 0 or forgot < had, (
-        f"lasting: after all {had} ends the `Lasting` parts of the state are those of a first reset; `step` must keep them, "
+        f"lasting: after all {had} ends the `Lasting` parts of the state equal a first reset's; `step` must keep them, "
         "as `Env.step` does"
     )
 

@@ -146,7 +146,7 @@ def _check_types(memory: Memory, rows: Any) -> Any:
         require_strong(f"the store after `{what}`", value)
     require_equal("feedback: the store must stay what `add` made it", fed, added)
     retains = type(memory).retain is not Memory.retain
-    what = "retain: what outlives an iteration" if retains else "add: the store"
+    what = "retain: the part kept across iterations" if retains else "add: the store"
     require_equal(f"{what} must stay what `init` made it (the loop carries it)", kept, start)
     dtypes = {Window: {"use": "bool", "steps": "int32", "boot": "float32", "weight": "float32"},
               Sequence: {"use": "bool", "weight": "float32"}}  # fmt: skip
@@ -248,7 +248,7 @@ def _check_priorities(memory: Memory, rows: Any, data: Any, fetches: int, alpha:
     even, weight = even[weight > 0], weight[weight > 0]
     chance = 100.0**alpha
     assert even.mean() - 0.5 > 0.5 * (chance / (1 + chance) - 0.5), (
-        f"priorities: rows with a hundred times the error of the others are {even.mean():.0%} of what is drawn. `feedback` must "
+        f"priorities: rows with a hundred times the error of the others are {even.mean():.0%} of the draws. `feedback` must "
         "return the store with the priorities of `handle` set"
     )
     assert weight[even].mean() < weight[~even].mean(), (

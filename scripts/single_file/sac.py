@@ -1,13 +1,10 @@
-"""Soft actor-critic on one page (Haarnoja et al. 2018b, arXiv:1812.05905).
+"""Soft actor-critic in one file, to be read and changed (Haarnoja et al. 2018, arXiv:1812.05905).
 
-python scripts/single_file/sac.py [--environment Pendulum-v1] [--total-steps 10000] [--seed 0]
-
-The whole run is one compiled program, replay included. Only the environment comes from the library:
-any native one with a flat observation and bounded actions. Equations are those of 2018b.
-`tests/algorithms/test_single_file.py` compares all numbers with those of `jf.SAC`.
+The whole run is one compiled program: `python scripts/single_file/sac.py --total-steps 10000`.
+Only the environment comes from the library: any native one with a flat observation and bounded
+actions. `tests/algorithms/test_single_file.py` compares all numbers with those of `jf.SAC`.
 """
 
-import argparse
 import dataclasses
 import math
 from typing import Any, NamedTuple
@@ -16,23 +13,21 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
+import tyro
 
 import jaxrl_fast as jf
 
 
 class MLP(nn.Module):
-    """Dense layers with orthogonal weights of gain sqrt(2), and `gain` in the last."""
-
     widths: tuple[int, ...]
-    gain: float
+    gain: float  # of the last layer's orthogonal weights
 
     @nn.compact
-    def __call__(self, x):
-        *hidden, outputs = self.widths
-        for width in hidden:
-            init = nn.initializers.orthogonal(math.sqrt(2))
-            x = nn.relu(nn.Dense(width, kernel_init=init)(x))
-        return nn.Dense(outputs, kernel_init=nn.initializers.orthogonal(self.gain))(x)
+    def __call__(self, *inputs):
+        x = jnp.concatenate(inputs, axis=-1)
+        for width in self.widths[:-1]:
+            x = nn.relu(nn.Dense(width, kernel_init=nn.initializers.orthogonal(2**0.5))(x))
+        return nn.Dense(self.widths[-1], kernel_init=nn.initializers.orthogonal(self.gain))(x)
 
 
 class Transition(NamedTuple):
@@ -43,212 +38,128 @@ class Transition(NamedTuple):
     next_obs: jax.Array  # the successor before any reset
 
 
-class Replay(NamedTuple):
-    """A ring: the newest rows overwrite the oldest."""
-
-    rows: Transition  # [buffer_size, ...]
-    added: jax.Array  # rows added so far, int32
-
-
-class Learner(NamedTuple):
-    params: dict[str, Any]  # "actor", "critics" [2, ...], "log_temperature"
-    target_critics: Any
-    opt_state: dict[str, Any]  # one for each of `params`
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False)
 class SAC:
-    """The settings, and the algorithm as pure functions under them."""
-
     env: Any
     total_steps: int = 10_000
-    num_envs: int = 4
+    num_envs: int = 4  # B
     updates_per_iteration: int = 4  # an iteration is one step of every environment
-    batch_size: int = 128
+    batch_size: int = 128  # b
     buffer_size: int = 20_000  # a multiple of num_envs
     learning_starts: int = 500  # environment steps of random actions before the first update
     learning_rate: float = 2e-3
     discount: float = 0.99  # gamma
     target_tau: float = 0.005  # how far the target critics move in an update
     target_entropy: float = -1.0  # of the policy, for each dimension of the action
-    log_std_min: float = -10.0
-    log_std_max: float = 2.0
     hidden: tuple[int, ...] = (64, 64)  # of the actor and of each critic
 
-    @property
-    def action_size(self):
-        return math.prod(self.env.spec.action.shape)
+    def __post_init__(self):
+        self.action_size = math.prod(self.env.spec.action.shape)  # d
+        self.actor = MLP((*self.hidden, 2 * self.action_size), 0.01)
+        split = dict(variable_axes={"params": 0}, split_rngs={"params": True})
+        self.critics = nn.vmap(MLP, in_axes=None, axis_size=2, **split)((*self.hidden, 1), 1.0)
+        self.optimizer = optax.adam(self.learning_rate)
+        self.iterations = math.ceil(self.total_steps / self.num_envs)
+        self.warmup = math.ceil(self.learning_starts / self.num_envs)  # iterations
 
-    @property
-    def actor(self):
-        return MLP((*self.hidden, 2 * self.action_size), 0.01)
+    def init(self, key):  # the learner: parameters, those of the target critics, Adam's states
+        actor_key, critics_key = jax.random.split(key)
+        obs, action = jnp.zeros(self.env.spec.observation.shape), jnp.zeros(self.action_size)
+        critics = self.critics.init(critics_key, obs, action)
+        policy = {"actor": self.actor.init(actor_key, obs), "log_alpha": jnp.float32(0.0)}
+        params = {"critics": critics, "policy": policy}
+        return params, critics, {name: self.optimizer.init(x) for name, x in params.items()}
 
-    @property
-    def critic(self):
-        return MLP((*self.hidden, 1), 1.0)
-
-    def policy(self, actor, obs, noise):
-        """Actions tanh(u), u = mean + std * noise, and their log-probabilities [...]."""
+    def policy(self, actor, obs, noise):  # actions tanh(u), u = mean + std * noise, and log pi
         mean, log_std = jnp.split(self.actor.apply(actor, obs), 2, axis=-1)
-        log_std = jnp.clip(log_std, self.log_std_min, self.log_std_max)
+        log_std = jnp.clip(log_std, -10.0, 2.0)
         u = mean + jnp.exp(log_std) * noise
-        normal = -0.5 * noise**2 - log_std - 0.5 * math.log(2 * math.pi)
-        # log(1 - tanh(u)^2) without 0 in the logarithm, however large u is (equation 21 of 2018a).
+        normal = jax.scipy.stats.norm.logpdf(noise) - log_std
+        # log(1 - tanh(u)^2) without 0 in the logarithm, however large u is.
         slope = 2.0 * (math.log(2.0) - u - jax.nn.softplus(-2.0 * u))
         return jnp.tanh(u), jnp.sum(normal - slope, axis=-1)
 
-    def q_values(self, critics, obs, action):
-        """Both critics' Q(obs, action), [2, b]."""
-        x = jnp.concatenate([obs, action], axis=-1)
-        return jax.vmap(lambda params: self.critic.apply(params, x)[..., 0])(critics)
+    def step(self, start, action, key):  # actions in [-1, 1]^d -> ((env_state, obs), Transition)
+        (env_state, obs), noise = start, self.env.draw(key, 1, len(action), 0).at(0)
+        control = self.env.spec.action.from_unit(action)
+        # An episode that ends is followed by a reset: `after` is then the next one's start.
+        env_state, after, end = self.env.step(noise, env_state, control)
+        return (env_state, after), Transition(obs, action, end.reward, end.terminated, end.next_obs)
 
-    def target(self, learner, batch, noise):
-        """r + gamma (min Q'(s', a') - alpha log pi(a'|s')), a' ~ pi (equations 3 and 5).
+    def store(self, replay, t, transition):  # over the oldest rows of the ring
+        rows = (t * self.num_envs + jnp.arange(self.num_envs)) % self.buffer_size
+        return jax.tree.map(lambda x, new: x.at[rows].set(new), replay, transition)
 
-        The smaller of two critics, because one alone overestimates what the actor likes best.
-        """
-        action, log_prob = self.policy(learner.params["actor"], batch.next_obs, noise)
-        q = self.q_values(learner.target_critics, batch.next_obs, action).min(axis=0)
-        soft_value = q - jnp.exp(learner.params["log_temperature"]) * log_prob
-        return batch.reward + self.discount * jnp.where(batch.terminated, 0.0, soft_value)
-
-    def gradient_step(self, learner, name, loss):
-        """One step of Adam down loss(params[name]) -> (value, aux); returns (learner, aux)."""
-        grads, aux = jax.grad(loss, has_aux=True)(learner.params[name])
-        adam = optax.adam(self.learning_rate)
-        updates, opt_state = adam.update(grads, learner.opt_state[name])
-        params = learner.params | {name: optax.apply_updates(learner.params[name], updates)}
-        opt_state = learner.opt_state | {name: opt_state}
-        return learner._replace(params=params, opt_state=opt_state), aux
+    def sample(self, replay, t, key):  # a batch [b, ...] of what iterations 0 to t stored
+        filled = jnp.minimum((t + 1) * self.num_envs, self.buffer_size)
+        rows = jax.random.randint(key, (self.batch_size,), 0, filled)
+        return jax.tree.map(lambda x: x[rows], replay)
 
     def update(self, learner, batch, noise):
-        """Critics, actor, temperature: one step each; noise: standard normal [2, b, d]."""
-        target = self.target(learner, batch, noise[0])  # a constant for the gradient
+        """One step of Adam for the critics, then the policy; noise: standard normal [2, b, d]."""
+        params, old, opt_state = dict(learner[0]), learner[1], dict(learner[2])
+        actor, alpha = params["policy"]["actor"], jnp.exp(params["policy"]["log_alpha"])
+        # The smaller of two critics, because one alone overestimates what the actor likes best.
+        q_value = lambda *args: self.critics.apply(*args)[..., 0].min(axis=0)
+        action, log_prob = self.policy(actor, batch.next_obs, noise[0])
+        soft_value = q_value(old, batch.next_obs, action) - alpha * log_prob  # equation 3
+        target = batch.reward + self.discount * jnp.where(batch.terminated, 0.0, soft_value)
 
         def critic_loss(critics):  # equation 5
-            error = self.q_values(critics, batch.obs, batch.action) - target
-            return 0.5 * jnp.sum(jnp.mean(error**2, axis=1)), ()
+            error = self.critics.apply(critics, batch.obs, batch.action)[..., 0] - target
+            return 0.5 * jnp.sum(jnp.mean(error**2, axis=1))
 
-        learner, _ = self.gradient_step(learner, "critics", critic_loss)
-        critics, old = learner.params["critics"], learner.target_critics
-        target_critics = optax.incremental_update(critics, old, self.target_tau)
-        temperature = jnp.exp(learner.params["log_temperature"])
+        def policy_loss(policy):  # equations 9 and 18: more randomness than wanted lowers alpha
+            action, log_prob = self.policy(policy["actor"], batch.obs, noise[1])
+            loss = alpha * log_prob - q_value(params["critics"], batch.obs, action)
+            excess = -jax.lax.stop_gradient(log_prob) - self.target_entropy * self.action_size
+            return jnp.mean(loss + jnp.exp(policy["log_alpha"]) * excess)
 
-        def actor_loss(actor):  # equation 9
-            action, log_prob = self.policy(actor, batch.obs, noise[1])
-            q = self.q_values(critics, batch.obs, action).min(axis=0)
-            return jnp.mean(temperature * log_prob - q), log_prob
-
-        learner, log_prob = self.gradient_step(learner, "actor", actor_loss)
-        # More randomness than wanted lowers the temperature, less raises it (equation 18).
-        excess = -jnp.mean(log_prob) - self.target_entropy * self.action_size
-        temperature_loss = lambda log_temperature: (jnp.exp(log_temperature) * excess, ())
-        learner, _ = self.gradient_step(learner, "log_temperature", temperature_loss)
-        return learner._replace(target_critics=target_critics)
-
-    def store(self, replay, transition):
-        """Add a transition of every environment [B, ...]."""
-        at = replay.added % self.buffer_size
-        write = lambda rows, new: jax.lax.dynamic_update_slice_in_dim(rows, new, at, axis=0)
-        rows = jax.tree.map(write, replay.rows, transition)
-        return Replay(rows, replay.added + self.num_envs)
-
-    def sample(self, replay, key):
-        """A batch [b, ...], each row as likely as any other."""
-        filled = jnp.minimum(replay.added, self.buffer_size)
-        chosen = jax.random.randint(key, (self.batch_size,), 0, filled)
-        return jax.tree.map(lambda rows: rows[chosen], replay.rows)
-
-    def init(self, key):
-        actor_key, critics_key = jax.random.split(key)
-        obs = jnp.zeros(self.env.spec.observation.shape)
-        x = jnp.concatenate([obs, jnp.zeros(self.action_size)])
-        params = {
-            "actor": self.actor.init(actor_key, obs),
-            "critics": jax.vmap(self.critic.init, (0, None))(jax.random.split(critics_key), x),
-            "log_temperature": jnp.float32(0.0),  # alpha is 1 at first
-        }
-        adam = optax.adam(self.learning_rate)
-        opt_state = {name: adam.init(part) for name, part in params.items()}
-        return Learner(params, params["critics"], opt_state)
-
-    def init_replay(self):
-        zeros = lambda *shape: jnp.zeros((self.buffer_size, *shape))
-        obs = zeros(*self.env.spec.observation.shape)
-        rows = Transition(obs, zeros(self.action_size), zeros(), zeros().astype(bool), obs)
-        return Replay(rows, jnp.int32(0))
-
-    def step(self, env_noise, env_state, action):
-        """A step of every environment by actions in [-1, 1]^d."""
-        space = self.env.spec.action
-        low, high = jnp.asarray(space.low), jnp.asarray(space.high)
-        unit = action.reshape(action.shape[:1] + space.shape)
-        return self.env.step(env_noise, env_state, low + 0.5 * (high - low) * (unit + 1.0))
+        for name, loss in {"critics": critic_loss, "policy": policy_loss}.items():
+            grads = jax.grad(loss)(params[name])
+            updates, opt_state[name] = self.optimizer.update(grads, opt_state[name])
+            params[name] = optax.apply_updates(params[name], updates)
+        return params, optax.incremental_update(params["critics"], old, self.target_tau), opt_state
 
     def train(self, key):
-        """The whole run -> Learner. A pure function: `jit` it, `vmap` it over keys."""
-        init_key, env_key, run_key = jax.random.split(key, 3)
-        keys = jax.random.split(run_key, math.ceil(self.total_steps / self.num_envs))
-        warmup = math.ceil(self.learning_starts / self.num_envs)
-        shape = self.num_envs, self.action_size
+        """The whole run -> learner. A pure function: `jit` it, `vmap` it over keys."""
+        init_key, start_key, run_key = jax.random.split(key, 3)
 
-        def play(carry, key, random):
-            learner, replay, env_state, obs = carry
-            action_key, env_key = jax.random.split(key)
-            if random:
-                action = jax.random.uniform(action_key, shape, minval=-1.0)
-            else:
-                noise = jax.random.normal(action_key, shape)
-                action, _ = self.policy(learner.params["actor"], obs, noise)
-            noise = jax.tree.map(lambda x: x[0], self.env.draw(env_key, 1, self.num_envs, 0))
-            # An episode that ends is followed by a reset: `after` is then the next one's start.
-            env_state, after, end = self.step(noise, env_state, action)
-            transition = Transition(obs, action, end.reward, end.terminated, end.next_obs)
-            return learner, self.store(replay, transition), env_state, after
-
-        def play_and_learn(carry, key):
-            play_key, *update_keys = jax.random.split(key, 1 + self.updates_per_iteration)
-            learner, replay, *env = play(carry, play_key, random=False)
-            for key in update_keys:
-                sample_key, noise_key = jax.random.split(key)
+        def iteration(carry, time):
+            (learner, replay, start), (t, key) = carry, time
+            action_key, env_key, *keys = jax.random.split(key, 2 + 2 * self.updates_per_iteration)
+            noise = jax.random.normal(action_key, (self.num_envs, self.action_size))
+            uniform = jax.random.uniform(action_key, noise.shape, minval=-1.0)
+            action, _ = self.policy(learner[0]["policy"]["actor"], start[1], noise)
+            action = jnp.where(t < self.warmup, uniform, action)
+            start, transition = self.step(start, action, env_key)
+            replay = self.store(replay, t, transition)
+            for sample_key, noise_key in zip(keys[::2], keys[1::2], strict=True):
                 noise = jax.random.normal(noise_key, (2, self.batch_size, self.action_size))
-                learner = self.update(learner, self.sample(replay, sample_key), noise)
-            return (learner, replay, *env), ()
+                given = learner, self.sample(replay, t, sample_key), noise
+                learner = jax.lax.cond(t < self.warmup, lambda x, *_: x, self.update, *given)
+            return (learner, replay, start), None
 
-        carry = self.init(init_key), self.init_replay(), *self.env.init(env_key, self.num_envs)
-        warm_up = lambda carry, key: (play(carry, key, random=True), ())
-        carry, _ = jax.lax.scan(warm_up, carry, keys[:warmup])
-        return jax.lax.scan(play_and_learn, carry, keys[warmup:])[0][0]
+        learner, start = self.init(init_key), self.env.init(start_key, self.num_envs)
+        row = jax.eval_shape(self.step, start, jnp.zeros((self.num_envs, self.action_size)), key)[1]
+        replay = jax.tree.map(lambda x: jnp.zeros((self.buffer_size, *x.shape[1:]), x.dtype), row)
+        times = jnp.arange(self.iterations), jax.random.split(run_key, self.iterations)
+        return jax.lax.scan(iteration, (learner, replay, start), times)[0][0]
 
-    def evaluate(self, actor, key, episodes=128):
-        """Returns of whole episodes [episodes], played without noise."""
-        init_key, env_key = jax.random.split(key)
-        env_state, obs = self.env.init(init_key, episodes)
-        noise = self.env.draw(env_key, self.env.spec.max_episode_steps, episodes, 0)
-
-        def step(carry, noise):
-            env_state, obs, alive, total = carry
-            action, _ = self.policy(actor, obs, 0.0)
-            env_state, obs, end = self.step(noise, env_state, action)
-            total += alive * end.reward
-            return (env_state, obs, alive & ~(end.terminated | end.truncated), total), ()
-
-        start = env_state, obs, jnp.ones(episodes, bool), jnp.zeros(episodes)
-        return jax.lax.scan(step, start, noise)[0][-1]
+    def evaluate(self, actor, key, episodes=128):  # returns [episodes], played without noise
+        play = lambda start, key: self.step(start, self.policy(actor, start[1], 0.0)[0], key)
+        keys = jax.random.split(key, 1 + self.env.spec.max_episode_steps)
+        rows = jax.lax.scan(play, self.env.init(keys[0], episodes), keys[1:])[1]
+        ended = jnp.cumsum(rows.terminated, axis=0) - rows.terminated  # before this step
+        return jnp.sum(rows.reward * (ended == 0), axis=0)
 
 
-def main():
-    parser = argparse.ArgumentParser(description="SAC; prints the mean return of 128 episodes.")
-    parser.add_argument("--environment", default="Pendulum-v1")
-    parser.add_argument("--total-steps", type=int, default=SAC.total_steps)
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
-    sac = SAC(jf.make(args.environment), args.total_steps)
-    train_key, evaluation_key = jax.random.split(jax.random.key(args.seed))
-    learner = jax.jit(sac.train)(train_key)
-    returns = jax.jit(sac.evaluate)(learner.params["actor"], evaluation_key)
-    print(f"evaluation return: {returns.mean():.1f}")
+def main(environment: str = "Pendulum-v1", total_steps: int = SAC.total_steps, seed: int = 0):
+    sac = SAC(jf.make(environment), total_steps)
+    train_key, evaluation_key = jax.random.split(jax.random.key(seed))
+    actor = jax.jit(sac.train)(train_key)[0]["policy"]["actor"]
+    print(f"evaluation return: {jax.jit(sac.evaluate)(actor, evaluation_key).mean():.1f}")
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main, description=__doc__)

@@ -18,6 +18,7 @@ import pytest
 import jaxrl_fast as jf
 from helpers import counters
 from helpers import runs as tools
+from helpers.around import Around
 from jaxrl_fast import tree
 from jaxrl_fast.actors import play
 from jaxrl_fast.actors.groups import LARGE, SyncGroup
@@ -28,8 +29,6 @@ from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.members import build_run
 from jaxrl_fast.envs.host.api import HostError
-from jaxrl_fast.envs.host.gymnasium_adapter import GymnasiumEnv
-from jaxrl_fast.envs.host.gymnasium_vector import GymnasiumVector
 from jaxrl_fast.envs.host.vector import Wrapped
 from jaxrl_fast.errors import NonFiniteError
 from jaxrl_fast.memory import Row
@@ -87,7 +86,7 @@ def test_rollouts_are_whole(ppo, groups):
     actors.stop()
 
 
-def test_who_collects_what_is_fixed(ppo, monkeypatch):
+def test_the_agent_of_each_rollout_is_fixed(ppo, monkeypatch):
     """With `ahead`, rollout t is of the agent of t - ahead, and no rollout begins before that agent is there."""
     env, run, agent = ppo
     zero = jax.tree.map(np.zeros_like, agent)
@@ -115,13 +114,12 @@ def test_one_group_steps_while_the_device_acts_for_another(ppo, apart, monkeypat
             events.append(f"step {self.vector.num_envs}")
             super().send(action)
 
-    def opened(*args):
-        vector = Noted(whole(*args))
+    def noted(vector, training):
+        vector = Noted(vector)
         vector.steps_apart = apart
         return vector
 
-    whole, act = type(env)._open, SyncGroup.act
-    monkeypatch.setattr(type(env), "_open", opened)
+    env, act = Around(inner=env, around=noted), SyncGroup.act
     monkeypatch.setattr(SyncGroup, "act", lambda self, *args: (events.append(f"act {self.num_envs}"), act(self, *args)))
     actors = Actors(run, env, jax.random.key(0), warmup=0, groups=2)
     actors.sizes = [3, 1]
@@ -133,7 +131,7 @@ def test_one_group_steps_while_the_device_acts_for_another(ppo, apart, monkeypat
 
 
 @pytest.mark.parametrize("learner", ["ppo", "dqn"])
-def test_what_acting_does_not_read_need_not_travel(learner, ppo):
+def test_only_parameters_for_acting_are_sent(learner, ppo):
     """Leaves of the agent that are not sent to processes of Ray's can be anything: the rollouts are the same."""
     algo, env = jf.PPO(**PPO) if learner == "ppo" else jf.DQN(**DQN), jf.make(NAME, stack=2)
     run = run_of(algo, env)
@@ -161,7 +159,7 @@ def train(algo, out=None, env=None, **settings):
     (jf.DQN(**DQN), {"ahead": 1}),
     (jf.IMPALA(num_envs=4, num_steps=8, hidden=(4,)), {}),
 ], ids=["lock-step", "two actors", "ahead", "corrected"])  # fmt: skip
-def test_the_same_run_twice_is_the_same(algo, settings, tmp_path):
+def test_a_run_is_repeatable_bit_for_bit(algo, settings, tmp_path):
     first, second = (train(algo, tmp_path / name, **settings) for name in "ab")
     tools.assert_same(first.state, second.state)
     rows = [TIMES(tools.logged(tmp_path / name)) for name in "ab"]
@@ -174,7 +172,7 @@ def test_the_same_run_twice_is_the_same(algo, settings, tmp_path):
                                            "actors_inference", "actors_waiting")}  # fmt: skip
 
 
-def test_observations_that_are_sent_by_themselves_are_the_same(tmp_path, monkeypatch):
+def test_observations_sent_separately_are_equal(tmp_path, monkeypatch):
     """As large ones are; of an environment that writes to its own buffers."""
     runs = []
     for name in "ab":
@@ -220,17 +218,17 @@ def test_a_resumed_run_has_a_seam(tmp_path):
     ("infinite", r"rewards that are not finite, in environment 0"),
     ("hangs", r"has not answered for 1 s \(host_timeout\)"),
 ])  # fmt: skip
-def test_environments_that_fail(fault, message, tmp_path):
+def test_failing_environments_end_the_run(fault, message, tmp_path):
     began = time.monotonic()
     with pytest.raises(HostError, match=message) as caught:
         train(jf.PPO(**PPO), tmp_path / "run", jf.make(NAME, fault=fault, at=50), host_timeout=1.0, chunk_seconds=0.01)
     assert caught.value.exit_code == 1 and time.monotonic() - began < 60
 
 
-def test_environments_that_fail_can_be_begun_anew(tmp_path):
+def test_failing_environments_are_restarted(tmp_path):
     """One that fails again and again, each time after 20 steps, still gets to the end."""
     env = jf.make(NAME, fault="raises", at=20)
-    with pytest.warns(UserWarning, match="the motor burnt out; begun anew, 1 of 9 times"):
+    with pytest.warns(UserWarning, match="the motor burnt out; restarted, 1 of 9 times"):
         session = train(jf.DQN(**DQN), tmp_path / "run", env, total_steps=160, restarts=9)
     rows = tools.logged(tmp_path / "run")
     assert session.env_steps == rows[-1]["env_steps"] >= 160
@@ -250,10 +248,10 @@ def test_a_sweep_trains_one_after_another(seeds):
     assert [dataclasses.astuple(part) for part in parts] == wanted
 
 
-def test_environments_that_hang_can_be_begun_anew(tmp_path):
+def test_hanging_environments_are_restarted(tmp_path):
     """The thread that hangs is left behind, and nothing of what it does later is seen."""
     env = jf.make(NAME, fault="hangs", at=20)
-    with pytest.warns(UserWarning, match=r"has not answered for 1 s \(host_timeout\); begun anew, 1 of 9 times"):
+    with pytest.warns(UserWarning, match=r"has not answered for 1 s \(host_timeout\); restarted, 1 of 9 times"):
         session = train(jf.PPO(**PPO), tmp_path / "run", env, total_steps=96, restarts=9, host_timeout=1.0)
     assert session.env_steps == 128 and len(tools.logged(tmp_path / "run")) == 2
 
@@ -268,8 +266,8 @@ def cartpoles():
         process.kill()
 
 
-def test_processes_that_hang_are_ended(cartpoles):
-    """Those of before when they are begun anew, all of them at the end."""
+def test_hanging_processes_are_killed(cartpoles):
+    """Those of before when they restart, all of them at the end."""
     env, run, agent = cartpoles
     actors = Actors(run, env, jax.random.key(0), warmup=0, patience=20.0, restarts=1)
     actors.start(0, agent)
@@ -278,7 +276,7 @@ def test_processes_that_hang_are_ended(cartpoles):
     os.kill(before[0].pid, signal.SIGSTOP)
     actors.worker.watch.limits.patience = 0.5
     actors.give(1, agent)
-    with pytest.warns(UserWarning, match="has not answered for 0.5 s.*begun anew"):
+    with pytest.warns(UserWarning, match="has not answered for 0.5 s.*restarted"):
         assert actors.take(1).fresh
     now = multiprocessing.active_children()
     assert len(before) == len(now) == 2 and not set(before) & set(now)
@@ -289,24 +287,22 @@ def test_processes_that_hang_are_ended(cartpoles):
     assert not multiprocessing.active_children() and time.monotonic() - began < 15
 
 
-def test_processes_of_an_evaluation_that_hangs_are_ended(cartpoles, monkeypatch):
+def test_processes_of_a_hanging_evaluation_are_killed(cartpoles, monkeypatch):
     env, run, agent = cartpoles
-    watch, whole = Watch("CartPole-v1", 60.0), type(env)._open
+    watch = Watch("CartPole-v1", 60.0)
 
-    def stopped(*args):
-        vector = whole(*args)
+    def stopped(vector, training):
         os.kill(vector.vector.processes[0].pid, signal.SIGSTOP)
         watch.limits.patience = 0.5
         return vector
 
-    monkeypatch.setattr(type(env), "_open", stopped)
     monkeypatch.setattr(play, "Watch", lambda name, patience: watch)
     with pytest.raises(HostError, match=r"has not answered for 0.5 s \(host_timeout\)"):
-        play.evaluate(env, run.algo, agent, jax.random.key(0), 2, "greedy")
+        play.evaluate(Around(inner=env, around=stopped), run.algo, agent, jax.random.key(0), 2, "greedy")
     assert not multiprocessing.active_children()
 
 
-def test_a_pause_of_the_whole_program_is_not_the_environments_(monkeypatch):
+def test_a_pause_of_the_program_is_no_timeout(monkeypatch):
     """After Ctrl-Z and fg the clock is far on and nobody has looked at it: patience begins anew. And ends."""
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
@@ -319,22 +315,32 @@ def test_a_pause_of_the_whole_program_is_not_the_environments_(monkeypatch):
             watch.check()
 
 
-def test_environments_that_do_not_close_are_left_behind(ppo, monkeypatch):
+def test_environments_with_a_hanging_close_are_left_behind(ppo, monkeypatch):
     """What was played counts; nobody waits for more than some seconds."""
     env, run, agent = ppo
     left = threading.Event()
     monkeypatch.setattr("jaxrl_fast.actors.watch.CLOSING", 0.1)
-    monkeypatch.setattr(GymnasiumVector, "close", lambda self: left.wait(60))
+
+    class Stays(Wrapped):
+        def close(self):
+            left.wait(60)
+
+    env = Around(inner=env, around=lambda vector, training: Stays(vector))
     began = time.monotonic()
     found = play.evaluate(env, run.algo, agent, jax.random.key(0), 2, "greedy", patience=30.0)
     assert len(found[0]) == 2 and time.monotonic() - began < 20
     left.set()
 
 
-def test_sending_is_watched(ppo, monkeypatch):
+def test_sending_is_watched(ppo):
     env, run, agent = ppo
     hangs = threading.Event()
-    monkeypatch.setattr(GymnasiumVector, "send", lambda self, action: hangs.wait(60))
+
+    class Hangs(Wrapped):
+        def send(self, action):
+            hangs.wait(60)
+
+    env = Around(inner=env, around=lambda vector, training: Hangs(vector))
     actors = Actors(run, env, jax.random.key(0), warmup=0, patience=0.5)
     actors.start(0, agent)
     with pytest.raises(HostError, match=r"has not answered for 0.5 s"):
@@ -343,7 +349,7 @@ def test_sending_is_watched(ppo, monkeypatch):
     actors.stop()
 
 
-def test_a_run_that_is_to_stop_does_not_wait_for_a_long_evaluation(ppo, monkeypatch):
+def test_a_stopping_run_does_not_wait_for_a_long_evaluation(ppo, monkeypatch):
     """Its environments answer, but there are games for hours."""
     env, run, agent = ppo
     monkeypatch.setattr("jaxrl_fast.actors.watch.HURRY", 0.5)
@@ -354,10 +360,10 @@ def test_a_run_that_is_to_stop_does_not_wait_for_a_long_evaluation(ppo, monkeypa
 
 
 @pytest.mark.parametrize(("where", "restarts"), [("step", 0), ("step", 3), ("evaluation", 3)])
-def test_a_run_that_is_to_stop_waits_only_shortly_for_what_hangs(where, restarts, tmp_path, monkeypatch):
+def test_a_stopping_run_waits_briefly_for_hanging_environments(where, restarts, tmp_path, monkeypatch):
     """Ctrl-C while a step hangs: the run ends as asked, with what was learned, and not as one whose environment failed."""
     hangs, waits, sent = threading.Event(), threading.Event(), []
-    send, take, evaluate = GymnasiumVector.send, Actors.take, play._evaluate
+    take = Actors.take
 
     def taken(self, t, stopping):
         waits.set()  # else the run might see the signal before it waits, and end by itself
@@ -365,35 +371,33 @@ def test_a_run_that_is_to_stop_waits_only_shortly_for_what_hangs(where, restarts
         waits.clear()
         return found
 
-    def stuck(self, action):
-        sent.append(action)
-        if len(sent) == 50:
-            assert where == "evaluation" or waits.wait(20)
-            os.kill(os.getpid(), signal.SIGINT)
-            hangs.wait(60)
-        send(self, action)
+    class Stuck(Wrapped):
+        def send(self, action):
+            sent.append(action)
+            if len(sent) == {"step": 50, "evaluation": 1}[where]:
+                assert where == "evaluation" or waits.wait(20)
+                os.kill(os.getpid(), signal.SIGINT)
+                hangs.wait(60)
+            super().send(action)
 
-    def evaluated(*args):
-        sent[:] = [0] * 49
-        return evaluate(*args)
+    jf.register("test/stuck", lambda: Around(
+        inner=jf.make(NAME), around=lambda vector, training: Stuck(vector) if training == (where == "step") else vector
+    ))  # fmt: skip
 
     monkeypatch.setattr("jaxrl_fast.actors.watch.HURRY", 0.5)
     monkeypatch.setattr("jaxrl_fast.actors.threads.CLOSING", 0.2)
-    monkeypatch.setattr(GymnasiumVector, "send", stuck)
     monkeypatch.setattr(Actors, "take", taken)
-    if where == "evaluation":
-        monkeypatch.setattr(play, "_evaluate", evaluated)
     began = time.monotonic()
     settings = dict(host_timeout=120.0, restarts=restarts, chunk_seconds=0.01, eval_every=64 if where == "evaluation" else 0)
-    with pytest.raises(Interrupted) as stopped, pytest.warns(UserWarning, match="in the middle of is left out"):
-        train(jf.PPO(**PPO), tmp_path / "run", jf.make(NAME), **settings)
+    with pytest.raises(Interrupted) as stopped, pytest.warns(UserWarning, match="its unfinished part is left out"):
+        train(jf.PPO(**PPO), tmp_path / "run", jf.make("test/stuck"), **settings)
     assert time.monotonic() - began < 40 and stopped.value.env_steps == {"step": 4 * 48, "evaluation": 64}[where]
     hangs.set()
     monkeypatch.undo()
     assert tools.resume(tmp_path / "run", 4 * 64).env_steps == 4 * 64
 
 
-def test_who_was_slow_before_is_given_longer(monkeypatch):
+def test_slow_environments_get_a_longer_timeout(monkeypatch):
     """Of a run that is to stop: ten seconds from when it was asked to, twice what the slowest answer took, or its timeout."""
     now = [100.0]
     monkeypatch.setattr("jaxrl_fast.actors.watch.time.monotonic", lambda: now[0])
@@ -427,7 +431,7 @@ def test_a_fault_names_the_environment_among_all(ppo):
 
 
 @pytest.mark.parametrize(("began", "tries"), [(True, 3), (False, 1)])
-def test_a_replacement_on_ray_that_dies_at_once_is_replaced(ppo, monkeypatch, began, tries):
+def test_a_dying_replacement_on_ray_is_replaced(ppo, monkeypatch, began, tries):
     """While restarts are left; but where the first process of a place never began, the run ends with its reason."""
     env, run, _ = ppo
     actors, asked = RayActors(run, env, jax.random.key(0), 0, restarts=2), []
@@ -450,24 +454,23 @@ class Failing(Wrapped):
         raise HostError("the referee left")
 
 
-def failing(monkeypatch, times):
-    """The next so many evaluations fail."""
-    left, whole = [times], GymnasiumEnv._open
+def failing(times):
+    """An environment whose first evaluations, so many of them, fail."""
+    left = [times]
 
-    def opened(env, num_envs, seed, training, render):
-        vector = whole(env, num_envs, seed, training, render)
+    def around(vector, training):
         left[0] -= not training
         return vector if training or left[0] < 0 else Failing(vector)
 
-    monkeypatch.setattr(GymnasiumEnv, "_open", opened)
+    jf.register(f"test/failing-{times}", lambda: Around(inner=jf.make(NAME), around=around))
+    return jf.make(f"test/failing-{times}")
 
 
 @pytest.mark.parametrize("eval_every", [0, 64])
-def test_an_evaluation_that_fails_costs_no_training(eval_every, tmp_path, monkeypatch):
+def test_a_failed_evaluation_costs_no_training(eval_every, tmp_path):
     """What was learned until then is logged and saved, and the run goes on from there."""
-    failing(monkeypatch, 1)
     with pytest.raises(HostError, match=r"the referee left; the last good checkpoint is .*train --resume"):
-        train(jf.PPO(**PPO), tmp_path / "run", total_steps=128, eval_every=eval_every)
+        train(jf.PPO(**PPO), tmp_path / "run", failing(1), total_steps=128, eval_every=eval_every)
     rows = tools.logged(tmp_path / "run")
     assert rows[-1]["env_steps"] == (eval_every or 128) and rows[-1].get("eval_return") is None
     session = tools.resume(tmp_path / "run")
@@ -475,14 +478,12 @@ def test_an_evaluation_that_fails_costs_no_training(eval_every, tmp_path, monkey
     assert 30 < session.eval_return[0] < 200
 
 
-def test_an_evaluation_that_fails_is_repeated(monkeypatch):
-    failing(monkeypatch, 2)
-    with pytest.warns(UserWarning, match="the referee left; evaluated once more") as caught:
-        session = train(jf.PPO(**PPO), total_steps=64, restarts=2)
-    assert 30 < session.eval_return[0] < 200 and sum("evaluated once more" in str(w.message) for w in caught) == 2
-    failing(monkeypatch, 2)
+def test_a_failed_evaluation_is_repeated():
+    with pytest.warns(UserWarning, match="the referee left; evaluated again") as caught:
+        session = train(jf.PPO(**PPO), None, failing(2), total_steps=64, restarts=2)
+    assert 30 < session.eval_return[0] < 200 and sum("evaluated again" in str(w.message) for w in caught) == 2
     with pytest.raises(HostError, match="the referee left"):
-        train(jf.PPO(**PPO), total_steps=64, restarts=1)
+        train(jf.PPO(**PPO), None, failing(3), total_steps=64, restarts=1)
 
 
 @pytest.fixture(scope="module")
@@ -520,7 +521,7 @@ def test_a_fault_in_training_costs_nothing(at, iterations, unbroken, tmp_path):
     with pytest.raises(HostError, match="the motor burnt out"):  # it fails again as many steps later
         tools.resume(tmp_path / "run")
     assert experience(tmp_path / "run").w == 2 * iterations
-    with pytest.warns(UserWarning, match="begun anew, 1 of 20"):
+    with pytest.warns(UserWarning, match="restarted, 1 of 20"):
         session = tools.resume(tmp_path / "run", restarts=20, host_timeout=50.0)
     found = tools.logged(tmp_path / "run")
     assert found[: len(rows)] == rows and [row["env_steps"] for row in found] == [64 * (i + 1) for i in range(len(found))]
@@ -640,6 +641,6 @@ def test_a_trained_agent_plays_on_the_host(tmp_path):
     assert cut and (length == 1).all() and len(ret) == 6 and not finished.any()
 
 
-def test_a_loss_that_is_not_finite_stops_it():
+def test_a_non_finite_loss_stops_the_run():
     with pytest.raises(NonFiniteError):
         train(jf.PPO(**PPO | {"learning_rate": 1e38}))

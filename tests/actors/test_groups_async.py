@@ -32,12 +32,6 @@ from jaxrl_fast.runs.load import experience
 counters.register()
 
 
-@pytest.fixture(autouse=True)
-def forgotten(monkeypatch):
-    """Reading a run of `AnyhowEnv` imports this file by its name; processes of other tests' runs could not."""
-    monkeypatch.setattr("jaxrl_fast.imports.named", [])
-
-
 class Anyhow(Vector):
     """Single environments that step in any order: each is `pace` times as likely to come as the one before it; with 0
     the first one never does."""
@@ -140,7 +134,7 @@ def test_rollouts_are_whole(num_steps, pace):
 
 
 @pytest.mark.parametrize("num_steps", [1, 8])
-def test_nobody_gets_far_ahead(num_steps):
+def test_no_environment_gets_far_ahead(num_steps):
     """In a long run with environments that are each 1.8 times as fast as the one before; the slowest is never held up."""
     env = AnyhowEnv(pace=1.8)
     run, agent = run_of(jf.IMPALA(num_envs=6, num_steps=num_steps, hidden=(4,)), env)
@@ -155,7 +149,7 @@ def test_nobody_gets_far_ahead(num_steps):
     assert lag[0] == 0.0 and AHEAD / 4 / num_steps < np.mean(lag[100:]) < (AHEAD + 2) / num_steps
 
 
-def test_one_that_hangs_is_waited_for_no_longer_than_patience():
+def test_a_hanging_environment_times_out():
     """The others wait for it in the end, so that it does not answer is seen."""
     env = AnyhowEnv(pace=0.0)
     run, agent = run_of(jf.PPO(num_envs=6, num_steps=8, num_epochs=1, num_minibatches=2, hidden=(4,)), env)
@@ -166,7 +160,7 @@ def test_one_that_hangs_is_waited_for_no_longer_than_patience():
     actors.stop()
 
 
-def test_what_is_carried_on_stays_with_its_environment():
+def test_carries_stay_with_their_environment():
     env = AnyhowEnv(pace=1.8)
     run, agent = run_of(jf.ApeX(num_envs=6, num_steps=4, batch_size=8, buffer_size=240, learning_starts=60, hidden=(4,)), env)
     group = open_group(env, run, Watch("Env", 60.0), 6, 0, 0, 0)
@@ -207,7 +201,7 @@ def test_every_kind_of_learner(algo, tmp_path):
     ({"batch_size": 3, "actors": 4, "actors_on": "ray", "num_envs": 14},
         "env.batch_size must be a divisor of the 4 env.*got 3"),
 ])  # fmt: skip
-def test_what_does_not_fit_is_refused(settings, argument, monkeypatch):
+def test_misfits_are_refused(settings, argument, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: True)  # Ray, which is not needed to say so
     settings = dict(settings)
     env, num_envs = AnyhowEnv(batch_size=settings.pop("batch_size", 2)), settings.pop("num_envs", 6)
@@ -215,13 +209,13 @@ def test_what_does_not_fit_is_refused(settings, argument, monkeypatch):
         tools.train(jf.DQN(**DQN | {"num_envs": num_envs}), None, env, total_steps=240, **settings)
 
 
-def test_who_cannot_learn_from_rows_of_an_older_agent_refuses():
+def test_on_policy_algorithms_refuse_rows_of_older_agents():
     with pytest.raises(ConfigError, match="env.batch_size must be 0, got 2: a2c learns from its own rollouts"):
         tools.train(jf.A2C(num_envs=6, num_steps=8, hidden=(4,)), None, AnyhowEnv(), total_steps=240)
 
 
 @pytest.mark.parametrize("ahead", [0, 2])
-def test_so_many_agents_are_alive(ahead, monkeypatch):
+def test_the_number_of_agents_alive_is_planned(ahead, monkeypatch):
     """The plan's ahead + 3 beside the one of the state, while a row of 16 iterations is learned."""
     agents, most, give = [], [], Actors.give
 
@@ -239,7 +233,7 @@ def test_so_many_agents_are_alive(ahead, monkeypatch):
 @pytest.mark.parametrize(
     ("in_turns", "settings", "ahead"), [(False, {}, 1), (False, {"ahead": 0}, 0), (True, {}, 1), (True, {"ahead": 3}, 3)]
 )
-def test_the_memory_plan_counts_what_actors_keep(in_turns, settings, ahead):
+def test_the_memory_plan_counts_actors(in_turns, settings, ahead):
     """Rollouts finished and played, their agents, and the ring: as large as what a group really makes."""
     env = AnyhowEnv() if in_turns else jf.make(f"gym:{counters.ID}")
     algo = jf.DQN(num_envs=6, num_steps=8, batch_size=8, buffer_size=512, learning_starts=48, hidden=(64,))

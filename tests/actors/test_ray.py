@@ -105,8 +105,8 @@ def test_a_run_is_repeatable_and_learns_from_all(cluster, tmp_path):
 
 
 @pytest.mark.parametrize("restarts", [0, 2])
-def test_an_actor_that_is_killed(cluster, restarts):
-    """It is begun anew, alone, and plays again what was asked of it; or the run says that it died."""
+def test_a_killed_actor_is_replaced(cluster, restarts):
+    """A dead actor restarts alone and repeats its rollouts; without restarts the run reports its death."""
     from jaxrl_fast.actors.ray import RayActors
 
     env = jf.make(NAME)
@@ -126,7 +126,7 @@ def test_an_actor_that_is_killed(cluster, restarts):
                 actors.take(t)
                 actors.give(t + 1, agent)
         return actors.stop()
-    with pytest.warns(UserWarning, match="begun anew, 1 of 2"):
+    with pytest.warns(UserWarning, match="restarted, 1 of 2"):
         found = []
         for t in (2, 3, 4, 5):
             found.append(actors.take(t))
@@ -144,7 +144,7 @@ def faulty(folder, **settings):
     return RayActors(run, env, jax.random.key(3), 0, 2, 1, **settings), jax.jit(run.algo.init)(jax.random.key(0))
 
 
-def test_environments_that_cannot_be_made_are_not_tried_again(cluster, folder):
+def test_environments_that_fail_to_open_are_not_retried(cluster, folder):
     actors, agent = faulty(folder, restarts=5)
     (folder / "refuse").touch()
     try:
@@ -179,7 +179,7 @@ def hanging(folder, **settings):
 
 
 @pytest.mark.parametrize("restarts", [0, 1])
-def test_environments_that_hang(cluster, folder, restarts):
+def test_hanging_environments_on_ray(cluster, folder, restarts):
     with hanging(folder, patience=3.0, restarts=restarts) as go_on:
         began = time.monotonic()
         if not restarts:
@@ -188,11 +188,11 @@ def test_environments_that_hang(cluster, folder, restarts):
             assert time.monotonic() - began < 60
             return
         again = pytest.raises(HostError, match="host_timeout")  # it hangs again
-        with pytest.warns(UserWarning, match="begun anew, 1 of 1"), again:
+        with pytest.warns(UserWarning, match="restarted, 1 of 1"), again:
             go_on()
 
 
-def test_a_run_that_is_to_stop_waits_only_shortly(cluster, folder, monkeypatch):
+def test_a_stopping_run_waits_briefly(cluster, folder, monkeypatch):
     monkeypatch.setattr("jaxrl_fast.actors.watch.HURRY", 1.0)
     with hanging(folder, patience=200.0, restarts=3) as go_on:
         began = time.monotonic()
@@ -201,7 +201,7 @@ def test_a_run_that_is_to_stop_waits_only_shortly(cluster, folder, monkeypatch):
         assert time.monotonic() - began < 60
 
 
-def test_sigterm_saves_and_the_run_goes_on(tmp_path):
+def test_sigterm_saves_and_the_run_resumes(tmp_path):
     """In a cluster of its own, that ends with the run."""
     line = [sys.executable, "-m", "jaxrl_fast", "train"]
     flags = ["dqn", NAME, "--actors-on", "ray", "--actors", "2", "--algo.num-envs", "4", "--algo.learning-starts", "64"]

@@ -138,7 +138,7 @@ def test_on_policy_impala_is_a2c(key, compiled, monkeypatch):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
-def test_a_rollout_of_an_older_agent_is_weighed_by_the_policy_that_acted(key, clock):
+def test_impala_weights_an_older_rollout_by_the_behaviour_policy(key, clock):
     """As a loop over several hosts hands it over; squashed actions, whose log-probability needs what was drawn."""
     env = jf.make("probe/continuous")
     algo = jf.IMPALA(num_envs=4, num_steps=3, hidden=(4,), squash=True).bind(env.spec)

@@ -20,7 +20,7 @@ SMALL = dict(num_envs=4, num_steps=3, batch_size=8, buffer_size=96, learning_sta
 START = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0.5))
 
 
-def test_actors_explore_each_in_their_own_measure():
+def test_each_actor_has_its_own_epsilon():
     """epsilon^(1 + 7 i / (N - 1)): 0.4, ... 0.4^8 = 0.00066, whatever part of the actors is asked."""
     algo = jf.ApeX(num_envs=8)
     by_hand = [0.4 ** (1 + 7 * i / 7) for i in range(8)]
@@ -35,7 +35,7 @@ def test_actors_explore_each_in_their_own_measure():
 
 
 @pytest.mark.parametrize(("least", "epsilon"), [(0.01, 0.01), (0.0, 0.4**8), (0.0001, 0.4**8), (1.0, 1.0)])
-def test_evaluations_that_sample_explore_like_the_last_actor_but_enough(least, epsilon):
+def test_sampled_evaluations_use_the_last_actors_epsilon_or_the_minimum(least, epsilon):
     algo = jf.ApeX(evaluation_epsilon=least)
     np.testing.assert_allclose(algo.epsilon(algo.evaluation_carry(3), START), [epsilon] * 3, rtol=1e-5)
 
@@ -59,7 +59,7 @@ def test_actions_are_as_random_as_the_actor():
     np.testing.assert_allclose(known.taken, q[np.arange(512), action], rtol=1e-6)
 
 
-def test_priorities_at_first_are_errors_of_the_actor():
+def test_first_priorities_are_the_actors_errors():
     """After two iterations of play, every leaf is what the rows in the ring and the agent that played them give."""
     env = jf.make("probe/two-step-credit")
     algo = jf.ApeX(**SMALL, priority_exponent=1.0, priority_epsilon=1e-6).bind(env.spec)
@@ -108,7 +108,7 @@ def test_it_learns(learn, name):
 
 
 @pytest.mark.parametrize(("name", "value"), [("prioritized", False), ("noisy", True), ("epsilon_exponent", -1.0)])
-def test_what_it_is_not(name, value):
+def test_apex_refuses_noisy_and_uniform_replay(name, value):
     with pytest.raises(ConfigError, match=name):
         jf.ApeX(**{name: value})
 
@@ -121,7 +121,7 @@ def test_memories_of_equal_settings_are_equal():
 
 
 @pytest.mark.slow
-def test_its_experience_is_a_dataset_like_any_other(tmp_path):
+def test_apex_experience_is_an_ordinary_dataset(tmp_path):
     """Written and read back without what the actors knew; mixed with, or followed by, what actors do know."""
     env = jf.make("probe/named-action")
     algo = jf.ApeX(**SMALL).bind(env.spec)

@@ -158,7 +158,7 @@ def test_it_learns(learn):
         (lambda: OnMJX(reward="loop"), r"cannot be differentiated .*; --env.backend spring .*; try .*ppo, ars, es"),
     ],
 )
-def test_what_it_refuses(env, says):
+def test_apg_refuses_unfit_settings(env, says):
     with pytest.raises(ConfigError, match=says):
         jf.make_train(jf.APG(), env(), 1000)
 

@@ -395,7 +395,7 @@ class Counts(jf.SAC):
         return agent, metrics | {"seen": Mean.of(agent.moments.count)}, priority
 
 
-def test_statistics_are_the_agents_and_follow_every_row_once():
+def test_statistics_belong_to_the_agent_and_count_each_row_once():
     """Of warm-up too; after the updates; not in evaluation; and the actions in memory are the environment's."""
     sizes = dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=4, buffer_size=400, learning_starts=16)
     algo = Counts(**sizes, hidden=(4,), critic_hidden=(4,), normalize_observations=True)
@@ -416,7 +416,7 @@ def test_statistics_are_the_agents_and_follow_every_row_once():
     np.testing.assert_allclose((last - first)[goes_on], action[:11, :, 0][goes_on], atol=1e-5)
 
 
-def test_observations_are_normalised_where_they_are_floats(rng):
+def test_float_observations_are_normalised(rng):
     space = Dict.of(place=Box(-1, 1, (2,)), image=Box(0, 255, (3,), jnp.uint8))
     obs = {"place": rng.normal(3, 2, (50, 2)).astype(np.float32), "image": rng.integers(0, 255, (50, 3)).astype(np.uint8)}
     moments = init_moments(True, obs)
@@ -475,7 +475,7 @@ class Flatten(nn.Module):
 
 
 @pytest.mark.parametrize("cls", [jf.SAC, jf.TD3, jf.TQC, jf.CrossQ])
-def test_a_users_torso_stands_in_the_actor_and_in_each_critic(cls):
+def test_a_users_torso_is_in_the_actor_and_each_critic(cls):
     algo = cls(**TINY, network=Flatten()).bind(SPEC)
     agent = jax.eval_shape(algo.init, jax.random.key(0))
     own = {k: v.shape for k, v in jax.tree_util.tree_leaves_with_path(agent.params) if "'Dense_0'" in jax.tree_util.keystr(k)
@@ -516,7 +516,7 @@ def test_settings_that_do_not_fit_are_refused():
 
 
 @pytest.mark.parametrize("mode", ["random", "sample"])
-def test_exploration_is_correlated_as_far_as_asked(mode):
+def test_exploration_has_the_requested_correlation(mode):
     """An Ornstein-Uhlenbeck process: unit variance from the first step on, a lag-one correlation of `noise_correlation`."""
     algo = jf.TD3(hidden=(4,), critic_hidden=(4,), noise_correlation=0.8, exploration_noise=0.2).bind(SPEC)
     agent = algo.init(jax.random.key(0))

@@ -402,7 +402,7 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("cls", [jf.DQN, jf.IQN])
-def test_noise_is_each_environments_own_and_absent_from_greedy_actions(cls, key, clock):
+def test_each_environment_has_its_own_noise_and_greedy_actions_have_none(cls, key, clock):
     algo = cls(hidden=(8,), noisy=True, epsilon_start=0.0, epsilon_end=0.0).bind(SPEC)
     agent, envs, keys = algo.init(key), 16, 6
     obs = jnp.broadcast_to(jnp.array([0.3, -0.2, 0.5]), (envs, OBS))
@@ -424,7 +424,7 @@ def test_noise_is_each_environments_own_and_absent_from_greedy_actions(cls, key,
     assert (noise.std(axis=0) > 0).all()  # of every action
 
 
-def test_noise_without_a_torso_to_be_noisy():
+def test_noisy_heads_on_a_plain_torso():
     """A torso may have no parameters; the heads are noisy all the same."""
     algo = dataclasses.replace(BASE, noisy=True).bind(SPEC)
     agent, obs = algo.init(jax.random.key(0)), jnp.ones((1, OBS))

@@ -163,7 +163,7 @@ def test_only_the_first_episode_counts():
     np.testing.assert_array_equal(first_episode(done), np.array(wanted, bool))
 
 
-def test_every_iteration_starts_afresh():
+def test_every_iteration_begins_new_episodes():
     """Five of nine steps: no episode ever ends by its limit, which a second rollout would reach."""
     env = Line()
     algo = tree.as_float32(jf.ARS(**SETTINGS | dict(noise_std=1e-3), learning_rate=0.0, num_steps=5).bind(env.spec))
@@ -199,7 +199,7 @@ def test_it_learns(learn, cls, name, settings):
     assert all(np.isfinite(x).all() for x in metrics.values())
 
 
-def test_what_they_refuse():
+def test_evolution_refuses_unfit_settings():
     with pytest.raises(ConfigError, match="num_steps must be .*got 0: .* no limit of its own"):
         jf.ARS().bind(Line(limit=None).spec)
     with pytest.raises(ConfigError, match="top_directions must be at most directions = 16, got 17"):

@@ -19,7 +19,7 @@ ALONE = [
 
 
 @pytest.mark.parametrize(("cls", "name", "settings"), ALONE, ids=lambda x: getattr(x, "name", None))
-def test_what_normalises_to_zero_is_refused(cls, name, settings):
+def test_minibatches_of_one_row_are_refused_with_normalization(cls, name, settings):
     env = jf.make("Pendulum-v1" if cls in (jf.SAC, jf.CrossQ) else "CartPole-v1")
     with pytest.raises(jf.ConfigError, match=f"^{name}.*(zero|nothing)"):
         cls(**settings).bind(env.spec)

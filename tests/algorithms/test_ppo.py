@@ -185,7 +185,7 @@ FRESH = {
 }
 
 
-def test_the_value_has_widths_of_its_own():
+def test_value_hidden_sets_the_value_torso():
     env = jf.make("CartPole-v1")
     agent = jax.eval_shape(jf.PPO(hidden=(16,), value_hidden=(8, 24)).bind(env.spec).init, jax.random.key(0))
     actor, critic = agent.params["torso"]
@@ -197,7 +197,7 @@ def test_the_value_has_widths_of_its_own():
 
 
 @pytest.mark.parametrize("case", FRESH)
-def test_the_first_minibatch_has_ratio_one_and_is_seen_as_it_was_acted_on(case, compiled):
+def test_the_first_minibatch_has_ratio_one(case, compiled):
     """Also after several iterations, when the observation statistics have moved."""
     name, settings = FRESH[case]
     settings = dict(settings)
@@ -362,7 +362,7 @@ def test_float_settings_are_leaves_that_can_be_swept(key, clock):
     np.testing.assert_allclose(distance / distance[1], [0, 1, 2], rtol=1e-3)
 
 
-def test_reward_scale_is_the_environments_but_for_the_logs(key):
+def test_reward_scale_does_not_change_the_logs(key):
     """The same learning, and returns in the environment's own units."""
     make = lambda scale, **env: jax.jit(
         jf.make_train(jf.PPO(num_envs=4, num_steps=8, hidden=(4,), reward_scale=scale), jf.make("CartPole-v1", **env), 64)
@@ -392,12 +392,12 @@ def test_squash_needs_bounds():
 
 
 @pytest.mark.parametrize("name", ["squash", "state_dependent_std"])
-def test_settings_of_a_gaussian_are_refused_where_there_is_none(name):
+def test_gaussian_settings_are_refused_for_discrete_actions(name):
     with pytest.raises(ConfigError, match=f"{name} must be False for CartPole-v1, got True.*Discrete"):
         jf.PPO(**{name: True}).bind(jf.make("CartPole-v1").spec)
 
 
-def test_statistics_normalise_what_has_no_scale_of_its_own():
+def test_statistics_normalise_unscaled_entries():
     """Floats, and integers without bounds; bytes, flags, short ranges and masks stay as they are."""
     i = np.iinfo(np.int32)
     mixed = Box((0, i.min), (1, i.max), (2,), jnp.int32)
@@ -412,3 +412,28 @@ def test_statistics_normalise_what_has_no_scale_of_its_own():
     assert seen["b"].dtype == jnp.uint8 and seen["e"].dtype == jnp.int32
     features = make_torso("mlp", mixed, (), "tanh").apply({}, seen["a"])  # scales the first and not the second again
     np.testing.assert_array_equal(features, [[2, -7]] * 4)
+
+
+@pytest.mark.parametrize(
+    ("parent", "name", "instead"),
+    [(jf.PPO, "policy", "networks"), (jf.A2C, "weighed", "prepare"), (jf.SAC, "actor", "networks"), (jf.TQC, "descend", "update"),
+     (jf.C51, "gradient_step", "update"), (jf.APG, "view", "act"), (jf.Algorithm, "improve", "learn")],
+)  # fmt: skip
+def test_methods_of_older_versions_are_refused_with_what_takes_their_place(parent, name, instead):
+    said = rf"Mine\.{name} must be left out, got a method: .*`{instead}`.*\. {parent.__name__} does not read it"
+    for method in (lambda self: None, property(lambda self: None)):
+        with pytest.raises(jf.ConfigError, match=said):
+            type("Mine", (parent,), {name: method})
+
+
+def test_a_switch_of_older_versions_is_refused():
+    with pytest.raises(jf.ConfigError, match=r"Mine\.fresh_start must be left out, got True: call `iteration.begin`"):
+        type("Mine", (jf.ARS,), {"fresh_start": True})
+
+
+def test_a_setting_may_have_the_name_of_such_a_method():
+    @jf.settings
+    class Mine(jf.PPO):
+        features: int = 3
+
+    assert Mine(features=4).features == 4

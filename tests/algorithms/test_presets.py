@@ -31,7 +31,7 @@ def test_its_settings_are_accepted(found):
     ("Freeway-MinAtar", "ppo/*-MinAtar"),
     ("Asterix-MinAtar", "ppo/Asterix-MinAtar"), ("nothing", None),
 ])  # fmt: skip
-def test_who_makes_an_environment_does_not_matter(environment, name):
+def test_presets_ignore_the_package_of_an_environment(environment, name):
     found = find_preset("ppo", environment)
     assert (found and found.name) == name
 
@@ -46,6 +46,6 @@ def test_the_narrower_pattern_comes_first(environment, name):
     assert find_preset("sac", environment).name == name
 
 
-def test_what_it_sets_of_the_environment_stands_beside_its_algorithm():
+def test_a_preset_holds_environment_settings():
     assert find_preset("ppo", "playground/CartpoleSwingup").env == {"action_repeat": 4}
     assert find_preset("ppo", "playground/CartpoleBalance").env == {}

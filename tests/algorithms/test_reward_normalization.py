@@ -61,14 +61,14 @@ def test_returns_that_do_not_vary_divide_nothing(reward):
 
 
 @each
-def test_the_agent_is_as_it_was_where_it_is_off(algo):
+def test_without_reward_normalization_the_agent_has_no_statistics(algo):
     """Old checkpoints hold no statistics of rewards."""
     agent = algo.bind(CARTPOLE).init(jax.random.key(0))
     assert agent.rewards == () and algo.bind(CARTPOLE).observe(agent, None) is agent
 
 
 @each
-def test_what_is_learned_from_is_the_divided_reward(algo, compiled):
+def test_the_learner_gets_the_divided_reward(algo, compiled):
     """The rows of a rollout are those of one whose rewards came divided."""
     env, plain = jf.make("CartPole-v1"), algo.bind(CARTPOLE)
     algo = dataclasses.replace(plain, normalize_reward=True)
@@ -89,7 +89,7 @@ def test_what_is_learned_from_is_the_divided_reward(algo, compiled):
     assert any((np.asarray(a) != np.asarray(b)).any() for a, b in zip(*map(jax.tree.leaves, (ours, raw)), strict=True))
 
 
-def test_rewards_in_thousands_are_learned_from_as_small_ones(learn):
+def test_large_rewards_learn_as_small_ones(learn):
     """Bit for bit: the scale is a power of two. Without it one value loss of 10^6 drowns the policy's gradient."""
     settings = dict(num_envs=32, num_steps=8, num_epochs=2, num_minibatches=2, learning_rate=1e-2, discount=0.9,
                     hidden=(16,), shared_torso=True)  # fmt: skip

@@ -92,10 +92,11 @@ def test_the_parameters_begin_alike(load, name, environment, key, compiled):
     ours = compiled(library(single).bind(single.env.spec).init, key).params
     theirs = compiled(single.init, key)
     if name == "sac":
-        pairs = [(torso_and_head(ours["actor"]), theirs.params["actor"])]
-        pairs += [(critic_params(ours["critics"]), theirs.params["critics"])]
-        assert ours["log_temperature"] == theirs.params["log_temperature"]
-        assert_same(theirs.params["critics"], theirs.target_critics, atol=0)
+        params, target_critics, _ = theirs
+        pairs = [(torso_and_head(ours["actor"]), params["policy"]["actor"])]
+        pairs += [(critic_params(ours["critics"]), params["critics"])]
+        assert ours["log_temperature"] == params["policy"]["log_alpha"]
+        assert_same(params["critics"], target_critics, atol=0)
     else:
         pairs = [(ppo_params(ours), theirs[0]) if name == "ppo" else (torso_and_head(ours), theirs.params)]
     for a, b in pairs:
@@ -124,7 +125,7 @@ def test_ppo_learns_the_same_from_the_same_draws(load, max_grad_norm, key, rng, 
         state = iteration.init(run, key)
         state = state._replace(agent=state.agent._replace(params=shaken(rng, state.agent.params)))
         params = ppo_params(state.agent.params)
-        learner, env_state, obs = (params, single.optimizer.init(params)), state.env, state.obs
+        learner, start = (params, single.optimizer.init(params)), (state.env, state.obs)
         seen = []
         for t in map(jnp.int32, range(2)):
             draws, actor = iteration.draw(run, key, t), rollout.Actor(state.env, state.obs, state.carry)
@@ -132,7 +133,7 @@ def test_ppo_learns_the_same_from_the_same_draws(load, max_grad_norm, key, rng, 
             trajectory = rollout.collect(env, algo, state.agent, actor, draws.rollout, clock, "sample")[1]
             rows = algo.prepare(state.agent, trajectory)
             state, metrics = iteration.iteration(run, state, draws, t, True)
-            env_state, obs, steps = single.rollout(learner[0], env_state, obs, tuple(draws.rollout))
+            start, steps = single.rollout(learner[0], *start, tuple(draws.rollout))
             advantage = single.advantages(learner[0], steps)
             learner = single.learn(learner, steps, draws.plan)
             seen.append((trajectory.steps, rows, metrics["clip_fraction"], steps, advantage))
@@ -199,10 +200,11 @@ def test_dqn_acts_the_same(load, key, clock, rng):
     obs = rng.normal(size=(256, 4)).astype(np.float32)
     noise = jax.tree.map(lambda x: x[0], algo.draw(key, 1, 256))
     greedy = algo.act(agent, (), obs, noise, clock(), "greedy")[1]
-    params = torso_and_head(agent.params)
-    np.testing.assert_array_equal(greedy, single.act(params, obs, key, 0.0))
+    start = single.env.init(key, 256)[0], obs
+    act = lambda epsilon: np.asarray(single.step(torso_and_head(agent.params), start, key, epsilon)[1].action)
+    np.testing.assert_array_equal(greedy, act(0.0))
     assert 0 < greedy.mean() < 1
-    other = np.mean(np.asarray(single.act(params, obs, key, 0.5)) != greedy)
+    other = np.mean(act(0.5) != greedy)
     assert 0.15 < other < 0.35  # half of them are random, half of those the greedy one
     for t in (125, 1000, 2500, 12_000):  # after the warm-up
         ours = algo.epsilon((), clock(t, t, t / single.iterations))
@@ -215,10 +217,10 @@ def test_sac_learns_the_same_from_the_same_batches_and_noise(load, key, clock, r
     algo = library(single).bind(single.env.spec)
     agent = jax.jit(algo.init)(key)
     agent = agent._replace(params=shaken(rng, agent.params), target=shaken(rng, agent.target))
-    parts = {"actor": torso_and_head, "critics": critic_params, "log_temperature": lambda x: x}
-    params = {name: translate(agent.params[name]) for name, translate in parts.items()}
+    policy = lambda x: {"actor": torso_and_head(x["actor"]), "log_alpha": x["log_temperature"]}
+    params = {"critics": critic_params(agent.params["critics"]), "policy": policy(agent.params)}
     opt_state = {name: optax.adam(single.learning_rate).init(part) for name, part in params.items()}
-    learner = module.Learner(params, critic_params(agent.target), opt_state)
+    learner = params, critic_params(agent.target), opt_state
     ours, theirs = jax.jit(algo.update), jax.jit(single.update)
     for i in range(3):
         batch = made_up(rng, module, 3, rng.uniform(-1, 1, (ROWS, 1)).astype(np.float32))
@@ -227,22 +229,30 @@ def test_sac_learns_the_same_from_the_same_batches_and_noise(load, key, clock, r
         torque = single.env.spec.action.from_unit(batch.action)
         agent = ours(agent, window(batch, torque), update_key, clock(i, i, 0.0))[0]
         learner = theirs(learner, batch, noise)
-        assert_same(critic_params(agent.target), learner.target_critics)
-        for name, translate in parts.items():
-            assert_same(translate(agent.params[name]), learner.params[name])
-            assert_same_moments(agent.opt_state[name], agent.params[name], translate, learner.opt_state[name])
-    assert all(moved(params[name], learner.params[name]) > 0.01 for name in parts)
+        assert_same(critic_params(agent.target), learner[1])
+        assert_same(critic_params(agent.params["critics"]), learner[0]["critics"])
+        assert_same(policy(agent.params), learner[0]["policy"])
+        packed = {name: optax.tree_utils.tree_get(state, "mu") for name, state in agent.opt_state.items()}
+        means = {name: optim.unpack(packed[name], part) for name, part in agent.params.items()}
+        for name, expected in (("critics", critic_params(means["critics"])), ("policy", policy(means))):
+            assert_same(expected, optax.tree_utils.tree_get(learner[2][name], "mu"))
+    assert all(moved(params[name], learner[0][name]) > 0.01 for name in params)
+    assert moved(params["policy"]["log_alpha"], learner[0]["policy"]["log_alpha"]) > 0.01
 
 
 def test_sac_acts_the_same(load, key, clock, rng):
-    single = load("sac")[0](jf.make("Pendulum-v1"), hidden=(8,))
+    SAC, module = load("sac")
+    single = SAC(jf.make("Pendulum-v1"), hidden=(8,))
     algo = library(single).bind(single.env.spec)
     agent = jax.jit(algo.init)(key)
     agent = agent._replace(params=shaken(rng, agent.params))
     obs, noise = (rng.normal(size=(64, n)).astype(np.float32) for n in (3, 1))
-    state = single.env.init(key, 64)[0]
+    start = single.env.init(key, 64)[0], obs
+    actor = torso_and_head(agent.params["actor"])
     for mode, scale in (("sample", 1.0), ("greedy", 0.0)):
         torque = algo.act(agent, algo.init_carry(64), obs, noise, clock(), mode)[1]
-        action = single.policy(torso_and_head(agent.params["actor"]), obs, scale * noise)[0]
-        resets = jax.tree.map(lambda x: x[0], single.env.draw(key, 1, 64, 0))
-        assert_same(single.env.step(resets, state, torque), single.step(resets, state, action), atol=1e-5)
+        action = single.policy(actor, obs, scale * noise)[0]
+        state, after, end = single.env.step(single.env.draw(key, 1, 64, 0).at(0), start[0], torque)
+        assert_same((state, after), single.step(start, action, key)[0], atol=1e-5)
+        expected = module.Transition(obs, action, end.reward, end.terminated, end.next_obs)
+        assert_same(expected, single.step(start, action, key)[1], atol=1e-5)

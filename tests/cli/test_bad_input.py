@@ -26,7 +26,6 @@ from jaxrl_fast.cli import command as cli
 from jaxrl_fast.envs.host import envpool_adapter
 from jaxrl_fast.envs.physics import brax_adapter, mujoco_tools
 from jaxrl_fast.envs.probes.spaces import Continuous, DictObservation
-from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.errors import UserError
 
 TINY = "--algo.num-envs 4 --algo.num-steps 16 --algo.hidden 8 --eval-episodes 4 --no-tensorboard"
@@ -111,7 +110,7 @@ def no_wandb(monkeypatch):
 
 def without(package):
     """A patch: the library of a source is not installed."""
-    return lambda monkeypatch: monkeypatch.setattr(Source, "installed", lambda self: self.package != package)
+    return lambda monkeypatch: monkeypatch.setitem(sys.modules, package, None)
 
 
 no_gymnax, no_brax, no_playground = map(without, ("gymnax", "brax", "mujoco_playground"))
@@ -134,7 +133,6 @@ def no_ray(monkeypatch):
 
 def thresholds(monkeypatch):
     """An environment whose reward depends on the action by a threshold alone."""
-    from jaxrl_fast.envs import sources
     from jaxrl_fast.envs.probes.spaces import Continuous
 
     @jf.settings
@@ -146,7 +144,6 @@ def thresholds(monkeypatch):
         def _reward(self, obs, action):
             return action[:, 0] > obs[:, 0]
 
-    monkeypatch.setattr(sources, "USER", dict(sources.USER))
     jf.register("test/thresholds", Thresholds)
 
 
@@ -168,6 +165,11 @@ TABLE = [
     row("flag without its group", f"{PPO} --learning-rate 1", "'--learning-rate'", "mean '--algo.learning-rate'"),
     row("flag of another algorithm", f"{PPO} --algo.buffer-size 9", "'--algo.buffer-size'", "--help"),
     row("unknown environment flag", f"{PPO} --env.max-steps 9", "'--env.max-steps'", "'--env.max-steps-in-episode'"),
+    row("a sweep's flag of train", "sweep ppo CartPole-v1 --no-tensorboard", "'--no-tensorboard'",
+        "--no-tensorboard is a flag of `jaxrl-fast train`"),
+    row("a flag of train, misspelled", "sweep ppo CartPole-v1 --no-tensorbord", "--no-tensorboard is a flag of"),
+    row("a resume's flag of new runs", "train --resume {run} --seeds 3", "--seeds is a flag of `jaxrl-fast train`"),
+    row("a flag of eval", f"{PPO} --episodes 3", "--episodes is a flag of `jaxrl-fast eval`"),
     row("unknown flag of eval", "eval {run} --episode 3", "'--episode'", "did you mean '--episodes'"),
     row("flag without a value", f"{PPO} --seed", "--seed", "--help"),
     row("stray word", f"{PPO} Pendulum-v1", "Pendulum-v1", "--help"),
@@ -364,7 +366,7 @@ TABLE = [
     row("more devices", f"{PPO} --devices 512", "devices must be ", "got 512", "at most", "host_platform_device_count"),
     row("groups", f"{PPO} --groups 3", "groups must be ", "got 3", "num_envs"),
     row("on NaN", f"{PPO} --on-nan ignore", "on_nan must be ", "got 'ignore'", "'mark'"),
-    row("sweep of nothing", "sweep ppo CartPole-v1", "needs what to compare"),
+    row("sweep of nothing", "sweep ppo CartPole-v1", "needs settings to compare"),
     row("sweep of an unknown setting", "sweep ppo CartPole-v1 --grid algo.learning-rat=1", "algo.learning-rat", "did you mean"),
     row("resume of no sweep", "sweep --resume {folder}", "--resume must be ", "sweep.json"),
     row("network", f"{PPO} --algo.network cnnn", "network must be ", "got 'cnnn'", "did you mean 'cnn'"),
@@ -711,5 +713,5 @@ def test_bad_call(call, says, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("cls", [jf.PPO, jf.ARS, jf.OpenES])
-def test_those_that_the_refusal_of_unbounded_actions_names_take_them(cls):
+def test_unbounded_actions_are_accepted_by_the_algorithms_the_error_suggests(cls):
     jax.eval_shape(jf.make_train(cls(), unbounded(), total_steps=1), jax.random.key(0))

@@ -195,5 +195,5 @@ def test_wrong_command_lines_are_refused(offline, capsys):
         ("mesh", "population=4, env=2", {"population": 4, "env": 2}), ("path", "new folder/x", "new folder/x"), ("str", "", ""),
     ],
 )  # fmt: skip
-def test_right_text_is_taken(kind, text, value):
+def test_valid_text_is_accepted(kind, text, value):
     assert values.convert("--x", kind, text) == value

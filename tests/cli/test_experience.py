@@ -77,7 +77,7 @@ def value(run) -> float:
 
 @pytest.mark.parametrize(("fraction", "expected"), [(1.0, (9.0, 10.5)), (0.5, (4.5, 6.5)), (0.0, (1.2, 6.0))])
 @pytest.mark.parametrize("data", ["tens", "shuffled"])
-def test_what_is_learned_is_the_mixture(kept, data, fraction, expected):
+def test_mixed_runs_learn_from_both_parts(kept, data, fraction, expected):
     """The data's steps gave ten times what the environment does."""
     algo = jf.DQN(num_envs=4, hidden=(16,), learning_starts=64, buffer_size=2_000, learning_rate=1e-2, discount=0.9,
                   target_period=10, batch_size=64, anneal_learning_rate=True)  # fmt: skip
@@ -139,7 +139,7 @@ def test_members_of_a_population_share_it(kept):
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.5])
-def test_environments_on_the_host_take_part(tmp_path, fraction):
+def test_host_environments_learn_from_experience(tmp_path, fraction):
     algo = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000, prioritized=True)
     settings = dict(eval_every=0, eval_episodes=2)
     save_memory(tmp_path / "kept", jf.experience(jf.train(algo, jf.make("CartPole-v1"), 400, **settings)))
@@ -156,28 +156,32 @@ def test_the_plan_counts_it(kept):
     assert plan(experience=str(kept / "replay"), experience_fraction=1.0).state.get("replay", 0) == 0
 
 
-def nothing_is_read(monkeypatch):
-    monkeypatch.setattr("jaxrl_fast.memory.experience.files._restore", lambda *_: pytest.fail("it was read"))
+def without_its_arrays(folder, place):
+    """Return a copy that holds the layout alone."""
+    shutil.copytree(folder, place)
+    shutil.rmtree(place / "store")
+    with pytest.raises(ConfigError, match="must be a whole memory"):
+        open_memory(place)
+    return place
 
 
 @pytest.mark.parametrize("data", ["replay", "shuffled"])
-def test_a_plan_reads_nothing_of_it(kept, monkeypatch, capsys, data):
+def test_a_plan_reads_only_the_layout(kept, tmp_path, capsys, data):
     """Members that differ, and the programs too."""
-    nothing_is_read(monkeypatch)
+    folder = str(without_its_arrays(kept / data, tmp_path / data))
     algo = jf.DQN(num_envs=4, learning_starts=64, buffer_size=2_000, prioritized=True)
     for fraction in (0.0, 0.5, 1.0):
-        more = dict(experience=str(kept / data), experience_fraction=fraction, population={"algo.discount": [0.5, 0.9]})
+        more = dict(experience=folder, experience_fraction=fraction, population={"algo.discount": [0.5, 0.9]})
         assert jf.plan(algo, jf.make(ENV), 500, **more).fits
-    assert cli.main(["plan", "dqn", ENV, "--experience", str(kept / data), "--compile", *TINY[:-1]]) == 0
+    assert cli.main(["plan", "dqn", ENV, "--experience", folder, "--compile", *TINY[:-1]]) == 0
     assert "compiled temporaries" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.5, 1.0])
 def test_a_run_that_cannot_fit_is_refused_before_it_is_read(kept, run_cli, monkeypatch, tmp_path, fraction):
     algo, out = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000), tmp_path / "x"
-    more = dict(experience=str(kept / "tens"), experience_fraction=fraction)
+    more = dict(experience=str(without_its_arrays(kept / "tens", tmp_path / "tens")), experience_fraction=fraction)
     monkeypatch.setattr(runtime, "device_memory", lambda device: 5_000)
-    nothing_is_read(monkeypatch)
     for train, settings in ((jf.train, more), (jf.sweep, more | {"grid": {"algo.n_step": [1, 2]}})):
         with pytest.raises(ConfigError, match="memory must be at most the 4.9 KiB"):
             train(algo, jf.make(ENV), 500, out=out, **settings)
@@ -188,7 +192,7 @@ def test_a_run_that_cannot_fit_is_refused_before_it_is_read(kept, run_cli, monke
     assert not out.exists()
 
 
-def test_what_is_advised_fits_a_replay_that_starts_with_it(kept, monkeypatch):
+def test_the_suggested_size_fits_with_experience(kept, monkeypatch):
     """With another buffer the experience is laid out in that size."""
     plan = lambda size: jf.plan(jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=size), jf.make(ENV), 500,
                                 experience=str(kept / "replay"), experience_fraction=0.0)  # fmt: skip
@@ -197,7 +201,7 @@ def test_what_is_advised_fits_a_replay_that_starts_with_it(kept, monkeypatch):
     assert not plan(20_000).fits and plan(plan(20_000).remedies()["buffer_size"]).fits
 
 
-def test_a_run_that_ended_in_few_members_is_resumed_where_they_fit(kept, monkeypatch, tmp_path):
+def test_a_halved_run_resumes_where_its_members_fit(kept, monkeypatch, tmp_path):
     """Halving has dropped the others: they are no longer planned."""
     algo, settings = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000), dict(
         log_every=20, eval_every=20, eval_episodes=2, selection=jf.Halving(2), experience=str(kept / "replay"),
@@ -242,6 +246,8 @@ def test_minari_episodes(kept, run_cli, tmp_path, monkeypatch):
     [
         ("experience", "needs a source and a new folder"),
         ("experience {here}/run {here}/replay", "does not exist yet"),
+        ("experience {here}/run {here}/run/seed-0", "FOLDER must be a folder outside of other runs, such as {here}/seed-0"),
+        ("experience {here}/tens.npz {here}/run/data/x --environment CartPole-v1", "{here}/run is that of a run"),
         ("experience {here}/none {tmp}/x", "an existing run directory"),
         ("experience {here}/run {tmp}/x --member 3", "member must be an integer from 0 to "),
         ("experience {here}/run {tmp}/x --environment CartPole-v1", "the run has its own"),
@@ -266,9 +272,10 @@ def test_minari_episodes(kept, run_cli, tmp_path, monkeypatch):
     ],
 )  # fmt: skip
 def test_bad_experience(kept, run_cli, tmp_path, argv, expected):
+    before = {x.name for x in (kept / "run").iterdir()}
     code, _, err = run_cli(*argv.format(here=kept, tmp=tmp_path).split())
-    assert code == 2 and expected in err, err
-    assert not (tmp_path / "x").exists()
+    assert code == 2 and expected.format(here=kept) in err, err
+    assert not (tmp_path / "x").exists() and {x.name for x in (kept / "run").iterdir()} == before
 
 
 def test_actions_that_do_not_exist(tmp_path):

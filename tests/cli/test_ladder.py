@@ -49,7 +49,7 @@ def test_a_rung_is_climbed_for_its_minutes(monkeypatch):
     assert content["published"] == {"steps_per_second": 10, "minutes": 20} and content["solved_seconds"] is None
 
 
-def test_a_rung_ends_where_its_rate_has_fallen_to_nothing(monkeypatch):
+def test_a_rung_ends_when_its_learning_rate_is_zero(monkeypatch):
     monkeypatch.setattr(ladder, "SOLVED", 1e9)
     falling = dataclasses.replace(EASY, settings=SMALL | {"anneal_learning_rate": True}, run=dict(horizon=400))
     found = ladder.climb(ladder.Climb(falling), None)
@@ -71,7 +71,7 @@ def test_the_solve_is_the_mean_of_a_hundred_games():
     assert found.solved == 7.0
 
 
-def test_what_the_book_published_is_there():
+def test_the_books_figures_are_shown():
     assert [r.published for r in ladder.RUNGS if r.published] == [
         (159, 105), (157, 115), (228, 44), (402, 59), (330, 40), (409, 31)
     ]  # fmt: skip
@@ -142,7 +142,7 @@ def rungs(out):
 
 
 @pytest.mark.parametrize("error", [NonFiniteError("no longer finite"), RuntimeError("no longer finite")], ids=["ours", "any"])
-def test_a_rung_that_fails_leaves_the_others(error, tmp_path, monkeypatch, capsys):
+def test_a_failed_rung_does_not_stop_the_ladder(error, tmp_path, monkeypatch, capsys):
     climb = ladder.climb
 
     def failing(found, *args):
@@ -163,14 +163,14 @@ def test_a_rung_that_fails_leaves_the_others(error, tmp_path, monkeypatch, capsy
     assert cli.main(["ladder", "pong", "--full", "--out", str(tmp_path / "m")]) == getattr(error, "exit_code", 1)
 
 
-def test_a_rung_whose_environment_fails(tmp_path, monkeypatch, capsys):
+def test_a_rung_with_a_failing_environment(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(ladder, "RUNGS", (dataclasses.replace(EASY, env=dict(fault="raises", at=40)),))
     assert cli.main(["ladder", "pong", "--full", "--out", str(tmp_path / "l")]) == 1
     assert "the motor burnt out" in capsys.readouterr().err and "the motor burnt out" in rungs(tmp_path / "l")[0][2]
 
 
 @pytest.mark.parametrize("stop", ["ours", "plain", "terminated"])
-def test_ctrl_c_keeps_what_there_is(stop, tmp_path, monkeypatch, capsys):
+def test_ctrl_c_keeps_the_ladder_so_far(stop, tmp_path, monkeypatch, capsys):
     """In the middle of the second rung, noted by the loop or, in PyTorch's rung, raised where it comes."""
     climb = ladder.climb
 
@@ -187,7 +187,7 @@ def test_ctrl_c_keeps_what_there_is(stop, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(cli_ladder, "climb", interrupted)
     name, code = ("SIGTERM", 143) if stop == "terminated" else ("SIGINT", 130)
     assert cli.main(["ladder", "pong", "--full", "--out", str(tmp_path / "l")]) == code
-    assert f"stopped by {name} in the rung never; what there is stands in" in capsys.readouterr().err
+    assert f"stopped by {name} in the rung never; the finished part is in" in capsys.readouterr().err
     assert rungs(tmp_path / "l") == [("easy", True, ""), ("never", True, name)]
 
 

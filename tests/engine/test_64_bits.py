@@ -50,7 +50,7 @@ def test_every_environment_runs_with_64_bits_switched_on(name):
     assert not wide(seen)
 
 
-def test_an_environment_that_cannot_names_the_switch():
+def test_a_64_bit_environment_error_names_the_switch():
     @jf.settings
     class Counts(jf.SingleEnv):
         @property

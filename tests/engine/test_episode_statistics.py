@@ -46,7 +46,7 @@ def test_blocks_of_random_episodes_equal_a_plain_loop():
         assert after.length.dtype == jnp.int32  # a carry must not change its type
 
 
-def test_environments_that_finished_nothing_do_not_count():
+def test_environments_without_a_finished_episode_do_not_count():
     start = Episodes(jnp.array([100.0, 5.0]), jnp.array([50, 2], jnp.int32))
     reward, done = jnp.ones((3, 2)), jnp.array([[False, False], [False, True], [False, False]])
     after, metrics = episode_statistics(start, reward, done)

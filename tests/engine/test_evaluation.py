@@ -60,7 +60,7 @@ def test_the_mean_is_that_of_a_plain_rollout(name, key):
 
 
 @pytest.mark.parametrize("limit", [50, 57])  # a multiple of the block and none
-def test_the_step_limit_cuts_an_episode_and_says_so(limit, key):
+def test_the_step_limit_truncates_an_episode_with_a_message(limit, key):
     env = tools.Lengths(longest=80)
     algo = bound(env)
     found = evaluate(env, algo, algo.init(key), key, episodes=64, max_steps=limit)
@@ -82,7 +82,7 @@ def test_greedy_and_sampled_play_differ(key):
 
 
 @pytest.mark.parametrize("name", ["ppo", "dqn"])
-def test_the_logged_score_is_that_of_the_agent_then(name):
+def test_the_logged_score_is_the_current_agents(name):
     """Its key depends on the seed and the row alone, and the agent is the one after that row."""
     agents = {}
     keep = lambda s, rows: agents.update({s.rows: jax.tree.map(lambda x: np.asarray(x).copy(), s.state.agent)})
@@ -96,7 +96,7 @@ def test_the_logged_score_is_that_of_the_agent_then(name):
         np.testing.assert_allclose(score, found.ret.mean(), rtol=1e-6)
 
 
-def test_the_final_score_is_over_the_episodes_that_were_asked_for(tmp_path):
+def test_the_final_score_uses_eval_episodes(tmp_path):
     session = tools.train(
         "ppo", tmp_path / "run", env=tools.Lengths(longest=1), total_steps=64, eval_episodes=7, seeds=2
     )

@@ -125,7 +125,7 @@ def test_a_rollout_is_unrolled_on_a_gpu(name, members):
 
 
 @pytest.mark.parametrize("unroll", [1, 3])
-def test_the_unrolling_that_the_user_chose_is_that_of_every_platform(unroll):
+def test_a_users_unroll_applies_to_every_platform(unroll):
     """By `make_train`, and of the `Run` that `train` compiles."""
     algo, env = tools.algorithm("ppo", num_steps=24), tools.environment()
     run = build_run(algo, env, RunConfig(total_steps=960, unroll=unroll))
@@ -143,7 +143,7 @@ def test_the_unrolling_that_the_user_chose_is_that_of_every_platform(unroll):
     [(128, 100, 8, 8), (10, 100, 8, 5), (13, 100, 8, 1), (7, 100, 8, 7), (3, 1, 8, 3), (128, 10, 16, 16),
      (128, 1014, 8, 4), (128, 4096, 8, 1), (128, 12_000, 8, 1), (24, 1000, 8, 4)],
 )  # fmt: skip
-def test_how_many_steps_a_loop_on_a_gpu_has_in_a_row(length, size, most, expected):
+def test_steps_in_a_gpu_loop_body(length, size, most, expected):
     """A divisor of its length, and no more than the compiler takes in its stride."""
     assert lowering.steps_in_a_row(length, size, most) == expected
 

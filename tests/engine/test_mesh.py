@@ -185,7 +185,7 @@ def test_bad_meshes(settings, message):
         tools.train("ppo", **settings)
 
 
-def test_more_devices_than_there_are(monkeypatch):
+def test_more_devices_than_exist_are_refused(monkeypatch):
     with pytest.raises(jf.ConfigError, match=r"devices must be at most the \d+ .*got 64.*host_platform_device_count"):
         population_of(RunConfig(devices=64))
     monkeypatch.setattr(jax, "devices", lambda: jax.local_devices()[:1] * 4)
@@ -195,7 +195,7 @@ def test_more_devices_than_there_are(monkeypatch):
         population_of(RunConfig(mesh={"population": 32, "env": 2}))
 
 
-def test_what_cannot_be_divided_is_refused():
+def test_indivisible_members_are_refused():
     with pytest.raises(jf.ConfigError, match="groups must be 1, got 2: apg compares or differentiates whole rollouts"):
         tools.train("apg", groups=2)
     with pytest.raises(jf.ConfigError, match="num_minibatches = 2 divides"):

@@ -68,7 +68,7 @@ CASES += [("prioritized", 3, "vmap"), pytest.param("prioritized", 3, "map", mark
 
 
 @pytest.mark.parametrize("name, seeds, mode", CASES)
-def test_forecast_is_what_xla_counts(name, seeds, mode):
+def test_the_forecast_equals_xlas_count(name, seeds, mode):
     """Arguments and results of the chunk to 10%; a replay that takes turns also in the temporaries."""
     found = prepared(name, seeds, mode)
     plan, made = found.plan, programs.Programs(found)
@@ -85,7 +85,7 @@ def test_forecast_is_what_xla_counts(name, seeds, mode):
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_forecast_is_what_lies_on_the_device(name):
+def test_the_forecast_equals_the_device_memory(name):
     found = prepared(name)
     plan, made = found.plan, programs.Programs(found)
     state = made.init(plan.population.keys(range(plan.population.size)))
@@ -137,7 +137,7 @@ ADVICE = re.compile(r"(\w+) = (\d+)")
      ("ppo", 4, "vmap", 0.6, {"seeds", "num_envs"}), ("ppo", 4, "map", 0.7, {"num_envs"}),
      ("batches", 1, "map", 0.7, {"batch_size"})],
 )  # fmt: skip
-def test_what_a_refusal_advises_really_fits(name, seeds, mode, part, expected, have):
+def test_the_suggested_setting_fits(name, seeds, mode, part, expected, have):
     batches = jf.DQN(**REPLAY | dict(batch_size=16_384))  # larger than what a smaller buffer would hold
     algo = dataclasses.replace(ALGORITHMS.get(name, batches), num_envs=32)
     plan = lambda algo, seeds: jf.plan(algo, tools.environment(), 5000, seeds=seeds, batching=mode, eval_episodes=4)
@@ -157,7 +157,7 @@ def test_what_a_refusal_advises_really_fits(name, seeds, mode, part, expected, h
         tried(value).check()
 
 
-def test_where_no_single_setting_helps(have):
+def test_errors_without_a_single_remedy(have):
     have(1000)
     with pytest.raises(jf.ConfigError, match="1000 B of .*lower buffer_size, hidden, num_envs or num_steps"):
         jf.plan(ALGORITHMS["dqn"], tools.environment(), 5000, seeds=3).check()
@@ -214,7 +214,7 @@ def test_printed(capsys):
     assert re.search(r"^fits: 0% of the [\d.]+ GiB of cpu", out, re.M)
 
 
-def test_printed_with_what_was_compiled(capsys):
+def test_printed_with_compiled_sizes(capsys):
     line = "plan ppo CartPole-v1 --no-preset --algo.hidden 8 --algo.num-steps 8 --eval-episodes 4 --compile"
     assert cli.main(line.split()) == 0
     out = capsys.readouterr().out

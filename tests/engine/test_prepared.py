@@ -103,7 +103,7 @@ def test_experience_is_read_once_for_all_members(tmp_path):
     assert all(x is y for x, y in zip(jax.tree.leaves(shared), jax.tree.leaves(made.members.run.experience), strict=True))
 
 
-def test_what_is_handed_a_prepared_run_takes_nothing_of_it_beside():
+def test_functions_of_a_prepared_run_take_no_parts_of_it():
     """A run's algorithm, environment and settings enter a layer in one parcel."""
     parts = {"algo", "env", "config", "members", "grid", "population"}
     found = {}
@@ -124,7 +124,7 @@ def test_a_seed_differs_in_its_settings_alone():
     assert described(one).content["run"]["seed"] == 7 and described(both).content["run"]["seeds"] == 3
 
 
-def test_what_config_json_cannot_hold_is_trained_in_memory_and_not_written(tmp_path):
+def test_settings_that_config_json_cannot_hold_train_in_memory_only(tmp_path):
     @jf.settings
     class Local(jf.PPO):
         pass
@@ -147,7 +147,7 @@ def test_some_members_on_fewer_places():
         assert taken.members.run.algo.learning_rate == pytest.approx(rates)
 
 
-def test_a_sweep_refuses_what_no_part_of_it_takes_before_anything_is_written(tmp_path):
+def test_a_sweep_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(jf.ConfigError, match="actors must be .*got 2: CartPole-v1 is on the device"):
         jf.sweep(PPO, jf.make("CartPole-v1"), 128, grid={"algo.num_epochs": [1, 2]}, out=tmp_path / "x", actors=2)
     assert not (tmp_path / "x").exists()

@@ -177,7 +177,7 @@ def test_alone_everything_is_plain():
     distributed.check_same("config", 1)
 
 
-def test_where_settings_differ_is_named():
+def test_different_settings_are_named():
     a = {"run": {"seed": 1, "mesh": None}, "configurations": [{"x": 1}, {"x": 2}]}
     b = {"run": {"seed": 0, "mesh": None}, "configurations": [{"x": 1}, {"x": 2}]}
     assert distributed.difference(a, b) == "run.seed: 1 and 0"

@@ -153,7 +153,7 @@ def test_no_leaf_of_the_state_is_weakly_typed(name):
 
 
 @pytest.mark.parametrize(("cores", "everything", "beside"), [(2, False, False), (4, False, True), (2, True, True)])
-def test_what_is_compiled_before_the_first_update(cores, everything, beside, monkeypatch):
+def test_programs_compiled_before_the_first_update(cores, everything, beside, monkeypatch):
     """On few cores not the evaluation: the updates would wait for it. And what runs once is compiled quickly."""
     options, compile = [], jax.stages.Lowered.compile
     seen = lambda lowered, given=None: (options.append(given), compile(lowered, given))[1]
@@ -245,7 +245,7 @@ print(runtime.enable_compile_cache())
 """
 
 
-def test_compiled_programs_are_kept_where_the_user_says(tmp_path):
+def test_compiled_programs_are_kept_in_the_users_folder(tmp_path):
     """In a folder that they chose for JAX, else in ours; nowhere where it is off."""
     folder = lambda *args, **more: tools.python(CACHE, *args, timeout=60, **more).stdout.strip()
     assert folder(JAXRL_FAST_CACHE=str(tmp_path / "ours")) == str(tmp_path / "ours")

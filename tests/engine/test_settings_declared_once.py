@@ -102,7 +102,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("name", "value", "valid"), BAD)
-def test_a_bad_setting_is_named_with_what_would_be_valid(name, value, valid):
+def test_a_bad_setting_is_named_with_its_valid_values(name, value, valid):
     with pytest.raises(jf.ConfigError) as caught:
         RunConfig(**{name: value})
     assert str(caught.value).startswith(f"{name} must be ") and valid in str(caught.value)

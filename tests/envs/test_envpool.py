@@ -28,7 +28,7 @@ def test_conformance(name, steps):
 @pytest.mark.parametrize(("name", "steps"), [
     ("envpool:CartPole-v1", 80), ("envpool:Pendulum-v1", 210), ("envpool:Pong-v5", 40), ("envpool:Ant-v5", 60),
 ])  # fmt: skip
-def test_conformance_of_those_that_come_first(name, steps):
+def test_conformance_of_the_asynchronous_pool(name, steps):
     check_env(jf.make(name, batch_size=2), num_envs=6, num_steps=steps)
 
 
@@ -38,7 +38,7 @@ def raw(name: str, num_envs: int, seed: int, **settings):
     return envpool.make_gymnasium(name, num_envs=num_envs, seed=seed, **settings)
 
 
-def test_steps_are_those_of_the_raw_pool_and_an_end_costs_none():
+def test_steps_equal_the_raw_pools():
     """Until the first end in each environment. There the raw pool shows the new episode a step later, ours at once."""
     env, num_envs = jf.make("envpool:CartPole-v1"), 4
     rng = np.random.default_rng(0)
@@ -63,7 +63,7 @@ def test_steps_are_those_of_the_raw_pool_and_an_end_costs_none():
 @pytest.mark.parametrize(("name", "settings", "shape"), [
     ("CarRacing-v3", {}, (96, 96, 3)), ("Pong-v5", {"gray_scale": False}, (84, 84, 3)), ("Pong-v5", {}, (84, 84, 1)),
 ])  # fmt: skip
-def test_channels_come_last_whichever_way_the_pool_has_them(name, settings, shape):
+def test_channels_come_last(name, settings, shape):
     env = jf.make(f"envpool:{name}", **settings)
     assert env.spec.observation.shape == shape
     own = settings if name == "CarRacing-v3" else settings | {"stack_num": 1}
@@ -99,7 +99,7 @@ def test_lives_end_episodes_for_the_learner_alone():
 
 
 @pytest.mark.parametrize("episodic_life", [False, True])
-def test_environments_that_come_first_play_the_games_of_those_that_wait(episodic_life):
+def test_asynchronous_environments_play_the_same_games(episodic_life):
     """The same actions bring every environment the same rows, in whichever order they come."""
     waiting = jf.make("envpool:Breakout-v5", episodic_life=episodic_life)
     ours, theirs = (played(env, 4, 700, 3) for env in (dataclasses.replace(waiting, batch_size=2), waiting))

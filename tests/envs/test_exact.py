@@ -40,7 +40,7 @@ def test_numbers_keep_their_value(values, dtype):
 
 
 @pytest.mark.parametrize(("values", "dtype"), LOST, ids=dtypes)
-def test_numbers_that_would_change_are_refused(values, dtype):
+def test_inexact_conversions_are_refused(values, dtype):
     with pytest.raises(Misfit, match=r"^x must be .*, got ") as error:
         exact(np.append(np.zeros(3, np.asarray(values).dtype), values), dtype, "x")
     again = pickle.loads(pickle.dumps(error.value))
@@ -114,13 +114,13 @@ def stepped(env):
 @pytest.mark.parametrize(("vectorization", "says", "message"), [
     *(("sync", *row) for row in WRONG), ("async", *WRONG[0]), ("async", *WRONG[3]),
 ])  # fmt: skip
-def test_what_is_lost_is_refused_with_the_environment_s_name(vectorization, says, message):
+def test_lossy_values_are_refused_with_the_environment_s_name(vectorization, says, message):
     with pytest.raises(host.HostError, match=f"^Says: {message}$") as error:
         stepped(jf.make(tools.Says, vectorization=vectorization, **says))
     assert isinstance(error.value, ConfigError)
 
 
-def test_what_loses_nothing_is_converted():
+def test_lossless_values_are_converted():
     with pytest.warns(UserWarning, match="Says: observations of int64 may reach 1099511627776, devices hold -2147483648 to"):
         env = jf.make(tools.Says, obs=3.0, reward=True, terminated=1, truncated=True)
         step = stepped(env)
@@ -133,7 +133,7 @@ def test_what_loses_nothing_is_converted():
     (theirs.Discrete(5), 5, 4), (theirs.Discrete(5, start=2**40), 2**40 + 5, 2**40 + 4), (theirs.Discrete(5), -1, 4),
     (theirs.MultiDiscrete([2, 3]), [2, 2], 1), (theirs.MultiBinary(2), [0, 2], 1),
 ], ids=str)  # fmt: skip
-def test_integers_that_a_space_does_not_have_are_refused(space, value, most):
+def test_integers_outside_a_space_are_refused(space, value, most):
     with pytest.raises(Misfit, match=f"observations must be integers from .* to {most}, got"):
         own_form(space).encode(np.array([value]))
 
@@ -166,7 +166,7 @@ ONE, TWO = theirs.Discrete(2), theirs.Dict(a=theirs.Discrete(2), b=theirs.Discre
     (TWO, (np.zeros(2), {}), None, "observations must be a dict with a, b, got ndarray"),
     (theirs.Dict(x=theirs.Tuple((ONE, ONE))), ({"x": (0,)}, {}), None, r"observations\['x'\] must be a tuple of 2 values"),
 ], ids=str)  # fmt: skip
-def test_what_has_another_form_is_refused_with_the_form_that_is_due(space, reset, step, message):
+def test_other_forms_are_refused_with_the_expected_form(space, reset, step, message):
     with pytest.raises(host.HostError, match=f"^Forms: {message}"):
         stepped(jf.make(lambda: Forms(space, reset, step)))
 
@@ -188,7 +188,7 @@ def test_vectors_of_their_own_too():
             vector.receive()
 
 
-def test_an_agent_refuses_what_its_space_does_not_have():
+def test_an_agent_refuses_values_outside_its_space():
     """As an environment does; of JAX's arrays the dtype is all that a trace knows, and a value outside of one is looked at."""
     own = own_form(theirs.Box(0, 255, (2,), np.uint8))
     for values in (np.array([3, 300]), jnp.array([3, 300])):

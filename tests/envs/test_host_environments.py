@@ -22,6 +22,7 @@ from gymnasium import spaces as theirs
 
 import jaxrl_fast as jf
 from helpers import counters as tools
+from helpers.around import Around
 from jaxrl_fast import spaces, tree
 from jaxrl_fast.actors import play
 from jaxrl_fast.algorithms.presets import find_preset
@@ -32,7 +33,6 @@ from jaxrl_fast.envs.host import api as host
 from jaxrl_fast.envs.host import gymnasium_adapter
 from jaxrl_fast.envs.host.gymnasium_spaces import decoder, encoder, last_channels, own_form, space_of, spec_of
 from jaxrl_fast.envs.host.vector import HostStep, Lives, Vector, Wrapped
-from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.runs import config_json
 from jaxrl_fast.testing import check_env
@@ -81,7 +81,7 @@ def test_a_reset_in_the_next_step_is_marked_and_nothing_else_changes():
     assert found == [(at, to, end, cut) for at, to, _, end, cut in tools.expected(len(found))] and len(found) > 40
 
 
-def test_replay_learns_truncated_steps_of_such_a_vector_and_none_of_its_resets():
+def test_replay_learns_truncated_steps_and_no_resets():
     vector = gymnasium_adapter.GymnasiumVector(tools.Counters(2, "NEXT_STEP"), 0)
     spec = jf.EnvSpec("counters", jf.Box(0.0, 99.0, (2,)), jf.Discrete(3), 4)
     algo = jf.DQN(num_envs=2, num_steps=40, buffer_size=160, batch_size=64, hidden=(4,), truncation_interval=1).bind(spec)
@@ -235,7 +235,7 @@ class Refused(gymnasium.Env):
         raise ConnectionRefusedError("nobody listens at port 4000")
 
 
-def test_a_connection_that_an_environment_does_not_get_is_no_process_that_died():
+def test_a_refused_connection_is_no_dead_process():
     gymnasium.register("Refused-v0", Refused)
     try:
         with pytest.raises(host.HostError, match="^Refused-v0 failed in spec: ConnectionRefusedError: nobody listens"):
@@ -302,7 +302,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_vector_that_is_left_open_does_not_keep_its_program(tmp_path):
+def test_an_open_vector_does_not_keep_its_program(tmp_path):
     """multiprocessing would ask its processes by SIGTERM, which they do not hear, and wait for them."""
     (tmp_path / "left.py").write_text(LEFT)
     assert subprocess.run([sys.executable, tmp_path / "left.py"], timeout=60).returncode == 0
@@ -331,14 +331,14 @@ if __name__ == "__main__":
 """
 
 
-def test_a_vector_that_is_still_being_opened_does_not_keep_its_program(tmp_path):
+def test_an_opening_vector_does_not_keep_its_program(tmp_path):
     """It was given up: one of its environments hangs where it is made."""
     (tmp_path / "stuck.py").write_text(STUCK)
     assert subprocess.run([sys.executable, tmp_path / "stuck.py"], timeout=60, stderr=subprocess.DEVNULL).returncode == 0
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
-def test_environments_that_write_to_their_own_buffers(vectorization):
+def test_reused_buffers_are_copied(vectorization):
     """The terminal observation is not that of the reset; and another shape is an error, not what a flat copy makes of it."""
     gymnasium.register("Buffer-v0", "helpers.counters:Buffer")
     try:
@@ -389,7 +389,7 @@ SPACES.append((OwnDict(a=OwnBox(-1, 1, (2,))), spaces.Dict.of(a=spaces.Box(-1.0,
 
 
 @pytest.mark.parametrize(("space", "ours"), SPACES, ids=lambda x: type(x).__name__)
-def test_spaces_and_what_goes_between_them(space, ours):
+def test_spaces_and_their_values(space, ours):
     assert space_of(space) == ours
     space.seed(0)
     samples = [space.sample() for _ in range(4)]
@@ -413,7 +413,7 @@ def test_spaces_and_what_goes_between_them(space, ours):
     (theirs.Box(-1, 1, (0,)), theirs.Discrete(2), "at least one entry"),
     (theirs.Tuple((theirs.Discrete(2), theirs.Text(3))), theirs.Discrete(2), r"observation_space\[1\] must be .*got 'Text'"),
 ], ids=str)  # fmt: skip
-def test_the_space_that_has_no_form_here_is_named(observation, action, message):
+def test_an_unknown_space_is_named(observation, action, message):
     with pytest.raises(ConfigError, match=message):
         spec_of("mine", observation, action, None)
 
@@ -477,7 +477,7 @@ def test_bad_names_and_settings(name, settings, message):
     (theirs.Sequence(theirs.Discrete(2)), "pads it"),
     (theirs.Graph(theirs.Discrete(2), None), "arrays of a fixed size"),
 ])  # fmt: skip
-def test_spaces_that_we_cannot_hold(space, message):
+def test_unsupported_spaces(space, message):
     with pytest.raises(ConfigError, match=message):
         space_of(space)
 
@@ -500,7 +500,9 @@ LONGEST = {f"gym:{tools.ID}": 4, "gym:CartPole-v1": 200, "gym:Pendulum-v1": 200,
 class Broken(Wrapped):
     """What a vector may get wrong."""
 
-    fault = ""
+    def __init__(self, vector, fault):
+        super().__init__(vector)
+        self.fault = fault
 
     def receive(self):
         step = self.vector.receive()
@@ -525,23 +527,23 @@ class Broken(Wrapped):
     ("shape", r"float32\[2, 1\], not float32\[2, 4\]"), ("no terminal observation", "successor: where an episode ends"),
     ("failures truncated", r"time limit: \d+ episodes are truncated before"),
 ])  # fmt: skip
-def test_the_kit_finds(fault, message, monkeypatch):
-    env = jf.make("gym:CartPole-v1")
-    whole = type(env)._open
-    monkeypatch.setattr(type(env), "_open", lambda *args: Broken(whole(*args)))
-    monkeypatch.setattr(Broken, "fault", fault)
+def test_the_kit_finds(fault, message):
+    env = Around(inner=jf.make("gym:CartPole-v1"), around=lambda vector, training: Broken(vector, fault))
     with pytest.raises(AssertionError, match=message):
         check_env(env, num_envs=2, num_steps=60)
 
 
-def test_an_environment_that_does_not_open(monkeypatch):
+def test_an_environment_that_never_opens(monkeypatch):
     """Not even `make` waits for ever."""
     hangs = threading.Event()
     monkeypatch.setattr(host, "OPENING", 0.1)
-    monkeypatch.setattr(gymnasium_adapter.GymnasiumEnv, "_spec", lambda self: hangs.wait(60))
-    with pytest.raises(host.HostError, match=r"CartPole-v1 has not opened in 0\.1 s"):
-        jf.make("gym:CartPole-v1", max_episode_steps=11)
-    hangs.set()
+    gymnasium.register("Hangs-v0", lambda: hangs.wait(60))
+    try:
+        with pytest.raises(host.HostError, match=r"Hangs-v0 has not opened in 0\.1 s"):
+            jf.make("gym:Hangs-v0")
+    finally:
+        hangs.set()
+        del gymnasium.registry["Hangs-v0"]
 
 
 def test_not_inside_programs():
@@ -558,7 +560,7 @@ def test_not_inside_programs():
         jf.train(jf.ARS(directions=2, num_steps=8), env, 256)
 
 
-def test_an_algorithm_that_plays_other_agents_than_the_actors_is_refused():
+def test_an_algorithm_with_its_own_rollouts_is_refused_on_the_host():
     """Where it does not declare it by `whole_rollouts`, the rollout that it asks for is the actors' all the same."""
 
     @jf.settings
@@ -580,13 +582,13 @@ def test_atari_is_evaluated_by_few_games_with_some_exploration():
         RunConfig(**run)
 
 
-def test_an_extra_that_is_missing(monkeypatch):
-    monkeypatch.setattr(Source, "installed", lambda self: self.package != "envpool")
+def test_a_missing_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "envpool", None)
     with pytest.raises(ConfigError, match=r"pip install 'jaxrl_fast\[envpool\]'"):
         jf.make("envpool:Pong-v5")
 
 
-def test_a_package_of_the_environment_that_is_missing(monkeypatch):
+def test_a_missing_package_of_the_environment(monkeypatch):
     """As bad input, with the line that installs it."""
     monkeypatch.setitem(sys.modules, "Box2D", None)
     monkeypatch.delitem(sys.modules, "gymnasium.envs.box2d.lunar_lander", raising=False)
@@ -596,9 +598,12 @@ def test_a_package_of_the_environment_that_is_missing(monkeypatch):
         jf.make("gym:LunarLander-v3", max_episode_steps=12)
     assert error.value.exit_code == 2
 
-    def missing(self):
+    def missing():
         raise gymnasium.error.DependencyNotInstalled("MuJoCo is not installed, run `pip install ...`")
 
-    monkeypatch.setattr(gymnasium_adapter.GymnasiumEnv, "_found", missing)
-    with pytest.raises(ConfigError, match="one whose package is installed, got 'gym:Acrobot-v1': MuJoCo is not installed, run"):
-        jf.make("gym:Acrobot-v1", max_episode_steps=12)
+    gymnasium.register("Missing-v0", missing)
+    try:
+        with pytest.raises(ConfigError, match="whose package is installed, got 'gym:Missing-v0': MuJoCo is not installed, run"):
+            jf.make("gym:Missing-v0")
+    finally:
+        del gymnasium.registry["Missing-v0"]

@@ -18,7 +18,7 @@ from gymnax.environments import spaces
 import jaxrl_fast as jf
 from jaxrl_fast.actors import play
 from jaxrl_fast.engine.members import configure
-from jaxrl_fast.envs import own, registry, sources
+from jaxrl_fast.envs import own, registry
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.runs import config_json
 
@@ -138,7 +138,6 @@ def last_goal(goal, env):
 
 
 def test_registered_by_us_and_by_gymnax(monkeypatch):
-    monkeypatch.setattr(sources, "USER", dict(sources.USER))
     jf.register("line", Line)
     assert registry.settings_of("line")["goal"] == 3.0 and registry.settings_of("line")["form"] == "discount"
     assert last_step(jf.make("line", form="natural", start=1))[0] == 2
@@ -216,7 +215,7 @@ def test_an_object_has_one_name_and_is_found_again():
 @pytest.mark.parametrize(
     "name", ["os:system", f"{__name__}:np.save", "numpy:save", "jax:jit", "antigravity:fly", f"{__name__}:nothing"]
 )
-def test_a_name_calls_nothing_that_is_no_environment(name):
+def test_a_name_calls_only_environments(name):
     with pytest.raises(ConfigError, match="environment"):
         registry.make(name)
 
@@ -245,12 +244,12 @@ def test_pictures_of_a_class_end_with_the_episode_and_a_thunk_without_render_mod
     (lambda: gymnasium.make("nope"), "environment must be a function that makes one, got .*NameNotFound"),
     (gymnasium.make_vec("CartPole-v1"), "one environment, or a function that makes one"),
 ])  # fmt: skip
-def test_what_is_no_environment(source, message):
+def test_objects_that_are_no_environment_are_refused(source, message):
     with pytest.raises(ConfigError, match=message):
         jf.make(source)
 
 
-def test_an_instance_that_cannot_be_copied_says_what_to_give_instead():
+def test_an_error_for_an_uncopyable_instance_suggests_a_function():
     env = Walk()
     env.lock = __import__("threading").Lock()
     with pytest.raises(ConfigError, match="a function that makes one, such as `lambda: Walk"):

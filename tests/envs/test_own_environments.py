@@ -88,6 +88,11 @@ SINGLE = {
     "a reward for each of two": (lambda s, a: (s, OBS, OBS, NO, NO), r"reward must be float32\[4\].*got 'float32\[4, 2\]'"),
     "a complex reward": (lambda s, a: (s, OBS, 1j * ONE, NO, NO), r"reward must be .*got 'complex64\[4\]'"),
     "an end that is a count": (lambda s, a: (s, OBS, ONE, s, NO), r"terminated must be bool\[4\].*got 'int32\[4\]'"),
+    "a reward that is text": (lambda s, a: (s, OBS, "one", NO, NO), "reward of step_one must be an array.*got 'str'"),
+    "a state with text": (lambda s, a: ({"x": s, "y": "on"}, OBS, ONE, NO, NO),
+        r"state\['y'\] of step_one must be an array.*got 'str'"),
+    "a report that is text": (lambda s, a: (s, OBS, ONE, NO, NO, {"won": "yes"}),
+        r"info\['won'\] of step_one must be an array.*got 'str'"),
     "a cut that is 2": (lambda s, a: (s, OBS, ONE, NO, 2), r"truncated must be bool\[4\].*got 'int32\[4\]'"),
 }
 BATCHED = {
@@ -102,7 +107,7 @@ BATCHED = {
     *(pytest.param(Mine, *row, id=name) for name, row in SINGLE.items()),
     *(pytest.param(Batched, *row, id=f"batched, {name}") for name, row in BATCHED.items()),
 ])  # fmt: skip
-def test_what_is_returned_is_as_the_spec_says(cls, found, message):
+def test_returned_values_fit_the_spec(cls, found, message):
     with pytest.raises(ConfigError, match=f"mine: .*{message}") as error:
         step(cls(found=found))
     assert "\n" not in str(error.value)
@@ -114,6 +119,12 @@ def test_a_reset_returns_two_values(start):
         step(Mine(start=start))
 
 
+@pytest.mark.parametrize(("start", "named"), [(("on", OBS), "state"), ((jnp.int32(0), object()), "obs")])
+def test_a_reset_returns_arrays(start, named):
+    with pytest.raises(ConfigError, match=f"mine: {named} of reset_one must be an array or a number, got '(str|object)'"):
+        step(Mine(start=lambda key: start))
+
+
 @pytest.mark.parametrize("found", [
     lambda s, a: (s, OBS, ONE * float(np.sin(np.asarray(s))), NO, NO),
     lambda s, a: (s, OBS, ONE if a == 1 else 0 * ONE, NO, NO),
@@ -121,14 +132,14 @@ def test_a_reset_returns_two_values(start):
     lambda s, a: (s, OBS, ONE, NO, bool(s)),
 ], ids=["numpy", "if", "index", "bool"])  # fmt: skip
 @pytest.mark.parametrize("env", [Mine, lambda **found: wrappers.TimeLimit(Mine(**found), 5)], ids=["bare", "wrapped"])
-def test_what_fails_while_it_is_traced_says_where_and_what_to_use(env, found):
+def test_tracing_errors_name_the_function_and_the_remedy(env, found):
     with pytest.raises(jax.errors.JAXTypeError) as error:
         step(env(found=found))
     (note,) = [note for note in error.value.__notes__ if "mine" in note]
     assert "`step_one`" in note and "jnp.where" in note
 
 
-def test_any_other_error_says_where_it_was_raised():
+def test_other_errors_name_the_function():
     with pytest.raises(ZeroDivisionError) as error:
         step(Mine(found=lambda s, a: 1 / 0))
     assert "mine: raised in `step_one`" in error.value.__notes__
@@ -154,7 +165,7 @@ def test_noise_that_looks_like_a_key_is_taken():
     assert state.shape == (2,) and obs.shape == (2, 2)
 
 
-def test_what_loses_nothing_is_converted():
+def test_lossless_values_are_converted():
     """Rewards of any real dtype, Python's scalars, small integers where the space is float32."""
     found = lambda s, a: (s, jnp.zeros(2, jnp.uint8), 1, s > 9, False, {"seen": s})
     state, obs, outcome = step(Mine(found=found))
@@ -162,7 +173,7 @@ def test_what_loses_nothing_is_converted():
     assert outcome.terminated.dtype == outcome.truncated.dtype == bool
 
 
-def test_a_termination_wins_over_a_cut_in_the_same_step():
+def test_a_termination_wins_over_a_truncation_in_the_same_step():
     yes = jnp.ones(4, bool)
     both = Batched(found=lambda s, a: (s, Outcome(jnp.zeros((4, 2)), yes * 1.0, yes, yes)))
     single = Mine(found=lambda s, a: (s, OBS, ONE, True, True))
@@ -222,7 +233,7 @@ class Undecorated(Taken):
     (lambda: Taken(action=(2,)), r"taken: EnvSpec.action must be .*got \(2,\)"),
     (lambda: Taken(action=jf.Dict.of(a=jf.Discrete(2))), "no algorithm takes these: make them one MultiDiscrete or one Box"),
 ])  # fmt: skip
-def test_what_no_run_can_be_of_is_refused(env, message):
+def test_unusable_specs_are_refused(env, message):
     with pytest.raises(ConfigError, match=message):
         jf.train(jf.PPO(), env(), 64)
 
@@ -238,7 +249,7 @@ def test_a_time_limit_is_a_positive_integer(limit):
     (jf.DQN, jf.Box(-np.inf, 1.0, (2,)), "ppo without squash, ars and es"), (jf.SAC, jf.MultiDiscrete((2, 3)),
         "ppo, ars and es"),
 ])  # fmt: skip
-def test_the_algorithms_that_a_refusal_names_take_the_actions(algo, space, names):
+def test_the_algorithms_an_error_suggests_accept_the_actions(algo, space, names):
     spec = Taken(action=space).spec
     with pytest.raises(ConfigError, match=f"; {names} take these"):
         algo().bind(spec)

@@ -18,7 +18,7 @@ from jaxrl_fast import tree
 from jaxrl_fast.engine import iteration as iterate
 from jaxrl_fast.engine import rollout
 from jaxrl_fast.engine.evaluate import evaluate
-from jaxrl_fast.envs import sources, tracing, wrappers
+from jaxrl_fast.envs import tracing, wrappers
 from jaxrl_fast.envs.api import Drawing
 from jaxrl_fast.envs.physics import api as physics
 from jaxrl_fast.envs.physics import randomize
@@ -110,7 +110,7 @@ def test_the_pool_is_fresh_every_iteration_and_shared_out():
 
 
 @pytest.mark.parametrize("settings", [{"resets": "every_step"}, {"reset_pool": 500}, {"reset_pool": 8}])
-def test_starts_are_not_those_before(settings):
+def test_consecutive_episodes_start_apart(settings):
     """`brax` replays one cached first state an environment. A pool whose size divides B does not amount to that."""
     _, obs, outcome, first = play(toy(episode_length=4, **settings), jnp.zeros((100, 8, 1)))
     done = outcome.terminated | outcome.truncated
@@ -122,7 +122,7 @@ def test_starts_are_not_those_before(settings):
     assert total >= 200 and again <= (0 if "resets" in settings else 2.5 * total / settings["reset_pool"])
 
 
-def test_those_that_end_together_begin_apart_with_the_default_pool():
+def test_environments_that_end_together_begin_apart():
     """Off-policy rollouts are a step long: eight environments that have ended together would stay together for ever."""
     state, obs, outcome, _ = play(toy(randomized=MASS, episode_length=1), jnp.zeros((1, 8, 1)))
     assert outcome.truncated.all() and len(np.unique(obs)) == len(np.unique(masses(state))) == 8
@@ -212,7 +212,7 @@ def test_a_function_may_be_jitted():
     np.testing.assert_allclose(outcome.next_obs[0, :, 0] - first[:, 0], -0.05 / masses(state)[0] + 0.01, atol=1e-6)
 
 
-def test_what_is_read_is_found_inside_of_nested_programs():
+def test_leaves_read_in_nested_programs_are_found():
     def scanned(a, b, c):
         return jax.lax.scan(lambda carry, _: ((carry[0] + b, carry[1] * c), ()), (0.0, a), length=2)[0][0]
 
@@ -255,7 +255,7 @@ def test_a_curriculum_opens_the_range():
 
 
 @pytest.mark.parametrize("algo", [jf.PPO(num_envs=4, num_steps=2, num_minibatches=1), jf.OpenES(directions=2, num_steps=2)])
-def test_a_run_begins_where_its_curriculum_does(algo):
+def test_a_run_begins_with_its_curriculum(algo):
     """With the first episodes at t = 0; where every iteration has new ones, at its own. Evaluations see the whole range."""
     env = toy(randomized=MASS, randomize_warmup=10, episode_length=50)
     algo = algo.bind(env.spec)
@@ -319,14 +319,14 @@ def test_bad_input(settings, message):
         toy(**settings)
 
 
-def test_a_function_that_cannot_be_written_down_is_named(monkeypatch):
-    monkeypatch.setattr(sources, "USER", sources.USER | {"toy/ball": toy})
+def test_a_function_that_cannot_be_written_down_is_named():
+    jf.register("toy/ball", toy)
     env = jf.make("toy/ball", randomized=lambda key, model, t: model.replace(wind=jax.random.normal(key)))
     with pytest.raises(ConfigError, match="env.randomized must be .*got <function"):
         config_json.encode_environment(env)
 
 
-def test_what_may_be_nothing():
+def test_factors_may_be_zero_except_for_divisors():
     model = {"geom_friction": np.ones(2), "dof_damping": np.ones(2), "body_inertia": np.ones(2)}
     assert randomize.parse("geom_friction=0:1, dof_damping=0:0", 0, model).low == (0.0, 0.0)
     with pytest.raises(ConfigError, match="factors of at least 0 for dof_damping"):
@@ -335,7 +335,7 @@ def test_what_may_be_nothing():
         randomize.parse("body_inertia=0:1", 0, model)
 
 
-def test_resets_come_in_turn_only_on_a_cpu_and_only_where_they_are_few():
+def test_few_resets_on_a_cpu_run_in_turn():
     """In a program for another platform too, which is made on a CPU."""
     env = toy()
     few = lambda key: env.resets.draw(env, key, 100, 8, jnp.int32(0))
@@ -373,7 +373,7 @@ def test_blocks_of_environments(num_envs, size, block):
     assert physics._block(num_envs, size) == block
 
 
-def test_stepped_by_blocks_it_is_the_same(monkeypatch):
+def test_blocks_do_not_change_results(monkeypatch):
     env, actions = toy(randomized=MASS, reset_pool=5), jax.random.uniform(jax.random.key(3), (30, 6, 1))
     want = play(env, actions)
     assert want[2].terminated.any() and want[2].truncated.any()
@@ -402,7 +402,7 @@ def test_gradients_flow_through_blocks(monkeypatch):
     np.testing.assert_allclose(jax.jit(slope)(action), want, rtol=1e-6)
 
 
-def test_on_several_devices_each_has_blocks_of_its_own(monkeypatch):
+def test_each_device_has_its_own_blocks(monkeypatch):
     """What is divided over three devices is stepped by blocks of three times as many; the environment is made once for each."""
     env = wrappers.wrap(toy(), action_repeat=2)
     assert env.on_device(1) is env and env.on_device(3).env is env.on_device(3).env is not env.env
@@ -438,7 +438,7 @@ def test_a_rollout_of_one_step_and_of_several():
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), got, want)
 
 
-def test_iterations_that_are_drawn_ahead(monkeypatch):
+def test_iterations_drawn_ahead(monkeypatch):
     """Several iterations' pools in one draw: the numbers are those of one draw an iteration."""
     env = toy(reset_pool=1, episode_length=3, randomized=MASS)
     algo = jf.PPO(num_envs=2, num_steps=2, hidden=(4,), num_epochs=1, num_minibatches=1).bind(env.spec)
@@ -473,7 +473,7 @@ def test_evaluations_see_the_end_of_a_curriculum_of_steps_too():
 def test_the_pictures_of_a_run(tmp_path, monkeypatch):
     """`rollout.html` is the page of the very states that were played, `rollout.gif` has their pictures."""
     pages = []
-    monkeypatch.setattr(sources, "USER", sources.USER | {"toy/ball": lambda: toy(episode_length=6)})
+    jf.register("toy/ball", lambda: toy(episode_length=6))
     monkeypatch.setattr(ToyEnv, "render", lambda self, state: np.full((8, 8, 3), int(state.time), np.uint8), raising=False)
     shown = lambda self: Drawing(self.render, None, lambda states, seconds: pages.append(states) or "<html>")
     monkeypatch.setattr(ToyEnv, "drawing", property(shown), raising=False)

@@ -13,7 +13,6 @@ import pytest
 import jaxrl_fast as jf
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.physics import playground_adapter
-from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.testing import check_env
 
@@ -21,7 +20,7 @@ needs_playground = pytest.mark.playground
 
 
 def test_a_missing_playground_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(Source, "installed", lambda self: self.package != "mujoco_playground")
+    monkeypatch.setitem(sys.modules, "mujoco_playground", None)
     with pytest.raises(ConfigError, match=r"pip install 'jaxrl_fast\[playground\]'"):
         registry.make("playground/CartpoleBalance", episode_length=7)
     row = registry.list_environments()["playground/CartpoleBalance"]

@@ -88,7 +88,7 @@ def test_conforms(resets):
 
 
 @pytest.mark.parametrize("resets", STRATEGIES, ids=repr)
-def test_a_new_episode_begins_where_one_ended_and_nowhere_else(resets):
+def test_only_ended_environments_begin_new_episodes(resets):
     seen = play(Lottery(resets), ENDS)
     began, starts = seen[1:] != seen[:-1], seen[1:][ENDS == 1]
     assert began[ENDS == 0].sum() == 0
@@ -105,7 +105,7 @@ def test_resets_at_the_end_of_an_episode_are_those_of_every_step():
     np.testing.assert_array_equal(play(Lottery(Pool()), ENDS[4:5]), play(Lottery(EveryStep()), ENDS[4:5]))  # of one step
 
 
-def test_frozen_environments_go_on_from_where_they_are_told():
+def test_frozen_environments_restart_from_their_starts():
     starts = Lottery().init(jax.random.key(5), 3)
     seen = play(Lottery(Frozen(starts)), ENDS)
     for b in range(3):
@@ -123,12 +123,12 @@ def test_a_curriculum_of_starts_gets_the_iteration(resets):
 
 
 @pytest.mark.parametrize("resets", STRATEGIES, ids=repr)
-def test_where_an_episode_begins_may_depend_on_what_lasts(resets):
+def test_a_start_may_depend_on_lasting_state(resets):
     seen = play(wrappers.TimeLimit(Tally(wrappers.TimeLimit(Lottery(resets), 30)), 30), ENDS)[1:]
     np.testing.assert_array_equal(np.floor(seen)[ENDS == 1], np.cumsum(ENDS, axis=0)[ENDS == 1])
 
 
-def test_rows_are_all_of_the_noise_that_goes_by_time():
+def test_rows_hold_the_noise_with_a_time_axis():
     for resets in STRATEGIES:
         noise = jax.eval_shape(lambda env: env.draw(jax.random.key(0), 8, 6, jnp.int32(0)), Lottery(resets))
         assert isinstance(noise, Noise) and {x.shape[0] for x in jax.tree.leaves(noise.rows)} == {8}
@@ -159,12 +159,12 @@ def test_an_environment_without_a_curriculum_leaves_out_the_iteration():
 
 
 @pytest.mark.parametrize("name", ["draw_start", "draw_resets", "draw_again"])
-def test_methods_of_older_versions_are_refused_with_what_takes_their_place(name):
+def test_old_methods_are_refused_with_their_replacement(name):
     with pytest.raises(ConfigError, match=rf"Old\.{name} must be left out, got a method: `draw_reset\(key, shape, t\)`"):
         type("Old", (Lottery,), {name: lambda self, *_: None})
 
 
-def test_what_is_no_strategy_is_refused():
+def test_unknown_reset_strategies_are_refused():
     with pytest.raises(ConfigError, match=r"lottery: resets must be EveryStep\(\), .*, got 'pool'"):
         Lottery("pool").draw(jax.random.key(0), 2, 2, jnp.int32(0))
     with pytest.raises(ConfigError, match=r"Pool\.size must be .*got -1"):

@@ -24,14 +24,14 @@ MEANT = [
 
 
 @pytest.mark.parametrize(("name", "meant"), MEANT)
-def test_the_first_guess_is_what_was_meant(name, meant, monkeypatch):
+def test_the_first_suggestion_is_right(name, meant, monkeypatch):
     monkeypatch.delitem(gymnasium.registry, "ALE/Pong-v5", raising=False)  # there once another test has imported ale_py
     with pytest.raises(ConfigError, match=f"did you mean '{meant}'"):
         jf.make(name)
 
 
 @pytest.mark.parametrize("name", ["xyz", "my_envs:World", "", "-v1", "::"])
-def test_what_is_near_to_nothing_gets_no_guess(name):
+def test_distant_names_get_no_suggestion(name):
     assert suggest.suggest(name) == ""
 
 

@@ -121,7 +121,7 @@ def test_gymnasium_check_env(name):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("masked", [False, True], ids=["array", "dict"])
-def test_a_vector_is_what_gymnasium_makes_of_single_ones(masked, mode):
+def test_a_vector_equals_gymnasiums_of_single_environments(masked, mode):
     """Every observation, flag and info of `SyncVectorEnv` over our single environments, whose resets it does itself."""
     env = Toy(masked)
     ours = jf.to_gymnasium(env, 5, autoreset_mode=mode)
@@ -247,7 +247,7 @@ def test_a_seed_is_an_episode(num_envs):
     assert same(play(jf.to_gymnasium(env, num_envs), actions, seed=7), first)
 
 
-def test_without_a_seed_every_object_is_another():
+def test_without_a_seed_objects_differ():
     starts = [jf.to_gymnasium(Lottery(), 2).reset()[0] for _ in range(2)]
     assert not same(*starts)
 
@@ -262,7 +262,7 @@ def test_every_episode_is_a_new_one(resets, starts):
     assert len(set.union(*blocks)) == 3 * len(blocks[0])
 
 
-def test_some_can_be_reset():
+def test_a_mask_resets_some_environments():
     envs = jf.to_gymnasium(jf.make("CartPole-v1"), 4, autoreset_mode="next_step")
     actions = sample(envs, 0, 3)
     before = play(envs, actions, seed=0)[-1][0]
@@ -276,7 +276,7 @@ def test_some_can_be_reset():
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_some_can_be_reset_in_every_mode(mode):
+def test_a_mask_resets_some_environments_in_every_mode(mode):
     """In the middle of an episode, and right after its end; stacks begin anew too."""
     envs = jf.to_gymnasium(jf.make("probe/reward-at-end", length=3, stack=2), 2, autoreset_mode=mode)
     frame = lambda *times: np.eye(4, 3, dtype=np.float32)[list(times)].reshape(-1)
@@ -306,7 +306,7 @@ def test_legal_actions():
 # The device's side
 
 
-def test_views_stay_and_the_state_is_donated():
+def test_views_stay_valid_and_the_state_is_donated():
     envs = jf.to_gymnasium(jf.make("CartPole-v1"), 64, copy=False)
     kept = []
     obs, _ = envs.reset(seed=0)
@@ -409,7 +409,7 @@ def test_wrong_actions(make, action, says):
     assert same([first, envs.step(right)], expected)  # nothing happened
 
 
-def test_actions_of_other_types_that_fit():
+def test_convertible_actions_are_accepted():
     envs, expected = CART(2), play(CART(2), [[1, 0]], seed=0)
     for action in (np.array([1, 0], np.uint8), jnp.array([1, 0]), (1, 0), np.array([True, False])):
         assert same(play(envs, [action], seed=0), expected)

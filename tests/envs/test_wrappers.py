@@ -85,7 +85,7 @@ def test_sticky_actions_repeat_the_last_action_played():
     assert told[0] == actions[0] and 0.18 < stuck.mean() < 0.32
 
 
-def test_sticky_actions_forget_at_a_reset():
+def test_sticky_actions_end_with_the_episode():
     # Episodes of two steps under probability ~1: the first action of each is the agent's, the second repeats it.
     env = wrappers.StickyActions(Count(ends=2), 0.999999)
     _, out = play(env, [1, 2, 3, 4, 0, 1])
@@ -174,7 +174,7 @@ LASTING = {
 
 
 @pytest.mark.parametrize("make", LASTING.values(), ids=LASTING)
-def test_what_lasts_outlives_episodes_in_every_wrapper(make):
+def test_lasting_state_outlives_episodes_in_every_wrapper(make):
     """Episodes of two steps: the count goes on, also to where the next observation is made; all else begins anew."""
     env = make()
     obs, out = play(env, [1] * 7)
@@ -185,7 +185,7 @@ def test_what_lasts_outlives_episodes_in_every_wrapper(make):
     assert report.longest == 2
 
 
-def test_what_lasts_outlives_rollouts_that_begin_anew_and_resets_by_hand():
+def test_lasting_state_outlives_fresh_rollouts_and_manual_resets():
     env = registry.make("CartPole-v1", max_steps_in_episode=5)
     algo = jf.OpenES(directions=2, num_steps=16, hidden=(2,)).bind(env.spec)
     run = tree.as_float32(iteration.Run(Level(env), algo, 10.0))
@@ -211,7 +211,7 @@ def test_what_lasts_outlives_rollouts_that_begin_anew_and_resets_by_hand():
     assert outside.reset(seed=0)[0][0] == 0  # a seed begins everything anew
 
 
-def test_a_wrapper_that_says_no_inner_state_is_told():
+def test_a_wrapper_without_inner_state_is_refused():
     @tree.settings
     class Unsaid(Level):
         restart, unwrap_state = wrappers.Wrapper.restart, wrappers.Wrapper.unwrap_state
@@ -242,7 +242,7 @@ def test_render_passes_through():
     assert wrappers.RewardScale(Count(), 2.0).drawing is None
 
 
-def test_a_wrapper_that_draws():
+def test_a_wrapper_with_its_own_noise():
     @jf.settings
     class Black(wrappers.Wrapper):
         env: jf.Env

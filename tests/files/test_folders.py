@@ -56,7 +56,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("out", ["new/../victim", "victim/../victim", "a/../../here/victim", "link/../victim", ".", "a/..",
                                  "victim/sub/.."])  # fmt: skip
 @pytest.mark.parametrize("command", [TRAIN, SWEEP], ids=["train", "sweep"])
-def test_a_path_is_judged_where_it_leads(out, command, run_cli, tmp_path, monkeypatch):
+def test_a_path_is_resolved_before_its_checks(out, command, run_cli, tmp_path, monkeypatch):
     here = tmp_path / "here"
     (here / "victim" / "sub").mkdir(parents=True)
     (here / "victim" / "config.json").write_text("{}")
@@ -73,7 +73,7 @@ def test_a_path_is_judged_where_it_leads(out, command, run_cli, tmp_path, monkey
     ids=["proc", "proc-deep", "name", "path", "file", "empty", "blank", "null", "loop"],
 )  # fmt: skip
 @pytest.mark.parametrize("command", [TRAIN, SWEEP], ids=["train", "sweep"])
-def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_compiled(out, command, run_cli, tmp_path):
+def test_an_unwritable_folder_is_refused_before_compiling(out, command, run_cli, tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     before = contents(tmp_path)
@@ -134,7 +134,7 @@ def test_a_run_beside_a_copy_of_a_config_is_no_run_inside_another_one(runs):
         check_outside(Path("copy/new"))
 
 
-def test_a_path_that_can_be_written_stays_as_it_was_typed(tmp_path):
+def test_a_writable_path_stays_as_typed(tmp_path):
     for path in ("runs/x", "/tmp/x", "x"):
         assert folders.folder_path("out", path) == Path(path)
     assert folders.folder_path("out", "new/../runs/x") == Path("runs/x")
@@ -142,7 +142,7 @@ def test_a_path_that_can_be_written_stays_as_it_was_typed(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_second_process_is_told_who_writes(other, run_cli):
+def test_a_second_process_is_refused_with_the_writers_name(other, run_cli):
     folder, process = other
     named = {"name": "?", "settings": {}}
     config = {"format": 2, "algorithm": named, "environment": named, "run": {"total_steps": 1}}
@@ -156,7 +156,7 @@ def test_the_second_process_is_told_who_writes(other, run_cli):
     assert folders.holder(folder).startswith(who)
 
 
-def test_a_lock_that_a_killed_process_left_is_no_lock(other):
+def test_a_killed_process_leaves_no_lock(other):
     folder, process = other
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -172,7 +172,7 @@ def test_a_lock_that_a_killed_process_left_is_no_lock(other):
 
 @pytest.mark.parametrize("left", ["checkpoints/last/3.orbax-checkpoint-tmp/state.orbax-checkpoint-tmp/d/0",
     "checkpoints/last/"])
-def test_what_the_saver_makes_again_of_a_run_that_is_gone_is_no_run(left, tmp_path):
+def test_a_removed_run_is_not_recreated_by_its_saver(left, tmp_path):
     """So the run can be started again, as its last line says."""
     folder, file = tmp_path / "run", tmp_path / "run" / left
     (file if left.endswith("/") else file.parent).mkdir(parents=True)
@@ -185,7 +185,7 @@ def test_what_the_saver_makes_again_of_a_run_that_is_gone_is_no_run(left, tmp_pa
 
 @pytest.mark.parametrize("files", [["checkpoints/last/3/d"], ["checkpoints"], ["checkpoints/last/3.orbax-checkpoint-tmp/d",
     "x"]])
-def test_other_files_are_no_rest_of_a_run_that_is_gone(files, tmp_path):
+def test_a_folder_with_other_files_is_refused(files, tmp_path):
     for name in files:
         (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "run" / name).write_text("")
@@ -205,7 +205,7 @@ def test_two_in_one_process(tmp_path):
     assert folders.holder(tmp_path / "run") is None and not (tmp_path / "run" / folders.LOCK).exists()
 
 
-def test_a_file_system_without_locks_believes_the_process_in_the_file(tmp_path, monkeypatch):
+def test_without_file_locks_the_process_in_the_file_decides(tmp_path, monkeypatch):
     def none(*_):
         raise OSError(37, "No locks available")
 

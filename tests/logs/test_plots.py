@@ -42,7 +42,7 @@ def test_trailing_mean_against_a_loop():
                 np.testing.assert_allclose(plots._trailing_mean(values, window)[r, k], expected, atol=1e-12)
 
 
-def test_a_member_keeps_its_last_value_over_gaps_and_rows_without_any_stay_empty():
+def test_a_member_keeps_its_last_value_over_gaps():
     nan = np.nan
     values = np.array([[nan, 1], [2, nan], [nan, nan], [nan, 4]])
     np.testing.assert_array_equal(plots._held(values), [[nan, 1], [2, 1], [nan, nan], [2, 4]])
@@ -105,7 +105,7 @@ def test_long_labels_are_folded_and_nothing_is_cut_off(label, tmp_path, drawn):
     assert len(looks) == 14
 
 
-def test_intervals_end_at_what_was_seen_and_every_evaluation_is_in_view(tmp_path, drawn):
+def test_intervals_are_cut_at_the_range_and_show_every_evaluation(tmp_path, drawn):
     """Two seeds of a task that gives 500 at most, and a first evaluation far below all of training."""
     found = rows(2, every_eval=0)
     for i, row in enumerate(found):
@@ -206,7 +206,7 @@ def test_gif_is_thinned_until_it_is_small(tmp_path):
     assert sum(read_gif(path)[2][:-1]) + 30 * 2 >= 30 * 35  # as long as before
 
 
-def test_gif_refuses_what_is_not_pictures(tmp_path):
+def test_gif_refuses_other_arrays(tmp_path):
     for frames in ([], [np.zeros((4, 4), np.uint8)], [np.zeros((4, 4, 3))], pictures(1) + pictures(1, (8, 80))):
         with pytest.raises(ConfigError, match="frames"):
             record.rollout_gif(frames, tmp_path / "a.gif")
@@ -251,7 +251,7 @@ def test_drawing_leaves_pyplot_alone(tmp_path):
     assert (tmp_path / "curve.png").stat().st_size > 5000
 
 
-def test_where_the_time_went(tmp_path):
+def test_the_time_plot(tmp_path):
     """Shares of the actors above, of the learner below; rows without them (a warm-up's, a device's) are left out."""
     from matplotlib.figure import Figure
 

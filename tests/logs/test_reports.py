@@ -106,7 +106,7 @@ def test_through_wrappers_and_whole_rollouts():
     assert float(jax.jit(jf.make_train(es, Device(), 160))(jax.random.key(0))[1]["success_end"][0]) == 1.0
 
 
-def test_where_nothing_is_reported_the_program_is_the_same():
+def test_without_reports_the_program_is_the_same():
     @jf.settings
     class Silent(Device):
         def step_one(self, key, time, action):
@@ -125,7 +125,7 @@ def test_where_nothing_is_reported_the_program_is_the_same():
     ({"x": jnp.zeros(2)}, r"info\['x'\]"), ({3: 1.0, "y": 2.0}, "a name in info"),
     ({3: 1.0}, "a name in info"), ({"": 1.0}, "a name in info"), ({"x": {}}, "info"),
 ])  # fmt: skip
-def test_what_is_no_number_is_refused(info, message):
+def test_reports_that_are_no_numbers_are_refused(info, message):
     @jf.settings
     class Wrong(Device):
         def step_one(self, key, time, action):
@@ -151,7 +151,7 @@ def test_every_auto_reset_of_gymnasium(mode):
     assert got["late"][1] < count and not tally.take()
 
 
-def test_names_are_never_ours_and_never_each_others():
+def test_report_names_are_unique():
     names = ["success", "success_end", "a/b", "a b", "time_x", "env_steps", "loss", "x", "x_end_end", "eval_return", "/bad"]
     found = reports.log_names(names, ["loss", "x_end"])
     all_of_them = [n + end for n in found.values() for end in ("", "_end")]
@@ -202,14 +202,14 @@ def test_a_name_is_the_same_in_every_row():
     assert reports.log_names(["x", "x_end", "y"], (), first) == {"x_end": "x_end", "x": "env_x", "y": "y"}
 
 
-def test_a_mask_is_one_only_where_it_has_the_form_of_one():
+def test_a_mask_needs_the_form_of_a_mask():
     info = {"x": np.array([1.0, 2.0]), "_x": np.array([True, False]), "y": np.zeros(2), "_y": np.array([5, 6])}
     found = reports.flat(info, 2)
     assert set(found) == {"x", "y", "_y"} and np.isnan(found["x"][1]) and found["_y"].tolist() == [5, 6]
 
 
 @pytest.mark.parametrize("value", [3e38, -3e38, np.inf])
-def test_a_number_whose_sum_may_not_be_finite_ends_no_run(value):
+def test_huge_reports_do_not_end_a_run(value):
     info = {"x": jnp.full((4, 2), value), "y": jnp.ones((4, 2))}
     found = reports.metrics(reports.statistics(info, jnp.ones((4, 2), bool)), ())
     tally = reports.Tally()
@@ -255,7 +255,7 @@ class Renames(gymnasium.Env):
         return np.zeros(1, np.float32), 1.0, Renames.steps % 8 == 0, False, {"x y": 1.0} | late | early
 
 
-def test_a_name_stays_what_it_is_when_a_run_goes_on(tmp_path):
+def test_report_names_survive_a_resume(tmp_path):
     gymnasium.register("JaxrlFastRenames-v0", entry_point=lambda **_: Renames(), max_episode_steps=8)
     env = jf.make("gym:JaxrlFastRenames-v0", vectorization="sync")
     algo = jf.PPO(num_envs=2, hidden=(4,), num_steps=8, num_minibatches=1, num_epochs=1)

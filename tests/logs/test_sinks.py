@@ -14,7 +14,7 @@ import pytest
 
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.cli import train as cli_train
-from jaxrl_fast.cli.command import OUTPUT
+from jaxrl_fast.cli.args import OUTPUT
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError
 from jaxrl_fast.logs import terminal
@@ -106,7 +106,7 @@ def test_jsonl_keeps_a_whole_last_line_without_its_newline(tmp_path):
     assert [r["env_steps"] for r in read_jsonl(tmp_path / "m")] == [1, 2, 3]
 
 
-def test_jsonl_cut_keeps_bytes_and_goes_on(tmp_path):
+def test_jsonl_cut_keeps_bytes_and_appends(tmp_path):
     path = tmp_path / "m"
     write(path, 10, 20)
     kept = path.read_bytes()
@@ -162,7 +162,7 @@ def test_damage_inside_is_an_error_that_names_the_line(tmp_path, damage):
     assert path.read_bytes() == before
 
 
-def test_files_that_cannot_be_read_or_written(tmp_path):
+def test_unreadable_and_unwritable_files(tmp_path):
     with pytest.raises(ConfigError, match=r"absent.*No such file"):
         read_jsonl(tmp_path / "absent")
     (tmp_path / "file").write_text("")
@@ -205,7 +205,7 @@ def scalars(directory):
     return found
 
 
-def test_tensorboard_holds_means_and_members_without_what_is_not_finite(tmp_path):
+def test_tensorboard_holds_finite_means_and_members(tmp_path):
     sink = TensorBoardSink(tmp_path / "new" / "tb")
     assert not (tmp_path / "new").exists()
     sink.write(row(100, a=[1, np.nan, 3], b=[np.nan, np.inf, np.nan]))
@@ -337,7 +337,7 @@ def test_seeds_one_after_another_have_a_wandb_run_each_in_one_group(tmp_path, mo
 RUN = LoggedRun(Path("runs/x"), {})
 
 
-def test_what_the_texts_make(tmp_path, monkeypatch):
+def test_texts_make_sinks(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert sink_of("jsonl:a.jsonl", RUN).path == Path("a.jsonl")
     assert sink_of("tensorboard", RUN).directory == Path("runs/x/tensorboard")
@@ -359,7 +359,7 @@ def test_what_the_texts_make(tmp_path, monkeypatch):
         ("jsonl:there", "a new file, and there is there"), ("jsonl:runs/x/metrics.jsonl", "another file"),
     ],
 )  # fmt: skip
-def test_texts_that_are_none(text, valid, tmp_path, monkeypatch):
+def test_bad_texts_of_sinks(text, valid, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").write_text("")
     with pytest.raises(ConfigError, match=rf"--log must be .*{valid}"):
@@ -368,12 +368,11 @@ def test_texts_that_are_none(text, valid, tmp_path, monkeypatch):
     assert sink_of("jsonl:there", RUN._replace(resumed=True))  # which cuts it, and goes on
 
 
-def test_a_sink_of_yours_needs_no_more_than_a_target(monkeypatch):
+def test_a_users_sink_needs_only_a_target(monkeypatch):
     class Kept(Sink):
         def __init__(self, target):
             self.target = target
 
-    monkeypatch.setattr(SINKS, "added", {})
     SINKS.add("kept", Kept)
     assert sink_of("kept:a:b", RUN).target == "a:b"
     with pytest.raises(ConfigError, match="a subclass of jf.Sink"):
@@ -401,14 +400,14 @@ def test_logs_of_a_run_and_of_its_resume(tmp_path, monkeypatch, capsys):
     assert "got 'jsonl:a.jsonl'" in capsys.readouterr().err and not (tmp_path / "other").exists()
 
 
-def test_wandb_that_cannot_start_says_what_to_do(tmp_path, monkeypatch):
+def test_a_failing_wandb_names_the_remedy(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", FakeWandb(fails=True))
     with pytest.raises(ConfigError, match=r"api_key not configured.*WANDB_MODE=offline"):
         WandbSink("p", {}, tmp_path).open()
 
 
 @pytest.mark.timeout(120)
-def test_wandb_offline_for_real(tmp_path, monkeypatch):
+def test_wandb_offline(tmp_path, monkeypatch):
     if not hasattr(pytest.importorskip("wandb", reason="the extra [wandb] is not installed"), "init"):
         pytest.skip("`wandb` is a folder here, not the package")
     monkeypatch.setenv("WANDB_MODE", "offline")
@@ -596,7 +595,7 @@ def test_progress_never_raises_into_the_run(stream, no_dumb_terminal):
     ProgressSink(10, closed).write(row(5))
 
 
-def test_plain_lines_of_an_evaluation_come_only_where_one_is_due():
+def test_plain_lines_of_an_evaluation_are_rare():
     """A long evaluation is seen; a short one leaves no line, and the last row is printed once. A start has no speed."""
     stream, clock = io.StringIO(), Clock()
     sink = ProgressSink(10, stream, clock=clock)
@@ -608,7 +607,7 @@ def test_plain_lines_of_an_evaluation_come_only_where_one_is_due():
     assert stream.getvalue().splitlines() == ["   5 / 10 steps  - steps/s  return -", "  evaluating 6/8"]
 
 
-def test_progress_survives_rows_that_it_cannot_show():
+def test_progress_survives_unprintable_rows():
     stream = io.StringIO()
     sink = ProgressSink(10, stream)
     sink.write(Row(5, 1.0, 1.0, {"episode_return": np.array(["x"])}))

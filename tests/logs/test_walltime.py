@@ -42,7 +42,7 @@ def test_every_moment_belongs_to_one_activity():
     assert clock.spent("train", "wait") == 33.0 and sum(clock.seconds().values()) == time.at - 97.0
 
 
-def test_laps_are_apart_wherever_they_fall():
+def test_laps_are_separate():
     time = Time()
     clock, laps = WallTime("a", now=time), []
     for i in range(6):
@@ -65,7 +65,7 @@ def test_shares_sum_to_one():
 
 
 @pytest.mark.parametrize("where", ["device", "host"])
-def test_a_run_says_where_its_time_went(where, tmp_path):
+def test_a_run_logs_its_time_shares(where, tmp_path):
     """Rows' steps over rows' seconds are the result's speed, its parts are the whole, and resumed runs add up."""
     algo = tools.algorithm("ppo", num_steps=16, num_epochs=1, normalize_observations=False)
     env = jf.make(f"gym:{counters.ID}") if where == "host" else tools.environment()
@@ -113,7 +113,7 @@ class Seen(ProgressSink):
         super().evaluating(played, episodes)
 
 
-def test_fewer_episodes_are_said_once_and_noted(tmp_path):
+def test_fewer_episodes_warn_once_and_are_logged(tmp_path):
     algo, seen = tools.algorithm("ppo", num_steps=16, num_epochs=1, normalize_observations=False), Seen()
     settings = dict(log_every=64, eval_every=256, tensorboard=False)
     session = jf.train(algo, jf.make(f"gym:{counters.ID}"), 512, out=tmp_path / "run", sinks=[seen], **settings)

@@ -77,7 +77,7 @@ def test_another_layout_gives_the_same_windows(tmp_path, cls, n_step, fraction):
         np.testing.assert_array_equal(reward[:, 1], np.where(steps > 1, action + 2, 0))
 
 
-def test_where_the_layout_is_the_same_priorities_stay(tmp_path):
+def test_equal_layouts_keep_priorities(tmp_path):
     memory = PrioritizedMemory(40, 1, 2, 8)
     data = fill(memory, numbered(0, 10))
     data = dataclasses.replace(data, store=memory.feedback(data.store, jnp.arange(8), jnp.arange(8.0)))
@@ -91,7 +91,7 @@ def test_where_the_layout_is_the_same_priorities_stay(tmp_path):
     assert opened.memory == dataclasses.replace(memory, batch_size=1) and opened.w == data.w
 
 
-def test_offline_batches_know_the_run_s_exponents_and_their_priorities_move():
+def test_offline_batches_use_the_run_s_exponents():
     memory = PrioritizedMemory(40, 1, 2, 8, alpha=0.5)
     data = fill(memory, numbered(0, 10))
     data = dataclasses.replace(data, store=memory.feedback(data.store, jnp.arange(2, 6), jnp.full(4, 4.0)))
@@ -172,7 +172,7 @@ def test_the_newest_rows_are_kept(tmp_path):
     assert action.min() >= 200 and action.max() >= 290
 
 
-def test_what_is_left_of_it_is_said(tmp_path):
+def test_lost_experience_is_a_warning(tmp_path):
     """80 steps of one environment, in 27 columns of three that each lose their last."""
     save_memory(tmp_path / "x", fill(UniformMemory(400, 1, 1, 8), numbered(0, 80, 1)))
     with pytest.warns(UserWarning, match="53 of 79 steps are left, divided among 40"):
@@ -198,7 +198,7 @@ def test_columns(columns):
     assert in_columns(rows, 2) is rows
 
 
-def test_what_is_no_experience(tmp_path):
+def test_bad_experience_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="layout.json"):
         outline_experience(tmp_path / "none", UniformMemory(40, 1, 2, 8), 0.5)
     with pytest.raises(ConfigError, match="layout.json"):

@@ -94,7 +94,7 @@ def test_windows_of_episodes_equal_brute_force(cls, n_step, stack, envs, final, 
     check(draw(filled), episodes, n_step, stack, final)
 
 
-def test_a_ring_as_an_algorithm_has_it_holds_the_same(rng):
+def test_a_ring_holds_the_same_windows(rng):
     """`fill` leaves the sizes alone; blocks of 4 rows, and room to spare."""
     episodes = some_episodes(rng)
     rows = episodes_to_rows(episodes, SPEC, 2)
@@ -132,12 +132,12 @@ def test_windows_of_shuffled_transitions_equal_brute_force(cls, rng):
 
 
 @pytest.mark.parametrize("build", [hold, fill])
-def test_rows_of_another_layout_are_refused_before_anything_is_built(build, rng, monkeypatch):
+def test_rows_of_another_layout_are_refused_before_anything_is_built(build, rng):
     """Successors are in the row or they are the next row; what a memory does not read would fail at the first batch."""
     rows, loose = episodes_to_rows([OK], SPEC), transitions([OK], np.arange(3))
     memory = TransitionMemory(3, 3, 1, BATCH)
     check(draw(build(memory, loose)), [OK], 1, 1, True)
-    monkeypatch.setattr("jaxrl_fast.memory.experience.filled._write", lambda *_: pytest.fail("it was built"))
+    rows = jax.tree.map(lambda x: np.broadcast_to(x[:1], (10**12, *x.shape[1:])), rows)  # more than could be built
     with pytest.raises(ConfigError, match="rows must be Transition for a TransitionMemory, got 'Row'"):
         build(memory, rows)
     with pytest.raises(ConfigError, match="rows must be Row or Transition for a UniformMemory, got 'dict'"):

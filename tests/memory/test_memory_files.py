@@ -57,7 +57,7 @@ def test_a_memory_comes_back_bit_for_bit(kind, tmp_path):
     same(back.store, data.store)
 
 
-def test_priorities_follow_the_exponent_of_who_reads_them(tmp_path):
+def test_priorities_are_converted_to_the_readers_exponent(tmp_path):
     data = filled("prioritized")
     save_memory(tmp_path / "replay", data)
     old = np.asarray(data.store.tree[0]).ravel()
@@ -110,7 +110,7 @@ def test_bad_files_are_refused(tmp_path):
         load_memory(path, data.memory)
 
 
-def test_a_folder_is_whole_or_not_there(tmp_path, monkeypatch):
+def test_a_folder_appears_when_complete(tmp_path, monkeypatch):
     data, path = filled("uniform"), tmp_path / "replay"
 
     def full(*args, **kwargs):
@@ -142,7 +142,7 @@ def test_sequences_are_not_made_of_rows(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_value_that_is_no_replay_is_refused(tmp_path):
+def test_other_values_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="Row or Transition"):
         save_memory(tmp_path / "x", Filled(UniformMemory(10, 1, 1, 1), {"a": jnp.zeros((2, 2))}, 1))
     assert not (tmp_path / "x").exists()
@@ -158,7 +158,7 @@ def transitions(rows) -> set[tuple]:
 
 
 @pytest.mark.parametrize("blocks", [3, 11])
-def test_cuts_come_out_as_rows_of_their_own(blocks, rng, tmp_path):
+def test_truncated_successors_become_rows(blocks, rng, tmp_path):
     """Columns with 0, 1 and many cuts; out of a ring that is not full and one that has gone round; after a save, too."""
     memory = UniformMemory(30, 2, 3, 4, truncation_interval=1)
     rows = numbered(0, 2 * blocks, 3)

@@ -56,7 +56,7 @@ def record(minari) -> list[tuple]:
     return rows
 
 
-def test_what_minari_recorded_comes_back(minari, run_cli, tmp_path):
+def test_minari_episodes_round_trip(minari, run_cli, tmp_path):
     wanted, spec = record(minari), jf.make("CartPole-v1").spec
     code, out, err = run_cli("experience", f"minari:{NAME}", str(tmp_path / "kept"), "--environment", "CartPole-v1")
     steps = sum(len(row) > 1 for row in wanted)
@@ -73,7 +73,7 @@ def test_what_minari_recorded_comes_back(minari, run_cli, tmp_path):
         assert found.terminated.sum() == 1 and sum(alone) == 2
 
 
-def test_what_minari_cannot_read_is_said(minari, run_cli, tmp_path):
+def test_unreadable_minari_datasets_are_named(minari, run_cli, tmp_path):
     record(minari)
     words = ["experience", "minari:other-v0", str(tmp_path / "kept"), "--environment", "CartPole-v1"]
     code, _, err = run_cli(*words)

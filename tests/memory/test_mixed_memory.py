@@ -135,7 +135,7 @@ def test_a_prioritized_run_starts_from_data_of_another_exponent():
         np.testing.assert_allclose(found, 4.0**alpha, rtol=1e-4)
 
 
-def test_windows_whose_actor_nobody_knows_get_the_largest_priority():
+def test_windows_without_an_actor_get_the_largest_priority():
     """Those of the last rows of a run's replay come to life with the first rows of the next run."""
     memory = PrioritizedMemory(32, 1, 1, 4, n_step=3, alpha=1.0, first=lambda window: window.boot_extras - window.extras + 1.5)
     unknown = dataclasses.replace(memory, first=None)

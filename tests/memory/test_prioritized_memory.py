@@ -66,7 +66,7 @@ def starts(memory, blocks: int, ends) -> set[tuple[int, int]]:
 @pytest.mark.parametrize("shape", SHAPES)
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 14))
-def test_what_can_be_sampled_is_what_the_definition_says(shape, seed, blocks):
+def test_sampled_windows_equal_the_definition(shape, seed, blocks):
     rng = np.random.default_rng(seed)
     memory = programs(shape)[0]
     ends = rng.choice(3, size=(blocks * memory.num_steps, ENVS), p=[0.7, 0.15, 0.15])
@@ -110,7 +110,7 @@ def test_what_can_be_sampled_is_what_the_definition_says(shape, seed, blocks):
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 1), (2, 2, 3)])
 @settings(max_examples=5, deadline=None)
 @given(st.integers(0, 2**31))
-def test_every_leaf_is_what_a_dictionary_says(shape, seed):
+def test_leaves_equal_a_dictionary(shape, seed):
     """Errors fed back between the blocks, for more blocks than the ring holds; overwritten windows are forgotten."""
     rng, blocks = np.random.default_rng(seed), 14
     memory, add, _, feedback = programs(shape)
@@ -158,7 +158,7 @@ def test_frequencies_and_weights_follow_the_priorities(rng):
     )
 
 
-def test_errors_of_zero_are_drawn_as_often_as_they_should_be_in_a_large_memory():
+def test_zero_errors_are_drawn_in_proportion_in_a_large_memory():
     """A priority of 2.4e-9 of the sum, where uniform numbers stand 1.2e-7 apart: its share still comes out."""
     leaves, near, fine = 100_000, 5, 128
     values = np.ones(leaves, np.float32)
@@ -176,7 +176,7 @@ def test_errors_of_zero_are_drawn_as_often_as_they_should_be_in_a_large_memory()
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 1), (4, 2, 2)])
-def test_first_priorities_are_those_that_the_actor_gave(shape, rng):
+def test_first_priorities_come_from_the_actor(shape, rng):
     """Each new window gets (|R + gamma^m best(boot) - taken| + eps)^alpha from its own rows; the others keep theirs."""
     plain, blocks = make(*shape), 9
     gamma, n = 0.9, plain.n_step
@@ -239,7 +239,7 @@ def test_rows_without_an_actor_get_the_largest_priority():
     assert set(np.asarray(mem.tree[0]).reshape(-1).tolist()) == {0.0, 1.0}
 
 
-def test_a_first_priority_that_is_not_finite_is_seen():
+def test_a_non_finite_first_priority_is_detected():
     memory = dataclasses.replace(make(1, 1, 1), first=lambda window: window.extras["taken"])
     no = jnp.zeros((1, ENVS), bool)
     block = lambda t, x: rows(memory, t, no, no)._replace(extras={"taken": jnp.full((1, ENVS), x)})
@@ -282,7 +282,7 @@ def test_a_priority_of_exactly_zero_is_never_drawn(alpha):
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
 @pytest.mark.parametrize("bad", [-0.5, np.nan, np.inf])
-def test_a_bad_priority_shows_in_what_the_sentinel_watches(bad, alpha):
+def test_a_bad_priority_is_watched(bad, alpha):
     memory, mem, _, _ = filled((1, 1, 1), 4, np.zeros((4, ENVS), int))
     memory = dataclasses.replace(memory, alpha=alpha)
     good = memory.feedback(mem, jnp.array([3, 4]), jnp.array([0.5, 2.0]))
@@ -291,7 +291,7 @@ def test_a_bad_priority_shows_in_what_the_sentinel_watches(bad, alpha):
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_a_sum_that_overflows_shows_there_too(groups):
+def test_an_overflowing_sum_is_watched(groups):
     """Each priority is finite; with an infinite sum nothing is drawn in proportion any more."""
     memory = grouped(PrioritizedMemory(32, 1, 2, 4, alpha=1.0), groups)
     flags = jnp.zeros((1, 2), bool)
@@ -323,14 +323,14 @@ def test_exponents_out_of_range_are_refused(cls, name, value):
         cls(**sizes, **{name: value})
 
 
-def test_nothing_to_sample_weighs_nothing():
+def test_an_empty_memory_has_zero_weights():
     memory, mem, fetch, _ = filled((1, 3, 1), 2, np.zeros((2, ENVS), int))
     plan = memory.plan(jax.random.key(1), 1, jnp.int32(2), Clock(0, 0, jnp.float32(0)))
     assert not np.asarray(fetch(mem, tree.take(plan, 0))[0].weight).any()
 
 
 @pytest.mark.parametrize("cls", [UniformMemory, PrioritizedMemory])
-def test_sizes_that_hold_no_window_are_refused(cls):
+def test_sizes_without_a_window_are_refused(cls):
     with pytest.raises(ConfigError, match="capacity must be at least 32, got 24"):
         cls(capacity=24, num_steps=2, num_envs=4, batch_size=8, n_step=5)
     cls(capacity=32, num_steps=2, num_envs=4, batch_size=8, n_step=5)

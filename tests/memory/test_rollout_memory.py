@@ -55,14 +55,14 @@ def test_one_minibatch_is_the_rollout_as_it_lies(by_env, rows, key, clock):
     np.testing.assert_array_equal(out["id"], np.stack([expected] * 2))
 
 
-def test_a_plan_that_is_no_whole_number_of_epochs(key, clock):
+def test_a_plan_of_a_fractional_epoch(key, clock):
     plan = RolloutMemory(T, B, MINIBATCHES).plan(key, 4, jnp.int32(1), clock())
     assert plan.shape == (4, 8)
     np.testing.assert_array_equal(np.sort(plan[:3].reshape(-1)), np.arange(T * B))
     assert len(np.unique(plan[3])) == 8
 
 
-def test_nothing_of_a_rollout_is_kept(rows):
+def test_no_rollout_is_kept(rows):
     memory = RolloutMemory(T, B, MINIBATCHES)
     assert memory.init(rows) == () and memory.retain(memory.add((), rows, jnp.int32(3))) == ()
 

@@ -132,7 +132,7 @@ def check(cls, shape, ends, w, seed=0):
 
 @pytest.mark.parametrize("cls", CLASSES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_no_end_and_all_ends(cls, shape):
+def test_episodes_without_ends_and_with_an_end_at_every_step(cls, shape):
     for kind in (0, 1, 2):
         for w in (1, 3, 4, 6, MAX_BLOCKS):
             check(cls, shape, np.full((MAX_BLOCKS * shape[0], ENVS), kind), w)
@@ -152,7 +152,7 @@ def test_sequences_equal_brute_force(cls, shape, data):
     check(cls, shape, np.where(rng.random(size) < share, rng.choice(kinds, size), 0), w, seed)
 
 
-def test_every_row_that_is_learned_from_is_learned_from_equally_often(clock):
+def test_learned_rows_are_learned_equally_often(clock):
     """carry_every divides seq_len - burn_in: each row in the middle of the ring is in that many sequences."""
     memory = SequenceMemory(60, 6, 1, 999, seq_len=6, burn_in=2, carry_every=2)
     count = np.zeros(60, int)

@@ -139,7 +139,7 @@ def check(ends, w, n_step, stack, interval, seed=0):
 
 
 @pytest.mark.parametrize(("n_step", "stack", "interval"), SHAPES)
-def test_no_end_and_all_ends(n_step, stack, interval):
+def test_episodes_without_ends_and_with_an_end_at_every_step(n_step, stack, interval):
     for kind in (0, 1, 2):
         for w in (-(-(n_step + stack) // STEPS), BLOCKS, BLOCKS + 1, MAX_BLOCKS):
             check(np.full((TIME, ENVS), kind), w, n_step, stack, interval)
@@ -225,7 +225,7 @@ def test_rows_may_be_trees(clock):
     np.testing.assert_array_equal(window.obs["a"], 1.0)
 
 
-def test_nothing_to_sample_weighs_nothing(clock):
+def test_an_empty_memory_has_zero_weights(clock):
     """Three steps and a successor must be written: what is not must not be learned from."""
     memory = UniformMemory(64, 1, 4, 4, n_step=3)
     flags = jnp.zeros((1, 4), bool)

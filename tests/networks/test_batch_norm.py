@@ -53,7 +53,7 @@ def test_training_equals_numpy(updates, rng):
     assert seen["batch_stats"]["updates"] == updates + 1
 
 
-def test_without_training_the_running_statistics_count_and_stay(rng):
+def test_running_statistics_are_used_and_fixed_outside_training(rng):
     v, x = variables(rng, 500), rng.normal(0.5, 1.3, (ROWS, WIDTH)).astype(np.float32)
     y, seen = module(False).apply(v, x, mutable=["batch_stats"])
     stats, params = v["batch_stats"], v["params"]

@@ -69,7 +69,7 @@ def made(network):
 
 
 @pytest.mark.parametrize("network", [HELD_NET, HELD_TREE], ids=["nnx", "pytree"])
-def test_an_object_is_the_function_that_it_was(network):
+def test_a_foreign_object_computes_the_same(network):
     torso, first, other = made(network)
     want = network(OBS) if isinstance(network, Net) else jax.vmap(jax.vmap(network))(OBS)
     np.testing.assert_allclose(jax.jit(torso.apply)(first, OBS), want, rtol=1e-5, atol=1e-6)
@@ -85,7 +85,7 @@ def test_an_object_is_the_function_that_it_was(network):
      (WIDE, {"[<flat index 0>]"}, 16), (lambda key: Tree(key), {"[<flat index 0>]"}, 8)],
     ids=["nnx class", "nnx partial", "nnx function", "pytree class", "pytree partial", "pytree function"],
 )  # fmt: skip
-def test_what_makes_one_gets_a_key_of_its_own(network, names, width):
+def test_a_factory_gets_its_own_key(network, names, width):
     torso, first, other = made(network)
     assert torso.apply(first, OBS).shape == (3, 5, width)
     found = first["params"]["net"]
@@ -113,12 +113,12 @@ def test_a_call_that_changes_the_network_is_refused(setting):
 @pytest.mark.parametrize(
     "network", [5, [1], print, lambda x: x, jax.nn.relu, object, {"a": np.zeros(3)}, functools.partial(max, 1), None]
 )
-def test_what_is_no_network_is_refused(network):
+def test_objects_that_are_no_network_are_refused(network):
     with pytest.raises(jf.ConfigError, match=r"network must be .*flax.linen.Module, a network of flax.nnx or Equinox"):
         jf.PPO(network=network)
 
 
-def test_makers_of_something_else_are_refused():
+def test_factories_of_other_objects_are_refused():
     for maker in (lambda key: 3, lambda rngs: Tree(jax.random.key(0))):
         with pytest.raises(jf.ConfigError, match=r"network must be .* that returns a"):
             made(maker)
@@ -162,7 +162,7 @@ def test_config_names_an_object_by_its_module(nets, name):
 
 @pytest.mark.parametrize("make", [lambda: Net(rngs=nnx.Rngs(1)), lambda: Tree(jax.random.key(1)),
     lambda: lambda key: Tree(key)])
-def test_config_cannot_hold_what_no_module_names(make):
+def test_config_cannot_hold_unnamed_networks(make):
     with pytest.raises(jf.ConfigError, match=r"network must be .*(Without `out`|no lambda)"):
         config_json.encode_algorithm(jf.PPO(network=make()))
 

@@ -65,7 +65,7 @@ def test_only_a_cnn_of_ours_scales_pixels(network, space):
 
 
 @pytest.mark.parametrize(("space", "expected"), CHOICE)
-def test_auto_chooses_by_the_observation_and_what_it_chooses_works(space, expected):
+def test_auto_chooses_by_the_observation(space, expected):
     torso = make_torso("auto", space, (8,), "relu")
     assert type(torso) is (MLP if expected is MLP else CNN)
     assert expected is MLP or torso.filters == expected
@@ -112,7 +112,7 @@ WIDE = [*LIMITS, (-np.inf, np.inf, np.int32), (0, np.iinfo(np.int32).max, np.int
 
 
 @pytest.mark.parametrize(("low", "high", "dtype"), WIDE, ids=str)
-def test_small_integers_are_told_apart_whatever_the_bounds(low, high, dtype):
+def test_small_integers_stay_distinct_for_any_bounds(low, high, dtype):
     """A few of them, next to the bound where zero is outside: as far apart as a network needs, and none of them huge."""
     near = low if low > 0 else 0 if low == 0 else -3
     x = np.arange(near, near + 7).astype(dtype)

@@ -48,7 +48,7 @@ def test_iqm_by_hand():
     assert iqm([-1000, 1, 1, 1, 1, 1, 1, 1e9]) == 1.0  # neither tail matters
 
 
-def test_what_was_lost_is_the_worst_there_is():
+def test_lost_runs_count_as_the_worst():
     assert iqm([math.nan, 1, 2, 3]) == iqm([1, 1, 2, 3])
     assert math.isnan(iqm([math.nan, math.nan]))
 

@@ -171,7 +171,7 @@ def test_tanh_normal_samples_are_squashed_and_its_mode_is_the_mean(key):
 
 
 @pytest.mark.parametrize("far", [-20.0, 20.0, 80.0])
-def test_tanh_normal_is_finite_where_the_tanh_is_one(far):
+def test_tanh_normal_is_finite_at_saturation(far):
     """1 - tanh(20)^2 is 0 in float32; its logarithm is log 4 - 40."""
     assert float(distributions.log_tanh_slope(jnp.float32(far))) == pytest.approx(np.log(4) - 2 * abs(far), rel=1e-5)
 

@@ -104,7 +104,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_what_is_no_optimizer_is_refused_by_name(what):
+def test_bad_optimizers_are_named(what):
     value, reason = BAD[what]
     with pytest.raises(jf.ConfigError) as refused:
         jf.PPO(optimizer=value)
@@ -117,7 +117,7 @@ def test_what_is_no_optimizer_is_refused_by_name(what):
     ["1e-3", "adam", "cosine_decay_schedule(", optax.adam, lambda step: jnp.ones(3), lambda step: 1 if step < 3 else 2, [1.0]],
     ids=shown,
 )
-def test_what_is_no_learning_rate_is_refused_by_name(value):
+def test_bad_learning_rates_are_named(value):
     for cls in (jf.PPO, jf.DQN, jf.SAC, jf.OpenES, jf.ARS, jf.APG):
         with pytest.raises(jf.ConfigError, match="^learning_rate.*a number"):
             cls(learning_rate=value)

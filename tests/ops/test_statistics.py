@@ -50,7 +50,7 @@ def test_trees_scalars_images_and_integers(rng):
         np.testing.assert_allclose(m2 / 48, x.var(0), rtol=1e-4)
 
 
-def test_a_count_that_float32_cannot_go_on_with():
+def test_counts_beyond_float32():
     """As a long run of one environment left it before there was a longest: the count stood still, the variance grew."""
     moments = Moments(jnp.float32(2.0**24), jnp.zeros(1), jnp.full(1, 2.0**24))
     blocks = jax.random.split(jax.random.key(0), 2**8)
@@ -64,7 +64,7 @@ def test_a_count_that_float32_cannot_go_on_with():
     np.testing.assert_allclose(moments.mean, 0.0, atol=2e-3)
 
 
-def test_the_past_counts_for_so_many_rows_at_most(rng, monkeypatch):
+def test_the_past_counts_for_a_limited_number_of_rows(rng, monkeypatch):
     monkeypatch.setattr(statistics, "LONGEST", 64.0)
     moments, (count, mean, m2) = Moments.init(jnp.zeros(2)), (0.0, np.zeros(2), np.zeros(2))
     for i, n in enumerate([50, 14, 1, 5, 1, 200, *[7] * 30]):

@@ -45,7 +45,7 @@ def test_pairs_and_eights_are_sums(n):
     np.testing.assert_allclose(jax.jit(sums.by_eights)(equal), 4096 * np.float64(equal[0]), rtol=2e-7)
 
 
-def test_what_rounding_took_is_kept():
+def test_rounding_errors_are_kept():
     """2^24 and ones, which a float32 beside it would not see; signs that cancel leave the small part."""
     terms = np.float32([2**24, *[1.0] * 101, -(2**24)])
 

@@ -227,7 +227,7 @@ def test_an_integer_outside_of_its_space_is_a_warning():
     assert 5 <= int(action) <= 7 and found[0].filename == __file__
 
 
-def test_an_observation_that_is_not_finite_decides_no_action(stacked):
+def test_a_non_finite_observation_gives_no_action(stacked):
     stacked.reset()
     with pytest.raises(jf.ConfigError, match="observation must be finite, got nan in it"):
         stacked.act(np.array([0.5, np.nan, 1.0], np.float32))
@@ -320,7 +320,7 @@ def test_keys_are_checked():
             call()
 
 
-def test_a_vector_of_an_environment_takes_what_it_is_given():
+def test_a_vector_accepts_an_agents_actions():
     """The real thing: Gymnasium's own vector, and every action in its space."""
     env = jf.make("gym:Blackjack-v1")
     algo = jf.DQN(hidden=(8,)).bind(env.spec)

@@ -89,7 +89,7 @@ def test_classes_of_a_script(monkeypatch):
         config_json.decode_algorithm(entry)
     monkeypatch.setattr(sys.modules["__main__"], "Net", Net, raising=False)
     assert config_json.decode_algorithm(entry).network == Net()
-    monkeypatch.setitem(algorithms.ALGORITHMS.added, "ppo", Ours)
+    algorithms.ALGORITHMS.added["ppo"] = Ours
     assert type(config_json.decode_algorithm(entry | {"class": "__main__:Ours"})) is Ours
 
 

@@ -43,7 +43,8 @@ def made(tmp_path_factory) -> Path:
     base = tmp_path_factory.mktemp("damage")
     algo = jf.DQN(num_envs=4, num_steps=2, hidden=(8,), buffer_size=64, learning_starts=16, batch_size=8)
     settings = dict(
-        eval_episodes=2, log_every=64, eval_every=64, tensorboard=False, checkpoint_minutes=1e-9, chunk_seconds=1e-9
+        eval_episodes=2, log_every=64, eval_every=64, checkpoint_minutes=1e-9, chunk_seconds=1e-9,
+        tensorboard=False, pictures=False,
     )
     scores = iter(range(100))
     with pytest.MonkeyPatch.context() as patched:
@@ -54,7 +55,6 @@ def made(tmp_path_factory) -> Path:
             return found._replace(ret=np.full_like(found.ret, next(scores)))
 
         patched.setattr(Programs, "evaluate", better_each_time)
-        patched.setattr(RunDir, "draw", lambda *_: None)
         jf.train(algo, jf.make("CartPole-v1", max_steps_in_episode=20), 256, out=base / "run", **settings)
     shutil.copytree(base / "run", base / "other")
     for which in ("last", "best"):
@@ -159,7 +159,7 @@ def read(reader: str, run: Path, capsys) -> tuple[object, str]:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("which", ["json", "last", "best"])
-def test_every_damage_is_named_or_passed_over(which, damage, run, made, whole, capsys):
+def test_damage_is_named_or_skipped(which, damage, run, made, whole, capsys):
     for file in files(run, which, damage):
         shutil.rmtree(run)
         shutil.copytree(made / "run", run)
@@ -240,7 +240,7 @@ def test_both_newest_damaged_leaves_the_older_ones(run):
         jf.load(run, "best")
 
 
-def test_checkpoints_without_checksums_are_read_and_nothing_is_said(run):
+def test_checkpoints_without_checksums_load_silently(run):
     for file in run.rglob("checksums.json"):
         file.unlink()
     with warnings.catch_warnings():
@@ -252,7 +252,7 @@ def test_checkpoints_without_checksums_are_read_and_nothing_is_said(run):
 @pytest.mark.parametrize(
     "line", ["eval {}", "plot {}", "compare {} {}", "train --resume {}", "train --config {}", "sweep --resume {}"]
 )
-def test_a_run_that_is_no_path(line, path, tmp_path, monkeypatch, run_cli):
+def test_a_run_with_a_bad_path(line, path, tmp_path, monkeypatch, run_cli):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text(""), (tmp_path / "loop").symlink_to("loop")
     code, out, err = run_cli(*(word.format(path) for word in line.split()))
@@ -260,7 +260,7 @@ def test_a_run_that_is_no_path(line, path, tmp_path, monkeypatch, run_cli):
 
 
 @pytest.mark.parametrize("path", [5, None, 1.5, ["a"]], ids=repr)
-def test_what_is_no_path_at_all(path):
+def test_objects_that_are_no_path(path):
     for read, name in ((jf.load, "run"), (jf.resume, "path")):
         with pytest.raises(jf.ConfigError, match=f"^{name} must be the path of a run directory, got "):
             read(path)
@@ -325,7 +325,7 @@ def test_a_file_beyond_any_size_is_not_read(run, capsys):
         assert "config.json" in read(reader, run, capsys)[1]
 
 
-def test_links_of_a_run_lead_nothing_to_be_overwritten(run):
+def test_links_of_a_run_are_not_written_through(run):
     """A run from elsewhere may hold links to files outside of it, which would be read or written through them."""
     victim = run.parent / "victim"
     victim.write_text("precious\n")
@@ -348,7 +348,7 @@ def test_links_of_a_run_lead_nothing_to_be_overwritten(run):
 
 
 @pytest.mark.parametrize("which", ["", "best", "last", "last/newest"])
-def test_checkpoints_outside_of_a_run_are_read_and_not_gone_on_from(which, run):
+def test_linked_checkpoints_are_read_but_not_resumed(which, run):
     path = newest(run, "last") if which == "last/newest" else run / "checkpoints" / which
     outside = run.parent / "outside"
     path.rename(outside)
@@ -382,7 +382,7 @@ def test_a_layout_of_another_form_is_named(bad, run, recwarn):
 
 
 @pytest.mark.parametrize(("name", "value"), [("seed", -1), ("seed", 99), ("seeds", -1), ("seeds", 10**100), ("seed", 10**100)])
-def test_a_sweep_whose_numbers_do_not_fit_its_parts_is_named(name, value, run):
+def test_a_sweep_that_contradicts_its_parts_is_named(name, value, run):
     base = json.loads((run / "config.json").read_text())
     base["run"][name] = value
     part = {"configurations": [0], "seed": 0, "seeds": 1}

@@ -59,7 +59,6 @@ def here(made, tmp_path, monkeypatch):
     sweep.mkdir()
     for folder in (run, sweep, tmp_path):
         (folder / "evil_module.py").write_text(EVIL.format(mark=str(tmp_path / "PWN")))
-    monkeypatch.setattr(imports, "named", [])
     return run, sweep
 
 
@@ -106,7 +105,7 @@ def test_a_foreign_run_executes_nothing(file, here, run_cli, tmp_path):
     assert not (tmp_path / "again").exists() and not (tmp_path / "folder").exists()
 
 
-def test_what_the_user_names_is_imported(here, run_cli, tmp_path, monkeypatch):
+def test_named_modules_are_imported(here, run_cli, tmp_path, monkeypatch):
     """The line that the refusal says is the way on, and the working directory is behind everything else."""
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(tmp_path))])
     change(*here, {"imports": ["evil_module"]})
@@ -182,11 +181,13 @@ def test_a_library_beside_the_run_is_not_taken(where, last, here, tmp_path, monk
     with pytest.raises(jf.ConfigError, match=r"library must be .*got 'a_library'.*add --import a_library .*in .*config\.json"):
         jf.load(here[0])
     assert "a_library" not in sys.modules
-    monkeypatch.setattr(imports, "named", ["a_library"])
-    jf.load(here[0])
+    try:
+        jf.load(here[0], modules=("a_library",))
+    finally:
+        sys.modules.pop("a_library", None)
 
 
-def test_a_file_gives_no_module_its_trust(here, run_cli, monkeypatch):
+def test_a_file_cannot_make_a_module_trusted(here, run_cli, monkeypatch):
     """What a file names because it is imported is imported again, and is no more the user's own than before."""
     change(*here, {"imports": ["orbax.checkpoint"], "environment": {"name": "gym:orbax.checkpoint:CartPole-v1",
         "settings": {}}})
@@ -213,7 +214,7 @@ def keys(value, path=()):
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
-def test_any_value_of_a_config_is_taken_or_refused_with_its_file(text, here):
+def test_any_config_value_is_accepted_or_refused_with_its_file(text, here):
     file = here[0] / "config.json"
     content, refused = json.loads(file.read_text()), 0
     for path in keys({key: content[key] for key in ("format", "algorithm", "environment", "run")}):

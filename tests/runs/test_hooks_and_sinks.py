@@ -50,7 +50,7 @@ def test_a_sink_gets_every_row_once_in_order(name, unbroken, tmp_path):
     assert session.steps_per_second > 0 and session.wall_seconds >= wall[-1]
 
 
-def test_a_sink_is_cut_at_resume_and_gets_what_follows(tmp_path):
+def test_a_sink_is_cut_at_resume_and_gets_later_rows(tmp_path):
     tools.train("ppo", tmp_path / "run", total_steps=tools.HALF, horizon=tools.TOTAL)
     sink = Collects()
     tools.resume(tmp_path / "run", tools.TOTAL, sinks=[sink])
@@ -72,7 +72,7 @@ def test_a_hook_sees_session_and_rows_after_every_chunk(unbroken):
     tools.assert_same(session.state, whole.state)
 
 
-def test_a_hook_ends_the_run_and_it_can_go_on(unbroken, tmp_path):
+def test_a_hook_ends_the_run_which_can_resume(unbroken, tmp_path):
     whole, whole_dir = unbroken("dqn")
 
     def hook(session, rows):
@@ -87,7 +87,7 @@ def test_a_hook_ends_the_run_and_it_can_go_on(unbroken, tmp_path):
     assert tools.logged(tmp_path / "run") == tools.logged(whole_dir)
 
 
-def test_what_a_hook_raises_ends_the_run_and_closes_the_sinks():
+def test_an_error_of_a_hook_ends_the_run_and_closes_the_sinks():
     sink = Collects()
     with pytest.raises(ZeroDivisionError):
         tools.train("ppo", hooks=[lambda session, rows: 1 / 0], sinks=[sink])
@@ -100,7 +100,7 @@ def test_what_a_hook_raises_ends_the_run_and_closes_the_sinks():
     ({"sinks": [3]}, "sinks must be objects of a subclass of jf.Sink, got 3"),
     ({"sinks": lambda config: None}, "sinks must be a list of jf.Sink, .* got None"),
 ])  # fmt: skip
-def test_what_is_no_hook_and_no_sink_is_refused(settings, message, tmp_path):
+def test_bad_hooks_and_sinks_are_refused(settings, message, tmp_path):
     with pytest.raises(jf.ConfigError, match=message):
         tools.train("ppo", tmp_path / "run", **settings)
     assert not (tmp_path / "run").exists()
@@ -152,7 +152,7 @@ def test_the_run_ends_when_every_member_has_reached_the_target(scripted, tmp_pat
     assert len(tools.logged(run)) == 6 and tools.logged(run)[-1]["eval_return"] == [0.1, 0.95]
 
 
-def test_who_has_reached_the_target_survives_a_resume(scripted, tmp_path):
+def test_reached_targets_survive_a_resume(scripted, tmp_path):
     scripted({2: [0.2, 0.1], 4: [0.9, 0.3], 6: [0.1, 0.3], 8: [0.0, 2.0], 10: [0.0, 0.0]})
     run = tmp_path / "run"
     hook = lambda session, rows: session.stop() if session.rows >= 6 else None
@@ -162,7 +162,7 @@ def test_who_has_reached_the_target_survives_a_resume(scripted, tmp_path):
     assert session.env_steps == 512 and session.best_rows == 8
 
 
-def test_a_run_that_reached_its_target_goes_on_to_a_new_end(scripted, tmp_path):
+def test_a_run_at_its_target_resumes_to_a_new_end(scripted, tmp_path):
     """As the command that it prints says; without a new end there is nothing left to do."""
     scripted({rows: [0.95] for rows in (2, 4, 6)})
     run = tmp_path / "run"

@@ -32,7 +32,7 @@ ARGUMENTS = [
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_saves_and_the_run_goes_on(signum, code, tmp_path):
+def test_a_signal_saves_and_the_run_resumes(signum, code, tmp_path):
     run = tmp_path / "run"
     process = subprocess.Popen(
         [sys.executable, "-m", "jaxrl_fast", *ARGUMENTS, "--out", str(run)], cwd=tmp_path, text=True,
@@ -182,7 +182,7 @@ def interrupts(session, rows):
 
 @pytest.mark.parametrize("out", [None, "run"])
 @pytest.mark.parametrize("name", ["ppo", "dqn"])
-def test_an_interrupted_run_goes_on_from_memory(name, out, unbroken, tmp_path, monkeypatch, interruptible):
+def test_an_interrupted_run_resumes_from_memory(name, out, unbroken, tmp_path, monkeypatch, interruptible):
     """At a prompt the call returns the run; its `resume` ends as if it had never stopped, checkpoints and log included."""
     whole, settings = unbroken(name)[0], dict(hooks=[interrupts], chunk_seconds=1e-9)
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
@@ -222,7 +222,7 @@ def test_a_signal_while_compiling_leaves_nothing(name, signum, tmp_path, monkeyp
     assert error.value.exit_code == 128 + signum and len(called) == 1 and list(tmp_path.iterdir()) == []
 
 
-def test_a_second_signal_does_not_stop_what_takes_the_folder_away(tmp_path, monkeypatch):
+def test_a_second_signal_does_not_stop_the_cleanup(tmp_path, monkeypatch):
     """It would be Python's own, which ends the process in the middle of it."""
     own, ended = signal.signal(signal.SIGTERM, lambda *_: ended.append(1)), []
     during(monkeypatch, programs.Programs, "ready")
@@ -252,7 +252,7 @@ def test_a_signal_while_a_resume_compiles_leaves_the_run_as_it_was(tmp_path, mon
         p: x for p, x in before.items() if p.name != "config.json"}  # fmt: skip
 
 
-def test_time_that_is_compiled_is_in_no_rate(monkeypatch):
+def test_compile_time_is_in_no_rate(monkeypatch):
     """A compilation in the first chunk and in the first evaluation, of an hour each by the clock."""
     clock, hour = time.perf_counter, 3600.0
     skipped = [0.0]

@@ -49,7 +49,7 @@ def test_a_module_is_found_by_its_old_name(name):
     assert now.__spec__ is spec and now.__name__ == today(f"jaxrl_fast.{name}")
 
 
-def test_what_moved_on_is_found_where_it_was():
+def test_moved_names_are_found_in_their_old_module():
     from jaxrl_fast.envs.host import HostEnv, HostStep, Vector
 
     assert importlib.import_module("jaxrl_fast.plan").plan is jf.plan
@@ -63,7 +63,7 @@ def test_functions_of_the_package_are_not_hidden_by_modules():
     assert today("optax.losses") == "optax.losses" and today("jaxrl_fast") == "jaxrl_fast"
 
 
-def test_a_run_of_objects_is_loaded_played_and_gone_on_with(old):
+def test_an_old_run_of_objects_loads_plays_and_resumes(old):
     assert '"jaxrl_fast.envs.cartpole:CartPole"' in (old / "ppo" / "config.json").read_text()
     agent = jf.load(old / "ppo", "last")
     assert agent.act(np.zeros(4, np.float32)) in (0, 1) and agent.env.spec.max_episode_steps == 50
@@ -73,7 +73,7 @@ def test_a_run_of_objects_is_loaded_played_and_gone_on_with(old):
     assert '"jaxrl_fast.envs.native.cartpole:CartPole"' not in (old / "ppo" / "config.json").read_text()  # as it was written
 
 
-def test_a_population_is_gone_on_with_and_its_experience_learned_from(old, tmp_path):
+def test_an_old_population_resumes_and_gives_experience(old, tmp_path):
     run = jf.resume(old / "dqn", 112, tensorboard=False)
     assert run.env_steps == 112 and np.isfinite(run.eval_return).all()
     agent = jf.load(old / "dqn", member=1)

@@ -60,7 +60,7 @@ def test_on_other_devices(unbroken, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "seeds"), [("ppo", 1), ("ppo", 3), ("dqn", 1), ("rainbow", 1)])
-def test_a_checkpoint_without_what_states_have_gained(name, seeds, unbroken, tmp_path, monkeypatch):
+def test_a_checkpoint_without_newer_fields(name, seeds, unbroken, tmp_path, monkeypatch):
     """Written by a version whose running returns were one float32 each (CartPole's have no more to them), and whose replay
     kept no successors of truncated rows: those that it holds are never learned from.
     """
@@ -122,7 +122,7 @@ def test_two_halves_are_the_whole(name, half, unbroken, tmp_path):
     assert (session.env_steps, session.grid) == (whole.env_steps, whole.grid)
 
 
-def test_what_orbax_has_half_read_is_not_shown(monkeypatch):
+def test_orbaxs_half_read_states_are_not_shown(monkeypatch):
     """It goes through `sys.unraisablehook`, page after page; what is not orbax's is shown as before."""
     shown = []
     monkeypatch.setattr(sys, "unraisablehook", shown.append)
@@ -178,7 +178,7 @@ def test_a_read_that_fails_in_many_threads_is_one_line(damage, unbroken, tmp_pat
     ("Task exception was never retrieved\nfuture: <Task coro=<mine() defined at mine.py:1> exception=E()>", 1),
     ("Executing <Task of orbax> took 2 seconds", 1),
 ])  # fmt: skip
-def test_what_orbax_has_half_written_is_not_shown(text, shown, monkeypatch, caplog):
+def test_orbaxs_half_written_states_are_not_shown(text, shown, monkeypatch, caplog):
     quiet = errors.Quiet()
     logging.getLogger("asyncio").error(text)
     quiet.end()
@@ -214,7 +214,7 @@ tools.train(sys.argv[1], sys.argv[2], hooks=[die], checkpoint_minutes=1e-9, chun
 
 
 @BOTH
-def test_a_killed_run_goes_on_where_it_was(name, unbroken, tmp_path):
+def test_a_killed_run_resumes(name, unbroken, tmp_path):
     whole, whole_dir = unbroken(name)
     run = tmp_path / "run"
     ended = tools.python(KILLED, name, run)
@@ -234,7 +234,7 @@ def test_a_killed_run_goes_on_where_it_was(name, unbroken, tmp_path):
 EACH = dict(checkpoint_minutes=1e-9, chunk_seconds=1e-9)  # a checkpoint a row
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_what_came_after_is_done_again(unbroken, tmp_path):
+def test_a_damaged_checkpoint_is_skipped_and_later_rows_repeated(unbroken, tmp_path):
     whole, whole_dir = unbroken("ppo")
     run = tmp_path / "run"
     tools.train("ppo", run, total_steps=tools.HALF, horizon=tools.TOTAL, **EACH)
@@ -256,7 +256,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_what_came_after_is_done_again(u
 
 
 @pytest.mark.parametrize("error", [OSError(5, "Input/output error"), OSError(24, "Too many open files")])
-def test_a_disk_that_fails_for_a_while_costs_no_checkpoint(error, tmp_path, monkeypatch):
+def test_a_temporary_disk_failure_costs_no_checkpoint(error, tmp_path, monkeypatch):
     run = tmp_path / "run"
     tools.train("ppo", run, total_steps=tools.HALF, horizon=tools.TOTAL, **EACH)
     with Checkpoints(run / "checkpoints", read_only=True) as checkpoints:
@@ -328,7 +328,7 @@ def limited(run):
      (in_the_way, f"cannot write .*checkpoints/last: {GONE}; there is no whole checkpoint: start the run again"),
      (limited, r"cannot write .*run/.*File too large; .*last/\d+ is whole: .* train --resume ")],
 )  # fmt: skip
-def test_a_run_that_cannot_write_ends_with_what_is_whole(happens, says, unbroken, tmp_path):
+def test_a_run_that_cannot_write_names_the_newest_whole_checkpoint(happens, says, unbroken, tmp_path):
     run, limits = tmp_path / "run", resource.getrlimit(resource.RLIMIT_FSIZE)
     hook = lambda session, rows: happens(run) if session.rows == 4 else None
     try:
@@ -407,7 +407,7 @@ def test_a_new_horizon_changes_the_schedule_and_not_the_rows(unbroken, tmp_path)
     assert (config["total_steps"], config["horizon"]) == (2560, 2560)
 
 
-def test_an_end_before_what_is_done_is_refused(half, tmp_path):
+def test_an_end_before_the_current_step_is_refused(half, tmp_path):
     run = half("ppo", tmp_path / "run")
     before = (run / "config.json").read_bytes()
     with pytest.raises(jf.ConfigError, match=r"total_steps must be at least the 640 steps .*got 100"):

@@ -31,11 +31,11 @@ loop = importlib.import_module("jaxrl_fast.runs.loop")
 tools.register()
 ENV = "gym:CartPole-v1"
 ALGO = dict(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=2, hidden=(4,))
-RUN = dict(total_steps=128, eval_episodes=2, eval_every=64, log_every=16, progress=False, tensorboard=False)
+RUN = dict(total_steps=128, eval_episodes=2, eval_every=64, log_every=16, progress=False, tensorboard=False, pictures=False)
 FLAGS = [
     "--algo.num-envs", "2", "--algo.num-steps", "8", "--algo.num-epochs", "1", "--algo.num-minibatches", "2",
     "--algo.hidden", "4", "--total-steps", "128", "--eval-episodes", "2", "--eval-every", "64", "--log-every", "16",
-    "--no-tensorboard", "--no-preset", "--env.vectorization", "sync",
+    "--no-tensorboard", "--no-pictures", "--no-preset", "--env.vectorization", "sync",
 ]  # fmt: skip
 SEEDS = (5, 6, 7)
 WALL = ("wall_seconds", "steps_per_second")
@@ -60,11 +60,6 @@ def same(a, b):
     return all(np.array_equal(x, y) for x, y in zip(params(a), params(b), strict=True))
 
 
-@pytest.fixture(autouse=True)
-def no_pictures_of_episodes(monkeypatch):
-    monkeypatch.setattr(RunDir, "draw", lambda *args: None)
-
-
 @pytest.fixture(scope="module")
 def alone():
     return [train(seeds=1, seed=seed) for seed in SEEDS]
@@ -73,11 +68,7 @@ def alone():
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A run of three seeds in a folder."""
-    draw, RunDir.draw = RunDir.draw, lambda *args: None
-    try:
-        return train(out=tmp_path_factory.mktemp("whole") / "run")
-    finally:
-        RunDir.draw = draw
+    return train(out=tmp_path_factory.mktemp("whole") / "run")
 
 
 def interrupt(seed, rows=3, signum=signal.SIGINT):
@@ -102,7 +93,7 @@ def test_each_seed_is_the_run_with_that_seed(whole, alone):
     assert not same(whole.agent(0), whole.agent(1))
 
 
-def test_what_is_returned_reads_as_a_population_of_the_device(whole):
+def test_the_result_reads_as_a_device_population(whole):
     scores = whole.eval_return
     assert scores.shape == (3,) and np.isfinite(scores).all() and whole.over and not whole.lost
     assert whole.env_steps == 128 and whole.best_score >= scores.mean() and whole.steps_per_second > 0
@@ -138,7 +129,7 @@ def test_the_folder_is_a_run_directory_of_all_seeds(whole):
         assert learned([{k: [v[member]] if isinstance(v, list) else v for k, v in row.items()} for row in rows]) == learned(own)
         assert json.loads((seed_folder(path, seed) / "config.json").read_text())["run"]["seeds"] == 1
         assert same(jf.load(path, "last", member), whole.agent(member))
-    assert (path / "curve.png").stat().st_size > 5000 and not (path / ".lock").exists()
+    assert not (path / ".lock").exists()
     best = [RunDir(seed_folder(path, seed)).result()["best_eval_return"] for seed in SEEDS]
     assert jf.load(path).score == max(best)
 
@@ -212,17 +203,22 @@ def test_a_signal_before_the_first_seed_and_between_two(tmp_path, monkeypatch, r
         train(out=tmp_path / "none", sinks=lambda part: signal.raise_signal(signal.SIGINT) or [])
     assert not (tmp_path / "none").exists()
 
-    drawn, draw = [], seeds_in_turn.plots.learning_curve
-    stop = lambda *args: drawn.append(signal.raise_signal(signal.SIGTERM)) or draw(*args)
+    out, drawn, draw = tmp_path / "run", [], seeds_in_turn.plots.learning_curve
+
+    def stop(curves, path):
+        if path.parent == out:  # of all seeds
+            drawn.append(signal.raise_signal(signal.SIGTERM))
+        return draw(curves, path)
+
     monkeypatch.setattr(seeds_in_turn.plots, "learning_curve", stop)
-    out = tmp_path / "run"
-    code, _, err = run_cli("train", "ppo", ENV, "--seeds", "2", *FLAGS, "--out", str(out))
+    code, _, err = run_cli("train", "ppo", ENV, "--seeds", "2", *FLAGS, "--pictures", "--out", str(out))
     assert code == 143 and len(drawn) == 1 and err.splitlines()[-1].endswith(
         f"SIGTERM at 0 environment steps of seed 1, saved; go on with: jaxrl-fast train --resume {out}"
     )
     monkeypatch.setattr(seeds_in_turn.plots, "learning_curve", draw)
     code, printed, err = run_cli("train", "--resume", str(out), "--no-tensorboard")
     assert code == 0 and "over 2 seeds, each the mean of 2 greedy episodes" in printed, err
+    assert (out / "curve.png").stat().st_size > 5000
     assert "by seed: 0:" in printed and "seed 1, 2 of 2" in err and "seed 0, 1 of 2" not in err
 
 
@@ -402,7 +398,7 @@ def test_the_result_of_an_end_goes_when_another_one_is_begun(whole, tmp_path):
     assert run.over and RunDir(out).result()["env_steps"] == 192
 
 
-def test_a_seed_whose_parameters_were_in_memory_says_so(whole, tmp_path):
+def test_a_seed_started_from_memory_cannot_begin_anew(whole, tmp_path):
     out = tmp_path / "run"
     with pytest.raises(Interrupted):
         train(out=out, start_from=whole, hooks=[interrupt(5)])
@@ -447,7 +443,7 @@ def test_a_new_end_is_that_of_every_seed(whole, tmp_path):
     assert same(run.agent(1), jf.resume(one, 192, tensorboard=False).agent())
 
 
-def test_a_seed_that_is_lost_is_marked_and_the_others_go_on(whole, tmp_path, monkeypatch):
+def test_a_lost_seed_is_marked_and_the_others_continue(whole, tmp_path, monkeypatch):
     honest = loop.not_finite
 
     def broken(s, made, finite):
@@ -475,7 +471,7 @@ def test_a_seed_that_is_lost_is_marked_and_the_others_go_on(whole, tmp_path, mon
         train(on_nan="mark")
 
 
-def test_what_fails_in_a_seed_says_how_all_go_on(tmp_path):
+def test_an_error_in_a_seed_says_how_to_resume_all(tmp_path):
     out = tmp_path / "run"
     env = jf.make(f"gym:{tools.ID}", fault="raises", at=60)
     with pytest.raises(jf.envs.host.HostError,
@@ -489,7 +485,7 @@ def test_what_fails_in_a_seed_says_how_all_go_on(tmp_path):
     assert not opens
 
 
-def test_a_disk_that_fails_in_a_later_seed_says_how_all_go_on(tmp_path, monkeypatch):
+def test_a_full_disk_in_a_later_seed_says_how_to_resume_all(tmp_path, monkeypatch):
     """Before that seed has a checkpoint: the seeds before it are whole, so nothing is started again."""
     out, write = tmp_path / "run", JsonlSink.write
 
@@ -504,7 +500,6 @@ def test_a_disk_that_fails_in_a_later_seed_says_how_all_go_on(tmp_path, monkeypa
         train(out=out)
     assert "which begins seed-6 anew" in standing(seed_folder(out, 6)) and f"--resume {out} " in standing(seed_folder(out, 5))
     monkeypatch.undo()
-    monkeypatch.setattr(RunDir, "draw", lambda *args: None)
     assert jf.resume(out, tensorboard=False).over
 
 
@@ -564,7 +559,7 @@ def test_the_plan_is_that_of_one_seed(run_cli):
     one, three = (jf.plan(jf.PPO(**ALGO), jf.make(ENV), seeds=seeds) for seeds in (1, 3))
     assert one.need == three.need and three.population.size == 1
     code, out, err = run_cli("plan", "ppo", ENV, "--seeds", "3", *(f for f in FLAGS if f != "--no-tensorboard"))
-    assert code == 0 and "3 seeds train one after another: memory is that of one" in out, err
+    assert code == 0 and "3 seeds train one after another: memory is for one seed" in out, err
 
 
 def test_actors_checkpoints_and_agents_given_are_those_of_one_seed(whole, tmp_path):

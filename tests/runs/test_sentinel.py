@@ -18,7 +18,6 @@ from jaxrl_fast.actors import play
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.engine import grid, programs, rollout
 from jaxrl_fast.engine.evaluate import judge
-from jaxrl_fast.envs import sources
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.ops import distributions
 from jaxrl_fast.runs.sentinel import Sanity
@@ -72,7 +71,7 @@ def test_metric_step_and_member_are_named_one_chunk_late(chunks):
     assert sink.flushed >= 1 and sink.closed == 1
 
 
-def test_the_member_that_broke_is_named(chunks):
+def test_the_non_finite_member_is_named(chunks):
     sink = Collects()
     with pytest.raises(jf.NonFiniteError) as error:
         tools.train("ppo", env=tools.Breaks(at=4, share=0.003), sinks=[sink], seeds=3, seed=5, eval_every=0)
@@ -85,7 +84,7 @@ def test_the_member_that_broke_is_named(chunks):
 
 
 @pytest.mark.parametrize("name", ["ars", "es"])
-def test_one_candidate_that_diverged_is_seen(name, chunks):
+def test_a_diverged_candidate_is_detected(name, chunks):
     """Ranks could leave it out; nothing is left out silently."""
     sink = Collects()
     algo = tools.algorithm(name, directions=4, num_steps=3)  # no episode ends, so that its return would show it
@@ -119,7 +118,7 @@ def test_a_member_that_breaks_in_evaluations_alone_is_lost(tmp_path):
 
 
 @pytest.mark.parametrize("what", ["observation", "reward"])
-def test_an_evaluation_and_make_train_tell_of_what_is_not_finite(what, key):
+def test_evaluations_and_make_train_report_non_finite_values(what, key):
     env = tools.Breaks(what=what, tested=True)
     algo = tools.algorithm("dqn").bind(env.spec)
     found, fault = jax.jit(functools.partial(judge, env, algo, episodes=4))(algo.init(key), key)
@@ -168,20 +167,20 @@ def test_a_learning_rate_beyond_all_reason_is_said_once():
     ("entropy", [1.4, 1e10], "entropy is 1e+10"),
     ("q_value", [1e17], None),
 ])  # fmt: skip
-def test_what_makes_no_sense(metric, values, said):
+def test_senseless_values_are_detected(metric, values, said):
     sanity = Sanity(2)
     found = [sanity.look({metric: np.array([0.5, value])}) for value in values]
     assert [x for x in found if x] == ([{1: said}] if said else [])
 
 
-def test_returns_say_how_large_a_loss_may_be():
+def test_returns_bound_a_sensible_loss():
     sanity = Sanity(1)
     assert not sanity.look({"value_loss": np.array([1e17]), "episode_return": np.array([-1e6])})
     assert sanity.look_at_parameters(np.array([1e10])) == {0: "the largest parameter is 1e+10"}
     assert not sanity.look({"value_loss": np.array([1e30])})  # once
 
 
-def test_parameters_are_looked_at_too(chunks):
+def test_parameters_are_checked(chunks):
     algo = tools.BreaksItself(num_envs=4, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,), at=5)
     sink = Collects()
     with pytest.raises(
@@ -191,7 +190,7 @@ def test_parameters_are_looked_at_too(chunks):
     assert all(np.isfinite(v).all() for v in sink.rows[-1].metrics.values())  # no metric has shown it
 
 
-def test_priorities_are_looked_at_too(chunks):
+def test_priorities_are_checked(chunks):
     @jf.settings
     class Alarmed(jf.DQN):
         name = "alarmed"
@@ -263,11 +262,10 @@ jf.register("Breaks-v0", Breaks)
 """
 
 
-def test_the_command_line_ends_with_3(tmp_path, monkeypatch, capsys):
+def test_the_command_line_exits_with_3(tmp_path, monkeypatch, capsys):
     (tmp_path / "loop_breaks_module.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(sources, "USER", dict(sources.USER))
     try:
         code = cli.main(
             ["train", "ppo", "Breaks-v0", "--import", "loop_breaks_module", "--total-steps", "1280", "--log-every", "64",

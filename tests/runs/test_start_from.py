@@ -72,7 +72,7 @@ def test_parameters_in_memory_are_not_in_config_json(unbroken, tmp_path):
     ("dqn", {"learning_starts": 8}, r"^start_from.params\['torso'\].* must be float32 \(8,\), got float32 \(2, 8\)"),
     ("ppo", {"normalize_observations": False}, "^normalize_observations must be True, got False: .* normalised"),
 ])  # fmt: skip
-def test_what_does_not_fit_is_refused_before_anything_is_compiled(name, settings, message, unbroken, tmp_path, monkeypatch):
+def test_misfits_are_refused_before_compiling(name, settings, message, unbroken, tmp_path, monkeypatch):
     out = unbroken("ppo")[1]
     monkeypatch.setattr("jaxrl_fast.engine.programs.Programs.compile", None)
     with pytest.raises(jf.ConfigError, match=message) as refused:

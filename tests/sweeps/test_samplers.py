@@ -79,7 +79,7 @@ class Trial:
         ("choice:1,relu", ("suggest_categorical", "algo.x", [1, "relu"])),
     ],
 )
-def test_what_a_trial_is_asked(text, asked):
+def test_suggestions_of_a_trial(text, asked):
     trial = Trial(7)
     assert sampler_of("algo.x", text).suggest(trial, "algo.x") == 7 and trial.asked == asked
 
@@ -100,8 +100,7 @@ class Powers(Sampler):
         return 2 ** min(self.low + int(u * (self.high - self.low + 1)), self.high)
 
 
-def test_a_sampler_of_a_form_and_quantiles(monkeypatch):
-    monkeypatch.setattr(SAMPLERS, "added", {})
+def test_a_sampler_of_a_form_and_quantiles():
     SAMPLERS.add("powers", Powers)
     assert set(draws("powers:4,6")) == {16, 32, 64}
     trial = Trial(0.5)

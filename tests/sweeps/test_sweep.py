@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import functools
 import itertools
 import json
+import shutil
 import sys
 import types
 from unittest import mock
@@ -35,9 +35,19 @@ SETTINGS = dict(total_steps=tools.HALF, tensorboard=False) | tools.RUN
 RATES = (1e-3, 1e-2, 1e38)  # the last one does not survive its first update
 
 
-@pytest.fixture(autouse=True)
-def no_rollouts(monkeypatch):
-    monkeypatch.setattr(RunDir, "draw", lambda self, *_: None)
+def stop_at(row):
+    """A hook that interrupts a run."""
+
+    def stop(session, rows):
+        if session.rows >= row:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+def never(session, rows):
+    """A hook of runs that must not train."""
+    raise AssertionError(f"{session.out} is trained")
 
 
 def sweep(out, name="ppo", **settings):
@@ -49,8 +59,8 @@ def sweep(out, name="ppo", **settings):
 def swept(tmp_path_factory, as_users_have_it):
     """Three learning rates, one of which breaks, times two seeds times two sizes: two groups of six members."""
     out = tmp_path_factory.mktemp("sweep") / "x"
-    with as_users_have_it(), mock.patch.object(RunDir, "draw", lambda self, *_: None):
-        return sweep(out, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2)
+    with as_users_have_it():
+        return sweep(out, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2, pictures=True)
 
 
 def test_groups_and_order(swept):
@@ -96,7 +106,7 @@ def test_members_are_the_single_runs(swept, as_users_have_it):
         assert float(agent.algo.learning_rate) == pytest.approx(swept.configurations[configuration]["algo.learning_rate"])
 
 
-def test_a_member_that_breaks_is_marked_and_the_others_go_on(swept):
+def test_a_non_finite_member_is_marked_and_the_others_continue(swept):
     rows = tools.logged(swept.path / "parts" / "00")
     first = next(i for i, row in enumerate(rows) if row["episode_return"][4] is None)
     assert all(values[4] is None for row in rows[first:] for k, values in row.items() if k != "env_steps")
@@ -109,7 +119,7 @@ def test_a_member_that_breaks_is_marked_and_the_others_go_on(swept):
         tools.train("ppo", total_steps=128, seeds=2, population={"algo.learning_rate": list(RATES)})
 
 
-def test_where_all_are_lost_the_run_ends():
+def test_a_run_without_live_members_ends():
     with pytest.raises(jf.NonFiniteError):
         tools.train("ppo", population={"algo.learning_rate": [1e38, 2e38]}, on_nan="mark")
 
@@ -146,38 +156,24 @@ def test_the_best_configuration_is_a_config(swept):
     assert env is tools.environment()
 
 
-def test_a_sweep_that_ended_is_not_repeated_and_another_is_refused(swept, monkeypatch):
-    monkeypatch.setattr(sweeps, "begin", mock.Mock(side_effect=AssertionError))
-    found = sweep(swept.path, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2)
-    np.testing.assert_array_equal(found.final, swept.final)
-    np.testing.assert_array_equal(sweeps.resume_sweep(swept.path).final, swept.final)
+def test_a_finished_sweep_is_not_repeated_and_another_is_refused(swept):
+    same = dict(grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2, pictures=True)
+    np.testing.assert_array_equal(sweep(swept.path, hooks=[never], **same).final, swept.final)
+    np.testing.assert_array_equal(sweeps.resume_sweep(swept.path, hooks=[never]).final, swept.final)
     with pytest.raises(jf.ConfigError, match="out must be .*this holds another sweep"):
-        sweep(swept.path, grid={"algo.learning_rate": RATES}, seeds=2)
+        sweep(swept.path, grid={"algo.learning_rate": RATES}, seeds=2, pictures=True)
 
 
-def test_a_sweep_that_was_stopped_goes_on(swept, tmp_path, monkeypatch, as_users_have_it):
+def test_a_stopped_sweep_resumes(swept, tmp_path, as_users_have_it):
     """Stopped in its first part after a checkpoint, and in its second before one: the same files in the end."""
-    out, stops = tmp_path / "x", iter([5, 2])
-
-    def interrupted(prepared, *args, **settings):
-        stop_at = next(stops, None)
-        if stop_at is None:
-            return begin(prepared, *args, **settings)
-        config = dataclasses.replace(prepared.config, checkpoint_minutes=1e-9 if stop_at == 5 else 5.0)
-        prepared = dataclasses.replace(prepared, config=config)
-
-        def stop(s, rows):
-            if s.rows >= stop_at:
-                raise KeyboardInterrupt
-
-        return begin(prepared, *args, hooks=[stop], **settings)
-
-    begin = sweeps.begin
-    monkeypatch.setattr(sweeps, "begin", interrupted)
+    out = tmp_path / "x"
+    settings = dict(grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2, checkpoint_minutes=1e-9)
+    second = lambda session, rows: stop_at(2)(session, rows) if session.out.path.name == "01" else None
     with as_users_have_it():
-        for _ in range(2):
+        for hook in (stop_at(5), second):
             with pytest.raises(KeyboardInterrupt):
-                sweep(out, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2)
+                sweep(out, hooks=[hook], **settings)
+        shutil.rmtree(out / "parts" / "01" / "checkpoints")
         found = sweeps.resume_sweep(out)
     np.testing.assert_array_equal(found.final, swept.final)
     for part in ("00", "01"):
@@ -235,20 +231,20 @@ def test_waves_and_a_resume_between_them_change_nothing(tmp_path, monkeypatch):
     whole = sweep(tmp_path / "whole", **settings)
     parts = [sweeps.Part((0,), 0, 2), sweeps.Part((1,), 0, 1), sweeps.Part((1,), 1, 1)]
     monkeypatch.setattr(sweeps, "split", lambda *_: parts)
-    begin, begun = sweeps.begin, []
+    begun = []
 
-    def stops(prepared, out, **more):
-        begun.append(out.name)
-        if len(begun) == 3:
+    def stop_in_the_third(session, rows):
+        begun.append(session.out.path.name)
+        if len(set(begun)) == 3:
             raise KeyboardInterrupt
-        return begin(prepared, out, **more)
 
-    monkeypatch.setattr(sweeps, "begin", stops)
     with pytest.raises(KeyboardInterrupt):
-        sweep(tmp_path / "x", **settings)
-    assert np.isnan(sweeps.read_sweep(tmp_path / "x").final[1, 1]) and begun == ["00", "01", "02"]
-    found = sweep(tmp_path / "x", **settings)  # the same call goes on
-    assert begun == ["00", "01", "02", "02"]
+        sweep(tmp_path / "x", hooks=[stop_in_the_third], **settings)
+    assert np.isnan(sweeps.read_sweep(tmp_path / "x").final[1, 1]) and list(dict.fromkeys(begun)) == ["00", "01", "02"]
+    begun.clear()
+    note = lambda session, rows: begun.append(session.out.path.name)
+    found = sweep(tmp_path / "x", hooks=[note], **settings)  # the same call goes on
+    assert set(begun) == {"02"}
     np.testing.assert_allclose(found.final, whole.final)
     assert [[[r["env_steps"] for r in rows] for rows in seeds] for seeds in found.rows] == [
         [[r["env_steps"] for r in rows] for rows in seeds] for seeds in whole.rows
@@ -266,7 +262,7 @@ class LanesOf:
         return len(self.members)
 
 
-def test_a_member_that_breaks_late_is_no_parent_and_is_not_kept():
+def test_a_member_lost_late_is_no_parent():
     """Its rows from before are good; it counts as lost all the same."""
     from types import SimpleNamespace
 
@@ -301,7 +297,7 @@ def row_of(env_steps, *returns):
     return jf.Row(env_steps, 0.0, 0.0, {"episode_return": np.array(returns)})
 
 
-def test_a_member_without_an_ended_episode_is_neither_good_nor_bad():
+def test_a_member_without_an_ended_episode_counts_by_its_last_value_or_the_median():
     """Its last value counts, else the median; where nothing is known of any, none is dropped and none replaced."""
     pbt, halving, nan = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, fraction=0.25), jf.Halving(1), np.nan
     before, now = row_of(64, 1.0, 1.0, nan, 9.0), row_of(256, 5.0, 6.0, nan, nan)
@@ -331,7 +327,7 @@ def test_a_lost_seed_counts_as_the_worst():
     assert s.taken == [[2, 3]]
 
 
-def test_where_selection_falls_does_not_depend_on_the_total():
+def test_selections_do_not_depend_on_the_total():
     """A run in parts, or one that is prolonged, selects where the whole one does."""
     algo = tools.algorithm("ppo")
     plan = lambda total: jf_grid.plan_grid(algo, jf_grid.RunConfig(total_steps=total, horizon=tools.TOTAL, log_every=64))
@@ -348,22 +344,20 @@ def test_a_part_that_is_lost_does_not_end_the_sweep(tmp_path):
     assert [len(p["configurations"]) for p in found.content["parts"]] == [1, 1]
     result = json.loads((found.path / "parts" / "00" / "result.json").read_text())
     assert result["eval_return"] == [None] and result["lost"][0]["member"] == 0
-    with mock.patch.object(sweeps, "begin") as begin:
-        again = sweeps.resume_sweep(found.path)
-    assert not begin.called and str(again) == str(found)
+    assert str(sweeps.resume_sweep(found.path, hooks=[never])) == str(found)
     rates = {"grid": {"algo.learning_rate": [1e38, 1e-2]}}
     with pytest.raises(ConfigError, match="wave must be .*got 0"):
         sweep(tmp_path / "y", wave=0, **rates)
     with pytest.raises(ConfigError, match="wave must be left out, got 2: .* are trained as they were cut"):
         sweep(found.path, wave=2, **rates)
-    with mock.patch.object(sweeps, "begin", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        sweep(tmp_path / "z", **rates)
-    with mock.patch.object(sweeps, "begin", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        sweep(tmp_path / "z", wave=1, **rates)  # nothing has begun, so it is cut anew
+    with pytest.raises(KeyboardInterrupt):
+        sweep(tmp_path / "z", hooks=[stop_at(1)], **rates)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(tmp_path / "z", hooks=[stop_at(1)], wave=1, **rates)  # nothing was saved, so it is cut anew
     assert [p["configurations"] for p in json.loads((tmp_path / "z" / "sweep.json").read_text())["parts"]] == [[0], [1]]
 
 
-def test_what_was_dropped_has_no_score(tmp_path):
+def test_dropped_members_have_no_score(tmp_path):
     final = np.array([[500.0, 480.0], [np.nan, np.nan], [300.0, np.nan]])
     found = [{"algo.discount": x} for x in (0.9, 0.95, 1.0)]
     result = SweepResult(None, {}, found, [0, 1], final, {}, [[[], []]] * 3)
@@ -387,8 +381,7 @@ PBT = dict(
 def trained(tmp_path_factory):
     """A population under PBT, unbroken."""
     out = tmp_path_factory.mktemp("pbt") / "x"
-    with mock.patch.object(RunDir, "draw", lambda self, *_: None):
-        return sweep(out, **PBT, seed=3)
+    return sweep(out, **PBT, seed=3, pictures=True)
 
 
 def test_pbt_moves_agents_and_settings(trained):
@@ -423,49 +416,32 @@ def test_pbt_takes_the_best():
     assert len(seen) == 4  # both of the best are copied, independently
 
 
-@pytest.fixture
-def stopped_at():
-    """A context in which runs of sweeps are interrupted at a row, with a checkpoint a chunk."""
-    begin = sweeps.begin
-
-    def context(row):
-        def stop(s, rows):
-            if s.rows >= row:
-                raise KeyboardInterrupt
-
-        often = lambda p: dataclasses.replace(p, config=dataclasses.replace(p.config, checkpoint_minutes=1e-9))
-        interrupted = lambda prepared, out, **more: begin(often(prepared), out, hooks=[stop], **more)
-        return mock.patch.object(sweeps, "begin", interrupted)
-
-    return context
-
-
-def test_pbt_goes_on_bit_for_bit(trained, tmp_path, stopped_at):
+def test_pbt_resumes_bit_for_bit(trained, tmp_path):
     """Stopped right after a selection and between two; lineage, settings and agents are those of the unbroken run."""
     out, whole = tmp_path / "x", trained.path / "parts" / "00"
-    for stop_at in (4, 7):
-        with stopped_at(stop_at), pytest.raises(KeyboardInterrupt):
-            sweep(out / str(stop_at), **PBT, seed=3)
-        sweeps.resume_sweep(out / str(stop_at), progress=True, devices="all")
-        part = out / str(stop_at) / "parts" / "00"
+    for row in (4, 7):
+        with pytest.raises(KeyboardInterrupt):
+            sweep(out / str(row), hooks=[stop_at(row)], checkpoint_minutes=1e-9, **PBT, seed=3)
+        sweeps.resume_sweep(out / str(row), progress=True, devices="all")
+        part = out / str(row) / "parts" / "00"
         assert tools.logged(part) == tools.logged(whole)
         for member in (0, 4):
             tools.assert_same(jf.load(part, "last", member).state, jf.load(whole, "last", member).state)
 
 
-def test_halving_goes_on_bit_for_bit(tmp_path, stopped_at):
+def test_halving_resumes_bit_for_bit(tmp_path):
     """Stopped right after a rung and between two: the lanes that are left, and what they do."""
     settings = dict(grid={"algo.learning_rate": [1e-3, 2e-3, 4e-3, 8e-3]}, selection=jf.Halving(2), eval_every=0)
     whole = sweep(tmp_path / "whole", **settings).path / "parts" / "00"
-    for stop_at in (3, 6):
-        with stopped_at(stop_at), pytest.raises(KeyboardInterrupt):
-            sweep(tmp_path / str(stop_at), **settings)
-        part = sweeps.resume_sweep(tmp_path / str(stop_at)).path / "parts" / "00"
+    for row in (3, 6):
+        with pytest.raises(KeyboardInterrupt):
+            sweep(tmp_path / str(row), hooks=[stop_at(row)], checkpoint_minutes=1e-9, **settings)
+        part = sweeps.resume_sweep(tmp_path / str(row)).path / "parts" / "00"
         assert tools.logged(part) == tools.logged(whole)
         tools.assert_same(jf.load(part, "last").state, jf.load(whole, "last").state)
 
 
-def test_pbt_brings_back_who_was_lost():
+def test_pbt_replaces_lost_members():
     """A member that breaks takes over another's whole state, and has values again."""
     population = {"algo.learning_rate": [1e-3, 2e-3, 3e-3, 1e38]}
     selection = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=128, fraction=0.25)
@@ -503,7 +479,7 @@ def test_pbt_leaves_returns_so_far_with_their_environments(lost):
             assert rewards.running[parent[i]].any()
 
 
-def test_halving_shrinks_the_axis_and_changes_nothing_for_who_stays(tmp_path):
+def test_halving_shrinks_the_axis_and_keeps_the_other_members(tmp_path):
     rates = [1e-3, 2e-3, 4e-3, 8e-3]
     whole = tools.train("ppo", total_steps=tools.HALF, seeds=2, population={"algo.learning_rate": rates})
     sizes = []
@@ -630,7 +606,7 @@ def test_a_frame_has_a_row_a_configuration_and_seed(monkeypatch):
         (["--pbt", "--members", "4"], "--pbt needs the settings"),
         (["--pbt-every", "4", "--grid", "algo.discount=0.9,1"], "goes with --pbt"),
         (["--pbt", "--halving", "2"], "exclude each other"),
-        ([], "needs what to compare"),
+        ([], "needs settings to compare"),
     ],
 )
 def test_bad_command_lines(flags, message, tmp_path, monkeypatch, capsys):
@@ -645,9 +621,20 @@ def test_bad_comparisons(tmp_path, capsys):
     assert "an existing" in capsys.readouterr().err
 
 
-def test_a_checkpoint_that_was_cut_off_is_none(tmp_path):
+def test_an_unfinished_checkpoint_is_ignored(tmp_path):
     """A part that was killed while its first one was being written begins again."""
     (tmp_path / "checkpoints" / "last" / "3.orbax-checkpoint-tmp").mkdir(parents=True)
     assert not RunDir(tmp_path).resumable and not RunDir(tmp_path / "absent").resumable
     (tmp_path / "checkpoints" / "last" / "3").mkdir()
     assert RunDir(tmp_path).resumable
+
+
+def test_a_setting_that_is_newer_than_the_folder_makes_no_other_sweep(swept, tmp_path):
+    content = json.loads((swept.path / "sweep.json").read_text())
+    before = content["base"]["run"]
+    assert before.pop("pictures") is True  # a setting that folders of older versions lack
+    (tmp_path / "sweep.json").write_text(json.dumps(content))
+    now = content | {"base": content["base"] | {"run": before | {"pictures": True}}}
+    assert sweeps.open_folder(tmp_path, now, ("parts",)) == content
+    with pytest.raises(jf.ConfigError, match="this holds another sweep"):
+        sweeps.open_folder(tmp_path, content | {"base": content["base"] | {"run": before | {"pictures": False}}}, ("parts",))

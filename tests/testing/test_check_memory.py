@@ -233,9 +233,9 @@ BROKEN = {
     "times": (break_(plan=even_rows), "coverage: .* those in between never come out"),
     "newest": (break_(plan=only_old), "coverage: .* the newest row that comes out is of time 3"),
     "feedback": (break_(PrioritizedMemory, feedback=forgets_the_tree), "feedback: the store must stay what `add` made it"),
-    "priorities": (break_(PrioritizedMemory, feedback=deaf), r"priorities: .* of what is drawn"),
+    "priorities": (break_(PrioritizedMemory, feedback=deaf), r"priorities: .* of the draws"),
     "weight": (break_(PrioritizedMemory, fetch=unweighed), "weight: rows that are drawn more often"),
-    "retain": (break_(RolloutMemory, (2, 3, 1), retain=lambda right, self, mem: mem), "retain: what outlives an iteration"),
+    "retain": (break_(RolloutMemory, (2, 3, 1), retain=lambda right, self, mem: mem), "retain: the part kept across iterations"),
     "episode": (break_(fetch=blind, sizes=(24, 1, 3, 16, 3)), r"episode: of the window of rows .* are in `use`, not \["),
     "truncated start": (
         break_(fetch=changed(weight=lambda x: x.weight + 1.0)),
@@ -258,7 +258,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_memory_is_told_what_it_breaks(name):
+def test_a_broken_memory_is_named(name):
     memory, message = BROKEN[name]
     with pytest.raises(AssertionError, match=message):
         check_memory(memory)
@@ -281,12 +281,12 @@ def scaled(right, self, mem, x):
 
 
 @pytest.mark.parametrize("fetch", [shorter, scaled])
-def test_what_a_memory_may_do(fetch):
+def test_unusual_but_valid_memories(fetch):
     own = break_(fetch=fetch, sizes=(24, 1, 3, 16, 2))
     check_memory(own)
 
 
-def test_rows_of_which_little_is_known():
+def test_rows_of_unknown_fields():
     """Rewards too narrow for a number, and ends by other names."""
     shape = lambda *s, dtype="int32": jax.ShapeDtypeStruct((1, 3, *s), dtype)
     row = Row(shape(2), shape(), shape(dtype="float16"), shape(dtype="bool"), shape(dtype="bool"))

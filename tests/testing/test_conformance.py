@@ -355,6 +355,6 @@ def test_a_broken_environment_is_refused(cls, message):
         check_env(cls())
 
 
-def test_what_is_not_an_environment_is_refused():
+def test_other_objects_are_refused():
     with pytest.raises(AssertionError, match="not a jaxrl_fast Env"):
         check_env(object())

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import random, tree
-from jaxrl_fast.algorithms.base import Algorithm, check_bounded
+from jaxrl_fast.algorithms.base import IN_NETWORKS, IN_STEPS, Algorithm, check_bounded
 from jaxrl_fast.algorithms.common import descent, replay
 from jaxrl_fast.algorithms.common.control_networks import ControlNetworks, critic_torso
 from jaxrl_fast.algorithms.common.normalize import init_moments, normalize_obs, update_moments
@@ -32,6 +32,11 @@ class ActorCritics(Algorithm):
     """
 
     action_spaces: ClassVar[tuple[type, ...]] = (Box,)
+    removed: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("actor", "critic", "actor_output", "critic_output", "torso"), IN_NETWORKS),
+        **dict.fromkeys(("view", "descend"), IN_STEPS),
+        "init_optimizer": "override `begin`",
+    }
 
     normalize_observations: bool = setting(False, "normalise observations by running mean and variance")
     num_envs: int = setting(8, "environments stepped together")

@@ -1,6 +1,7 @@
-"""What evolution strategies share: many copies of a policy, each a little off, play side by side and are compared.
+"""Evolution strategies: perturbed copies of a policy play side by side and are compared.
 
-The candidates of an iteration are one batch: candidate c plays in environments c k .. c k + k - 1, k episodes each.
+The candidates of an iteration are one batch: candidate c plays in environments c k .. c k + k - 1,
+k episodes each.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from jaxrl_fast.types import Clock, Mean
 
 
 class Agent(NamedTuple):
-    params: Any  # {"torso", "head"}: the middle of the candidates, and what is evaluated
+    params: Any  # {"torso", "head"}: center of the candidates; evaluations play it
     opt_state: Any
     moments: Any  # running observation statistics, () without normalisation
     candidates: Any = ()  # parameters [candidates, ...] while they play, else ()
@@ -35,15 +36,15 @@ class Agent(NamedTuple):
 
 @tree.settings
 class Evolution(PolicySearch):
-    """An iteration: parameters +- noise in `directions` directions, new episodes of them all, one step by their returns."""
+    """Perturb the parameters in `directions` directions, play new episodes, step by the returns."""
 
     action_spaces: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Box)
 
-    directions: int = setting(32, "directions that are tried in an iteration, each of them forward and backward")
-    episodes_per_candidate: int = setting(1, "episodes over which the return of a candidate is averaged")
-    num_steps: int = setting(0, "steps after which a candidate's episode is cut; 0: the environment's own limit", low=0)
-    noise_std: float = setting(0.05, "how far the candidates are off, in each parameter", low=0, open_low=True)
-    survival_bonus: float = setting(0.0, "taken off every reward where candidates are compared")
+    directions: int = setting(32, "directions per iteration, each tried forward and backward")
+    episodes_per_candidate: int = setting(1, "episodes averaged for a candidate's return")
+    num_steps: int = setting(0, "steps of a candidate's episode; 0: the environment's limit", low=0)
+    noise_std: float = setting(0.05, "standard deviation of the perturbation of each parameter", low=0, open_low=True)
+    survival_bonus: float = setting(0.0, "subtracted from every reward when candidates are compared")
 
     @property
     def num_envs(self) -> int:
@@ -66,7 +67,7 @@ class Evolution(PolicySearch):
         return ()
 
     def act(self, agent, carry, obs, noise, clock, mode):
-        """Deterministic: the candidates in their own environments, or their middle in any number of them."""
+        """Act deterministically: candidates in their environments, or the center in any number."""
         space, mask = self.spec.action, action_mask(self.spec.observation, obs)
         if mode == "random":
             return carry, distributions.random_action(noise, space, mask), ()
@@ -106,11 +107,11 @@ class Evolution(PolicySearch):
         return agent, mem, {k: Mean.of(v) for k, v in metrics.items()}, played
 
     def gradient(self, ret: jax.Array, noise: jax.Array) -> jax.Array:
-        """ret [2, directions]: returns forward and backward; noise [directions, D] -> the way up [D]."""
+        """Return the ascent direction [D] for ret [2, directions] and noise [directions, D]."""
         raise NotImplementedError
 
     def ascend(self, agent: Agent, gradient: Any, clock: Clock) -> tuple[Any, Any]:
-        """One step up -> (params, opt_state)."""
+        """Take one ascent step -> (params, opt_state)."""
         raise NotImplementedError
 
     def prepare(self, agent, trajectory):
@@ -118,5 +119,5 @@ class Evolution(PolicySearch):
 
 
 def first_episode(done: jax.Array) -> jax.Array:
-    """bool [T, B]: up to and with the first end in each environment."""
+    """Return bool [T, B]: True through the first episode end of each environment."""
     return jnp.cumsum(done, axis=0) - done == 0

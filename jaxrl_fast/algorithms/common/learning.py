@@ -1,4 +1,4 @@
-"""What `Algorithm.learn` works with in one iteration, and the scan over an iteration's updates."""
+"""The arguments of `Algorithm.learn`, and the scan over an iteration's updates."""
 
 from __future__ import annotations
 
@@ -18,37 +18,29 @@ Metrics = dict[str, Mean]
 
 
 class Played(NamedTuple):
-    """A rollout, from wherever it came.
+    """A rollout, from any source."""
 
-    actor: where the environments stand after it. trajectory: [T, B], without `info`; None where nothing is played.
-    info: what the environments reported, {name: [T, B]}. episodes: those in progress when it began, [B].
-    """
-
-    actor: PyTree
-    trajectory: Trajectory | None
-    info: dict[str, jax.Array]
-    episodes: Episodes
+    actor: PyTree  # environments after the rollout
+    trajectory: Trajectory | None  # [T, B], without `info`; None without environments
+    info: dict[str, jax.Array]  # {name: [T, B]}, reported by the environments
+    episodes: Episodes  # [B], in progress at the rollout's start
 
 
 @dataclasses.dataclass(frozen=True)
 class Iteration:
     """One iteration, as `Algorithm.learn` sees it.
 
-    t: its number, int32. learns: static; False in warm-up, in which actions are random and nothing is updated.
-    clock: i -> Clock of its i-th update. memory: what rows are added to. plan, keys: of the updates, [updates].
-    collect: (agent, start) -> Played, a rollout of `agent` from `start`, a result of `begin`; without one, from where the
-    environments stand. It is differentiable, its noise is drawn already, and it can be called for any number of agents.
-    begin: key -> start: new episodes in every environment.
+    `collect` is differentiable, its noise is fixed, and it can be called for any number of agents.
     """
 
-    t: jax.Array
-    learns: bool
-    clock: Callable[..., Clock]
+    t: jax.Array  # iteration number, int32
+    learns: bool  # static; False in warm-up (random actions, no updates)
+    clock: Callable[..., Clock]  # i -> Clock of update i
     memory: Memory
-    plan: PyTree
-    keys: jax.Array
-    collect: Callable[..., Played]
-    begin: Callable[[jax.Array], Any]
+    plan: PyTree  # update plan, [updates]
+    keys: jax.Array  # one key an update, [updates]
+    collect: Callable[..., Played]  # (agent, start) -> Played; start: by default the current environments
+    begin: Callable[[jax.Array], Any]  # key -> start, with new episodes in every environment
 
 
 def take_in(algo: Any, agent: PyTree, mem: PyTree, played: Played, it: Iteration) -> tuple[PyTree, PyTree, PyTree]:
@@ -59,7 +51,7 @@ def take_in(algo: Any, agent: PyTree, mem: PyTree, played: Played, it: Iteration
 
 
 def update_all(algo: Any, agent: PyTree, mem: PyTree, it: Iteration) -> tuple[PyTree, PyTree, Metrics]:
-    """Make an iteration's updates: scan over fetch -> update -> feedback. Returns (agent, memory, summed metrics)."""
+    """Scan an iteration's updates: fetch, update, feedback. Returns (agent, memory, metrics)."""
 
     def one(carry, x):
         agent, mem = carry
@@ -75,9 +67,9 @@ def update_all(algo: Any, agent: PyTree, mem: PyTree, it: Iteration) -> tuple[Py
 
 
 def scan_sum(f: Callable, carry: Any, xs: Any) -> tuple[Any, Metrics]:
-    """`lax.scan` of f(carry, x) -> (carry, metrics) that adds the metrics up.
+    """Scan f(carry, x) -> (carry, metrics) and sum the metrics.
 
-    They leave the loop as one vector: a dozen scalars would be a dozen arrays to write in every step.
+    Metrics leave the loop as one vector: scalars would be an array each to write every step.
     """
     structure = None
 

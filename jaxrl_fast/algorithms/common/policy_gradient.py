@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.base import Algorithm, action_mask, check_bounded
+from jaxrl_fast.algorithms.base import IN_NETWORKS, IN_STEPS, Algorithm, action_mask, check_bounded
 from jaxrl_fast.algorithms.common import descent
 from jaxrl_fast.algorithms.common.actor_critic import ActorCritic
 from jaxrl_fast.algorithms.common.normalize import (
@@ -44,6 +44,11 @@ class PolicyGradient(Algorithm):
     """A stochastic policy trained on rollouts; subclasses write `prepare` and `update`."""
 
     action_spaces: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Box)
+    removed: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("policy", "value", "features", "both", "torso", "value_torso", "heads", "layers"), IN_NETWORKS),
+        **dict.fromkeys(("view", "acted", "scaled", "weighed", "descend", "gradient_step"), IN_STEPS),
+        "init_networks": "override `init`", "init_optimizer": "override `begin`",
+    }  # fmt: skip
 
     normalize_observations: bool = setting(False, "normalise observations by running mean and variance")
     initial_log_std: float = setting(0.0, "initial log standard deviation of a Box's Gaussian")

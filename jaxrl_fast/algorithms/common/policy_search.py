@@ -1,4 +1,4 @@
-"""What algorithms share that have a policy, no value and no memory: they improve the policy by whole rollouts."""
+"""Base of algorithms that improve a policy by whole rollouts, without value or memory."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from jaxrl_fast.ops import distributions, stacking
 
 
 class Rows(NamedTuple):
-    """What `finish` looks at; nothing is stored."""
+    """Rows that `finish` reads; the memory stores none."""
 
-    obs: Any  # [T, B, ...] as the agent saw them
-    use: Any = None  # bool [T, B]; None: all of them
+    obs: Any  # [T, B, ...], stacked as the agent sees them
+    use: Any = None  # bool [T, B]; None: all
 
 
 @tree.settings
 class PolicySearch(Algorithm):
-    """params: {"torso", "head"}; the agent has `params` and `moments`."""
+    """Policy search by whole rollouts. The agent has `params` ({"torso", "head"}) and `moments`."""
 
     whole_rollouts: ClassVar[bool] = True
+    removed: ClassVar[dict[str, str]] = dict.fromkeys(("view", "gradient_step", "layers"), "override `act` or `learn`")
 
     normalize_observations: bool = setting(False, "by running mean and variance, updated after the update")
     network: str | nn.Module = setting("auto", NETWORK, convert=as_network)
-    hidden: tuple[int, ...] = setting((64, 64), "widths of the torso's dense layers; none: a linear policy")
+    hidden: tuple[int, ...] = setting((64, 64), "widths of the torso's dense layers; none: linear policy")
     activation: str = setting("tanh", "of the torso")
 
     @property
@@ -50,14 +51,14 @@ class PolicySearch(Algorithm):
         return Dense(distributions.num_outputs(self.spec.action), 0.01)
 
     def init_policy(self, key: jax.Array) -> tuple[Any, Any]:
-        """-> (params, moments of the observations; () without normalisation)."""
+        """Return (params, observation moments; () without normalisation)."""
         obs = stacking.example(self.spec)
         moments = init_moments(self.normalize_observations, obs)
         obs = normalize_obs(self.spec.observation, moments, obs)
         return initialize(key, {"torso": (self.torso, obs), "head": (self.head, example_features(self.torso, obs))}), moments
 
     def outputs(self, params: Any, obs: Any) -> jax.Array:
-        """[b, outputs], of observations as the networks see them."""
+        """Return policy outputs [b, outputs] for observations as the networks take them."""
         return self.head.apply(params["head"], self.torso.apply(params["torso"], obs))
 
     def draw(self, key, num_steps, num_envs):

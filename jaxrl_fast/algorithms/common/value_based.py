@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import random, tree
-from jaxrl_fast.algorithms.base import Algorithm, action_mask
+from jaxrl_fast.algorithms.base import IN_STEPS, Algorithm, action_mask
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import (
     NETWORK,
@@ -33,6 +33,9 @@ class ValueBased(Algorithm):
     """Action values from a torso and a head with `outputs` numbers an action."""
 
     action_spaces: ClassVar[tuple[type, ...]] = (Discrete,)
+    removed: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("gradient_step", "layers", "scaled"), IN_STEPS), "init_optimizer": "override `begin`",
+    }  # fmt: skip
 
     optimizer: str | Callable[..., Any] | None = setting(None, OPTIMIZER, convert=optimizer_setting, kw_only=True)
     num_envs: int = setting(8, "environments stepped together")

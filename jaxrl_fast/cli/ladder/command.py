@@ -64,7 +64,7 @@ def ladder(argv: list[str]) -> None:
             signum = getattr(stop, "signum", signal.SIGINT)
             found[-1].ended = signal.Signals(signum).name
             report(found, out)
-            raise Stopped(signum, f"in the rung {rung.name}; what there is stands in {out / 'ladder.json'}") from None
+            raise Stopped(signum, f"in the rung {rung.name}; the finished part is in {out / 'ladder.json'}") from None
         except Exception as error:  # the other rungs still run
             failed.append(error)
             found[-1].ended = str(error) if isinstance(error, UserError) else brief(error)

@@ -113,7 +113,7 @@ class AleEnv(HostEnv):
 
 
 class AleVector(Vector):
-    """ale-py's vector; `lives` [B] are those of the last step."""
+    """ale-py's vector; `lives` [B] after the last step."""
 
     def __init__(self, vector: Any, seed: int, shape: tuple[int, int, int], name: str):
         self.encode = lambda obs: np.array(obs).reshape(-1, *shape)  # stacks of one, whose axis comes first

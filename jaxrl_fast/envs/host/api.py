@@ -1,12 +1,12 @@
 """Host environments: Gymnasium, EnvPool, the Arcade Learning Environment.
 
-A `HostEnv` says what such an environment is (`spec`) and opens vectors of it (`envs.host.vector`):
+A `HostEnv` describes the environment (`spec`) and opens vectors of it (`envs.host.vector`):
 
     spec                                    -> EnvSpec
     open(num_envs, seed, training)          -> Vector
 
-None of this can be traced. Programs are compiled with a `StandIn` of the same spec whose observations are zeros: they
-need only its shapes.
+Host environments cannot be traced. Programs need only shapes, so they compile with a `StandIn` of
+the same spec and zero observations.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def named(env: Any) -> str:
 
 
 def guarded(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function of another library: whatever it raises becomes a HostError."""
+    """Wrap a function of another library: its exceptions become HostErrors."""
 
     @functools.wraps(f)
     def call(self, *args):

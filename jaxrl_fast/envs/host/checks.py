@@ -1,4 +1,4 @@
-"""Checks of what environments on the host return: shapes and dtypes of the spec, and numbers that are finite."""
+"""Checks of values from host environments: shapes and dtypes of the spec, finite numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def _wanted(spec: EnvSpec, num_envs: int) -> Any:
 
 
 def check(spec: EnvSpec, num_envs: int, obs: Any, ids: np.ndarray | None = None) -> None:
-    """HostError where observations are not of the spec's shapes and dtypes, or not finite. ids [num_envs]: whose they are."""
+    """Raise HostError for observations of other shapes or dtypes, or not finite.
+
+    ids: [num_envs], their environments.
+    """
     wanted = _wanted(spec, num_envs)
     if jax.tree.structure(wanted) != jax.tree.structure(obs):
         raise HostError(f"{spec.name} returned observations of another structure: {jax.tree.structure(obs)}")
@@ -28,7 +31,7 @@ def check(spec: EnvSpec, num_envs: int, obs: Any, ids: np.ndarray | None = None)
 
 
 def check_step(spec: EnvSpec, num_envs: int, found: HostStep, ids: np.ndarray | None = None) -> None:
-    """The same for everything that a step brings."""
+    """Raise HostError like `check`, for all values of a step."""
     check(spec, num_envs, found.obs, ids)
     if found.next_obs is not found.obs:
         check(spec, num_envs, found.next_obs, ids)

@@ -1,7 +1,7 @@
 """Gymnasium's registry: "gym:ID" ("gym:LunarLander-v3", "gym:my_package:MyEnv-v0").
 
-vectorization   "sync": one after the other in one thread; "async": a process each; "native": the environment's own
-                vector version (its `vector_entry_point`).
+vectorization: "sync", one after another in one thread; "async", a process each; "native", the
+    environment's own vector version (its `vector_entry_point`).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def modules_of(name: str) -> tuple[str, ...]:
 
 
 def _spec_of(name: str) -> Any:
-    """Return Gymnasium's spec; raises ConfigError, with the nearest id, without one."""
+    """Return Gymnasium's spec. Raises ConfigError for an unknown id, with the nearest one."""
     import gymnasium
 
     module, _, id = name.removeprefix(PREFIX).rpartition(":")
     if module:
         try:
-            new = not imports.is_known(module)  # else a run's file may have named it
+            new = not imports.is_known(module)  # otherwise a run's file may have named it
             imports.import_user_module(module, "environment", trust=new)  # which registers it
         except UserError as error:
             raise ConfigError(

@@ -1,8 +1,8 @@
 """Step a vector of Gymnasium's, in any of its auto-reset modes.
 
-Each mode returns the true successor. A native vector that can reset only in
-the step after an end makes a row of that reset, without reward and truncated. `HostStep.real` marks such a row as false and
-`Timestep.reset_only` of the rollout as true, so that replay does not learn from it.
+Each mode returns the true successor. Some native vectors reset only in the step after an end and
+make a row of that reset, truncated and without reward. `HostStep.real` marks the row as false,
+`Timestep.reset_only` of the rollout as true, so replay does not learn from it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""A `Vector` is some environments on the host, stepped together. Everything is NumPy.
+"""A `Vector`: environments on the host, stepped together. Everything is NumPy.
 
-    reset()                 -> obs [B]        fresh episodes in all of them
+    reset()                 -> obs [B]        new episodes in all environments
     send(action [B])                          begin a step
-    receive()               -> HostStep       its outcome, and fresh episodes where one ended
-    close()                                   kill() where they hang
+    receive()               -> HostStep       its outcome, with new episodes after an end
+    close()                                   kill() for hanging environments
 
-Whatever a package calls its auto-reset, `receive` returns what `Env.step` of a device environment does: the true
-successor (`next_obs`), both kinds of end apart, and what the agent sees next (`obs`).
+With any auto-reset of a package, `receive` returns what `Env.step` of a device environment does:
+the true successor (`next_obs`), both kinds of end apart, and the agent's next observation (`obs`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def put(tree: Any, mask: np.ndarray, values: Any) -> Any:
 
 
 class Vector:
-    """`num_envs` environments on the host; see the text of the module."""
+    """`num_envs` environments on the host; the module's text lists the methods."""
 
     num_envs: int
     name: str = "the environment"

@@ -1,5 +1,5 @@
-"""Checkpoints of a run: what of it is saved (`metadata`), when and where from (`save`), and how it lies on the disk (`store`).
+"""Checkpoints: contents (`metadata`), saving (`save`), storage on disk (`store`), `restore`.
 
-`restore` is the way back for a run, `errors` what is said where one fails, `older_states` the states of older versions.
-Knows the run directory's paths, not its other files.
+`errors` has the messages of failures, `older_states` the states of older versions. This folder
+knows the run directory's paths, not its other files.
 """

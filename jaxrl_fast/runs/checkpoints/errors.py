@@ -1,4 +1,4 @@
-"""What fails while a checkpoint is written or read, in one line each."""
+"""Failures of writing and reading checkpoints, as one line each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DamagedError(ConfigError):
     """A checkpoint that cannot be read.
 
     Attributes:
-        lasting: whether its files are not as they were written, so that no later read will succeed.
+        lasting: whether its files have changed, so every later read fails too.
     """
 
     def __init__(self, path: Path, why: str, lasting: bool = False):
@@ -31,13 +31,13 @@ class DamagedError(ConfigError):
 
 @contextlib.contextmanager
 def writing(path: Path, made: folders.Identity | None, failed: Callable[[], None]) -> Iterator[None]:
-    """Raise WriteError for whatever orbax says in the block of a disk that is full, or a folder that is gone.
+    """Raise WriteError for orbax's errors about a full disk or a missing folder.
 
     Args:
         path: the folder of a kind of checkpoints.
-        made: its identity when orbax opened it, None before. The saver's thread makes folders again that are gone,
-            and its own words are then about the files that it misses in them.
-        failed: called where something fails.
+        made: its identity when orbax opened it, None before. The saver's thread recreates a missing
+            folder, and its errors are then about missing files in it.
+        failed: called on a failure.
     """
     try:
         yield
@@ -51,9 +51,10 @@ def writing(path: Path, made: folders.Identity | None, failed: Callable[[], None
 
 @contextlib.contextmanager
 def reading(path: Path, checked: bool = False, failed: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Make a DamagedError of any error about a file that is missing, cut short or of another form.
+    """Raise DamagedError for any error about a file that is missing, torn or of another form.
 
-    checked: the block compares checksums. A disk that fails for a while, and a form of another version, are not lasting.
+    checked: the block compares checksums. A temporary disk failure and another version's form are
+    not lasting.
     """
     try:
         yield
@@ -67,11 +68,11 @@ def reading(path: Path, checked: bool = False, failed: Callable[[], None] = lamb
 
 
 class Quiet:
-    """Shows nothing of orbax's reads and writes that fail beside the first, whose error is raised.
+    """Silences repeated errors of orbax's parallel reads and writes; the first one is raised.
 
-    Orbax reads and writes arrays side by side. The threads of those that fail later call an event loop that is closed by
-    then, which Python gives to hooks of the process, each with a page of what one line has said. So the hooks are here
-    from when orbax begins to `end`; after a failure they stay, because its threads may call until Python ends.
+    The later ones reach a closed event loop, and Python gives them to hooks of the process, a page
+    each. The hooks are set from orbax's start to `end`. After a failure they stay: orbax's threads
+    may report until Python ends.
     """
 
     def __init__(self):
@@ -89,7 +90,7 @@ class Quiet:
         warnings.filterwarnings("ignore", r"coroutine 'async_serialize.*' was never awaited", RuntimeWarning)
 
     def end(self) -> None:
-        """Put back what was there before, also where another one has come since, and ended."""
+        """Restore the hook from before, past other ended ones."""
         self.active = self.failed
         while isinstance(sys.unraisablehook, Quiet) and not sys.unraisablehook.active:
             sys.unraisablehook = sys.unraisablehook.shown
@@ -98,14 +99,14 @@ class Quiet:
 
 
 def _of_orbax(unraisable: Any) -> bool:
-    """Whether an error is that of a read or write of orbax that was thrown away, or ends when nobody waits any more."""
+    """Return whether an error is of an abandoned read or write of orbax."""
     code = getattr(unraisable.object, "cr_code", None)  # of a coroutine
     late = isinstance(unraisable.exc_value, RuntimeError) and str(unraisable.exc_value) == "Event loop is closed"
     return late or (code is not None and "orbax" in code.co_filename)
 
 
 def _shown(record: logging.LogRecord) -> bool:
-    """Whether a line of asyncio's log stays: not one about a write of orbax that failed beside the first."""
+    """Return whether to keep a line of asyncio's log: not about orbax's other failed writes."""
     if "exception was never retrieved" not in record.getMessage():
         return True
     frames = traceback.walk_tb(record.exc_info[2]) if record.exc_info else ()

@@ -1,4 +1,4 @@
-"""What a checkpoint says beside its arrays: how far the run is, who its lanes are, how good its best agents were."""
+"""A checkpoint's data beside its arrays: progress, members of lanes, scores of best agents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxrl_fast.types import Mean
 
 _WHO = {"lanes": [int], "settings": {"*": [forms.NUMBER]}, "lost": forms.LOST}
 _REACHED = [(type(None), {"env_steps": int, "eval_return": forms.NUMBER})]
-FORMS = {  # of each kind of checkpoint; older versions lack what has a question mark
+FORMS = {  # per kind; older versions lack keys with a question mark
     "last": {"rows": int, "wall_seconds": forms.NUMBER, "reached": _REACHED, "train_seconds": forms.NUMBER,
              "train_steps": int, "iterations?": int, "part?": {"*": list}, "seconds?": {"*": forms.NUMBER},
              "names?": {"*": str}, "reports?": [str], **_WHO},
@@ -27,19 +27,19 @@ FORMS = {  # of each kind of checkpoint; older versions lack what has a question
 
 @dataclasses.dataclass
 class Progress:
-    """How far a run is. The metadata of `last` holds it, and where a resume goes on."""
+    """The progress of a run: in the metadata of `last`, and where a resume continues."""
 
-    rows: int = 0  # log rows that are done
-    iterations: int = 0  # those that are done, warm-up and a part of a row included
-    part: dict[str, Mean] = dataclasses.field(default_factory=dict)  # sums of the iterations after the last row
-    seconds: dict[str, float] = dataclasses.field(default_factory=dict)  # by activity, in the processes before this one
-    train_seconds: float = 0.0  # of training; the start of environments on the host left out
+    rows: int = 0  # finished log rows
+    iterations: int = 0  # finished ones, with warm-up and a partial row
+    part: dict[str, Mean] = dataclasses.field(default_factory=dict)  # sums of iterations after the last row
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)  # by activity, of earlier processes
+    train_seconds: float = 0.0  # of training, without the start of host environments
     train_steps: int = 0  # environment steps of all members in `train_seconds`
-    reached: list[Any] = dataclasses.field(default_factory=list)  # where each member reached the target return
-    reported: Reported = dataclasses.field(default_factory=Reported)  # metrics of what environments on the host report
+    reached: list[Any] = dataclasses.field(default_factory=list)  # per member, where it reached the target return
+    reported: Reported = dataclasses.field(default_factory=Reported)  # metrics of host environments' reports
 
     def with_part(self, metrics: Mapping[str, Mean]) -> dict[str, Mean]:
-        """Return the sums [rows] of a chunk, with those of the part of its first row that was done before."""
+        """Return a chunk's sums [rows], with the earlier part of its first row."""
         add = lambda name, mean: jax.tree.map(np.add, metrics.get(name, Mean(0, 0)), mean)
         return {**metrics, **{name: add(name, mean) for name, mean in self.part.items()}}
 
@@ -53,20 +53,20 @@ class Progress:
 
 @dataclasses.dataclass
 class Best:
-    """The agents of the best evaluation so far. The metadata of `best` holds all but the agents."""
+    """The agents of the best evaluation so far; `best`'s metadata holds all but the agents."""
 
-    score: float = -math.inf  # the mean over the members
-    scores: np.ndarray | None = None  # of each of them
+    score: float = -math.inf  # mean over the members
+    scores: np.ndarray | None = None  # of every member
     rows: int = -1
-    agent: Any = None  # [lanes] on the device, until it is saved
-    who: dict[str, Any] = dataclasses.field(default_factory=dict)  # `Lanes.who` of then
+    agent: Any = None  # [lanes] on the device, until saved
+    who: dict[str, Any] = dataclasses.field(default_factory=dict)  # `Lanes.who` at that time
 
     def metadata(self) -> dict[str, Any]:
         return {"best_rows": self.rows, "best_score": self.score, "best_scores": self.scores, **self.who}
 
 
 class Saved(NamedTuple):
-    """What a checkpoint `last` says: where a resume begins."""
+    """The content of a checkpoint `last`: the start of a resume."""
 
     number: int
     progress: Progress
@@ -76,7 +76,7 @@ class Saved(NamedTuple):
 
 
 def saved(number: int, meta: Mapping[str, Any], grid: Grid) -> Saved:
-    """Read the metadata of `last`. grid: the run's; rows and warm-up stay where they were, whatever its new end."""
+    """Read the metadata of `last`. grid: the run's; a new end moves neither rows nor warm-up."""
     rows = int(meta["rows"])
     progress = Progress(
         rows, int(meta.get("iterations", grid.warmup + rows * grid.row)),
@@ -91,7 +91,7 @@ def saved(number: int, meta: Mapping[str, Any], grid: Grid) -> Saved:
 
 
 def misfit_of_lanes(meta: Mapping[str, Any], members: int | None) -> str | None:
-    """Why there are not values for all members in `meta`; None where there are."""
+    """Return the reason why `meta` lacks values for some members, or None."""
     lanes = meta["lanes"]
     if not lanes or len(set(lanes)) < len(lanes) or min(lanes) < 0 or (members is not None and max(lanes) >= members):
         return f"lanes are {lanes}" + (f" of {members} members" if members else "")

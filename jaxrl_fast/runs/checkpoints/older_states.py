@@ -1,4 +1,4 @@
-"""States as older versions wrote them, for checkpoints that are read today: what the state has gained is filled in."""
+"""States of older versions: fill in what newer states have gained."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxrl_fast.types import RunState
 
 
 def as_written(like: Any, written: Mapping[str, Any]) -> Any:
-    """`like` (shapes) without the fields that the checkpoint lacks. written: the names of its leaves as nested dicts."""
+    """Return `like` (shapes) without fields missing in `written`, nested dicts of leaf names."""
     if not isinstance(like, RunState):
         return _agent_as_written(like, written)
     like = like._replace(agent=_agent_as_written(like.agent, written["agent"]))
@@ -25,7 +25,7 @@ def as_written(like: Any, written: Mapping[str, Any]) -> Any:
 
 
 def completed(state: Any, like: Any) -> Any:
-    """A state of the form that `as_written` gave, as `like`. What it lacks is zeros."""
+    """Return a state of the form of `as_written` in the form of `like`, with zeros for gaps."""
     if not isinstance(like, RunState):
         return _agent_completed(state, like)
     state = state._replace(agent=_agent_completed(state.agent, like.agent))
@@ -34,13 +34,13 @@ def completed(state: Any, like: Any) -> Any:
         episodes = state.episodes["ret"], state.episodes["length"], zeros(like.episodes.lost)
         state = state._replace(episodes=type(like.episodes)(*episodes))
     kept = _successors(like.memory)
-    if kept is not None and _successors(state.memory) is None:  # its old truncated rows are not learned from
+    if kept is not None and _successors(state.memory) is None:  # old truncated rows
         state = state._replace(memory=_with_successors(state.memory, jax.tree.map(zeros, kept)))
     return state
 
 
 def _agent_as_written(like: Any, written: Any) -> Any:
-    """Without the fields of an agent that hold nothing and have no name in the checkpoint, which orbax would miss."""
+    """Drop an agent's empty fields without a name in the checkpoint; orbax would miss them."""
     fields = like._asdict() if hasattr(like, "_asdict") else {}
     gained = [name for name, value in fields.items() if name not in (written or {}) and not jax.tree.leaves(value)]
     return {name: value for name, value in fields.items() if name not in gained} if gained else like
@@ -51,7 +51,7 @@ def _agent_completed(state: Any, like: Any) -> Any:
 
 
 def _inner(memory: Any) -> str | None:
-    """The field of a memory's state that holds its rows, where they stand beside something else."""
+    """Return the field with a memory's rows, if they stand beside something else."""
     return next((name for name in ("rows", "row") if hasattr(memory, name)), None)
 
 

@@ -1,4 +1,4 @@
-"""A run as its checkpoint left it."""
+"""Restoring a run from its checkpoint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jaxrl_fast.runs.result import Result
 
 
 def restore(run: Result, saved: Saved, checkpoints: Checkpoints, sinks: Sequence[Sink]) -> None:
-    """Read the whole state from `last`, the score to beat from `best`; the log ends where the state does."""
+    """Read the state from `last` and the score to beat from `best`; cut the log at the state."""
     lanes, programs, population = run.lanes, run.lanes.programs, run.population
     like = jax.eval_shape(programs.unpadded, lanes.state)
     lanes.state = None  # a second one may not fit
@@ -40,11 +40,11 @@ def restore(run: Result, saved: Saved, checkpoints: Checkpoints, sinks: Sequence
     if run.out:
         run.history = run.out.history(run.env_steps)
         _warn_of_holes(run)
-        distributed.on_first(lambda: run.out.update(run.prepared))  # now that the checkpoint was read
+        distributed.on_first(lambda: run.out.update(run.prepared))  # after the checkpoint
 
 
 def _warn_of_holes(run: Result) -> None:
-    """Say which rows of the log are missing before the checkpoint that a run goes on from."""
+    """Warn of log rows missing before the checkpoint of a resume."""
     there = {row.env_steps for row in run.history}
     missing = [steps for steps in map(run.grid.env_steps, range(1, run.rows + 1)) if steps not in there]
     if missing and distributed.is_first():

@@ -1,4 +1,4 @@
-"""What a run saves, and what is said of its checkpoints when it can't go on."""
+"""Saving a run, and messages about its checkpoints after a failure."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ from jaxrl_fast.runs.rundir import whole_run
 
 
 class Saver:
-    """Saves a run: the log, the best agents, then the whole state. In memory, without `checkpoints`, there is nothing to do."""
+    """Saves a run: log, best agents, whole state; nothing without `checkpoints`."""
 
     def __init__(self, run: Result, checkpoints: Checkpoints | None, sinks: Sequence[Sink]):
         self.run, self.checkpoints, self.sinks = run, checkpoints, sinks
-        self.at, self.rows = time.monotonic(), run.rows  # when the newest checkpoint was taken
-        self.iterations: int | None = None  # of the newest checkpoint
+        self.begin(True)
 
     def begin(self, new: bool) -> None:
-        """Begin to count. new: whether the run has no checkpoint yet."""
-        self.at, self.rows = time.monotonic(), self.run.rows
+        """Start counting. new: the run has no checkpoint yet."""
+        self.at, self.rows = time.monotonic(), self.run.rows  # of the newest checkpoint, as `iterations`
         self.iterations = None if new else self.run.progress.iterations
 
     def due(self, row_seconds: float | None) -> bool:
-        """Whether it is time. Several processes go by the pace that they share, not by their clocks."""
+        """Return whether a checkpoint is due; several processes use their common pace."""
         since = time.monotonic() - self.at
         if distributed.several():
             since = (self.run.rows - self.rows) * (row_seconds or 0.0)
         return since > self.run.config.checkpoint_minutes * 60
 
     def save(self) -> None:
-        """Write what is not on disk yet, from a snapshot that no donation can touch."""
+        """Write what is missing on disk, from a snapshot safe from donation."""
         run, lanes = self.run, self.run.lanes
         if self.checkpoints:
             with lanes.programs.paused(), lanes.programs.clock.during("write"):
@@ -47,16 +46,16 @@ class Saver:
                     self.iterations = run.progress.iterations
                     meta = run.progress.metadata() | lanes.who()
                     meta |= {"env_steps": run.env_steps, "seconds": run.seconds, "wall_seconds": run.wall_seconds}
-                    newest = self.checkpoints.latest("last")  # a part of a row has no number of its own
+                    newest = self.checkpoints.latest("last")  # a partial row has no own number
                     number = run.rows if newest is None else max(run.rows, newest + 1)
                     self.checkpoints.save("last", number, lanes.programs.snapshot(lanes.state), to_json(meta))
         self.at, self.rows = time.monotonic(), run.rows
 
     def _save_best(self) -> None:
-        """Write the best agents, if they are not on disk yet.
+        """Write the best agents if not on disk yet.
 
-        Their number is that of their row, or a later one: the newest is kept, and a run that was killed before its `last`
-        was written and resumed with another horizon may find a better agent in an earlier row than the one on disk.
+        Their number is their row's, or a later one, because the newest is kept. A killed run
+        resumed with another horizon may find a better agent in an earlier row than the one on disk.
         """
         best = self.run.best
         if best.agent is None:
@@ -71,12 +70,12 @@ class Saver:
             sink.flush()
 
     def wait(self) -> None:
-        """Until all of it is on disk, the log too."""
+        """Wait until everything, the log too, is on disk."""
         self.checkpoints.wait()
         self.flush()
 
     def rescue(self) -> str:
-        """Put the log and the best agents of a failed run on the disk; says which checkpoints there are."""
+        """Write the log and best agents of a failed run; return a text about its checkpoints."""
         run, checkpoints = self.run, self.checkpoints
         try:
             self.flush()
@@ -84,7 +83,7 @@ class Saver:
                 return ""
             self._save_best()
             checkpoints.wait()
-        except WriteError as error:  # what ended the run comes first
+        except WriteError as error:  # the run's own error comes first
             return f"; {error}{standing(run.out.path)}"
         number = checkpoints.newest("last")
         if number is not None:
@@ -96,11 +95,11 @@ class Saver:
 
 
 def standing(path: Path) -> str:
-    """What is left of a run that can no longer write to its directory, and how to go on."""
+    """Return a text about the remains of a run that cannot write its directory, and the remedy."""
     again = "start the run again"
     if whole_run(path) != path:
         again = f"once it can be written again, go on with {resuming(path)}, which begins {path.name} anew"
-    if not (path / "config.json").is_file():  # orbax makes the folders of a checkpoint again
+    if not (path / "config.json").is_file():  # orbax recreates the folders of a checkpoint
         return f"; {path} is gone: {again}"
     with Checkpoints(path / "checkpoints", read_only=True) as checkpoints:
         number = checkpoints.newest("last")
@@ -111,6 +110,6 @@ def standing(path: Path) -> str:
 
 
 def resuming(path: Path) -> str:
-    """Say what to type to go on with a run, or with the one that a seed is a part of."""
+    """Return the command that resumes a run, or the run that a seed belongs to."""
     path = whole_run(path)
     return f"jaxrl-fast train --resume {shlex.quote(str(path))} or, from Python, jf.resume({str(path)!r})"

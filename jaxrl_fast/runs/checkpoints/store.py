@@ -1,4 +1,4 @@
-"""Checkpoints on the disk, by orbax: `last` holds whole RunStates, `best` the agents that evaluated best. Never pickle."""
+"""Checkpoints on disk, by orbax, never pickle: RunStates in `last`, agents in `best`."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from jaxrl_fast.runs.checkpoints.metadata import FORMS, misfit_of_lanes
 T = TypeVar("T")
 FORMAT = 2
 KINDS = ("last", "best")
-UNFINISHED = ".orbax-checkpoint-tmp"  # in the name of one that is being written
+UNFINISHED = ".orbax-checkpoint-tmp"  # in the name of an unfinished one
 
 
 class Checkpoints:
-    """The checkpoints under `folder`, written asynchronously. Each write is atomic and carries checksums of its files.
+    """The checkpoints under `folder`, written asynchronously, atomically and with checksums.
 
-    What is saved must be a snapshot that no later program is given as a donated argument: orbax reads it from
-    another thread.  keep: how many of each kind there are.
+    Save a snapshot that no later program takes as a donated argument: orbax reads it from another
+    thread. keep: number of each kind.
     """
 
     def __init__(self, folder: Path, read_only: bool = False, keep: int = 2):
         self.folder, self.read_only, self.keep = Path(folder), read_only, keep
         self._managers: dict[str, Any] = {}
-        self._made: dict[str, folders.Identity | None] = {}  # which folder each manager opened
+        self._made: dict[str, folders.Identity | None] = {}  # folder that each manager opened
         self._damaged: set[tuple[str, int]] = set()
         self._quiet: errors.Quiet | None = None  # while orbax is at work
 
     def _manager(self, which: str):
         if which not in self._managers:
-            logging.getLogger("absl").setLevel(logging.CRITICAL)  # what fails is raised, too
+            logging.getLogger("absl").setLevel(logging.CRITICAL)  # failures are raised too
             self._quiet = self._quiet or errors.Quiet()
             import orbax.checkpoint as ocp
 
-            # Folders are made here: orbax's threads wait for ever for those that another thread of it could not make.
+            # Folders are made here: orbax's threads would wait forever for a failed one.
             threads = None if self.read_only else ocp.AsyncOptions(
                 create_directories_asynchronously=False, post_finalization_callback=lambda: self._seal(which)
             )  # fmt: skip
@@ -59,12 +59,13 @@ class Checkpoints:
                 (self.folder / which).absolute(), options=options, item_handlers=handlers
             )
             self._made[which] = folders.identity(self.folder / which)
-            # orbax would ask JAX whether to stop with row numbers, where the loop asks with a count of its own
+            # orbax would ask JAX about stopping by row numbers; the loop asks with a count of its
+            # own
             self._managers[which].reached_preemption = lambda step: False
         return self._managers[which]
 
     def _writing(self, which: str) -> contextlib.AbstractContextManager:
-        """WriteError for whatever fails while a checkpoint of this kind is written."""
+        """Return a context that raises WriteError for failed writes of this kind."""
         return errors.writing(self.folder / which, self._made.get(which), self._note_failure)
 
     def _note_failure(self) -> None:
@@ -72,15 +73,16 @@ class Checkpoints:
             self._quiet.note_failure()
 
     def _seal(self, which: str) -> None:
-        """Write the checksums of what is about to get its name; orbax calls this from its thread."""
+        """Write a checkpoint's checksums before it gets its name; orbax's thread calls this."""
         if distributed.is_first():
             for unnamed in (self.folder / which).glob(f"*{UNFINISHED}*"):
                 write_checksums(unnamed)
 
     def save(self, which: str, iteration: int, state: Any, meta: dict[str, Any]) -> None:
-        """Start writing; a write of the same kind that is still under way is finished first. WriteError where one fails.
+        """Start writing, after any unfinished write of this kind. Raises WriteError.
 
-        With several processes any: orbax numbers its barriers, and two writes at a time would meet at each other's.
+        With several processes, after any kind's: orbax numbers its barriers, and two writes at a
+        time would mix them up.
         """
         import orbax.checkpoint as ocp
 
@@ -94,7 +96,7 @@ class Checkpoints:
             manager.save(iteration, args=args, force=True)
 
     def pass_over(self, which: str, number: int) -> None:
-        """Find which checkpoints newer than this one, read in their place, are damaged for good: they are not kept."""
+        """Note lasting damage of checkpoints newer than this one; they are not kept."""
         for newer in self.numbers(which):
             if newer > number:
                 try:
@@ -107,34 +109,34 @@ class Checkpoints:
             self._damaged.add((which, number))
 
     def _drop_damaged(self, which: str) -> None:
-        """Delete the checkpoints of a kind that were found damaged, so that the whole ones are those that stay."""
+        """Delete a kind's damaged checkpoints, so that whole ones stay."""
         for number in sorted(number for kind, number in self._damaged if kind == which):
             if number in self._manager(which).all_steps():
                 self._manager(which).delete(number)
             self._damaged.discard((which, number))
 
     def latest(self, which: str) -> int | None:
-        """The number of the newest checkpoint of a kind, whole or not, one that is being written included."""
+        """Return the number of a kind's newest checkpoint, damaged and unfinished included."""
         return self._manager(which).latest_step() if (self.folder / which).is_dir() else None
 
     def numbers(self, which: str) -> list[int]:
-        """Those of the checkpoints that are there, the newest first: orbax names them when they are written."""
+        """Return the numbers of a kind's checkpoints, newest first."""
         folder = self.folder / which
         found = [int(p.name) for p in folder.iterdir() if is_number(p.name)] if folder.is_dir() else []
         return sorted(found, reverse=True)
 
     def check_own(self) -> None:
-        """Raises ConfigError where checkpoints lie outside of the run: old ones are deleted when new ones are written."""
+        """Raise ConfigError for checkpoints outside of the run: new ones replace old ones."""
         kinds = [self.folder / which for which in KINDS]
         for path in (self.folder, *kinds, *(kind / str(n) for kind in kinds for n in self.numbers(kind.name))):
             if path.is_symlink():
-                valid = "a folder in the run, not a link, to go on with it; copy there what it leads to"
+                valid = "a folder in the run, not a link, to resume it: copy the link's target there"
                 raise ConfigError("checkpoint", str(path), valid)
 
     def read(self, order: Sequence[str], attempt: Callable[[str, int], T]) -> T | None:
-        """attempt(kind, number) of the newest whole checkpoint, kinds in this order; None where there is none at all.
+        """Return attempt(kind, number) of the newest whole checkpoint, kinds in order, or None.
 
-        What is damaged is passed over with a warning. Raises DamagedError where nothing is whole.
+        Passes over damaged ones with a warning. Raises DamagedError if all are damaged.
         """
         failures: list[DamagedError] = []
         for which in order:
@@ -156,7 +158,7 @@ class Checkpoints:
         raise DamagedError(failures[0].path, failures[0].why + "".join(f". The checkpoint {x!r} is whole" for x in others))
 
     def newest(self, which: str) -> int | None:
-        """The number of the newest checkpoint of a kind that is whole, as far as its checksums and its meta tell."""
+        """Return the number of a kind's newest whole checkpoint, by checksums and metadata."""
         for number in self.numbers(which):
             with contextlib.suppress(DamagedError):
                 self.verify(which, number)
@@ -165,13 +167,13 @@ class Checkpoints:
         return None
 
     def verify(self, which: str, iteration: int) -> None:
-        """Raises DamagedError where a file is not as it was written. Checkpoints of older versions have no checksums."""
+        """Raise DamagedError for a changed file. Checkpoints of older versions lack checksums."""
         path = self.folder / which / str(iteration)
         with errors.reading(path, checked=True):
             verify_checksums(path)
 
     def meta(self, which: str, iteration: int, members: int | None = None) -> dict[str, Any]:
-        """What a checkpoint says of itself. members: of the run, where they are known."""
+        """Return a checkpoint's metadata. members: of the run, if known."""
         with self.reading(which, iteration):
             file = self.folder / which / str(iteration) / "meta" / "metadata"
             meta = forms.read_json(file, "meta", "the numbers beside a checkpoint", FORMS[which])
@@ -183,11 +185,11 @@ class Checkpoints:
             return meta
 
     def reading(self, which: str, iteration: int) -> contextlib.AbstractContextManager:
-        """DamagedError for whatever is raised of a checkpoint that is not as this run writes it."""
+        """Return a context that raises DamagedError for errors about a checkpoint."""
         return errors.reading(self.folder / which / str(iteration), failed=self._note_failure)
 
     def restore(self, which: str, iteration: int, like: Any) -> Any:
-        """The state as `like`: shapes, dtypes and shardings. Another structure or shape is an error."""
+        """Return the state as `like` (shapes, dtypes, shardings); another structure is an error."""
         import orbax.checkpoint as ocp
 
         with self.reading(which, iteration):
@@ -202,13 +204,13 @@ class Checkpoints:
             return state
 
     def wait(self) -> None:
-        """Until everything is written. WriteError where that fails."""
+        """Wait until everything is written. Raises WriteError."""
         for which, manager in self._managers.items():
             with self._writing(which):
                 manager.wait_until_finished()
 
     def close(self) -> None:
-        """Finish what is being written, and let go of orbax's threads."""
+        """Finish writing and release orbax's threads."""
         managers, self._managers = self._managers, {}
         with contextlib.ExitStack() as stack:
             if self._quiet:
@@ -222,23 +224,23 @@ class Checkpoints:
         return self
 
     def __exit__(self, kind: type | None, *_: Any) -> None:
-        """`close`; what fails in it does not hide what ended the block."""
+        """Close; a failure in it does not hide the block's error."""
         with contextlib.suppress(WriteError) if kind else contextlib.nullcontext():
             self.close()
 
 
 def is_number(name: str) -> bool:
-    """Whether a folder is named as checkpoints are."""
+    """Return whether a folder has a checkpoint's name."""
     return name.isascii() and name.isdecimal() and len(name) < 20
 
 
 def _without_empty(state: Any) -> Any:
-    """None for every array without elements, which orbax refuses to write; MJX's data has several."""
+    """Replace arrays without elements by None: orbax refuses them, and MJX's data has several."""
     return jax.tree.map(lambda x: x if x.size else None, state)
 
 
 def _with_empty(state: Any, like: Any) -> Any:
-    """`state` with such arrays of `like` in their places again."""
+    """Put such arrays of `like` back into `state`."""
     leaves, structure = jax.tree.flatten(like)
     kept = iter(jax.tree.leaves(state))
     empty = lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.sharding)
@@ -246,6 +248,6 @@ def _with_empty(state: Any, like: Any) -> Any:
 
 
 def abstract(state: Any, sharding: Any) -> Any:
-    """Shapes, dtypes and a sharding for every leaf, for `restore`."""
+    """Return shapes and dtypes of `state` with a sharding, for `restore`."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), state)
 
