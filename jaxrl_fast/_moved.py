@@ -84,9 +84,9 @@ _FOLDERS = {  # {folder: {old name: name in the folder}}
     "runs": {
         "agent": "agent", "train": "train", "loop": "loop", "session": "result", "runs.session": "result",
         "rundir": "rundir", "config": "config_json", "load": "load", "reading": "reading", "record": "pictures",
-        "signals": "signals", "sanity": "sanity",
+        "signals": "signals", "sanity": "sentinel", "runs.sanity": "sentinel", "runs.lost": "sentinel",
         "start_from": "start_from", "in_turn": "seeds_in_turn", "seed_results": "seed_results",
-        "seed_folders": "seed_folders",
+        "seed_folders": "seed_results", "runs.seed_folders": "seed_results",
     },
     "runs.checkpoints": {
         "saves": "save", "runs.saves": "save", "checkpoint": "store", "runs.checkpoint": "store",

@@ -39,7 +39,7 @@ def things(unbroken) -> dict:
         "compared": ([Entry("ppo x", Path("runs/x"), "x", 10, np.ones(1000))] * 5, ("ppo x", "IQM 1 of 1000 seeds")),
         "experience": (jf.experience(session), ("256 rows", "obs float32[4]", "UniformMemory")),
         "state": (session.state, ("agent=<", "arrays", "kB", "key=")),
-        "members": (session.members, ("gravity=9.8", "DQN")),
+        "members": (session.prepared.members.first, ("gravity=9.8", "DQN")),
         "agent's state": (session.state.agent, ("params=<", "target=<")),
         "log": (session.history, ("env_steps=64", "episode_return: [")),
         "rollout": (jf.Trajectory(jf.Timestep(*[large] * 6), (), large, large), ("first_obs=float32[300, 64, 4]",)),

@@ -112,17 +112,15 @@ class SyncGroup(Group):
         self.actor, trajectory = play.end(self.run.algo, self.first, self.actor, self.steps, self.seen, last)
         return trajectory
 
-    @staticmethod
-    def together(groups: list[SyncGroup], root: jax.Array, agent: Any, t: int, mode: str, clock: WallTime) -> Rollout:
+    def play(self, root: jax.Array, agent: Any, t: int, mode: str, clock: WallTime, groups: list[SyncGroup]) -> Rollout:
         """Play the rollout of iteration t; the device acts for one group while another steps."""
         returns: list[float] = []
         lengths: list[int] = []
-        watch = groups[0].watch
 
         def receive(group: SyncGroup) -> None:
             group.send()
             clock.switch("environments")
-            with watch.asked():
+            with self.watch.asked():
                 group.receive(returns, lengths)
             clock.switch("transfer")
             group.transfer()
@@ -130,11 +128,11 @@ class SyncGroup(Group):
 
         for group in groups:
             group.begin(root, t)
-        for i in range(groups[0].run.algo.num_steps):
+        for i in range(self.run.algo.num_steps):
             for group in groups:
                 if i:
                     receive(group)
-                go_on(watch, clock)
+                go_on(self.watch, clock)
                 group.act(agent, i, mode)
         for group in groups:
             receive(group)
@@ -150,7 +148,7 @@ def rollout(groups: list[Group], root: jax.Array, agent: Any, t: int, warmup: in
     """
     clock.switch("inference")
     agent = play.acting(groups[0].run.algo, agent)
-    return groups[0].together(groups, root, agent, t, "random" if t < warmup else "sample", clock)
+    return groups[0].play(root, agent, t, "random" if t < warmup else "sample", clock, groups)
 
 
 @functools.partial(jax.jit, static_argnames=("group", "num_envs"))

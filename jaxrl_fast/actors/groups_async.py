@@ -139,12 +139,8 @@ class AsyncGroup(Group):
         self.waiting = order[count:]
         return order[:count]
 
-    @staticmethod
-    def together(groups: list[AsyncGroup], root: jax.Array, agent: Any, t: int, mode: str, clock: WallTime) -> Rollout:
-        """Play the rollout of iteration t, of one group."""
-        return groups[0].play(root, agent, t, mode, clock)
-
-    def play(self, root: jax.Array, agent: Any, t: int, mode: str, clock: WallTime) -> Rollout:
+    def play(self, root: jax.Array, agent: Any, t: int, mode: str, clock: WallTime, groups: Any = ()) -> Rollout:
+        """Play the rollout of iteration t, of this group alone."""
         algo, returns, lengths = self.run.algo, [], []
         key, iteration_clock = _prelude(self.run, root, np.int32(t), self.index)
         if self.ring is None:

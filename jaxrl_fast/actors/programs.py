@@ -108,20 +108,13 @@ class HostPrograms(Programs):
             self._totals[learns] = jax.eval_shape(functools.partial(_metrics, learns=learns), *args)
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self._totals[learns])
 
-    def _iterations(
-        self, state: RunState, t0: int, end: int, learns: bool, stopping: Callable[[], int | None]
-    ) -> Chunk:
+    def _iterations(self, state: RunState, t0: int, end: int, learns: bool, stopping: Callable[[], int | None]) -> Chunk:
         """Run the iterations from t0 to `end`; fewer after a failure or a request to stop."""
         begins, actors = self.actors is None, self._playing(t0, state)
         agent, mem, totals = state.agent, state.memory, None
-        returns: list[float] = []
-        lengths: list[int] = []
-        reports: list[dict[str, np.ndarray]] = []
+        returns, lengths, reports = [], [], []
         t, stopped, lag = t0, None, 0.0
-        while t < end:
-            stopped = stopping()
-            if stopped is not None:
-                break
+        while t < end and (stopped := stopping()) is None:
             try:  # the first rollout waits for opening environments and compiling
                 with self.clock.during("compile" if begins and t == t0 else "wait"):
                     found = actors.take(t, lambda: stopping() is not None)

@@ -79,13 +79,11 @@ class Actor:
 class RayActors(Handover):
     """A Ray process for each group. See `Handover` and the module's text."""
 
-    own = False  # the cluster is ours
-
     def __init__(self, *args: Any, **settings: Any):
         super().__init__(*args, **settings)
         self.run = jax.tree.map(np.asarray, dataclasses.replace(self.run, experience=None))  # the learner's
         self.limits, self.first_limits = Limits(self.patience), Limits(max(self.patience, START))
-        self._seconds: dict[str, float] = {}
+        self.own, self._seconds = False, {}  # own: the cluster is ours
 
     def start(self, t: int, agent: Any) -> None:
         import ray

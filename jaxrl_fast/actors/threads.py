@@ -44,11 +44,10 @@ class Worker:
 
     def _answered(self, groups: list[Group], t: int, agent: Any, answer: Future) -> bool:
         """Play a rollout; False if it is the last."""
-        actors = self.actors
         try:
             if not groups:
-                actors.open_groups(groups, t, self.watch)
-            played = rollout(groups, actors.root, agent, t, actors.warmup, self.clock)
+                self.actors.open_groups(groups, t, self.watch)
+            played = rollout(groups, self.actors.root, agent, t, self.actors.warmup, self.clock)
             self.clock.switch("waiting")
             answer.set_result(played)
         except Stopped:
@@ -94,7 +93,6 @@ class Actors(Handover):
         self.worker.end(1.0)
 
     def stop(self) -> None:
-        """Close the environments; leave a hanging thread behind if killing fails."""
         self.worker.end(CLOSING)
 
     def lap(self) -> dict[str, float]:

@@ -233,8 +233,8 @@ def _resume(argv: list[str]) -> None:
     texts, tensorboard = logs_of(given)
     sinks = sinks_of(texts, run, content, content["run"].get("seeds", 1), resumed=True)
     run = resume_run(
-        run, given.get("total_steps"), given.get("horizon"), given.get("import", ()), sinks=sinks,
-        tensorboard=tensorboard, progress=True, argument="--resume",
+        run, "--resume", total_steps=given.get("total_steps"), horizon=given.get("horizon"), modules=given.get("import", ()),
+        sinks=sinks, tensorboard=tensorboard, progress=True,
         **{name: given[name] for name in (*PLACE, *HOST) if name in given},
     )  # fmt: skip
     print_end(run)

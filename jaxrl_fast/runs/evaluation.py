@@ -12,9 +12,8 @@ from jaxrl_fast.engine.rollout import ACTION, OBSERVATION
 from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.runs.checkpoints.metadata import Best
-from jaxrl_fast.runs.lost import lose, warn_of
 from jaxrl_fast.runs.result import Result
-from jaxrl_fast.runs.sanity import Sanity
+from jaxrl_fast.runs.sentinel import Sanity, lose, warn_of
 
 IN_EVALUATION = {OBSERVATION: "observations in an evaluation are not finite", ACTION: "actions in an evaluation are not finite"}
 

@@ -30,19 +30,18 @@ class Lanes:
         settings: float32 [members] each, changed by selection.
     """
 
-    def __init__(self, prepared: Prepared, lanes: np.ndarray, programs: Programs, settings: dict[str, np.ndarray]):
-        self.prepared, self.members, self.programs, self.settings = prepared, lanes, programs, settings
-        self.state: Any = None
-        self.lost: dict[int, dict[str, Any]] = {}
+    def __init__(self, prepared: Prepared, lanes: Sequence[int], clock: WallTime, reported: Reported):
+        """Make lanes for these members, with uncompiled programs and no state.
 
-    @classmethod
-    def of(cls, prepared: Prepared, lanes: Sequence[int], clock: WallTime, reported: Reported) -> Lanes:
-        """Return lanes for these members, with uncompiled programs and no state."""
-        lanes = np.asarray(lanes, np.int64)
+        reported: as for `Backend.programs`.
+        """
+        self.prepared, self.members = prepared, np.asarray(lanes, np.int64)
+        self.programs = backend_of(prepared.env).programs(prepared.take(self.members), clock, reported)
         names, leaves = leaf_names(prepared.members.first), jax.tree.leaves(prepared.members.run)
         traced = prepared.config.selection.traced if prepared.config.selection else ()
-        settings = {name: np.asarray(leaves[names.index(name)]) for name in traced}
-        return cls(prepared, lanes, backend_of(prepared.env).programs(prepared.take(lanes), clock, reported), settings)
+        self.settings = {name: np.asarray(leaves[names.index(name)]) for name in traced}
+        self.state: Any = None
+        self.lost: dict[int, dict[str, Any]] = {}
 
     def __len__(self) -> int:
         return len(self.members)
@@ -80,9 +79,6 @@ class Lanes:
         seeds = self.prepared.config.member_seeds()
         return self.population.keys([seeds[i] for i in self.members])
 
-    def compile(self) -> None:
-        self.programs.compile(self.keys())
-
     def exploit(self, parent: np.ndarray, settings: dict[str, np.ndarray]) -> None:
         """Continue every member with the agent of `parent` [members] and settings [members].
 
@@ -109,7 +105,7 @@ class Lanes:
         self.members = np.asarray(members, np.int64)
         self.programs = Programs(self.prepared.take(self.members), clock)
         with clock.during("compile"):
-            self.compile()
+            self.programs.compile(self.keys())
         self.state = self.programs.padded(state)
 
     def agent(self, member: int) -> Any:
@@ -121,6 +117,3 @@ class Lanes:
             return self.population.member(self.state.agent, int(lane[0]))
         taken = tree.take if self.population.size > 1 else lambda agent, _: agent
         return distributed.fetch(jax.jit(taken)(self.state.agent, lane[0]), self.population.replicated)
-
-    def give_up(self) -> None:
-        self.programs.give_up()

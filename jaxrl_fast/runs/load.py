@@ -26,7 +26,7 @@ from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.reading import read_member
 from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
-from jaxrl_fast.runs.seed_folders import ended_seeds
+from jaxrl_fast.runs.seed_results import ended_seeds
 from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, sinks_of_each
 from jaxrl_fast.runs.signals import run_so_far
 from jaxrl_fast.types import RunState
@@ -90,29 +90,28 @@ def resume(
     """
     for name in host:
         check_choice("resume", name, HOST)
-    args = total_steps, horizon, modules, hooks, sinks, tensorboard, progress, devices, mesh
-    return run_so_far(lambda: resume_run(path, *args, **host))
+    ends, where = {"total_steps": total_steps, "horizon": horizon}, {"devices": devices, "mesh": mesh}
+    around = {"hooks": hooks, "sinks": sinks, "tensorboard": tensorboard, "progress": progress}
+    return run_so_far(lambda: resume_run(path, modules=modules, **ends, **around, **where, **host))
 
 
-def resume_run(
-    path: str | Path, total_steps: int | None = None, horizon: int | None = None, modules: Sequence[str] = (), hooks=(), sinks=(),
-    tensorboard: bool = True, progress: bool = False, devices: int | str | None = None, mesh: Mapping[str, int] | None = None,
-    argument: str = "path", part: bool = False, **host: Any,
-):  # fmt: skip
+def resume_run(path: str | Path, argument: str = "path", part: bool = False, **settings: Any) -> Result | SeedsInTurn:
     """Resume for callers that stop with the run: Ctrl-C always raises `Interrupted`.
 
-    argument: `path` in errors. part: of a run that has warned of its horizon.
+    argument: `path` in errors. part: of a run that has warned of its horizon. settings: of `resume`.
     """
     if isinstance(path, (str, Path)):  # before the first process finds it missing and others do not
         distributed.check_shared(Path(path) / "config.json")
     path = run_path(argument, path)
     configs.read_config(path)  # before anything is made in another folder
     with folders.held(argument, path):
-        more = argument, part, host
-        return _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, progress, devices, mesh, *more)
+        return _resume(path, argument, part, **settings)
 
 
-def _resume(path, total_steps, horizon, modules, hooks, sinks, tensorboard, progress, devices, mesh, argument, part, host):
+def _resume(
+    path, argument, part, total_steps=None, horizon=None, modules=(), hooks=(), sinks=(), tensorboard=True, progress=False,
+    devices=None, mesh=None, **host,
+):  # fmt: skip
     """Resume from a locked folder."""
     from jaxrl_fast.runs.train import run_prepared
 
@@ -166,7 +165,7 @@ def _resume_in_turn(path, prepared, modules, hooks, sinks, progress, more) -> Se
     """
     from jaxrl_fast.runs.train import begin
 
-    make_sinks, rundir, p = sinks_of_each(sinks), RunDir(path), prepared
+    make_sinks, rundir = sinks_of_each(sinks), RunDir(path)
     trained = ended_seeds(path, prepared, modules)
     if len(trained) < prepared.config.seeds:
         _warn_of_horizon(prepared.config)
@@ -179,9 +178,10 @@ def _resume_in_turn(path, prepared, modules, hooks, sinks, progress, more) -> Se
             return begin(part, folder, hooks, sinks, more["tensorboard"], progress)
         old = configs.read_config(folder)["run"]
         given = lambda name: None if getattr(part.config, name) == old.get(name) else getattr(part.config, name)
-        ends = given("total_steps"), given("horizon")
-        return resume_run(folder, *ends, modules, hooks, sinks, progress=progress, part=True, **more)
+        ends = {name: given(name) for name in ("total_steps", "horizon")}
+        around = {"modules": modules, "hooks": hooks, "sinks": sinks, "progress": progress}
+        return resume_run(folder, part=True, **ends, **around, **more)
 
-    run = SeedsInTurn(p.bound, p.env, p.config, rundir, train_seed, make_sinks, progress, trained)
+    run = SeedsInTurn(prepared, rundir, train_seed, make_sinks, progress, trained)
     rundir.update(prepared)
     return run.train()

@@ -26,9 +26,8 @@ from jaxrl_fast.runs.checkpoints.restore import restore
 from jaxrl_fast.runs.checkpoints.save import Saver
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.evaluation import Display, evaluate
-from jaxrl_fast.runs.lost import not_finite, warn_of
 from jaxrl_fast.runs.result import Result
-from jaxrl_fast.runs.sanity import Sanity
+from jaxrl_fast.runs.sentinel import Sanity, not_finite, warn_of
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
 from jaxrl_fast.runs.start_from import Given
 
@@ -48,11 +47,9 @@ class Trainer:
         selection = run.config.selection
         self.boundaries = selection.boundaries(run.grid) if selection else set()
         self.sanity, self.display = Sanity(run.config.members), Display(run.config, sinks)
-        self.stopping = lambda: signals.caught
-        self.pace = distributed.Pace()
+        self.stopping, self.pace = lambda: signals.caught, distributed.Pace()
         self.pending: tuple[int, Chunk] | None = None  # (its first iteration, an unchecked chunk)
         self.row_seconds: float | None = None
-        self.mark = 0.0  # seconds of training at the last checked chunk
 
     @property
     def programs(self):
@@ -87,7 +84,7 @@ class Trainer:
             sink.open()
         self.programs.clock.switch("train")
         self.saver.begin(new)
-        self.mark = self.trained()
+        self.mark = self.trained()  # seconds of training at the last checked chunk
         if warmup:
             self.warm_up(NEW if new else AS_IT_WAS)
 

@@ -24,20 +24,13 @@ _DRAWN = 2048  # more colours: a photograph or rendered scene
 _LAST_MILLISECONDS = 700  # the last frame rests before the GIF repeats
 
 
-def record(env: Environment, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int = 500) -> list[np.ndarray] | None:
-    """Play one greedy episode -> frames, uint8 [H, W, 3] each; None if `env` draws none.
-
-    `algo` is bound to `env.spec`; `agent` is one member's. The last frame shows the final state,
-    unless `max_steps` cut the episode or the environment resets within its step.
-    """
-    return film(env, algo, agent, key, max_steps).frames
-
-
 def film(
     env: Environment, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int = 500, patience: float = 120.0
 ) -> Film:
-    """Play one episode like `record`, with the environment's page.
+    """Play one greedy episode -> its frames, uint8 [H, W, 3] each, and the environment's page.
 
+    `algo` is bound to `env.spec`; `agent` is one member's. The last frame shows the final state,
+    unless `max_steps` cut the episode or the environment resets within its step.
     patience: seconds to wait for an environment on the host; HostError after them.
     """
     check_int("max_steps", max_steps)

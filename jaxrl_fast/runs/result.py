@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import jax
@@ -13,9 +13,7 @@ import numpy as np
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.engine.grid import Grid
 from jaxrl_fast.engine.members import configure
-from jaxrl_fast.engine.population import Population
 from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
@@ -30,36 +28,20 @@ from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.runs.signals import run_so_far
 
 
-@dataclasses.dataclass(repr=False)
-class Result:
-    """A run of one program: its members, log rows and scores.
-
-    A hook gets it during training. `state`, the RunState on the device, is then donated to the next
-    chunk: copy what must stay. `rows` counts finished log rows, `history` holds them.
-    """
-
-    prepared: Prepared
-    lanes: Lanes
-    out: RunDir | None
-    progress: Progress
-    best: Best = dataclasses.field(default_factory=Best)
-    history: list[Row] = dataclasses.field(default_factory=list)
-    eval_return: np.ndarray | None = None  # [members] of the final evaluation
-    episodes: int | None = None  # of the last evaluation, if not the settings' number
-    stop_requested: bool = False
-    go_on: Callable[[Sequence[Sink]], Result] | None = None  # after an interruption
+class AnyResult:
+    """The common part of the results of one program (`Result`) and of seeds in turn (`SeedsInTurn`)."""
 
     def __repr__(self) -> str:
-        members, seeds = self.config.members, self.config.member_seeds()
-        which = f"seed {seeds[0]}" if members == 1 else f"{members} members, seeds {seeds[0]} to {seeds[-1]}"
+        scores, seeds = self.eval_return, self.config.member_seeds()
+        which = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} members, seeds {seeds[0]} to {seeds[-1]}"
         lost = f", {len(self.lost)} of them lost" if self.lost else ""
-        known = self.eval_return is not None and np.isfinite(self.eval_return).any()
-        final = f"mean return {np.nanmean(self.eval_return):,.4g} at the end" if known else "not evaluated at the end"
-        best = f", best {self.best_score:,.4g}" if math.isfinite(self.best_score) else ""
+        known = scores is not None and np.isfinite(scores).any()
+        final = f"mean return {np.nanmean(scores):,.4g} at the end" if known else "not evaluated at the end"
+        best = f", best {self.best_score:,.4g}" if np.isfinite(self.best_score) else ""
         place = f"in {self.out.path}" if self.out else "in memory"
         return (
             f"<Run: {self.algo.name} on {registry.name_of(self.env)}, {which}{lost}>\n"
-            f"  {self.env_steps:,} of {self.grid.env_steps(self.grid.rows):,} steps; {final}{best}\n"
+            f"  {self._done()}; {final}{best}\n"
             f"  {self.steps_per_second:,.0f} steps/s, {self.wall_seconds:.1f} s; {place}"
         )
 
@@ -77,23 +59,47 @@ class Result:
         return self.prepared.config
 
     @property
-    def grid(self) -> Grid:
-        return self.prepared.grid
+    def wall_seconds(self) -> float:
+        """Return the seconds of the run so far."""
+        return sum(self.seconds.values())
 
-    @property
-    def population(self) -> Population:
-        """Return the placement of members with a lane."""
-        return self.lanes.population
+    def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
+        """Return (env_steps [rows], values [rows, members]) of a metric, without empty rows."""
+        return curve(self.history, self.config.members, metric)
 
-    @property
-    def state(self) -> Any:
-        """Return the RunState on the device, leaves [lanes, ...] (no such axis for one)."""
-        return self.lanes.state
+    def frame(self) -> Any:
+        """Return a pandas DataFrame, one row a log row and member, with settings and metrics."""
+        return table(self.history, self.config.member_seeds(), self.config.member_settings())
 
-    @property
-    def rows(self) -> int:
-        """Return the finished log rows, without the warm-up's."""
-        return self.progress.rows
+
+@dataclasses.dataclass(repr=False)
+class Result(AnyResult):
+    """A run of one program: its members, log rows and scores.
+
+    A hook gets it during training. `state`, the RunState on the device, is then donated to the next
+    chunk: copy what must stay. `rows` counts finished log rows, `history` holds them.
+    """
+
+    prepared: Prepared
+    lanes: Lanes
+    out: RunDir | None
+    progress: Progress
+    best: Best = dataclasses.field(default_factory=Best)
+    history: list[Row] = dataclasses.field(default_factory=list)
+    eval_return: np.ndarray | None = None  # [members] of the final evaluation
+    episodes: int | None = None  # of the last evaluation, if not the settings' number
+    stop_requested: bool = False
+    go_on: Callable[[Sequence[Sink]], Result] | None = None  # after an interruption
+
+    grid = property(attrgetter("prepared.grid"), doc="Where rows and evaluations fall.")
+    population = property(attrgetter("lanes.population"), doc="Where the members live that have a lane.")
+    state = property(attrgetter("lanes.state"), doc="The RunState on the device, leaves [lanes, ...]; for one no such axis.")
+    lost = property(attrgetter("lanes.lost"), doc="{member: env_steps and reason} of members that became NaN or infinite.")
+    live = property(attrgetter("lanes.live"), doc="Members that are still trained, and finite.")
+    rows = property(attrgetter("progress.rows"), doc="Log rows that are done, the warm-up's not counted.")
+    reached = property(attrgetter("progress.reached"), doc="[members] Where each reached the target return, or None.")
+    best_score = property(attrgetter("best.score"), doc="The best mean return of an evaluation.")
+    best_rows = property(attrgetter("best.rows"), doc="The log row of the best evaluation; -1 before the first.")
 
     @property
     def env_steps(self) -> int:
@@ -114,39 +120,9 @@ class Result:
         return found
 
     @property
-    def wall_seconds(self) -> float:
-        """Return the seconds of the run so far."""
-        return sum(self.seconds.values())
-
-    @property
     def eval_episodes(self) -> int:
         """Return the episodes of the last evaluation; on the host, maybe fewer than set."""
         return self.episodes or self.config.most_episodes
-
-    @property
-    def best_score(self) -> float:
-        """Return the best mean return of an evaluation."""
-        return self.best.score
-
-    @property
-    def best_rows(self) -> int:
-        """Return the log row of the best evaluation; -1 before the first."""
-        return self.best.rows
-
-    @property
-    def reached(self) -> list[Any]:
-        """Return by member where it reached the target return (env_steps, eval_return), or None."""
-        return self.progress.reached
-
-    @property
-    def lost(self) -> dict[int, dict[str, Any]]:
-        """Return {member: env_steps and reason} of members that became NaN or infinite."""
-        return self.lanes.lost
-
-    @property
-    def live(self) -> list[int]:
-        """Return the members in training that are finite."""
-        return self.lanes.live
 
     @property
     def over(self) -> bool:
@@ -186,10 +162,5 @@ class Result:
         score = None if self.eval_return is None else float(self.eval_return[member])
         return Agent(*self.setup(member), self.config, state, self.rows, score)
 
-    def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
-        """Return (env_steps [rows], values [rows, members]) of a metric, without empty rows."""
-        return curve(self.history, self.config.members, metric)
-
-    def frame(self) -> Any:
-        """Return a pandas DataFrame, one row a log row and member, with settings and metrics."""
-        return table(self.history, self.config.member_seeds(), self.config.member_settings())
+    def _done(self) -> str:
+        return f"{self.env_steps:,} of {self.grid.env_steps(self.grid.rows):,} steps"

@@ -149,12 +149,9 @@ class RunDir:
 
     def best_member(self, members: int, scores: list[float | None] | None = None) -> int:
         """Return the member with the best of these or the final scores; 0 without a result."""
-        scores = scores or (self.scores() if members > 1 else None)
+        if not scores and members > 1 and (self.path / "result.json").is_file():
+            scores = self.result()["eval_return"]
         return int(np.argmax([-np.inf if x is None else x for x in scores])) if scores else 0
-
-    def scores(self) -> list[float | None]:
-        """Return the members' final evaluations, empty without a result."""
-        return self.result()["eval_return"] if (self.path / "result.json").is_file() else []
 
     def result(self) -> dict[str, Any]:
         """Return result.json, checked."""

@@ -1,4 +1,4 @@
-"""Results of single seeds, each trained as its own run, and their rows side by side."""
+"""Seeds trained as runs of their own: their results, their rows side by side, their folders at a resume."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.engine.config import IN_MEMORY, RunConfig
+from jaxrl_fast.engine.grid import Grid
+from jaxrl_fast.engine.prepared import Prepared
+from jaxrl_fast.errors import ConfigError, expected
+from jaxrl_fast.files.folders import check_folder
 from jaxrl_fast.logs.rows import Row
+from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.agent import Agent
+from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.config_values import reading
-from jaxrl_fast.runs.reading import read_member
+from jaxrl_fast.runs.reading import check_seed, read_member
 from jaxrl_fast.runs.result import Result
-from jaxrl_fast.runs.rundir import RunDir
+from jaxrl_fast.runs.rundir import RunDir, seed_folder
 from jaxrl_fast.types import RunState
 
 
@@ -57,28 +63,25 @@ def of_run(run: Result) -> Trained:
 def of_folder(folder: Path, modules: Sequence[str] = ()) -> Trained:
     """Read a seed's results from its run directory. Raises ConfigError for another form."""
     with reading("result", str(folder / "result.json")):
-        return _of_folder(folder, modules)
+        rundir = RunDir(folder)
+        result, history = rundir.result(), rundir.history(2**63)
+        if len(result["eval_return"]) != 1:
+            raise ConfigError("result", str(folder / "result.json"), "the result of one seed")
+        number = lambda value, other: value if isinstance(value, (int, float)) else other
+        score, seconds = result["eval_return"][0], result.get("seconds")
+        lost, reached = (result.get(name) or [None] for name in ("lost", "reached"))
 
+        def make_agent() -> Agent:
+            run, env, config, state, row, _, _ = read_member(folder, ("last",), 0, modules)
+            return Agent(run.algo, env, config, state.agent if isinstance(state, RunState) else state, row, score)
 
-def _of_folder(folder: Path, modules: Sequence[str]) -> Trained:
-    rundir = RunDir(folder)
-    result, history = rundir.result(), rundir.history(2**63)
-    if len(result["eval_return"]) != 1:
-        raise ConfigError("result", str(folder / "result.json"), "the result of one seed")
-    number = lambda value, otherwise: value if isinstance(value, (int, float)) else otherwise
-    score, seconds = result["eval_return"][0], result.get("seconds")
-    lost, reached = (result.get(name) or [None] for name in ("lost", "reached"))
-
-    def make_agent() -> Agent:
-        run, env, config, state, row, _, _ = read_member(folder, ("last",), 0, modules)
-        return Agent(run.algo, env, config, state.agent if isinstance(state, RunState) else state, row, score)
-
-    return Trained(
-        history, number(score, np.nan), number(result.get("eval_episodes"), 0), number(result.get("best_eval_return"), -np.inf),
-        result["env_steps"], {k: number(v, 0.0) for k, v in seconds.items()} if isinstance(seconds, dict) else {},
-        number(result.get("steps_per_second"), 0.0), lost[0] and {k: lost[0][k] for k in ("env_steps", "reason")}, reached[0],
-        make_agent,
-    )  # fmt: skip
+        lost = lost[0] and {k: lost[0][k] for k in ("env_steps", "reason")}
+        seconds = {k: number(v, 0.0) for k, v in seconds.items()} if isinstance(seconds, dict) else {}
+        return Trained(
+            history, number(score, np.nan), number(result.get("eval_episodes"), 0),
+            number(result.get("best_eval_return"), -np.inf), result["env_steps"], seconds,
+            number(result.get("steps_per_second"), 0.0), lost, reached[0], make_agent,
+        )  # fmt: skip
 
 
 def side_by_side(histories: Sequence[Sequence[Row]]) -> list[Row]:
@@ -109,3 +112,61 @@ def overall_rate(parts: Sequence[tuple[float, float]]) -> float:
     known = [(steps, rate) for steps, rate in parts if rate > 0]
     seconds = sum(steps / rate for steps, rate in known)
     return sum(steps for steps, _ in known) / seconds if seconds else 0.0
+
+
+def ended_seeds(path: Path, prepared: Prepared, modules: Sequence[str] = ()) -> dict[int, Trained]:
+    """Return {member: results} of finished seeds; the others can continue or restart.
+
+    Args:
+        path: the run directory of all seeds.
+        prepared: the run with its new end.
+
+    Raises:
+        ConfigError: a seed's folder is a link, holds another run, has more steps than the new end,
+            or can neither continue nor restart.
+    """
+    ended, config = {}, prepared.config
+    for seed in config.member_seeds():
+        folder = seed_folder(path, seed)
+        check_folder(folder)
+        if not folder.exists():
+            _check_anew(folder, config)
+            continue
+        if (folder / "config.json").is_file():
+            check_seed(folder, prepared.algo, prepared.env, seed, modules)
+        result = of_folder(folder, modules) if (folder / "result.json").is_file() else None
+        if result and (result.lost or _end(folder) == (config.total_steps, config.horizon)):
+            ended[seed - config.seed] = result
+        elif RunDir(folder).resumable:
+            _check_done(folder, config, prepared.grid)
+        elif result:
+            remedy = f"move {folder.name} elsewhere and resume the run, which restarts this seed"
+            raise expected(str(folder), "a run with its checkpoints", f"one that has ended and lost them; {remedy}")
+        else:
+            _check_anew(folder, config)
+    return ended
+
+
+def _check_done(folder: Path, config: RunConfig, grid: Grid) -> None:
+    """Raise ConfigError without a whole checkpoint, or with one past the end of the run."""
+    with Checkpoints(RunDir(folder).checkpoints, read_only=True) as checkpoints:
+        checkpoints.check_own()
+        meta = checkpoints.read(("last",), checkpoints.meta)
+    done = grid.env_steps(meta["rows"])
+    if done > grid.env_steps(grid.rows):
+        go_on = "give that many, or more, as total_steps (--total-steps)"
+        raise expected("total_steps", f"at least the {done:,} steps that {folder.name} has", f"{config.total_steps:,}: {go_on}")
+
+
+def _check_anew(folder: Path, config: RunConfig) -> None:
+    """Raise ConfigError for a seed without checkpoints that cannot restart."""
+    if config.start_from == IN_MEMORY:
+        gone = f"parameters in memory, which are gone with their process, and {folder.name} has no checkpoint"
+        remedy = "`resume()` of the run in that process goes on with it; jf.load reads the seeds that have ended"
+        raise expected("start_from", "a run directory", f"{gone}; {remedy}")
+
+
+def _end(folder: Path) -> tuple[Any, Any]:
+    """Return total_steps and horizon of a run directory."""
+    run = configs.read_config(folder)["run"]
+    return run["total_steps"], run.get("horizon")

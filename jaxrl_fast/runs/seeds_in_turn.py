@@ -15,20 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.members import one_at_a_time
+from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.envs import registry
-from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, NonFiniteError, RunError, WriteError, check_int, writing
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs import plots
 from jaxrl_fast.logs.jsonl import line_of, read_jsonl
-from jaxrl_fast.logs.rows import Row, curve, table
+from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.agent import Agent
-from jaxrl_fast.runs.result import Result
+from jaxrl_fast.runs.result import AnyResult, Result
 from jaxrl_fast.runs.rundir import RunDir, seed_folder
 from jaxrl_fast.runs.seed_results import Trained, of_run, overall_rate, side_by_side
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped, run_so_far
@@ -37,15 +36,13 @@ Sinks = Callable[[RunConfig], Sequence[Sink]]  # (settings of a seed) -> its sin
 
 
 @dataclasses.dataclass(repr=False)
-class SeedsInTurn:
+class SeedsInTurn(AnyResult):
     """Seeds that train one after another: the value of `train`, like a `Result` by seed.
 
     A hook gets the `Result` of the seed in training; its `stop` ends that seed.
     """
 
-    algo: Algorithm  # bound to the environment
-    env: Environment
-    config: RunConfig
+    prepared: Prepared
     out: RunDir | None
     begin: Callable[[int, Sequence[Sink]], Result]  # train a member to its end
     make_sinks: Sinks | None = None
@@ -59,18 +56,8 @@ class SeedsInTurn:
         hint = ": a hook gets the Result of each seed, which has it" if hasattr(Result, name) or name in _OF_A_SEED else ""
         raise AttributeError(f"seeds that trained one after another have no {name!r}{hint}")
 
-    def __repr__(self) -> str:
-        seeds, scores = self.config.member_seeds(), self.eval_return
-        name, place = registry.name_of(self.env), f"in {self.out.path}" if self.out else "in memory"
-        lost = f", {len(self.lost)} of them lost" if self.lost else ""
-        known = scores is not None and np.isfinite(scores).any()
-        final = f"mean return {np.nanmean(scores):,.4g} at the end" if known else "none evaluated at the end"
-        best = f", best {self.best_score:,.4g}" if np.isfinite(self.best_score) else ""
-        return (
-            f"<Run: {self.algo.name} on {name}, {len(seeds)} members, seeds {seeds[0]} to {seeds[-1]}{lost}>\n"
-            f"  {len(self.trained)} of {len(seeds)} seeds trained, one after another; {final}{best}\n"
-            f"  {self.steps_per_second:,.0f} steps/s, {self.wall_seconds:.1f} s; {place}"
-        )
+    def _done(self) -> str:
+        return f"{len(self.trained)} of {self.config.seeds} seeds trained, one after another"
 
     # Training -------------------------------------------------------------------------------------
 
@@ -187,11 +174,8 @@ class SeedsInTurn:
     @property
     def eval_return(self) -> np.ndarray | None:
         """Return the last evaluations, float32 [members], NaN for missing ones; None before any."""
-        return self._of_each("eval_return", np.float32) if self.trained else None
-
-    def _of_each(self, name: str, dtype: Any) -> np.ndarray:
-        found = [getattr(self.trained[m], name) if m in self.trained else np.nan for m in range(self.config.seeds)]
-        return np.array(found, dtype)
+        scores = [self.trained[m].eval_return if m in self.trained else np.nan for m in range(self.config.seeds)]
+        return np.array(scores, np.float32) if self.trained else None
 
     @property
     def best_score(self) -> float:
@@ -231,10 +215,6 @@ class SeedsInTurn:
         return {name: sum(x.get(name, 0.0) for x in every) for name in ("compile", "train", "evaluate", "write")}
 
     @property
-    def wall_seconds(self) -> float:
-        return sum(self.seconds.values())
-
-    @property
     def steps_per_second(self) -> float:
         """Return the environment steps a second of training."""
         return overall_rate([(x.env_steps, x.steps_per_second) for x in self.trained.values()])
@@ -252,14 +232,6 @@ class SeedsInTurn:
         if member not in here:
             raise ConfigError("member", member, f"one that has begun ({', '.join(map(str, here)) or 'none has'})")
         return self.trained[member].make_agent() if member in self.trained else self.going.agent(0)
-
-    def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
-        """Return `Result.curve`: (env_steps [rows], values [rows, members])."""
-        return curve(self.history, self.config.members, metric)
-
-    def frame(self) -> Any:
-        """Return `Result.frame`: a pandas DataFrame, one row a log row and member."""
-        return table(self.history, self.config.member_seeds(), self.config.member_settings())
 
 
 _OF_A_SEED = {field.name for field in dataclasses.fields(Result)}

@@ -121,8 +121,7 @@ def _begin_in_turn(prepared, create, hooks, make_sinks, tensorboard, progress, s
             if create:
                 rundir = create()
                 stack.callback(rundir.release)
-            p = prepared
-            return SeedsInTurn(p.bound, p.env, p.config, rundir, train_seed, make_sinks, progress).train()
+            return SeedsInTurn(prepared, rundir, train_seed, make_sinks, progress).train()
     except BaseException:
         if rundir:
             rundir.discard()
@@ -167,9 +166,9 @@ def run_prepared(prepared, open_rundir, hooks=(), sinks=(), tensorboard=True, pr
             with _closing(sinks) as stack:
                 bar = _progress_bar(stack, prepared.grid, "compiling") if progress else []
                 with signals.at_once(AS_IT_WAS if saved else NEW):
-                    lanes = Lanes.of(prepared, saved.members if saved else range(config.members), clock, done.reported)
-                    stack.callback(lanes.give_up)
-                    lanes.compile()
+                    lanes = Lanes(prepared, saved.members if saved else range(config.members), clock, done.reported)
+                    stack.callback(lambda: lanes.programs.give_up())
+                    lanes.programs.compile(lanes.keys())
                 rundir = open_rundir() if open_rundir else None
                 if rundir:
                     stack.callback(rundir.release)
@@ -206,7 +205,7 @@ def _go_on(run: Result, hooks, tensorboard: bool, progress: bool, sinks: Sequenc
     lock = folders.held("resume", run.out.path) if run.out else contextlib.nullcontext()
     with lock, Signals() as signals, _closing(sinks) as stack:
         bar, run.stop_requested = _progress_bar(stack, run.grid) if progress else [], False
-        stack.callback(run.lanes.give_up)
+        stack.callback(run.lanes.programs.give_up)
         try:
             _play(run, hooks, signals, stack, bar, sinks, tensorboard)
         except WriteError as error:

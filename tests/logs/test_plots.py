@@ -226,7 +226,7 @@ def test_record_plays_one_episode_of_the_trained_policy(tmp_path, monkeypatch):
     states = []
     draw = CartPole.render
     monkeypatch.setattr(CartPole, "render", lambda self, state: (states.append(state), draw(self, state))[1])
-    frames = record.record(env, algo, agent._replace(params=params), jax.random.key(3), max_steps=50)
+    frames = record.film(env, algo, agent._replace(params=params), jax.random.key(3), max_steps=50).frames
     assert 8 <= len(frames) <= 13
     assert all(isinstance(x, np.ndarray) and x.shape == (4,) for x, _ in states)  # one environment, on the host
     assert [int(time) for _, time in states] == list(range(len(frames)))  # one episode, from its first state
@@ -234,10 +234,10 @@ def test_record_plays_one_episode_of_the_trained_policy(tmp_path, monkeypatch):
     fallen = [abs(x[2]) > env.theta_threshold_radians for x, _ in states]
     assert fallen == [False] * (len(frames) - 1) + [True]  # the state that ended it is the last one
     assert record.rollout_gif(frames, tmp_path / "a.gif").stat().st_size < 100_000
-    assert len(record.record(env, algo, agent._replace(params=params), jax.random.key(3), max_steps=4)) == 4
+    assert len(record.film(env, algo, agent._replace(params=params), jax.random.key(3), max_steps=4).frames) == 4
 
     monkeypatch.setattr(CartPole, "render", lambda self, state: None)
-    assert record.record(env, algo, agent, jax.random.key(3)) is None
+    assert record.film(env, algo, agent, jax.random.key(3)).frames is None
 
 
 def test_drawing_leaves_pyplot_alone(tmp_path):

@@ -87,9 +87,9 @@ def test_the_last_picture_is_the_end(entry_point, steps):
     try:
         env = jf.make("gym:Drawn-v0")
         algo = jf.PPO(hidden=(8,)).bind(env.spec)
-        frames = pictures.record(env, algo, algo.init(jax.random.key(0)), jax.random.key(0))
+        frames = pictures.film(env, algo, algo.init(jax.random.key(0)), jax.random.key(0)).frames
         assert (None if frames is None else [int(x.max()) for x in frames]) == steps
-        cut = pictures.record(env, algo, algo.init(jax.random.key(0)), jax.random.key(0), max_steps=3)
+        cut = pictures.film(env, algo, algo.init(jax.random.key(0)), jax.random.key(0), max_steps=3).frames
         assert cut is None if steps is None else [int(x.max()) for x in cut] == [0, 1, 2]
     finally:
         registry._cached.cache_clear()

@@ -21,9 +21,9 @@ from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
 from jaxrl_fast.logs.sinks import Row
 from jaxrl_fast.runs import seeds_in_turn
 from jaxrl_fast.runs.checkpoints.save import standing
-from jaxrl_fast.runs.lost import lose
 from jaxrl_fast.runs.rundir import RunDir, seed_folder
 from jaxrl_fast.runs.seed_results import overall_rate, side_by_side
+from jaxrl_fast.runs.sentinel import lose
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
 from jaxrl_fast.sweeps.comparison import compare_runs
 

@@ -20,7 +20,7 @@ from jaxrl_fast.engine import grid, programs, rollout
 from jaxrl_fast.engine.evaluate import judge
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.ops import distributions
-from jaxrl_fast.runs.sanity import Sanity
+from jaxrl_fast.runs.sentinel import Sanity
 
 loop = importlib.import_module("jaxrl_fast.runs.loop")
 NAMED = re.compile(r"(\w+) is (nan|inf|-inf) at ([\d,]+) environment steps in member (\d+) \(seed (\d+)\)")

@@ -21,12 +21,11 @@ class Saver:
 
     def __init__(self, run: Result, checkpoints: Checkpoints | None, sinks: Sequence[Sink]):
         self.run, self.checkpoints, self.sinks = run, checkpoints, sinks
-        self.at, self.rows = time.monotonic(), run.rows  # of the newest checkpoint
-        self.iterations: int | None = None  # of the newest checkpoint
+        self.begin(True)
 
     def begin(self, new: bool) -> None:
         """Start counting. new: the run has no checkpoint yet."""
-        self.at, self.rows = time.monotonic(), self.run.rows
+        self.at, self.rows = time.monotonic(), self.run.rows  # of the newest checkpoint, as `iterations`
         self.iterations = None if new else self.run.progress.iterations
 
     def due(self, row_seconds: float | None) -> bool:

@@ -1,0 +1,101 @@
+"""Members with wrong values: what is not finite costs a member its place, what is senseless is a warning."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast import distributed
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.logs.rows import Measured
+from jaxrl_fast.runs.result import Result
+
+MOST_RETURN = 1e3  # smaller returns give no bound on losses: unfinished episodes may pay more
+MOST_LOSS = 1e6  # times the squared largest return: a squared value error is a few such squares
+MOST_ENTROPY = 1e4  # nats of either sign; beyond any action space
+MOST_PARAMETER = 1e8  # of a network's parameters
+
+
+def not_finite(run: Result, measured: Sequence[Measured], finite: Any) -> tuple[list[Measured], str | None]:
+    """Return the rows without lost members' values, and a message on the first loss.
+
+    The message names metric, step and member. It is None if the run can go on: with `on_nan =
+    "mark"`, members enter `run.lost`, and only the last loss is a message.
+
+    Args:
+        finite: whether each lane's agent is; None before any training.
+    """
+    said, found, stop = [], [], run.config.on_nan == "stop"
+    for row in measured:
+        said += [lose(run, member, row.env_steps, what) for member, what in row.faults]
+        found.append(row if stop else row.without(run.lost))
+    if finite is not None:
+        for member in np.flatnonzero(~run.lanes.by_member(run.population.members(finite), True)):
+            said.append(lose(run, int(member), measured[-1].env_steps, "agent parameters or priorities are not finite"))
+    return found, said[0] if said and (stop or not run.live) else None
+
+
+def lose(run: Result, member: int, env_steps: int, what: str) -> str:
+    """Mark a member as lost if the run goes on without it, and return the message."""
+    if run.config.on_nan == "mark" and member not in run.lost:
+        run.lost[member] = {"env_steps": env_steps, "reason": what}
+    return f"{what} {_place(run.config, member, env_steps)}"
+
+
+def _place(config: RunConfig, member: int, env_steps: int) -> str:
+    return f"at {env_steps:,} environment steps in member {member} ({config.label(member)})"
+
+
+def warn_of(config: RunConfig, senseless: dict[int, str], env_steps: int) -> None:
+    """Warn of members that have diverged with finite values; the run goes on."""
+    if senseless and distributed.is_first():
+        (member, what), *others = senseless.items()
+        more = f" (and members {', '.join(str(m) for m, _ in others)})" if others else ""
+        warnings.warn(
+            f"{what} {_place(config, member, env_steps)}{more}: training has diverged, though no number is NaN; "
+            "a lower learning_rate may help",
+            stacklevel=2,
+        )
+
+
+class Sanity:
+    """The members' returns and entropies in the rows so far: finite values without meaning are named once."""
+
+    def __init__(self, members: int):
+        self.returns = np.full(members, MOST_RETURN)  # the largest, of either sign
+        self.entropy = np.zeros(members)  # the last positive one
+        self.told: set[int] = set()
+
+    def look(self, metrics: Mapping[str, np.ndarray]) -> dict[int, str]:
+        """Return {member: fault} of members not named before. metrics: a row's, [members] each."""
+        for name in ("episode_return", "eval_return"):
+            self.returns = np.fmax(self.returns, np.abs(metrics.get(name, self.returns)))
+        found: dict[int, str] = {}
+        for name, values in metrics.items():
+            for member, value in enumerate(values):
+                if member not in self.told and self._senseless(name, float(value), member):
+                    found.setdefault(member, f"{name} is {value:.3g}")
+        entropy = metrics.get("entropy", self.entropy)
+        self.entropy = np.where(entropy > 0, entropy, self.entropy)
+        self.told |= found.keys()
+        return found
+
+    def look_at_parameters(self, largest: np.ndarray) -> dict[int, str]:
+        """Do the same for the largest parameter of each member, [members], NaN if unknown."""
+        found = {
+            int(m): f"the largest parameter is {largest[m]:.3g}"
+            for m in np.flatnonzero(largest > MOST_PARAMETER)
+            if int(m) not in self.told
+        }
+        self.told |= found.keys()
+        return found
+
+    def _senseless(self, name: str, value: float, member: int) -> bool:
+        if name == "entropy":
+            # Training separates logits step by step: entropy comes near zero, never to zero.
+            return abs(value) > MOST_ENTROPY or (value == 0.0 and self.entropy[member] > 1e-6)
+        return name.endswith("loss") and math.isfinite(value) and abs(value) > MOST_LOSS * self.returns[member] ** 2
