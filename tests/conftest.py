@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import math
 import os
 import tempfile
 from importlib import metadata
@@ -55,23 +54,26 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: (item.path.name != "test_notebooks.py", -size[item.path]))
 
 
-def _resident_bytes() -> float:
-    """Return the memory of this process; infinity where the system does not say."""
+def _resident_bytes() -> int:
+    """Return the memory of this process; 0 where the system does not say."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
-        return math.inf
+        return 0
 
 
-@pytest.fixture(autouse=True, scope="module")
+_most_bytes = [2 * 2**30]
+
+
+@pytest.fixture(autouse=True)
 def _forget_programs():
-    """Drop compiled programs after a file that leaves more than 1 GiB: those of all files would be 5 GB."""
+    """Drop compiled programs once they fill 2 GiB: those of all files are 5, and a run that is traced again is slow."""
     yield
-    if _resident_bytes() < 2**30:
-        return
-    jax.clear_caches()
-    gc.collect()
-    getattr(ctypes.CDLL(None), "malloc_trim", int)(0)  # glibc keeps what is free, and the process stays as large
+    if _resident_bytes() > _most_bytes[0]:
+        jax.clear_caches()
+        gc.collect()
+        getattr(ctypes.CDLL(None), "malloc_trim", int)(0)  # glibc keeps what is free, and the process stays as large
+        _most_bytes[0] = max(2 * 2**30, _resident_bytes() + 2**30)
 
 
 @pytest.fixture(autouse=True)
