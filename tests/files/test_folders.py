@@ -127,7 +127,7 @@ def test_a_search_inside_a_run_is_refused(runs):
     assert contents(runs) == before
 
 
-def test_a_run_beside_a_copy_of_a_config_is_no_run_inside_another_one(runs):
+def test_a_run_beside_a_copy_of_a_config_is_accepted(runs):
     for out in ("copy/new", "copy/x/new", "new", "single-2"):
         check_outside(Path(out))
     with folders.held("out", runs / "copy"), pytest.raises(jf.ConfigError, match="is that of a run"):  # it begins

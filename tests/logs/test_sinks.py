@@ -429,7 +429,7 @@ class Clock:
         return self.now
 
 
-def test_progress_prints_plain_lines_where_there_is_no_terminal():
+def test_progress_prints_plain_lines_without_a_terminal():
     stream, clock = io.StringIO(), Clock()
     sink = ProgressSink(500_000, stream, clock=clock)
     sink.write(Row(123_456, 1.0, 268_123.0, {"episode_return": np.float32([475.1])}))

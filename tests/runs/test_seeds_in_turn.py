@@ -428,7 +428,7 @@ def test_a_seed_that_has_ended_gives_its_session_up():
     assert run.agent(0).act(np.zeros(4, np.float32)) in (0, 1)
 
 
-def test_a_new_end_is_that_of_every_seed(whole, tmp_path):
+def test_a_new_end_applies_to_every_seed(whole, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(whole.out.path, out)
     with pytest.raises(ConfigError, match=r"total_steps must be at least the 128 steps that seed-5 has, got 64"):
@@ -555,7 +555,7 @@ def test_a_population_search_over_host_members_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_plan_is_that_of_one_seed(run_cli):
+def test_the_plan_counts_one_seed(run_cli):
     one, three = (jf.plan(jf.PPO(**ALGO), jf.make(ENV), seeds=seeds) for seeds in (1, 3))
     assert one.need == three.need and three.population.size == 1
     code, out, err = run_cli("plan", "ppo", ENV, "--seeds", "3", *(f for f in FLAGS if f != "--no-tensorboard"))
