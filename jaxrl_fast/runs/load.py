@@ -14,7 +14,7 @@ from jaxrl_fast.engine.grid import plan_grid
 from jaxrl_fast.engine.members import in_turn, spread_members
 from jaxrl_fast.engine.offline import replay_after
 from jaxrl_fast.engine.population import elsewhere
-from jaxrl_fast.engine.prepared import prepare
+from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.errors import ConfigError, check_choice, check_int
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.sinks import Sink, check_hooks
@@ -166,13 +166,12 @@ def _resume_in_turn(path, prepared, modules, hooks, sinks, progress, more) -> Se
     """
     from jaxrl_fast.runs.train import begin
 
-    make_sinks, rundir, p = sinks_of_each(sinks), RunDir(path), prepared
+    make_sinks, rundir = sinks_of_each(sinks), RunDir(path)
     trained = ended_seeds(path, prepared, modules)
     if len(trained) < prepared.config.seeds:
         _warn_of_horizon(prepared.config)
 
-    def train_seed(member: int, sinks: Sequence[Sink]) -> Result:
-        part = prepared.seed(member)
+    def train_seed(part: Prepared, sinks: Sequence[Sink]) -> Result:
         folder = seed_folder(path, part.config.seed)
         if not RunDir(folder).resumable:
             folders.discard(folder)
@@ -182,6 +181,6 @@ def _resume_in_turn(path, prepared, modules, hooks, sinks, progress, more) -> Se
         ends = given("total_steps"), given("horizon")
         return resume_run(folder, *ends, modules, hooks, sinks, progress=progress, part=True, **more)
 
-    run = SeedsInTurn(p.bound, p.env, p.config, rundir, train_seed, make_sinks, progress, trained)
+    run = SeedsInTurn(prepared, rundir, train_seed, make_sinks, progress, trained)
     rundir.update(prepared)
     return run.train()

@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.engine.members import one_at_a_time
+from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, NonFiniteError, RunError, WriteError, check_int, writing
@@ -43,11 +43,9 @@ class SeedsInTurn:
     A hook gets the `Result` of the seed in training; its `stop` ends that seed.
     """
 
-    algo: Algorithm  # bound to the environment
-    env: Environment
-    config: RunConfig
+    prepared: Prepared
     out: RunDir | None
-    begin: Callable[[int, Sequence[Sink]], Result]  # train a member to its end
+    begin: Callable[[Prepared, Sequence[Sink]], Result]  # train a seed to its end
     make_sinks: Sinks | None = None
     progress: bool = False
     trained: dict[int, Trained] = dataclasses.field(default_factory=dict)
@@ -71,6 +69,19 @@ class SeedsInTurn:
             f"  {len(self.trained)} of {len(seeds)} seeds trained, one after another; {final}{best}\n"
             f"  {self.steps_per_second:,.0f} steps/s, {self.wall_seconds:.1f} s; {place}"
         )
+
+    @property
+    def algo(self) -> Algorithm:
+        """Return the algorithm, bound to the environment."""
+        return self.prepared.bound
+
+    @property
+    def env(self) -> Environment:
+        return self.prepared.env
+
+    @property
+    def config(self) -> RunConfig:
+        return self.prepared.config
 
     # Training -------------------------------------------------------------------------------------
 
@@ -96,11 +107,11 @@ class SeedsInTurn:
 
     def _ended(self, member: int, signals: Signals) -> Result:
         """Return the ended run of a member."""
-        going = self.going
-        sinks = self.make_sinks(self.part(member)) if self.make_sinks else ()
+        going, part = self.going, self.prepared.seed(member)
+        sinks = self.make_sinks(part.config) if self.make_sinks else ()
         try:
             with signals.at_once("before it was compiled"):  # afterwards the run handles them
-                return going.go_on(sinks) if going else self.begin(member, sinks)
+                return going.go_on(sinks) if going else self.begin(part, sinks)
         except Stopped as stop:
             run = getattr(stop, "run", None)
             if run is not None and run.go_on is None:  # during the run's closing
@@ -113,7 +124,7 @@ class SeedsInTurn:
             raise self._interrupted(stop.signum, member) from None
         except RunError as error:
             if isinstance(error, NonFiniteError) and error.run is not None and self.config.on_nan == "mark":
-                warnings.warn(f"seed {self.part(member).seed} is lost: {error}", stacklevel=2)
+                warnings.warn(f"seed {part.config.seed} is lost: {error}", stacklevel=2)
                 return error.run
             raise
 
@@ -121,7 +132,7 @@ class SeedsInTurn:
         steps = self.going.progress.iterations * self.going.grid.steps if self.going else 0
         if member in self.trained:
             steps = self.trained[member].env_steps
-        return Interrupted(signum, self.out and self.out.path, steps, run=self, seed=self.part(member).seed)
+        return Interrupted(signum, self.out and self.out.path, steps, run=self, seed=self.config.seed + member)
 
     def resume(self, sinks: Sinks | None = None) -> SeedsInTurn:
         """Resume an interrupted run; returns this run when it has ended.
@@ -166,10 +177,6 @@ class SeedsInTurn:
             self.out.write_result(self)
 
     # Results --------------------------------------------------------------------------------------
-
-    def part(self, member: int) -> RunConfig:
-        """Return the settings of one member's run."""
-        return one_at_a_time(self.env, self.config, member)
 
     @property
     def over(self) -> bool:

@@ -111,8 +111,7 @@ def _begin_in_turn(prepared, create, hooks, make_sinks, tensorboard, progress, s
     """Start seeds that take turns."""
     rundir = None
 
-    def train_seed(member: int, sinks: Sequence[Sink]) -> Result:
-        part = prepared.seed(member)
+    def train_seed(part: Prepared, sinks: Sequence[Sink]) -> Result:
         folder = rundir and seed_folder(rundir.path, part.config.seed)
         return begin(part, folder, hooks, sinks, tensorboard, progress, source)
 
@@ -121,8 +120,7 @@ def _begin_in_turn(prepared, create, hooks, make_sinks, tensorboard, progress, s
             if create:
                 rundir = create()
                 stack.callback(rundir.release)
-            p = prepared
-            return SeedsInTurn(p.bound, p.env, p.config, rundir, train_seed, make_sinks, progress).train()
+            return SeedsInTurn(prepared, rundir, train_seed, make_sinks, progress).train()
     except BaseException:
         if rundir:
             rundir.discard()
