@@ -19,7 +19,7 @@ from jaxrl_fast.runs.sanity import Sanity
 IN_EVALUATION = {OBSERVATION: "observations in an evaluation are not finite", ACTION: "actions in an evaluation are not finite"}
 
 
-class Display:
+class EvaluationProgress:
     """Shows an evaluation's progress in `sinks`; says once if it plays fewer episodes."""
 
     def __init__(self, config: RunConfig, sinks: Sequence[Sink]):
@@ -47,7 +47,7 @@ def mean_length(history: Sequence[Row]) -> float | None:
 
 
 def evaluate(
-    run: Result, sanity: Sanity, display: Display, stopping: Callable[[], int | None]
+    run: Result, sanity: Sanity, progress: EvaluationProgress, stopping: Callable[[], int | None]
 ) -> tuple[dict[str, np.ndarray], str | None]:
     """Return log columns (`eval_return` [members]), and a message on non-finite values.
 
@@ -56,9 +56,9 @@ def evaluate(
     """
     programs = run.lanes.programs
     with programs.paused(), programs.clock.during("evaluate"):
-        found = programs.evaluate(run.state, run.rows, length=mean_length(run.history), stopping=stopping, told=display)
+        found = programs.evaluate(run.state, run.rows, length=mean_length(run.history), stopping=stopping, told=progress)
         found = run.lanes.by_member(found, np.nan)
-    display(run.config.most_episodes, run.config.most_episodes)
+    progress(run.config.most_episodes, run.config.most_episodes)
     scores, message, columns = _without(run.lost, found.ret), None, {}
     if found.episodes is not None:
         columns = {"eval_length": np.array(found.length, float), "eval_episodes": np.array(found.episodes, float)}

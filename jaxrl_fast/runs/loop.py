@@ -25,7 +25,7 @@ from jaxrl_fast.runs.checkpoints.metadata import Saved
 from jaxrl_fast.runs.checkpoints.restore import restore
 from jaxrl_fast.runs.checkpoints.save import Saver
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
-from jaxrl_fast.runs.evaluation import Display, evaluate
+from jaxrl_fast.runs.evaluation import EvaluationProgress, evaluate
 from jaxrl_fast.runs.lost import not_finite, warn_of
 from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.sanity import Sanity
@@ -47,7 +47,7 @@ class Trainer:
         self.saver = Saver(run, checkpoints, sinks)
         selection = run.config.selection
         self.boundaries = selection.boundaries(run.grid) if selection else set()
-        self.sanity, self.display = Sanity(run.config.members), Display(run.config, sinks)
+        self.sanity, self.evaluating = Sanity(run.config.members), EvaluationProgress(run.config, sinks)
         self.stopping = lambda: signals.caught
         self.pace = distributed.Pace()
         self.pending: tuple[int, Chunk] | None = None  # (its first iteration, an unchecked chunk)
@@ -182,7 +182,7 @@ class Trainer:
         measured, bad = not_finite(run, measured, finite)
         if score and bad is None:
             try:
-                columns, bad = evaluate(run, self.sanity, self.display, self.stopping)
+                columns, bad = evaluate(run, self.sanity, self.evaluating, self.stopping)
             except HostError as error:  # what was learned stays valid
                 failed = error
         if run.rows in self.boundaries and bad is None:
@@ -221,7 +221,7 @@ class Trainer:
         try:
             found, bad = run.history[-1].metrics if run.history else {}, None
             if "eval_return" not in found:
-                found, bad = evaluate(run, self.sanity, self.display, self.stopping)
+                found, bad = evaluate(run, self.sanity, self.evaluating, self.stopping)
             run.eval_return = found["eval_return"]
             run.episodes = int(np.ravel(found["eval_episodes"])[0]) if "eval_episodes" in found else None
         except HostError as error:
