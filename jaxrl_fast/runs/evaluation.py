@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -47,8 +47,8 @@ def mean_length(history: Sequence[Row]) -> float | None:
 
 
 def evaluate(
-    run: Result, sanity: Sanity, progress: EvaluationProgress, stopping: Callable[[], int | None]
-) -> tuple[dict[str, np.ndarray], str | None]:
+    run: Result, sanity: Sanity, progress: EvaluationProgress
+) -> tuple[dict[str, np.ndarray], str | None]:  # fmt: skip
     """Return log columns (`eval_return` [members]), and a message on non-finite values.
 
     Keeps the best agents and reached targets. With `on_nan = "mark"` a member with a non-finite
@@ -56,7 +56,7 @@ def evaluate(
     """
     programs = run.lanes.programs
     with programs.paused(), programs.clock.during("evaluate"):
-        found = programs.evaluate(run.state, run.rows, length=mean_length(run.history), stopping=stopping, told=progress)
+        found = programs.evaluate(run.state, run.rows, length=mean_length(run.history), told=progress)
         found = run.lanes.by_member(found, np.nan)
     progress(run.config.most_episodes, run.config.most_episodes)
     scores, message, columns = _without(run.lost, found.ret), None, {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -36,13 +36,17 @@ class Lanes:
         self.lost: dict[int, dict[str, Any]] = {}
 
     @classmethod
-    def of(cls, prepared: Prepared, lanes: Sequence[int], clock: WallTime, reported: Reported) -> Lanes:
+    def of(
+        cls, prepared: Prepared, lanes: Sequence[int], clock: WallTime, reported: Reported,
+        stopping: Callable[[], int | None],
+    ) -> Lanes:  # fmt: skip
         """Return lanes for these members, with uncompiled programs and no state."""
         lanes = np.asarray(lanes, np.int64)
         names, leaves = leaf_names(prepared.members.first), jax.tree.leaves(prepared.members.run)
         traced = prepared.config.selection.traced if prepared.config.selection else ()
         settings = {name: np.asarray(leaves[names.index(name)]) for name in traced}
-        return cls(prepared, lanes, backend_of(prepared.env).programs(prepared.take(lanes), clock, reported), settings)
+        programs = backend_of(prepared.env).programs(prepared.take(lanes), clock, reported, stopping)
+        return cls(prepared, lanes, programs, settings)
 
     def __len__(self) -> int:
         return len(self.members)

@@ -165,7 +165,8 @@ def run_prepared(prepared, open_rundir, hooks=(), sinks=(), tensorboard=True, pr
             with _closing(sinks) as stack:
                 bar = _progress_bar(stack, prepared.grid, "compiling") if progress else []
                 with signals.at_once(AS_IT_WAS if saved else NEW):
-                    lanes = Lanes.of(prepared, saved.members if saved else range(config.members), clock, done.reported)
+                    members = saved.members if saved else range(config.members)
+                    lanes = Lanes.of(prepared, members, clock, done.reported, lambda: signals.caught)
                     stack.callback(lanes.give_up)
                     lanes.compile()
                 rundir = open_rundir() if open_rundir else None
@@ -190,7 +191,7 @@ def _play(run: Result, hooks, signals: Signals, stack: contextlib.ExitStack, bar
         stack.callback(_close, sink)
     keep = run.config.keep_checkpoints
     checkpoints = stack.enter_context(Checkpoints(run.out.checkpoints, keep=keep)) if run.out else None
-    run.go_on = functools.partial(_go_on, run, hooks, tensorboard, bool(bar))
+    run.go_on = functools.partial(_go_on, run, hooks, signals, tensorboard, bool(bar))
     try:
         Trainer(run, hooks, [*bar, *written, *sinks], checkpoints, signals).train(given, saved)
     finally:
@@ -198,11 +199,11 @@ def _play(run: Result, hooks, signals: Signals, stack: contextlib.ExitStack, bar
     run.go_on = None  # training is finished
 
 
-def _go_on(run: Result, hooks, tensorboard: bool, progress: bool, sinks: Sequence[Sink]) -> Result:
+def _go_on(run, hooks, signals: Signals, tensorboard: bool, progress: bool, sinks: Sequence[Sink]) -> Result:
     """Continue an interrupted run from memory."""
     run.lanes.programs.clock.switch("compile")
     lock = folders.held("resume", run.out.path) if run.out else contextlib.nullcontext()
-    with lock, Signals() as signals, _closing(sinks) as stack:
+    with lock, signals, _closing(sinks) as stack:
         bar, run.stop_requested = _progress_bar(stack, run.grid) if progress else [], False
         stack.callback(run.lanes.give_up)
         try:
