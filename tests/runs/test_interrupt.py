@@ -107,6 +107,15 @@ def test_a_context_within_another_takes_over(interruptible):
             pass
 
 
+def test_a_context_entered_again_has_caught_nothing(interruptible):
+    signals = Signals()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        with signals:
+            assert signals.caught is None
+            signal.raise_signal(signum)
+        assert signals.caught == signum
+
+
 def test_an_interrupt_without_a_run_directory():
     """Nothing is saved there, and what was caught is still a KeyboardInterrupt for whoever called."""
     hook = lambda session, rows: signal.raise_signal(signal.SIGINT) if session.rows == 3 else None
