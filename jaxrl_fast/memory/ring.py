@@ -100,7 +100,7 @@ class Ring(Memory):
 
     @property
     def starts(self) -> int:
-        """Places in which what is drawn may begin."""
+        """Return the number of rows at which a draw may begin."""
         return self.length * self.num_envs
 
     @property

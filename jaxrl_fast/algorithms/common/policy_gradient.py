@@ -87,7 +87,7 @@ class PolicyGradient(Algorithm):
         check_descends("optimizer", self.optimizer)
         for name in ("squash", "state_dependent_std"):
             if getattr(self, name) and not isinstance(spec.action, Box):
-                raise ConfigError(name, True, f"False for {spec.name}: it is of the Gaussian of a Box, this has {spec.action}")
+                raise ConfigError(name, True, f"False for {spec.name}: only a Box has a Gaussian, this has {spec.action}")
         if self.squash:
             check_bounded(spec, "squash", True, f"False for {spec.name}: squashed actions need bounds")
         if self.value_hidden and (self.shared_torso or not isinstance(self.network, str)):
