@@ -106,9 +106,10 @@ def test_a_chunk_runs_without_implicit_transfers(name, unbroken):
     with jax.transfer_guard("disallow"):
         with pytest.raises(Exception, match="[Dd]isallowed"):  # the guard is awake
             jnp.add(jnp.ones(3), np.ones(3)).block_until_ready()
-        state, metrics, finite, *_ = made.chunk(state, 1000, 2)
-        agent = made.snapshot(state.agent)
-        metrics, finite = jax.device_get((metrics, finite))
+        chunk = made.chunk(state, 1000, 2)
+        assert not chunk.ready and (chunk.iterations, chunk.stopped) == (1000 + 2 * whole.grid.row, None)
+        agent = made.snapshot(chunk.state.agent)
+        metrics, finite = jax.device_get((chunk.metrics, chunk.finite))
     assert finite and jax.tree.leaves(agent)
     assert all(np.isfinite(m.count[:2]).all() for m in metrics.values())
 
