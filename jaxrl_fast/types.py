@@ -116,7 +116,7 @@ class Trajectory(NamedTuple):
     first_carry: PyTree  # the policy's recurrent state before the first step [B, ...]; () if feed-forward
     first_obs: PyTree  # [B, ...] the agent's first observation
     last_obs: PyTree  # [B, ...] its next one (after a reset, if the last step ended an episode)
-    fault: PyTree = ()  # int8 [T, B], see `collect.fault`, or ()
+    fault: PyTree = ()  # int8 [T, B], see `engine.rollout.fault`, or ()
 
     __repr__ = summary
 

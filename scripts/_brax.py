@@ -52,7 +52,7 @@ def in_its_names(algo):
     """Our settings and sizes of networks for brax's trainer: a training step of it is an iteration of ours.
 
     What stays brax's own: a learning rate that is not annealed, its tanh Gaussian whose width is an output, its initial weights,
-    advantages computed anew in every minibatch of whole environments (our `recompute_advantage`), Adam's epsilon of 1e-8.
+    advantages recomputed in every minibatch of whole environments (our `recompute_advantage`), Adam's epsilon of 1e-8.
     """
     import jax
     from brax.training.agents.ppo import networks

@@ -99,7 +99,7 @@ class Contestant:
     """One program. `build()` gives `fn`, `args(turn)` its arguments, `score(result)` the mean return at the end.
 
     steps: environment steps it is asked for; `count(result)`, where given, is how many it really took.
-    donate: which arguments the program may write over; `args` makes them anew for every turn, outside the timing.
+    donate: which arguments the program may write over; `args` makes them again for every turn, outside the timing.
     """
 
     name: str

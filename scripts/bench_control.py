@@ -8,7 +8,7 @@ Rows: `step_NAME` steps 128 environments with our resets and with brax's, 100 st
 rollouts of one step, as off-policy algorithms have them, `step_many_NAME` 2,048 of them, 20 steps; `ppo_inverted_pendulum`
 and `ppo_ant` are brax's PPO at its settings; `sac_pendulum` is rejax's SAC at its settings; `sac_sbx` counts updates a second
 of 256-256 networks and batches of 256 on Pendulum-v1; `first_step` compiles PPO on ant and takes one iteration, as one
-program and as a run. brax's trainers are loops on the host: its numbers are those that it reports itself (`training/sps`),
+program and as a run. brax's trainers are loops on the host: its numbers are its own reports (`training/sps`),
 compile left out. Runs on any device.
 
 `learn_NAME` trains PPO on brax's NAME (spring): our preset, brax's trainer at its numbers and widths, and at those of
@@ -131,7 +131,7 @@ def our_speed(jf, name, config, iterations):
 
 
 def ppo(args, name, config, iterations):
-    """In turns; every turn of brax compiles anew, which its own number leaves out."""
+    """Run in turns; every turn of brax compiles again, which its own number leaves out."""
     jf = bench.prepare()
     config = shrunk(config, args.scale)
     mine = our_speed(jf, name, config, iterations)

@@ -57,7 +57,7 @@ def write(path: Path, row: dict[str, Any]) -> None:
 
 
 def card() -> str:
-    """Name, memory, driver and clocks as nvidia-smi tells them, "" where there is none."""
+    """Return name, memory, driver and clocks from nvidia-smi, "" without it."""
     fields = "name,memory.total,driver_version,clocks.sm,clocks.max.sm,power.limit"
     try:
         done = subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], capture_output=True, text=True)

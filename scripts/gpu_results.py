@@ -64,7 +64,7 @@ def about(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def speed(row: dict[str, Any], before: dict[str, Any]) -> list[dict[str, Any]]:
-    """A measurement for each peer of a row; one with no peer where there is none."""
+    """Return a measurement for each peer of a row, or one without a peer."""
     programs, old = row["contestants"], before.get("contestants", {})
     found = []
     for ours in (name for name in programs if name.startswith("jaxrl_fast")):

@@ -54,13 +54,26 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: (item.path.name != "test_notebooks.py", -size[item.path]))
 
 
-@pytest.fixture(autouse=True, scope="module")
+def _resident_bytes() -> int:
+    """Return the memory of this process; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+_most_bytes = [2 * 2**30]
+
+
+@pytest.fixture(autouse=True)
 def _forget_programs():
-    """Drop what a file compiled: a process that kept the programs of all files would hold 5 GB at the end."""
+    """Drop compiled programs once they fill 2 GiB: those of all files are 5, and a run that is traced again is slow."""
     yield
-    jax.clear_caches()
-    gc.collect()
-    getattr(ctypes.CDLL(None), "malloc_trim", int)(0)  # glibc keeps what is free, and the process stays as large
+    if _resident_bytes() > _most_bytes[0]:
+        jax.clear_caches()
+        gc.collect()
+        getattr(ctypes.CDLL(None), "malloc_trim", int)(0)  # glibc keeps what is free, and the process stays as large
+        _most_bytes[0] = max(2 * 2**30, _resident_bytes() + 2**30)
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-def test_committed_pages_and_charts_are_those_of_the_results():
+def test_committed_pages_and_charts_follow_from_the_results():
     assert made.outdated(TABLES) == []
 
 
@@ -64,7 +64,7 @@ def test_scores_are_the_means_of_their_seeds():
         assert row["value"] == pytest.approx(sum(row["by_seed"]) / len(row["by_seed"]), abs=1.0), (name, row["what"])
 
 
-def test_every_table_is_on_a_page_unless_it_is_history():
+def test_every_table_but_history_is_on_a_page():
     texts = "".join(file.read_text() for file in made.TEXT.glob("*.md.in"))
     missing = [name for name in TABLES if not re.search(rf"\{{\{{ \w+ {name}(?=\s)", texts)]
     assert all(name.endswith("/earlier") for name in missing), missing

@@ -236,7 +236,7 @@ def test_the_readme_names_every_algorithm():
     assert sorted(re.findall(r"`(\w+)`", table)) == sorted(ALGORITHMS.ours)
 
 
-def test_tables_are_those_of_the_registries():
+def test_tables_match_the_registries():
     from jaxrl_fast.algorithms import ALGORITHMS
     from jaxrl_fast.envs.sources import SOURCES
     from jaxrl_fast.logs.sinks import SINKS

@@ -27,7 +27,7 @@ def test_the_reason_follows_the_value(valid, message):
     assert (error.argument, error.value, error.valid, error.exit_code) == ("x", 1, valid, 2)
 
 
-def test_a_long_value_is_shortened_and_one_without_a_text_is_named_by_its_type():
+def test_long_values_are_shortened_and_values_without_text_named_by_type():
     class Silent:
         def __repr__(self):
             raise RuntimeError("no text")

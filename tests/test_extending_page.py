@@ -86,7 +86,7 @@ def line_of(command):
     return line.split()[1:]
 
 
-def test_the_list_names_what_the_package_adds(place, capsys):
+def test_the_list_names_the_packages_additions(place, capsys):
     assert cli.main(line_of("list")) == 0
     out, err = capsys.readouterr()
     assert "  boltzmann-dqn DQN that draws its actions" in out and "    corridor/short\n    corridor/long\n" in out and not err

@@ -10,6 +10,7 @@ import pytest
 
 import jaxrl_fast
 from helpers import runs as tools
+from jaxrl_fast import _moved
 
 ROOT = Path(jaxrl_fast.__file__).parent
 FLOORS = [  # the folders of the package, each importing only from its own floor and those below
@@ -32,8 +33,8 @@ FILES = {
 }
 
 
-def imports(file: Path) -> set[str]:
-    """Modules of this package that a file imports, inside functions too; for type checkers only does not count."""
+def names_imported(source: str) -> set[str]:
+    """Modules and names that a file imports, inside functions too; for type checkers only does not count."""
     found = set()
 
     def visit(node):
@@ -42,24 +43,34 @@ def imports(file: Path) -> set[str]:
         if isinstance(node, ast.Import):
             names = [a.name for a in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}: a relative import"
+            assert node.level == 0, f"a relative import: {ast.unparse(node)}"
             names = [f"{node.module}.{a.name}" for a in node.names]
         else:
             names = []
-        for name in names:
-            parts = name.split(".")
-            if parts[0] == "jaxrl_fast":
-                found.add(
-                    next(
-                        (".".join(parts[1:n]) for n in (len(parts), len(parts) - 1) if ".".join(parts[1:n]) in FILES),
-                        "",
-                    )
-                )
+        found.update(names)
         for child in ast.iter_child_nodes(node):
             visit(child)
 
-    visit(ast.parse(file.read_text()))
-    return found - {""}
+    visit(ast.parse(source))
+    return found
+
+
+def with_parent(name: str) -> list[str]:
+    """An imported name without the package, and what holds it: one of them is a module."""
+    package, _, rest = name.partition(".")
+    return [rest, rest.rpartition(".")[0]] if package == "jaxrl_fast" else []
+
+
+def imports(file: Path) -> set[str]:
+    """Modules of this package that a file imports."""
+    found = map(with_parent, names_imported(file.read_text()))
+    return {next((module for module in names if module in FILES), "") for names in found} - {""}
+
+
+def old_names(source: str) -> set[str]:
+    """Modules that a file imports by a name of an older version."""
+    found = (name for one in names_imported(source) for name in with_parent(one))
+    return {name for name in found if name in _moved.MOVED and name not in FILES}
 
 
 GRAPH = {name: imports(file) for name, file in FILES.items()}
@@ -72,9 +83,20 @@ def test_every_file_has_a_floor():
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_imports_from_its_floor_and_those_below(name):
+def test_a_file_imports_from_its_floor_and_lower_floors(name):
     above = {other for other in GRAPH[name] if floor(other) > floor(name)}
     assert not above, f"{name} (floor {floor(name)}) imports from above: {sorted(above)}"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_file_imports_a_module_by_its_old_name(name):
+    assert old_names(FILES[name].read_text()) == set()
+
+
+def test_the_search_sees_old_names():
+    old = "from jaxrl_fast import rundir, tree\nfrom jaxrl_fast.collect import Noise\nimport jaxrl_fast.runs.session"
+    assert old_names(old) == {"rundir", "collect", "runs.session"}
+    assert old_names("def f():\n    from jaxrl_fast.envs.cartpole import CartPole") == {"envs.cartpole"}
 
 
 def test_no_cycles():

@@ -29,7 +29,7 @@ def test_runs(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("MPLBACKEND", "agg")
     if folder := runtime.enable_compile_cache():  # the tests' own; a notebook that only uses `make_train` has none
         monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", folder)
-        monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+        monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     notebook = nbformat.read(path, as_version=4)

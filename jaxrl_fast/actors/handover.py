@@ -11,7 +11,8 @@ t + 1 while the learner uses rollout t. A rollout is requested as soon as its ag
 agent of a rollout is fixed, independent of timing, so runs repeat bit for bit if their environments
 do (asynchronous ones, `actors/groups_async.py`, do not).
 
-A worker that fails or hangs restarts alone, `restarts` times, and repeats its rollouts.
+A worker that fails or hangs restarts, `restarts` times, and repeats its rollouts: on Ray one group,
+in threads all groups.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ class OnHost:
         ring = ring_rows(steps) // steps if run.env.in_any_order else 0
         return (ahead + 1 + ring) * rollout + (ahead + 3) * agent
 
-    def programs(self, prepared, clock, reported) -> HostPrograms:
-        return HostPrograms(prepared, clock, reported)
+    def programs(self, prepared, clock, reported, stopping) -> HostPrograms:
+        return HostPrograms(prepared, clock, reported, stopping)
 
     def evaluate(self, env: HostEnv, algo, agent, key, episodes, mode, config: RunConfig) -> Evaluation:
         return Evaluation(*play.evaluate(env, algo, agent, key, episodes, mode, patience=config.host_timeout))

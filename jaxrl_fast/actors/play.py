@@ -19,7 +19,8 @@ from jaxrl_fast.actors.watch import Watch, watched
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.rollout import Actor
 from jaxrl_fast.envs.host import checks
-from jaxrl_fast.envs.host.api import HostEnv, HostStep, Vector, Wrapped
+from jaxrl_fast.envs.host.api import HostEnv
+from jaxrl_fast.envs.host.vector import HostStep, Vector, Wrapped
 from jaxrl_fast.ops import stacking
 from jaxrl_fast.spaces import Box, Space
 from jaxrl_fast.types import Clock, Timestep, Trajectory

@@ -28,7 +28,7 @@ from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import ahead_of, host_episodes
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.prepared import Prepared
-from jaxrl_fast.engine.programs import Chunk, Programs, Scores, largest_parameter, never, silent
+from jaxrl_fast.engine.programs import Chunk, Programs, Scores, largest_parameter, silent
 from jaxrl_fast.engine.rollout import ACTION
 from jaxrl_fast.engine.sources import FromActors
 from jaxrl_fast.engine.streams import evaluation_key
@@ -59,11 +59,17 @@ def _metrics(*args: Any, learns: bool) -> Any:
 
 
 class HostPrograms(Programs):
-    """Programs of one member on one device; its environment on the host has a stand-in there."""
+    """Programs of one member on one device; its environment on the host has a stand-in there.
 
-    def __init__(self, prepared: Prepared, clock: WallTime | None = None, reported: Reported | None = None):
+    `stopping()`, asked between iterations and while waiting, returns the number of the signal that
+    ends a call early, or None.
+    """
+
+    def __init__(
+        self, prepared: Prepared, clock: WallTime, reported: Reported, stopping: Callable[[], int | None]
+    ):  # fmt: skip
         super().__init__(prepared, clock)
-        self.env, self.reported = prepared.env, reported or Reported()
+        self.env, self.reported, self.stopping = prepared.env, reported, stopping
         self._learn = jax.jit(learn, static_argnames="learns", donate_argnames=("mem", "totals"))
         seam = lambda run, agent, mem, w: (run.algo.seam(agent), run.memory().seam(mem, w))
         self._seam = jax.jit(seam, donate_argnames="mem")
@@ -81,12 +87,12 @@ class HostPrograms(Programs):
         self._start("init", lambda: self._init.lower(self.run, keys).compile(options))
         self._jobs["init"].result()
 
-    def warmup(self, state: RunState, t0: int = 0, stopping: Callable[[], int | None] = never) -> Chunk:
-        return self._iterations(state, t0, self.grid.warmup, False, stopping)
+    def warmup(self, state: RunState, t0: int = 0) -> Chunk:
+        return self._iterations(state, t0, self.grid.warmup, False)
 
-    def chunk(self, state: RunState, t0: int, rows: int, stopping: Callable[[], int | None] = never) -> Chunk:
+    def chunk(self, state: RunState, t0: int, rows: int) -> Chunk:
         """Run one row, or its rest."""
-        chunk = self._iterations(state, t0, self.grid.end_of_row(t0), True, stopping)
+        chunk = self._iterations(state, t0, self.grid.end_of_row(t0), True)
         return chunk._replace(finite=np.asarray(self._finite(self.run, chunk.state.agent, chunk.state.memory)))
 
     def _playing(self, t: int, state: RunState) -> Handover:
@@ -101,6 +107,9 @@ class HostPrograms(Programs):
     def paused(self) -> AbstractContextManager:
         return super().paused() if self.actors is None else self.actors.paused()
 
+    def _is_stopping(self) -> bool:
+        return self.stopping() is not None
+
     def _nothing(self, state: RunState, rollout: Rollout, learns: bool) -> Any:
         """Return the metrics of no iteration."""
         if learns not in self._totals:
@@ -108,16 +117,16 @@ class HostPrograms(Programs):
             self._totals[learns] = jax.eval_shape(functools.partial(_metrics, learns=learns), *args)
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self._totals[learns])
 
-    def _iterations(self, state: RunState, t0: int, end: int, learns: bool, stopping: Callable[[], int | None]) -> Chunk:
+    def _iterations(self, state: RunState, t0: int, end: int, learns: bool) -> Chunk:
         """Run the iterations from t0 to `end`; fewer after a failure or a request to stop."""
         begins, actors = self.actors is None, self._playing(t0, state)
         agent, mem, totals = state.agent, state.memory, None
         returns, lengths, reports = [], [], []
         t, stopped, lag = t0, None, 0.0
-        while t < end and (stopped := stopping()) is None:
+        while t < end and (stopped := self.stopping()) is None:
             try:  # the first rollout waits for opening environments and compiling
                 with self.clock.during("compile" if begins and t == t0 else "wait"):
-                    found = actors.take(t, lambda: stopping() is not None)
+                    found = actors.take(t, self._is_stopping)
             except HostError as error:
                 stopped = error
                 break
@@ -151,11 +160,9 @@ class HostPrograms(Programs):
         return Chunk(state._replace(agent=agent, memory=mem), metrics, None, t, stopped, int(begins and t > t0))
 
     def evaluate(
-        self, state: RunState, rows: int, *, length: float | None = None,
-        stopping: Callable[[], int | None] = never, told: Callable[[int, int], None] = silent,
-    ) -> Scores:  # fmt: skip
-        key = evaluation_key(state.key, rows)
-        c, asked = self.config, lambda: stopping() is not None
+        self, state: RunState, rows: int, *, length: float | None = None, told: Callable[[int, int], None] = silent
+    ) -> Scores:
+        c, key, asked = self.config, evaluation_key(state.key, rows), self._is_stopping
         episodes = host_episodes(c, self.grid, rows, length)
         for failures in range(c.restarts + 1):
             try:
@@ -169,7 +176,7 @@ class HostPrograms(Programs):
                 if failures == c.restarts or asked():
                     raise
                 warnings.warn(f"{error}; evaluated again", stacklevel=1)
-                key = random.fold_in(key, failures)
+                key = random.split(key)[0]  # `play` folds the key by step
 
     def give_up(self) -> None:
         if self.actors is not None:

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import imports, spaces, tree
-from jaxrl_fast.actors import play as host_play
+from jaxrl_fast.actors import play
 from jaxrl_fast.actors.groups import rollout
 from jaxrl_fast.actors.groups_async import open_group
 from jaxrl_fast.actors.handover import Handover, Rollout
@@ -183,10 +183,10 @@ def read_in_acting(run: Run, agent: Any) -> list[bool]:
     algo = run.algo
 
     def act(agent):
-        actor = host_play.begin(algo, spaces.zeros(algo.spec.observation, (algo.num_envs,)))
+        actor = play.begin(algo, spaces.zeros(algo.spec.observation, (algo.num_envs,)))
         noise = tree.take(algo.draw(jax.random.key(0), 1, algo.num_envs), 0)
         acting = algo.acting(agent)
-        clock = host_play.start_clock()
+        clock = play.start_clock()
         return [algo.act(acting, actor.carry, actor.obs, noise, clock, mode) for mode in ("random", "sample")]
 
     return used_inputs(jax.make_jaxpr(act)(agent).jaxpr)

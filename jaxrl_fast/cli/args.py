@@ -2,6 +2,9 @@
 
 `read_flags` finds the text of every flag and `values.convert` makes it a value, so a bad flag gets
 the message of a bad argument (`ConfigError`); tyro lays out the help.
+
+A setting's flag is a field in `engine/config.py`; a command's own flag is an `Option` in
+`cli/COMMAND.py`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def print_plan(plan: Plan, given: dict[str, Any]) -> None:
     if not given.get("compile"):
         print(forecast, flush=True)
         if in_turn(env, config):
-            print(f"{config.seeds} seeds train one after another: the memory is for one seed, checkpoints are for each")
+            print(f"{config.seeds} seeds train one after another: memory is for one seed, checkpoints are for each")
         return forecast.check()
     if not forecast.fits:  # then nothing is compiled either
         print(forecast, flush=True)

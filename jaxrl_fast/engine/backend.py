@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
@@ -55,8 +56,14 @@ class Backend(Protocol):
     def actor_bytes(self, run: Run, config: RunConfig, rollout: int, agent: int) -> int:
         """Return the bytes of actors beside the learner; rollout, agent: bytes of one of each."""
 
-    def programs(self, prepared: Prepared, clock: WallTime, reported: Reported) -> Programs:
-        """Return the programs of a run, not compiled; reported: by host environments so far."""
+    def programs(
+        self, prepared: Prepared, clock: WallTime, reported: Reported, stopping: Callable[[], int | None]
+    ) -> Programs:
+        """Return the programs of a run, not compiled.
+
+        For host environments: what they have `reported` so far; `stopping` returns the number of
+        the signal that asks the run to stop.
+        """
 
     def evaluate(
         self, env: Environment, algo: Algorithm, agent: Any, key: jax.Array, episodes: int, mode: str, config: RunConfig

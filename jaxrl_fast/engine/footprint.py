@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import random, tree
-from jaxrl_fast.engine import iteration
-from jaxrl_fast.engine import rollout as collect
+from jaxrl_fast.engine import iteration, rollout
 from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.evaluate import BLOCK
@@ -37,7 +36,7 @@ def footprint(run: Run, grid: Grid, population: Population, config: RunConfig, m
     """Return the bytes of one member; the algorithm is bound. metrics: their bytes, if known."""
     row = grid.row if metrics is None else None
     key = jax.eval_shape(lambda: jax.random.key(0))
-    state, rollout, trajectory, batch, evaluation, means = jax.eval_shape(
+    state, played, trajectory, batch, evaluation, means = jax.eval_shape(
         lambda run, key: _shapes(run, key, config.most_episodes, row), run, key
     )
     agent, size = state.agent, tree.nbytes
@@ -46,7 +45,7 @@ def footprint(run: Run, grid: Grid, population: Population, config: RunConfig, m
     share = population.env  # devices that share one member's environments, rollout and replay
     sizes["replay"] = sizes.get("replay", 0) + size(state.memory) // share
     sizes["environments"] = (size(state) - size(agent) - size(state.memory)) // share
-    work = {"rollout": size(rollout) // share, "batch": size(batch) // share, "evaluation": size(evaluation)}
+    work = {"rollout": size(played) // share, "batch": size(batch) // share, "evaluation": size(evaluation)}
     work["metrics"] = ROWS * size(means) if metrics is None else metrics
     here = config.actors_on == "threads" or population.devices[0].platform == "cpu"  # else in the host's memory
     work["actors"] = backend_of(run.env).actor_bytes(run, config, size(trajectory), size(agent)) if here else 0
@@ -69,7 +68,7 @@ def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
         batch, _ = memory.fetch(mem, tree.take(draws.plan, 0))
     once = {id(x): x for x in jax.tree.leaves((trajectory, rows))}  # count arrays that `prepare` passes on once
     means = iteration.iterations(run, state, zero, row, True)[1] if row else ()
-    players = collect.init(env, algo, key, episodes)
-    noise = collect.draw_frozen(env, algo, random.split(key), BLOCK, players)
+    players = rollout.init(env, algo, key, episodes)
+    noise = rollout.draw_frozen(env, algo, random.split(key), BLOCK, players)
     scored = jnp.zeros((BLOCK, episodes), jnp.float32), jnp.zeros((BLOCK, episodes), bool)  # rewards, ends
     return state, (draws, list(once.values())), trajectory, batch, (noise, players, scored), means

@@ -40,7 +40,7 @@ class OnDevice:
     def actor_bytes(self, run, config, rollout, agent) -> int:
         return 0
 
-    def programs(self, prepared, clock, reported) -> Programs:
+    def programs(self, prepared, clock, reported, stopping) -> Programs:
         return Programs(prepared, clock)
 
     def evaluate(self, env, algo, agent, key, episodes, mode, config):

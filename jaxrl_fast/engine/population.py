@@ -280,7 +280,7 @@ def _more_on_a_cpu(devices: Sequence[Any]) -> str:
 
 
 def plan_population(size: int, mode: str = "auto", devices: Any = None, env: int = 1) -> Population:
-    """Place members on all devices. "auto": `vmap`; on CPU `map`, except over several with jaxlib 0.11."""
+    """Place members. "auto": `vmap`; on CPU `map`, but `vmap` on several (jaxlib 0.11)."""
     if mode not in MODES:
         raise ConfigError("batching", mode, f"one of {', '.join(MODES)}")
     devices = tuple(jax.devices() if devices is None else devices)

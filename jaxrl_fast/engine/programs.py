@@ -100,10 +100,6 @@ class Chunk(NamedTuple):
         return all(isinstance(x, np.ndarray) for x in jax.tree.leaves((self.metrics, self.finite)))
 
 
-def never() -> int | None:
-    """Return None: no request to stop (otherwise the number of the signal)."""
-
-
 def silent(played: int, episodes: int) -> None:
     """Show nothing of an evaluation."""
 
@@ -217,31 +213,24 @@ class Programs:
         params, moments = distributed.put(tuple(given), self.population.replicated)
         return state._replace(agent=self._call("begin", self._begin, self.run, state.agent, params, moments))
 
-    def warmup(self, state: RunState, t0: int = 0, stopping: Callable[[], int | None] = never) -> Chunk:
-        """Run the iterations of random actions from t0, row 0 of the log.
-
-        stopping: asked between iterations on the host whether to end the row early.
-        """
+    def warmup(self, state: RunState, t0: int = 0) -> Chunk:
+        """Run the iterations of random actions from t0, row 0 of the log."""
         state, metrics = self._call("warmup", self._warmup, self.run, state)
         return Chunk(state, distributed.together(metrics, self.population.replicated), None, self.grid.warmup)
 
-    def chunk(self, state: RunState, t0: int, rows: int, stopping: Callable[[], int | None] = never) -> Chunk:
-        """Run at most `rows` log rows from iteration t0; every process can fetch their numbers.
-
-        stopping: as for `warmup`.
-        """
+    def chunk(self, state: RunState, t0: int, rows: int) -> Chunk:
+        """Run at most `rows` log rows from iteration t0; every process can fetch their numbers."""
         state, *found = self._call("chunk", self._chunk, self.run, state, self._scalar(t0), self._scalar(rows))
         found = distributed.together(found, self.population.replicated)
         return Chunk(state, *found, t0 + rows * self.grid.row)
 
     def evaluate(
-        self, state: RunState, rows: int, *, length: float | None = None,
-        stopping: Callable[[], int | None] = never, told: Callable[[int, int], None] = silent,
-    ) -> Scores:  # fmt: skip
+        self, state: RunState, rows: int, *, length: float | None = None, told: Callable[[int, int], None] = silent
+    ) -> Scores:
         """Evaluate over `eval_episodes` episodes, [lanes]; keys depend on seed and row alone.
 
-        length: mean steps of an episode so far, if any ended. stopping: asked whether to give up.
-        told: called with the number of episodes played and their total.
+        length: mean steps of an episode so far, if any ended. told: called with the number of
+            episodes played and their total.
         """
         told(0, self.config.most_episodes)
         scores = self._call("evaluate", self._evaluate, self.run, (state.agent, state.key), self._scalar(rows))

@@ -1,12 +1,16 @@
-"""The streams of a run's root key; this file makes every key of a run.
+"""The streams of a run's root key, each with its number.
 
 The root key is folded with a stream's number and never split; a stream's keys are split and never
 kept. Results so depend neither on chunk sizes nor on interruptions.
 
-| stream | number | feeds | |---|---|---| | iteration t | t, from 0 to 2^31 - 1 | one iteration: see
-`IterationKeys` | | init | 2^32 - 1 | the first episodes and the agent | | evaluation | 2^32 - 2,
-then the log row | episodes of an evaluation | | host seeds | 2^32 - 3, then t | seeds of
-environments on the host |
+| stream | number | feeds |
+|---|---|---|
+| iteration t | t, from 0 to 2^31 - 1 | one iteration: see `IterationKeys` |
+| init | 2^32 - 1 | the first episodes and the agent |
+| evaluation | 2^32 - 2, then the log row | episodes of an evaluation |
+| host seeds | 2^32 - 3, then t | seeds of environments on the host |
+
+Actors and evaluations on the host fold a stream's key further: by group, and by step.
 
 `random.keys_at` numbers iterations apart from `random.fold_in`, so no iteration meets another
 stream.

@@ -7,10 +7,12 @@
 pool; `rows` has a leading axis of time. `apply` takes one row, bool [B] whether the episode ended,
 and the state and observation after the transition.
 
-| strategy | an episode begins | resets are computed | |---|---|---| | `EveryStep()` | afresh | for
-every environment in every step | | `OnEnd()` | afresh | in the steps in which an episode ends | |
-`Pool(size)` | with an entry of a pool that each rollout draws anew | `size` times a rollout | |
-`Frozen(starts)` | in a given state of its environment | never |
+| strategy | an episode begins | resets are computed |
+|---|---|---|
+| `EveryStep()` | afresh | for every environment in every step |
+| `OnEnd()` | afresh | in the steps in which an episode ends |
+| `Pool(size)` | with an entry of a pool, drawn once a rollout | `size` times a rollout |
+| `Frozen(starts)` | in a given state of its environment | never |
 """
 
 from __future__ import annotations

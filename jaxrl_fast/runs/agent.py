@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import random, tree
-from jaxrl_fast.actors import play as host_play
+from jaxrl_fast.actors import play
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import MODES, RunConfig
@@ -113,7 +113,7 @@ class Agent:
 
     def _check_finite(self, seen: Any, action: np.ndarray) -> None:
         """Raise an error for NaN outputs, whatever argmax would make of them."""
-        if host_play.playable(self.spec.action, action)[1] is not None:
+        if play.playable(self.spec.action, action)[1] is not None:
             for x in jax.tree.leaves(seen):
                 if jnp.issubdtype(x.dtype, jnp.floating) and not np.isfinite(x).all():
                     raise expected("observation", "finite", f"{np.asarray(x)[~np.isfinite(x)][0]} in it")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from jaxrl_fast.runs.sentinel import Sanity, lose, warn_of
 IN_EVALUATION = {OBSERVATION: "observations in an evaluation are not finite", ACTION: "actions in an evaluation are not finite"}
 
 
-class Display:
+class EvaluationProgress:
     """Shows an evaluation's progress in `sinks`; says once if it plays fewer episodes."""
 
     def __init__(self, config: RunConfig, sinks: Sequence[Sink]):
@@ -46,8 +46,8 @@ def mean_length(history: Sequence[Row]) -> float | None:
 
 
 def evaluate(
-    run: Result, sanity: Sanity, display: Display, stopping: Callable[[], int | None]
-) -> tuple[dict[str, np.ndarray], str | None]:
+    run: Result, sanity: Sanity, progress: EvaluationProgress
+) -> tuple[dict[str, np.ndarray], str | None]:  # fmt: skip
     """Return log columns (`eval_return` [members]), and a message on non-finite values.
 
     Keeps the best agents and reached targets. With `on_nan = "mark"` a member with a non-finite
@@ -55,9 +55,9 @@ def evaluate(
     """
     programs = run.lanes.programs
     with programs.paused(), programs.clock.during("evaluate"):
-        found = programs.evaluate(run.state, run.rows, length=mean_length(run.history), stopping=stopping, told=display)
+        found = programs.evaluate(run.state, run.rows, length=mean_length(run.history), told=progress)
         found = run.lanes.by_member(found, np.nan)
-    display(run.config.most_episodes, run.config.most_episodes)
+    progress(run.config.most_episodes, run.config.most_episodes)
     scores, message, columns = _without(run.lost, found.ret), None, {}
     if found.episodes is not None:
         columns = {"eval_length": np.array(found.length, float), "eval_episodes": np.array(found.episodes, float)}

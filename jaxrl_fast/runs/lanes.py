@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -30,13 +30,16 @@ class Lanes:
         settings: float32 [members] each, changed by selection.
     """
 
-    def __init__(self, prepared: Prepared, lanes: Sequence[int], clock: WallTime, reported: Reported):
+    def __init__(
+        self, prepared: Prepared, lanes: Sequence[int], clock: WallTime, reported: Reported,
+        stopping: Callable[[], int | None],
+    ):  # fmt: skip
         """Make lanes for these members, with uncompiled programs and no state.
 
-        reported: as for `Backend.programs`.
+        reported, stopping: as for `Backend.programs`.
         """
         self.prepared, self.members = prepared, np.asarray(lanes, np.int64)
-        self.programs = backend_of(prepared.env).programs(prepared.take(self.members), clock, reported)
+        self.programs = backend_of(prepared.env).programs(prepared.take(self.members), clock, reported, stopping)
         names, leaves = leaf_names(prepared.members.first), jax.tree.leaves(prepared.members.run)
         traced = prepared.config.selection.traced if prepared.config.selection else ()
         self.settings = {name: np.asarray(leaves[names.index(name)]) for name in traced}

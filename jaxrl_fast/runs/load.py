@@ -14,7 +14,7 @@ from jaxrl_fast.engine.grid import plan_grid
 from jaxrl_fast.engine.members import in_turn, spread_members
 from jaxrl_fast.engine.offline import replay_after
 from jaxrl_fast.engine.population import elsewhere
-from jaxrl_fast.engine.prepared import prepare
+from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.errors import ConfigError, check_choice, check_int
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.sinks import Sink, check_hooks
@@ -170,8 +170,7 @@ def _resume_in_turn(path, prepared, modules, hooks, sinks, progress, more) -> Se
     if len(trained) < prepared.config.seeds:
         _warn_of_horizon(prepared.config)
 
-    def train_seed(member: int, sinks: Sequence[Sink]) -> Result:
-        part = prepared.seed(member)
+    def train_seed(part: Prepared, sinks: Sequence[Sink]) -> Result:
         folder = seed_folder(path, part.config.seed)
         if not RunDir(folder).resumable:
             folders.discard(folder)

@@ -25,7 +25,7 @@ from jaxrl_fast.runs.checkpoints.metadata import Saved
 from jaxrl_fast.runs.checkpoints.restore import restore
 from jaxrl_fast.runs.checkpoints.save import Saver
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
-from jaxrl_fast.runs.evaluation import Display, evaluate
+from jaxrl_fast.runs.evaluation import EvaluationProgress, evaluate
 from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.sentinel import Sanity, not_finite, warn_of
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
@@ -46,8 +46,8 @@ class Trainer:
         self.saver = Saver(run, checkpoints, sinks)
         selection = run.config.selection
         self.boundaries = selection.boundaries(run.grid) if selection else set()
-        self.sanity, self.display = Sanity(run.config.members), Display(run.config, sinks)
-        self.stopping, self.pace = lambda: signals.caught, distributed.Pace()
+        self.sanity, self.evaluating = Sanity(run.config.members), EvaluationProgress(run.config, sinks)
+        self.pace = distributed.Pace()
         self.pending: tuple[int, Chunk] | None = None  # (its first iteration, an unchecked chunk)
         self.row_seconds: float | None = None
 
@@ -90,7 +90,7 @@ class Trainer:
 
     def warm_up(self, where: str) -> None:
         run = self.run
-        chunk = self.programs.warmup(run.state, run.progress.iterations, self.stopping)
+        chunk = self.programs.warmup(run.state, run.progress.iterations)
         self.take(chunk)
         self.log(self.measure(-1, 1, chunk.metrics), None, [run.wall_seconds], 0.0, chunk.ready)
         try:
@@ -107,7 +107,7 @@ class Trainer:
         """Start a chunk, check the one before it, and save, evaluate or leave when due."""
         run, grid, config, t0 = self.run, self.run.grid, self.run.config, self.run.progress.iterations
         n = next_rows(grid, run.rows, self.boundaries, config.chunk_seconds, self.row_seconds)
-        chunk = self.programs.chunk(run.state, t0, n, self.stopping)
+        chunk = self.programs.chunk(run.state, t0, n)
         if self.pending:
             run.lanes.state = chunk.state
             self.absorb(busy=True)
@@ -134,7 +134,7 @@ class Trainer:
     def absorb(self, score: bool = False, busy: bool = False) -> None:
         """Wait for the pending chunk, check and log it.
 
-        score: with an evaluation. busy: the next one runs already.
+        score: with an evaluation. busy: the device works meanwhile, or the actors do.
         """
         run, (t0, chunk), self.pending = self.run, self.pending, None
         start = run.grid.whole_rows(t0)
@@ -179,7 +179,7 @@ class Trainer:
         measured, bad = not_finite(run, measured, finite)
         if score and bad is None:
             try:
-                columns, bad = evaluate(run, self.sanity, self.display, self.stopping)
+                columns, bad = evaluate(run, self.sanity, self.evaluating)
             except HostError as error:  # what was learned stays valid
                 failed = error
         if run.rows in self.boundaries and bad is None:
@@ -218,7 +218,7 @@ class Trainer:
         try:
             found, bad = run.history[-1].metrics if run.history else {}, None
             if "eval_return" not in found:
-                found, bad = evaluate(run, self.sanity, self.display, self.stopping)
+                found, bad = evaluate(run, self.sanity, self.evaluating)
             run.eval_return = found["eval_return"]
             run.episodes = int(np.ravel(found["eval_episodes"])[0]) if "eval_episodes" in found else None
         except HostError as error:

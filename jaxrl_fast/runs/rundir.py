@@ -7,7 +7,6 @@ import dataclasses
 import os
 import shutil
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,6 @@ import jax
 import numpy as np
 
 from jaxrl_fast import distributed, runtime
-from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import Grid
 from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.envs import registry
@@ -160,15 +157,15 @@ class RunDir:
 
     def draw(self, run: Any, member: int, agent: Any) -> None:
         """Draw the pictures; a failure is a warning and does not fail the run."""
-        from jaxrl_fast.logs import plots, time_plot
+        from jaxrl_fast.logs import plots
         from jaxrl_fast.runs import pictures
 
         label = f"{run.algo.name} {registry.name_of(run.env)}"
         try:
             rows = read_jsonl(self.metrics)
             plots.learning_curve({label: rows}, self.path / "curve.png")
-            if time_plot.has_times(rows):
-                time_plot.time_use(rows, self.path / "time.png")
+            if plots.has_times(rows):
+                plots.time_use(rows, self.path / "time.png")
             algo, env = run.setup(member)
             film = pictures.film(env, algo, agent, jax.random.key(run.config.seed), 500, run.config.host_timeout)
             if film.page is not None:
@@ -259,19 +256,18 @@ def described(prepared: Prepared) -> Prepared:
     """Return the run with config.json's content. Raises ConfigError for other values."""
     if prepared.content is not None:
         return prepared
-    p = prepared
-    return dataclasses.replace(p, content=describe(p.algo, p.env, p.config, p.grid, p.about))
+    return dataclasses.replace(prepared, content=describe(prepared))
 
 
-def describe(algo: Algorithm, env: Environment, config: RunConfig, grid: Grid, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of config.json. about: its further keys."""
+def describe(run: Any) -> dict[str, Any]:
+    """Return the content of config.json. run: a `Prepared`, or a sweep for its base."""
     return {
         "format": configs.FORMAT,
-        "algorithm": configs.encode_algorithm(algo),
-        "environment": configs.encode_environment(env),
-        "run": configs.encode_run(config),
-        "resolved": resolved(env, grid),
-        **about,
+        "algorithm": configs.encode_algorithm(run.algo),
+        "environment": configs.encode_environment(run.env),
+        "run": configs.encode_run(run.config),
+        "resolved": resolved(run.env, run.grid),
+        **run.about,
         "device": device_name(),
         "versions": runtime.versions(),
     }

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.engine.members import one_at_a_time
 from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError, NonFiniteError, RunError, WriteError, check_int, writing
@@ -44,7 +43,7 @@ class SeedsInTurn(AnyResult):
 
     prepared: Prepared
     out: RunDir | None
-    begin: Callable[[int, Sequence[Sink]], Result]  # train a member to its end
+    begin: Callable[[Prepared, Sequence[Sink]], Result]  # train a seed to its end
     make_sinks: Sinks | None = None
     progress: bool = False
     trained: dict[int, Trained] = dataclasses.field(default_factory=dict)
@@ -83,11 +82,11 @@ class SeedsInTurn(AnyResult):
 
     def _ended(self, member: int, signals: Signals) -> Result:
         """Return the ended run of a member."""
-        going = self.going
-        sinks = self.make_sinks(self.part(member)) if self.make_sinks else ()
+        going, part = self.going, self.prepared.seed(member)
+        sinks = self.make_sinks(part.config) if self.make_sinks else ()
         try:
             with signals.at_once("before it was compiled"):  # afterwards the run handles them
-                return going.go_on(sinks) if going else self.begin(member, sinks)
+                return going.go_on(sinks) if going else self.begin(part, sinks)
         except Stopped as stop:
             run = getattr(stop, "run", None)
             if run is not None and run.go_on is None:  # during the run's closing
@@ -100,7 +99,7 @@ class SeedsInTurn(AnyResult):
             raise self._interrupted(stop.signum, member) from None
         except RunError as error:
             if isinstance(error, NonFiniteError) and error.run is not None and self.config.on_nan == "mark":
-                warnings.warn(f"seed {self.part(member).seed} is lost: {error}", stacklevel=2)
+                warnings.warn(f"seed {part.config.seed} is lost: {error}", stacklevel=2)
                 return error.run
             raise
 
@@ -108,7 +107,7 @@ class SeedsInTurn(AnyResult):
         steps = self.going.progress.iterations * self.going.grid.steps if self.going else 0
         if member in self.trained:
             steps = self.trained[member].env_steps
-        return Interrupted(signum, self.out and self.out.path, steps, run=self, seed=self.part(member).seed)
+        return Interrupted(signum, self.out and self.out.path, steps, run=self, seed=self.config.seed + member)
 
     def resume(self, sinks: Sinks | None = None) -> SeedsInTurn:
         """Resume an interrupted run; returns this run when it has ended.
@@ -153,10 +152,6 @@ class SeedsInTurn(AnyResult):
             self.out.write_result(self)
 
     # Results --------------------------------------------------------------------------------------
-
-    def part(self, member: int) -> RunConfig:
-        """Return the settings of one member's run."""
-        return one_at_a_time(self.env, self.config, member)
 
     @property
     def over(self) -> bool:

@@ -67,7 +67,7 @@ class Signals:
     Signals within a second are one: `timeout` signals a process, then its group with it. With
     several processes SIGTERM is JAX's: all stop after the same chunk (`poll`), and Ctrl-C becomes a
     SIGTERM. An inner context takes over: the outer `at_once` ends, and its noted signal counts
-    here.
+    here. A context can be entered again, with nothing caught.
     """
 
     def __init__(self):
@@ -110,6 +110,7 @@ class Signals:
         self._old = {}
 
     def __enter__(self) -> Signals:
+        self.caught = None
         if threading.current_thread() is threading.main_thread():
             outer = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
             if isinstance(outer, Signals):

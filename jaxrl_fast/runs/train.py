@@ -111,8 +111,7 @@ def _begin_in_turn(prepared, create, hooks, make_sinks, tensorboard, progress, s
     """Start seeds that take turns."""
     rundir = None
 
-    def train_seed(member: int, sinks: Sequence[Sink]) -> Result:
-        part = prepared.seed(member)
+    def train_seed(part: Prepared, sinks: Sequence[Sink]) -> Result:
         folder = rundir and seed_folder(rundir.path, part.config.seed)
         return begin(part, folder, hooks, sinks, tensorboard, progress, source)
 
@@ -166,7 +165,8 @@ def run_prepared(prepared, open_rundir, hooks=(), sinks=(), tensorboard=True, pr
             with _closing(sinks) as stack:
                 bar = _progress_bar(stack, prepared.grid, "compiling") if progress else []
                 with signals.at_once(AS_IT_WAS if saved else NEW):
-                    lanes = Lanes(prepared, saved.members if saved else range(config.members), clock, done.reported)
+                    members = saved.members if saved else range(config.members)
+                    lanes = Lanes(prepared, members, clock, done.reported, lambda: signals.caught)
                     stack.callback(lambda: lanes.programs.give_up())
                     lanes.programs.compile(lanes.keys())
                 rundir = open_rundir() if open_rundir else None
@@ -191,7 +191,7 @@ def _play(run: Result, hooks, signals: Signals, stack: contextlib.ExitStack, bar
         stack.callback(_close, sink)
     keep = run.config.keep_checkpoints
     checkpoints = stack.enter_context(Checkpoints(run.out.checkpoints, keep=keep)) if run.out else None
-    run.go_on = functools.partial(_go_on, run, hooks, tensorboard, bool(bar))
+    run.go_on = functools.partial(_go_on, run, hooks, signals, tensorboard, bool(bar))
     try:
         Trainer(run, hooks, [*bar, *written, *sinks], checkpoints, signals).train(given, saved)
     finally:
@@ -199,11 +199,11 @@ def _play(run: Result, hooks, signals: Signals, stack: contextlib.ExitStack, bar
     run.go_on = None  # training is finished
 
 
-def _go_on(run: Result, hooks, tensorboard: bool, progress: bool, sinks: Sequence[Sink]) -> Result:
+def _go_on(run, hooks, signals: Signals, tensorboard: bool, progress: bool, sinks: Sequence[Sink]) -> Result:
     """Continue an interrupted run from memory."""
     run.lanes.programs.clock.switch("compile")
     lock = folders.held("resume", run.out.path) if run.out else contextlib.nullcontext()
-    with lock, Signals() as signals, _closing(sinks) as stack:
+    with lock, signals, _closing(sinks) as stack:
         bar, run.stop_requested = _progress_bar(stack, run.grid) if progress else [], False
         stack.callback(run.lanes.programs.give_up)
         try:

@@ -36,11 +36,15 @@ class Sweep:
     hooks: Sequence[Any] = ()  # of every run, as in `jf.train`
     _built: dict[int, tuple[Run, Grid]] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
+    @property
+    def grid(self) -> Grid:
+        """Return the grid of the base's rows."""
+        return plan_grid(self.algo.bind(self.env.spec), self.config)
+
     @functools.cached_property
     def base(self) -> dict[str, Any]:
         """Return the config.json of the base; raises ConfigError for a setting it cannot hold."""
-        grid = plan_grid(self.algo.bind(self.env.spec), self.config)
-        return describe(self.algo, self.env, self.config, grid, self.about)
+        return describe(self)
 
     def built(self, configuration: int) -> tuple[Run, Grid]:
         """Build a configuration with the outline of its experience, once; raises ConfigError."""

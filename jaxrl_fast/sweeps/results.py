@@ -263,9 +263,8 @@ def last_settings(result: SweepResult, configuration: int) -> Settings:
 
 def best_config(result: SweepResult) -> dict[str, Any]:
     """Return a config.json that trains the best configuration with all seeds (`train --config`)."""
-    from jaxrl_fast.engine.grid import plan_grid
     from jaxrl_fast.engine.members import configure
-    from jaxrl_fast.runs.rundir import describe
+    from jaxrl_fast.sweeps.parts import Sweep
 
     algo, env, run, about = decode_base(result.content, (), result.path)
     about.pop("preset", None)  # its settings differ from the preset's
@@ -273,7 +272,7 @@ def best_config(result: SweepResult) -> dict[str, Any]:
     # on any devices, in the same sampling groups
     place = {"devices": None, "mesh": None, "groups": run.sampling_groups if run.sampling_groups > 1 else None}
     run = dataclasses.replace(run, selection=None, on_nan="stop", **place)
-    return describe(algo, env, run, plan_grid(algo.bind(env.spec), run), about)
+    return Sweep(algo, env, run, about, ()).base
 
 
 def _cell(value: Any) -> Any:

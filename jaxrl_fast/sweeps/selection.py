@@ -79,7 +79,7 @@ class PBT:
 
     arXiv 1711.09846. Every `every` environment steps the worst `fraction` of the members take over
     the agents (parameters, optimizer, statistics) and settings of members drawn from the best
-    `fraction`. Each copied setting is drawn anew from its prior with probability `resample`, else
+    `fraction`. Each copied setting is redrawn from its prior with probability `resample`, else
     multiplied or divided by `factor` (within the prior's range).
 
     priors: {"algo.learning_rate": "loguniform:1e-5,1e-2"}, traced settings; members begin with
@@ -94,7 +94,7 @@ class PBT:
     fraction: float = setting(0.2, "share of the members that is replaced, by as large a share", low=0, high=0.5,
                               open_low=True)
     factor: float = setting(1.25, "factor by which a copied setting grows or shrinks", low=1, open_low=True)
-    resample: float = setting(0.25, "probability that a copied setting is drawn anew from its prior", low=0, high=1)
+    resample: float = setting(0.25, "probability that a copied setting is redrawn from its prior", low=0, high=1)
     metric: str = setting("episode_return", METRIC)
 
     def __post_init__(self):

@@ -83,7 +83,7 @@ def played(kind, groups, agents, ahead):
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
-def test_rollouts_are_those_of_threads(cluster, ahead):
+def test_ray_rollouts_equal_rollouts_of_threads(cluster, ahead):
     """Noise, seeds, places and agents of each part are the same: every number of every rollout."""
     from jaxrl_fast.actors.ray import RayActors
 

@@ -79,7 +79,7 @@ def begin(algo, env, key=0):
 
 
 @pytest.mark.parametrize("settings", [{}, {"stochastic": False}, {"rematerialize": True}], ids=["plain", "mean", "remat"])
-def test_its_gradient_is_that_of_the_mean_reward(settings):
+def test_its_gradient_equals_the_mean_rewards_gradient(settings):
     """An epsilon far above the gradient makes Adam's first step the gradient itself."""
     huge = 1e4
     algo = jf.APG(num_envs=ENVS, num_steps=STEPS, hidden=(), learning_rate=huge, anneal_learning_rate=False,

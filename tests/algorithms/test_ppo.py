@@ -419,7 +419,7 @@ def test_statistics_normalise_unscaled_entries():
     [(jf.PPO, "policy", "networks"), (jf.A2C, "weighed", "prepare"), (jf.SAC, "actor", "networks"), (jf.TQC, "descend", "update"),
      (jf.C51, "gradient_step", "update"), (jf.APG, "view", "act"), (jf.Algorithm, "improve", "learn")],
 )  # fmt: skip
-def test_methods_of_older_versions_are_refused_with_what_takes_their_place(parent, name, instead):
+def test_methods_of_older_versions_are_refused_with_their_replacement(parent, name, instead):
     said = rf"Mine\.{name} must be left out, got a method: .*`{instead}`.*\. {parent.__name__} does not read it"
     for method in (lambda self: None, property(lambda self: None)):
         with pytest.raises(jf.ConfigError, match=said):
@@ -431,7 +431,7 @@ def test_a_switch_of_older_versions_is_refused():
         type("Mine", (jf.ARS,), {"fresh_start": True})
 
 
-def test_a_setting_may_have_the_name_of_such_a_method():
+def test_a_setting_may_have_the_name_of_a_removed_method():
     @jf.settings
     class Mine(jf.PPO):
         features: int = 3

@@ -79,7 +79,7 @@ def shaken(rng, params):
 
 
 @pytest.mark.parametrize(("name", "environment"), PROGRAMS.items())
-def test_the_defaults_are_those_of_the_preset(load, name, environment):
+def test_the_defaults_equal_the_preset(load, name, environment):
     single = load(name)[0](jf.make(environment))
     assert library(single) == jf.preset(name, environment)
     assert single.total_steps == find_preset(name, environment).run["total_steps"]

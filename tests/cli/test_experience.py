@@ -113,7 +113,7 @@ def test_offline_from_the_command_line(kept, run_cli, tmp_path, switch):
     assert code == 2 and "layout.json" in err
     shutil.copytree(kept / "tens", data)  # another experience under the same name
     code, _, err = run_cli("train", "--resume", str(tmp_path / "a"), "--total-steps", "400")
-    assert code == 2 and "written anew" in err
+    assert code == 2 and "it has been rewritten" in err
 
 
 @pytest.mark.parametrize("selection", [jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=40), jf.Halving(2)])
@@ -201,7 +201,7 @@ def test_the_suggested_size_fits_with_experience(kept, monkeypatch):
     assert not plan(20_000).fits and plan(plan(20_000).remedies()["buffer_size"]).fits
 
 
-def test_a_halved_run_resumes_where_its_members_fit(kept, monkeypatch, tmp_path):
+def test_a_halved_run_resumes_in_memory_for_its_members(kept, monkeypatch, tmp_path):
     """Halving has dropped the others: they are no longer planned."""
     algo, settings = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000), dict(
         log_every=20, eval_every=20, eval_episodes=2, selection=jf.Halving(2), experience=str(kept / "replay"),

@@ -40,7 +40,7 @@ def test_every_environment_plays_exactly_one_episode(key):
 
 
 @pytest.mark.parametrize("name", ["ppo", "dqn"])
-def test_the_mean_is_that_of_a_plain_rollout(name, key):
+def test_the_mean_equals_a_plain_rollouts_mean(name, key):
     """A deterministic probe: the first episode of every environment, step by step on the host."""
     env = jf.make("probe/two-step-credit")
     algo = bound(env, name)

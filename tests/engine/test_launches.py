@@ -49,13 +49,14 @@ def unrolled(jaxpr, platform: str) -> dict[int, set[int]]:
 
 
 def log_row(name: str, members: int = 1, **settings):
-    """A log row of two iterations, traced: the body of a chunk and of `make_train`."""
+    """A log row of two iterations, traced: the body of a chunk and of `make_train`. Several members: under `vmap`."""
     env = tools.environment(name)
     run = as_float32(Run(env, tools.algorithm(name, **settings).bind(env.spec), 100.0))
+    init, row = lambda key: iteration.init(run, key), lambda state: iteration.iterations(run, state, jnp.int32(30), 2, True)
+    if members == 1:
+        return jax.make_jaxpr(row)(jax.eval_shape(init, jax.random.key(0))).jaxpr
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), members))
-    states = jax.eval_shape(jax.vmap(lambda key: iteration.init(run, key)), keys)
-    row = lambda state: iteration.iterations(run, state, jnp.int32(30), 2, True)
-    return jax.make_jaxpr(jax.vmap(row))(states).jaxpr
+    return jax.make_jaxpr(jax.vmap(row))(jax.eval_shape(jax.vmap(init), keys)).jaxpr
 
 
 RING = {"while": 1}  # a loop that runs once keeps a ring's write apart from what reads it (`memory.ring`)

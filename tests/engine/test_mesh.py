@@ -141,7 +141,7 @@ def test_an_epoch_hands_out_every_row_once():
         assert all({int(x) // 1000 for x in r[:2]} <= {0, 1} and {int(x) // 1000 for x in r[2:]} <= {2, 3} for r in got)
 
 
-def test_whole_environments_of_groups():
+def test_groups_hold_whole_environments():
     """As V-trace takes them: the time axis stays, each group gives half of the environments of a batch."""
     memory = grouped(RolloutMemory(3, 8, 2, by_env=True), 2)
     mem = memory.add(memory.init(jax.eval_shape(lambda: rows(3, 8))), rows(3, 8), jnp.int32(0))

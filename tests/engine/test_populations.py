@@ -138,7 +138,7 @@ def devices(platform, count):
 
 
 @pytest.mark.parametrize("hangs", [True, False])
-def test_where_members_are_placed(hangs, monkeypatch):
+def test_placement_of_members(hangs, monkeypatch):
     monkeypatch.setattr(runtime, "vmap_hangs_on_cpu", lambda: hangs)
     plan = lambda *args: (lambda p: (p.mode, len(p.devices), p.padded))(population.plan_population(*args))
     assert plan(4, "auto", devices("gpu", 1)) == ("vmap", 1, 4)

@@ -82,7 +82,7 @@ def test_a_number_is_converted_only_to_itself(source):
                     exact(x[None], dtype, "x")
 
 
-def test_floating_point_is_rounded_and_what_fits_is_not_copied():
+def test_floats_are_rounded_and_fitting_arrays_are_not_copied():
     assert exact(np.array([0.1]), np.float32, "x") == np.float32(0.1)
     x = np.zeros(2, np.float32)
     assert exact(x, np.float32, "x") is x

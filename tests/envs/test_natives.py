@@ -90,7 +90,7 @@ def test_same_spaces_and_limits_as_gymnax(name):
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_physics_are_leaves_and_what_spaces_need_is_static(name):
+def test_physics_are_leaves_and_sizes_of_spaces_are_static(name):
     env = registry.make(name)
     leaves = jax.tree.leaves(env)
     assert leaves and all(isinstance(x, float) for x in leaves)

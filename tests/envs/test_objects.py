@@ -229,7 +229,7 @@ def test_a_run_with_an_object_is_loaded_and_resumed(tmp_path):
         assert jf.resume(tmp_path / "run", total_steps=48, tensorboard=False).env_steps == 48
 
 
-def test_pictures_of_a_class_end_with_the_episode_and_a_thunk_without_render_mode_has_none():
+def test_pictures_of_a_class_and_of_a_thunk():
     algo = jf.PPO(num_envs=1, hidden=(8,))
     for source, values in ((Walk, [0, 1, 2, 3]), (lambda: Walk(), None)):
         env = jf.make(source)

@@ -149,7 +149,7 @@ def test_other_errors_name_the_function():
 @pytest.mark.parametrize(
     "env", [Mine(), jf.make("CartPole-v1"), jf.make("CartPole-v1", time_limit=9)], ids=["own", "ours", "wrapped"]
 )
-def test_a_key_is_no_noise(env, key):
+def test_a_key_is_refused_as_noise(env, key):
     with pytest.raises(ConfigError, match=r"reset\(noise\) must be .*got 'a key'.*env\.init\(key, num_envs\)"):
         env.reset(key)
     with pytest.raises(ConfigError, match=r"step\(noise\) must be .*env\.draw.*got 'a key'"):

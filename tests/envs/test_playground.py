@@ -41,7 +41,7 @@ def test_only_the_suite_is_imported(tmp_path):
 
 
 @needs_playground
-def test_the_names_are_those_of_the_suite():
+def test_the_names_match_the_suite():
     suite = playground_adapter._suite("playground/PointMass")
     assert {playground_adapter.PREFIX + name for name in suite.ALL_ENVS} == set(playground_adapter.NAMES)
     assert jf.make("playground/CartpoleBalance", ctrl_dt=0.02, sim_dt=0.005).env.n_substeps == 4
@@ -74,7 +74,7 @@ QUICK = "playground/CartpoleBalance"
 @pytest.mark.parametrize(
     "name", [QUICK, *(pytest.param(x, marks=pytest.mark.slow) for x in playground_adapter.NAMES if x != QUICK)]
 )
-def test_a_step_is_the_suites_own(name):
+def test_a_step_equals_the_suites_step(name):
     """Its own keeps the whole State from step to step; ours gives it zeros for what it only overwrites."""
     env = jf.make(name)
     state, obs = jax.jit(env.init, static_argnums=1)(jax.random.key(0), 3)

@@ -100,7 +100,7 @@ def test_only_ended_environments_begin_new_episodes(resets):
         assert len(np.unique(starts)) > len(starts) / 2
 
 
-def test_resets_at_the_end_of_an_episode_are_those_of_every_step():
+def test_resets_at_an_episodes_end_equal_resets_of_every_step():
     np.testing.assert_array_equal(play(Lottery(OnEnd()), ENDS), play(Lottery(EveryStep()), ENDS))
     np.testing.assert_array_equal(play(Lottery(Pool()), ENDS[4:5]), play(Lottery(EveryStep()), ENDS[4:5]))  # of one step
 

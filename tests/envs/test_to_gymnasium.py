@@ -187,7 +187,7 @@ def test_shapes_and_types_of_a_vector(name, settings):
 # Transitions, resets and randomness
 
 
-def test_steps_are_the_environments_own():
+def test_steps_equal_the_environments_steps():
     """The successors of CartPole, ends and time limit included, and new starts that were not there before."""
     env = jf.make("CartPole-v1", max_steps_in_episode=12)
     transition = jax.jit(lambda state, action: played(env, (), state, action)[1])

@@ -106,7 +106,7 @@ INSIDE = ["single/new", "single/checkpoints/new", "single/checkpoints/last/4", "
 
 @pytest.mark.parametrize("out", INSIDE)
 @pytest.mark.parametrize("command", [TRAIN, SWEEP], ids=["train", "sweep"])
-def test_a_new_run_inside_another_one_is_refused_with_a_folder_beside_it(out, command, runs, run_cli):
+def test_a_new_run_inside_another_run_is_refused(out, command, runs, run_cli):
     before, inside = contents(runs), Path(os.path.normpath(out))
     code, printed, err = run_cli(*command, "--out", out)
     last = err.splitlines()[-1]
@@ -127,7 +127,7 @@ def test_a_search_inside_a_run_is_refused(runs):
     assert contents(runs) == before
 
 
-def test_a_run_beside_a_copy_of_a_config_is_no_run_inside_another_one(runs):
+def test_a_run_beside_a_copy_of_a_config_is_accepted(runs):
     for out in ("copy/new", "copy/x/new", "new", "single-2"):
         check_outside(Path(out))
     with folders.held("out", runs / "copy"), pytest.raises(jf.ConfigError, match="is that of a run"):  # it begins

@@ -119,7 +119,7 @@ def test_intervals_are_cut_at_the_range_and_show_every_evaluation(tmp_path, draw
     assert axes.get_ylim()[0] < -300 and 500 < axes.get_ylim()[1] < 600
 
 
-def test_every_rung_of_the_ladder_has_a_colour_of_its_own(tmp_path, drawn):
+def test_rungs_of_the_ladder_have_distinct_colours(tmp_path, drawn):
     found = [ladder.Climb(rung, rate=10.0 + i, curve=[(60.0, 100, -20.0), (120.0, 200, -19.0)]) for i, rung in
              enumerate(ladder.RUNGS)]  # fmt: skip
     cli_ladder.draw(found, tmp_path / "ladder.png")

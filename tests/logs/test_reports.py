@@ -90,7 +90,7 @@ def test_every_row_of_a_run_holds_them(algo, env, tmp_path):
     assert run.curve("success_end")[1][-1] == 1
 
 
-def test_members_and_make_train_have_their_own():
+def test_members_and_make_train_log_their_own_reports():
     train = jf.make_train(PPO, Device(), 160, log_every=80)
     found = jax.jit(train)(jax.random.key(0))[1]
     assert {k: float(found[k][-1]) for k in WANTED} == pytest.approx(WANTED, rel=1e-6)
@@ -174,7 +174,7 @@ def arrays(x):
 
 @settings(max_examples=150, deadline=None)
 @given(st.dictionaries(st.sampled_from(["a", "a_b", "a/b", "x", "x_end", "loss", "env_loss", "", "3", 3]), NUMBERS, max_size=5))
-def test_every_number_of_a_host_s_info_has_a_name_of_its_own(info):
+def test_numbers_of_a_hosts_info_have_distinct_names(info):
     """Nested dicts, keys that are no strings, names that look alike: none overwrites another, or one of ours."""
 
     def leaves(x):

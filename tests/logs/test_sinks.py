@@ -429,7 +429,7 @@ class Clock:
         return self.now
 
 
-def test_progress_prints_plain_lines_where_there_is_no_terminal():
+def test_progress_prints_plain_lines_without_a_terminal():
     stream, clock = io.StringIO(), Clock()
     sink = ProgressSink(500_000, stream, clock=clock)
     sink.write(Row(123_456, 1.0, 268_123.0, {"episode_return": np.float32([475.1])}))
@@ -616,7 +616,7 @@ def test_progress_survives_unprintable_rows():
     assert "5 steps" in stream.getvalue() and "6 / 10 steps  - steps/s" in stream.getvalue()
 
 
-def test_without_standard_error_there_is_no_display(monkeypatch):
+def test_no_display_without_standard_error(monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
     display = terminal.Display(10)
     display.show(1, "text")

@@ -51,7 +51,7 @@ def test_scattered_writes_with_duplicates(leaves, rng):
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from([7, 96, 1000]), st.floats(0.0, 0.95))
-def test_a_mass_falls_where_the_running_sum_passes_it(seed, leaves, zeros):
+def test_a_draw_finds_the_leaf_at_which_the_running_sum_passes_it(seed, leaves, zeros):
     rng = np.random.default_rng(seed)
     set_at, find = programs(leaves, 64)
     values = np.where(rng.uniform(size=leaves) < zeros, 0.0, rng.integers(1, 9, leaves)).astype(np.float32)

@@ -240,7 +240,7 @@ def test_noisy_dense_has_the_noise_of_its_paper(key, rng):
     np.testing.assert_array_equal(one[0], one[1])  # a call has one noise
 
 
-def test_initialize_gives_every_layer_numbers_of_its_own(key):
+def test_initialize_draws_every_layer_independently(key):
     torso = make_torso("mlp", Box(-1.0, 1.0, (6,)), (6, 6), "relu")
     own = nn.Dense(6)  # a user's, with flax's initializers
     x = jnp.zeros((2, 6))

@@ -147,7 +147,7 @@ def test_an_optimizer_that_climbs_is_refused():
     jf.PPO(optimizer=lambda rate: optax.chain(optax.scale_by_adam(), optax.scale_by_learning_rate(rate))).bind(env)
 
 
-def test_apply_takes_none_of_optaxs_own():
+def test_apply_refuses_optax_optimizers():
     params = {"w": jnp.ones(3)}
     with pytest.raises(jf.ConfigError, match="optim"):
         optim.apply(optax.adam(1e-3), 1e-3, params, params, optax.adam(1e-3).init(params))

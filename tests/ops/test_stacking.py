@@ -41,7 +41,7 @@ def play(k: int, share: float, seed: int):
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
-def test_acting_and_learning_see_what_a_deque_sees(k):
+def test_acting_and_learning_see_the_frames_of_a_deque(k):
     def run(frame, next_obs, done):
         first = stacking.start(frame[0], k)
 

@@ -112,7 +112,7 @@ observations = st.recursive(
 
 @settings(max_examples=40, deadline=None)
 @given(observations, actions, st.integers(0, 2**16))
-def test_an_action_is_one_of_the_environments_own(observation, action, seed):
+def test_actions_are_in_the_environments_own_space(observation, action, seed):
     """Of one observation and of a vector's, whatever the spaces are."""
     agent, batched = wild(observation, action), batch_space(action, 3)
     observation.seed(seed)
@@ -126,7 +126,7 @@ def test_an_action_is_one_of_the_environments_own(observation, action, seed):
 
 @settings(max_examples=20, deadline=None)
 @given(observations, actions)
-def test_traced_actions_are_those_of_the_spaces(observation, action):
+def test_traced_actions_are_in_the_spaces(observation, action):
     """In `jit` as outside, but for the widths that JAX does not have."""
     agent, obs = wild(observation, action), observation.sample()
     want = np.asarray(agent.act(obs))

@@ -308,7 +308,7 @@ def test_folders_named_by_other_digits_are_no_checkpoints(run):
 
 
 @pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "result.json", "meta/metadata", "checksums.json"])
-def test_a_pipe_is_no_file_of_a_run(name, run, capsys):
+def test_a_pipe_is_refused_as_a_runs_file(name, run, capsys):
     """Nothing waits for what never comes."""
     file = run / name if "." in name and name != "checksums.json" else newest(run, "last") / name
     if name == "meta/metadata":

@@ -73,7 +73,7 @@ def interruptible():
     signal.signal(signal.SIGINT, found)
 
 
-def test_the_second_signal_is_python_s_own(interruptible, monkeypatch):
+def test_the_second_signal_reaches_python(interruptible, monkeypatch):
     """But for those of the same moment: `timeout` sends two."""
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), Signals() as signals:
@@ -105,6 +105,15 @@ def test_a_context_within_another_takes_over(interruptible):
         signal.raise_signal(signal.SIGTERM)
         with Signals() as inner, pytest.raises(Stopped, match="SIGTERM within"), inner.at_once("within"):
             pass
+
+
+def test_a_context_entered_again_has_caught_nothing(interruptible):
+    signals = Signals()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        with signals:
+            assert signals.caught is None
+            signal.raise_signal(signum)
+        assert signals.caught == signum
 
 
 def test_an_interrupt_without_a_run_directory():

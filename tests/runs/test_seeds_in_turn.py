@@ -269,7 +269,7 @@ def test_a_hook_that_fails_keeps_the_seed_that_was_interrupted(whole, continued)
     assert run.over and calls[1] > calls[0] and same(run.agent(0), whole.agent(0))
 
 
-def test_a_seed_that_was_killed_before_its_first_checkpoint_begins_anew(whole, tmp_path):
+def test_a_seed_killed_before_its_first_checkpoint_restarts(whole, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(whole.out.path, out)
     shutil.rmtree(seed_folder(out, 6) / "checkpoints")
@@ -398,7 +398,7 @@ def test_the_result_of_an_end_goes_when_another_one_is_begun(whole, tmp_path):
     assert run.over and RunDir(out).result()["env_steps"] == 192
 
 
-def test_a_seed_started_from_memory_cannot_begin_anew(whole, tmp_path):
+def test_a_seed_started_from_memory_cannot_restart(whole, tmp_path):
     out = tmp_path / "run"
     with pytest.raises(Interrupted):
         train(out=out, start_from=whole, hooks=[interrupt(5)])
@@ -428,7 +428,7 @@ def test_a_seed_that_has_ended_gives_its_session_up():
     assert run.agent(0).act(np.zeros(4, np.float32)) in (0, 1)
 
 
-def test_a_new_end_is_that_of_every_seed(whole, tmp_path):
+def test_a_new_end_applies_to_every_seed(whole, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(whole.out.path, out)
     with pytest.raises(ConfigError, match=r"total_steps must be at least the 128 steps that seed-5 has, got 64"):
@@ -555,14 +555,14 @@ def test_a_population_search_over_host_members_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_plan_is_that_of_one_seed(run_cli):
+def test_the_plan_counts_one_seed(run_cli):
     one, three = (jf.plan(jf.PPO(**ALGO), jf.make(ENV), seeds=seeds) for seeds in (1, 3))
     assert one.need == three.need and three.population.size == 1
     code, out, err = run_cli("plan", "ppo", ENV, "--seeds", "3", *(f for f in FLAGS if f != "--no-tensorboard"))
     assert code == 0 and "3 seeds train one after another: memory is for one seed" in out, err
 
 
-def test_actors_checkpoints_and_agents_given_are_those_of_one_seed(whole, tmp_path):
+def test_seeds_in_turn_keep_settings_and_start_from(whole, tmp_path):
     settings = dict(actors=2, keep_checkpoints=1, eval_every=32, checkpoint_minutes=1e-9, start_from=whole)
     run = train(seeds=2, out=tmp_path / "run", **settings)
     one = train(seeds=1, seed=6, start_from=whole.out.path, actors=2, eval_every=32)

@@ -231,7 +231,7 @@ def test_the_last_good_checkpoint_stays_usable(chunks, tmp_path):
     assert tools.logged(run) == rows
 
 
-def test_without_a_checkpoint_none_is_named_and_the_best_agent_is_saved(chunks, tmp_path):
+def test_without_a_checkpoint_the_error_names_none_and_the_best_agent_is_saved(chunks, tmp_path):
     """The first save is due after minutes; the evaluations before the end are not lost."""
     best, none = tmp_path / "best", tmp_path / "none"
     with pytest.raises(jf.NonFiniteError, match=r"; no checkpoint was due .* = 5\), the best agent .*checkpoints.best$"):

@@ -43,7 +43,7 @@ TEXTS = ("uniform:0.95,0.999", "loguniform:1e-5,1e-1", "integer:1,3", "choice:32
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_quantiles_are_those_of_the_draws(text):
+def test_quantiles_match_the_draws(text):
     sampler, found = sampler_of("algo.x", text), draws(text)
     levels = (np.arange(400) + 0.5) / 400
     if sampler.continuous:

@@ -262,7 +262,7 @@ class LanesOf:
         return len(self.members)
 
 
-def test_a_member_lost_late_is_no_parent():
+def test_a_member_lost_late_is_not_a_parent():
     """Its rows from before are good; it counts as lost all the same."""
     from types import SimpleNamespace
 

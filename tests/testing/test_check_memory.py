@@ -314,7 +314,7 @@ def test_ends_are_seen_among_many_flags():
         check_memory(learns_from_cuts, rows)
 
 
-def test_rows_that_hold_their_successors_may_come_out_as_they_are():
+def test_rows_with_stored_successors_may_be_returned_unchanged():
     """Whatever the answer is; and a memory that makes them up is told."""
     row = lambda *s, dtype="int32": jax.ShapeDtypeStruct((3, 2, *s), dtype)
     rows = {"obs": row(4), "next_obs": row(4), "flag": row(dtype="bool")}
@@ -345,7 +345,7 @@ class Queue(Memory):
         return jax.tree.map(lambda leaf: leaf[x], mem), ()
 
 
-def test_a_memory_of_ones_own():
+def test_user_defined_memory():
     rows = {"x": jnp.zeros((3, 2, 4)), "flag": jnp.zeros((3, 2), bool)}
     assert check_memory(Queue(), rows, deterministic=True).rows == 4 * 3 * 2
     with pytest.raises(AssertionError, match="plan: two keys gave the same plan"):

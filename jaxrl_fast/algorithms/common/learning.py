@@ -23,7 +23,7 @@ class Played(NamedTuple):
     actor: PyTree  # environments after the rollout
     trajectory: Trajectory | None  # [T, B], without `info`; None without environments
     info: dict[str, jax.Array]  # {name: [T, B]}, reported by the environments
-    episodes: Episodes  # [B], in progress at the rollout's start
+    episodes: Episodes  # [B], in progress at the rollout's start; () if actors count them
 
 
 @dataclasses.dataclass(frozen=True)

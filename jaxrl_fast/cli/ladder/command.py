@@ -13,7 +13,7 @@ from typing import Any
 from jaxrl_fast import runtime
 from jaxrl_fast.cli.args import PROG, Option, parse, positionals
 from jaxrl_fast.cli.ladder import rungs as ladders
-from jaxrl_fast.cli.ladder.rungs import FRAMES, GAMES, SOLVED, Climb, check, choose, climb
+from jaxrl_fast.cli.ladder.rungs import FRAMES, GAMES, SOLVED, Climb, Rung, check, choose, climb
 from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError, UserError, brief, check_choice
 from jaxrl_fast.logs.plots import figure, legend_beside, look, name_ticks, save, style
 from jaxrl_fast.runs.config_json import write_json
@@ -30,8 +30,8 @@ OPTIONS = [
 ]  # fmt: skip
 
 
-def ladder(argv: list[str]) -> None:
-    """Train the rungs and print the speed of each."""
+def ladder(argv: list[str], known: Sequence[Rung] = ladders.RUNGS, climb: Callable[..., Any] = climb) -> None:
+    """Train the rungs, by default all `known` ones, and print the speed of each."""
     names, flags = positionals(argv, 1, ("--full",))
     about = "Pong, faster rung by rung: frames and steps a second, and time to the solve."
     given = parse(f"{PROG} ladder pong", about, OPTIONS, flags)
@@ -45,10 +45,10 @@ def ladder(argv: list[str]) -> None:
         raise UserError("--full and --minutes exclude each other")
     minutes = None if given.get("full") else given.get("minutes", 3.0)
     check(minutes, given.get("seed", 0))
-    rungs = choose(given.get("rungs", ()))
+    rungs = choose(given.get("rungs", ()), known)
     if not rungs:
         raise MissingExtraError("the ladder", "atari")
-    for rung in ladders.RUNGS if not given.get("rungs") else ():
+    for rung in known if not given.get("rungs") else ():
         if rung not in rungs:
             print(f"left out: {rung.name}, which needs pip install 'jaxrl_fast[{ladders.needs(rung)}]'")
     runtime.enable_compile_cache()

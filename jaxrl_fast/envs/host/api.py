@@ -25,7 +25,7 @@ from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.exact import Misfit
 from jaxrl_fast.envs.host.aside import in_time
-from jaxrl_fast.envs.host.vector import HostStep, Rewards, Vector, Wrapped  # noqa: F401
+from jaxrl_fast.envs.host.vector import Rewards, Vector
 from jaxrl_fast.errors import ConfigError, RunError, UserError, brief
 from jaxrl_fast.spaces import Dict, zeros
 from jaxrl_fast.types import EnvSpec, Outcome

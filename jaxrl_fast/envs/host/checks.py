@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl_fast.envs.host.api import HostError, HostStep
+from jaxrl_fast.envs.host.api import HostError
+from jaxrl_fast.envs.host.vector import HostStep
 from jaxrl_fast.spaces import zeros
 from jaxrl_fast.types import EnvSpec
 
@@ -19,10 +20,7 @@ def _wanted(spec: EnvSpec, num_envs: int) -> Any:
 
 
 def check(spec: EnvSpec, num_envs: int, obs: Any, ids: np.ndarray | None = None) -> None:
-    """Raise HostError for observations of other shapes or dtypes, or not finite.
-
-    ids: [num_envs], their environments.
-    """
+    """Raise HostError for observations of other shapes or dtypes, or not finite."""
     wanted = _wanted(spec, num_envs)
     if jax.tree.structure(wanted) != jax.tree.structure(obs):
         raise HostError(f"{spec.name} returned observations of another structure: {jax.tree.structure(obs)}")

@@ -78,7 +78,9 @@ class Quiet:
     def __init__(self):
         self.shown, self.active, self.failed = sys.unraisablehook, True, False
         sys.unraisablehook = self
+        self.critical = lambda record: record.levelno >= logging.CRITICAL  # failures are raised too
         logging.getLogger("asyncio").addFilter(_shown)
+        logging.getLogger("absl").addFilter(self.critical)
 
     def __call__(self, unraisable: Any) -> None:
         if not (self.active and _of_orbax(unraisable)):
@@ -92,6 +94,8 @@ class Quiet:
     def end(self) -> None:
         """Restore the hook from before, past other ended ones."""
         self.active = self.failed
+        if not self.active:
+            logging.getLogger("absl").removeFilter(self.critical)
         while isinstance(sys.unraisablehook, Quiet) and not sys.unraisablehook.active:
             sys.unraisablehook = sys.unraisablehook.shown
         if not isinstance(sys.unraisablehook, Quiet):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -42,7 +41,6 @@ class Checkpoints:
 
     def _manager(self, which: str):
         if which not in self._managers:
-            logging.getLogger("absl").setLevel(logging.CRITICAL)  # failures are raised too
             self._quiet = self._quiet or errors.Quiet()
             import orbax.checkpoint as ocp
 
