@@ -24,7 +24,6 @@ from jaxrl_fast.actors import play
 from jaxrl_fast.actors.handover import Handover, Rollout, join
 from jaxrl_fast.actors.threads import Actors
 from jaxrl_fast.engine import iteration
-from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import ahead_of, host_episodes
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.prepared import Prepared
@@ -38,24 +37,12 @@ from jaxrl_fast.logs.walltime import WallTime, shares
 from jaxrl_fast.types import Mean, RunState
 
 
-def actors_class(config: RunConfig) -> type[Handover]:
-    if config.actors_on == "threads":
-        return Actors
-    from jaxrl_fast.actors.ray import RayActors
-
-    return RayActors
-
-
 def learn(run: Run, agent: Any, mem: Any, root: jax.Array, totals: Any, parts: Any, t: jax.Array, learns: bool):
     """Learn in one iteration -> (agent, memory, metrics added to `totals`)."""
     run = dataclasses.replace(run, source=FromActors(join(parts)))
     state = RunState(agent, (), (), (), mem, (), root)
     state, metrics = iteration.iteration(run, state, iteration.draw(run, root, t), t, learns)
     return state.agent, state.memory, jax.tree.map(jnp.add, totals or jax.tree.map(jnp.zeros_like, metrics), metrics)
-
-
-def _metrics(*args: Any, learns: bool) -> Any:
-    return learn(*args, learns=learns)[2]
 
 
 class HostPrograms(Programs):
@@ -65,9 +52,7 @@ class HostPrograms(Programs):
     ends a call early, or None.
     """
 
-    def __init__(
-        self, prepared: Prepared, clock: WallTime, reported: Reported, stopping: Callable[[], int | None]
-    ):  # fmt: skip
+    def __init__(self, prepared: Prepared, clock: WallTime, reported: Reported, stopping: Callable[[], int | None]):
         super().__init__(prepared, clock)
         self.env, self.reported, self.stopping = prepared.env, reported, stopping
         self._learn = jax.jit(learn, static_argnames="learns", donate_argnames=("mem", "totals"))
@@ -99,7 +84,9 @@ class HostPrograms(Programs):
         if self.actors is None:
             c, ahead = self.config, ahead_of(self.config, self.first.algo)
             args = self.run, self.env, state.key, self.grid.warmup, c.actors, ahead, c.host_timeout, c.restarts
-            self.actors = actors_class(c)(*args)
+            if c.actors_on == "ray":
+                from jaxrl_fast.actors.ray import RayActors
+            self.actors = (RayActors if c.actors_on == "ray" else Actors)(*args)
             self.actors.start(t, state.agent)
             self.clock.lap()
         return self.actors
@@ -114,7 +101,7 @@ class HostPrograms(Programs):
         """Return the metrics of no iteration."""
         if learns not in self._totals:
             args = (self.run, state.agent, state.memory, state.key, {}, rollout.parts, np.int32(0))
-            self._totals[learns] = jax.eval_shape(functools.partial(_metrics, learns=learns), *args)
+            self._totals[learns] = jax.eval_shape(functools.partial(learn, learns=learns), *args)[2]
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self._totals[learns])
 
     def _iterations(self, state: RunState, t0: int, end: int, learns: bool) -> Chunk:
@@ -147,7 +134,7 @@ class HostPrograms(Programs):
             reports.append(found.reports)
             if found.reports and self._taken is None:  # warm-up has the same names
                 args = (self.run, agent, mem, state.key, {}, found.parts, np.int32(t))
-                self._taken = tuple(jax.eval_shape(functools.partial(_metrics, learns=True), *args))
+                self._taken = tuple(jax.eval_shape(functools.partial(learn, learns=True), *args)[2])
             lag += self.first.algo.updates * actors.lag(t, found)
             t += 1
         metrics = dict(jax.device_get(totals or {}))

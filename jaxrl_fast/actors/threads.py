@@ -93,7 +93,8 @@ class Actors(Handover):
         self.worker.end(1.0)
 
     def stop(self) -> None:
-        self.worker.end(CLOSING)
+        for worker in self.workers:  # none if `start` was interrupted
+            worker.end(CLOSING)
 
     def lap(self) -> dict[str, float]:
         self.lapped = time.perf_counter()
