@@ -383,12 +383,13 @@ def test_nan_exits_with_3(run_cli, tmp_path):
 def ends_with(error, warning=""):
     """Register test/ends, an environment whose making raises the error, and return the words of a run on it."""
 
-    def make():
-        if warning:
-            warnings.warn(warning, stacklevel=1)
-        raise error
+    class Ends(jf.Env):
+        def __init__(self):
+            if warning:
+                warnings.warn(warning, stacklevel=1)
+            raise error
 
-    jf.register("test/ends", make)
+    jf.register("test/ends", Ends)
     return "train", "ppo", "test/ends"
 
 
