@@ -383,7 +383,7 @@ def test_nan_exits_with_3(run_cli, tmp_path):
 def ends_with(error, warning=""):
     """Register test/ends, an environment whose making raises the error, and return the words of a run on it."""
 
-    class Ends(jf.Env):  # a function would be called ahead where an earlier test has imported Gymnasium
+    class Ends(jf.Env):
         def __init__(self):
             if warning:
                 warnings.warn(warning, stacklevel=1)
