@@ -7,6 +7,7 @@ import importlib.util
 from jaxrl_fast import distributed, tree
 from jaxrl_fast.actors import play
 from jaxrl_fast.actors.programs import HostPrograms
+from jaxrl_fast.actors.watch import Watch
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.backend import Film
 from jaxrl_fast.engine.config import RunConfig
@@ -58,7 +59,8 @@ class OnHost:
         return HostPrograms(prepared, clock, reported, stopping)
 
     def evaluate(self, env: HostEnv, algo, agent, key, episodes, mode, config: RunConfig) -> Evaluation:
-        return Evaluation(*play.evaluate(env, algo, agent, key, episodes, mode, patience=config.host_timeout))
+        watch = Watch(env.spec.name, config.host_timeout)
+        return Evaluation(*play.evaluate(env, algo, agent, key, episodes, mode, watch=watch))
 
     def film(self, env: HostEnv, algo, agent, key, max_steps, patience) -> Film:
         return Film(play.frames(env, tree.as_float32(algo), agent, key, max_steps, patience))

@@ -171,7 +171,7 @@ def play(algo: Algorithm, agent: Any, vector: Vector, key: jax.Array, mode: str,
 
 def evaluate(
     env: HostEnv, algo: Algorithm, agent: Any, key: jax.Array, episodes: int, mode: str, max_steps: int | None = None,
-    patience: float = 120.0, stopping: Callable[[], bool] = lambda: False,
+    watch: Watch | None = None, stopping: Callable[[], bool] = lambda: False,
     told: Callable[[int, int], None] = lambda played, episodes: None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """Return (return, length, finished) [episodes] of whole games, by the game's own reward.
@@ -179,7 +179,7 @@ def evaluate(
     Every environment plays a fixed number of games, so short games count no more often. The rest of
     a game past the limit counts as another game.
     """
-    watch = Watch(env.spec.name, patience)
+    watch = watch or Watch(env.spec.name)
     return watched(watch, lambda: _evaluate(env, algo, agent, key, episodes, mode, max_steps, watch, told), stopping)
 
 

@@ -23,6 +23,7 @@ from jaxrl_fast import random, runtime, tree
 from jaxrl_fast.actors import play
 from jaxrl_fast.actors.handover import Handover, Rollout, join
 from jaxrl_fast.actors.threads import Actors
+from jaxrl_fast.actors.watch import Watch
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.grid import ahead_of, host_episodes
 from jaxrl_fast.engine.iteration import Run
@@ -153,8 +154,9 @@ class HostPrograms(Programs):
         episodes = host_episodes(c, self.grid, rows, length)
         for failures in range(c.restarts + 1):
             try:
+                watch = Watch(self.env.spec.name, c.host_timeout)
                 args = (self.env, self.run.algo, state.agent, key, episodes, c.eval_mode)
-                returns, lengths, _ = play.evaluate(*args, patience=c.host_timeout, stopping=asked, told=told)
+                returns, lengths, _ = play.evaluate(*args, watch=watch, stopping=asked, told=told)
                 ret = returns.mean()
                 fault = 0 if np.isfinite(ret) else ACTION  # `checks` has seen the rest
                 found = (ret, fault, self._largest(state.agent), lengths.mean(), episodes)

@@ -279,7 +279,7 @@ def _more_on_a_cpu(devices: Sequence[Any]) -> str:
     return "; on a CPU XLA_FLAGS=--xla_force_host_platform_device_count=N, before Python starts, makes N of it"
 
 
-def plan_population(size: int, mode: str = "auto", devices: Any = None, env: int = 1) -> Population:
+def plan_population(size: int, mode: str = "auto", devices: Any = None, env: int = 1, jaxlib: str | None = None) -> Population:
     """Place members. "auto": `vmap`; on CPU `map`, but `vmap` on several (jaxlib 0.11)."""
     if mode not in MODES:
         raise ConfigError("batching", mode, f"one of {', '.join(MODES)}")
@@ -289,7 +289,7 @@ def plan_population(size: int, mode: str = "auto", devices: Any = None, env: int
     elif size == 1 and env < len(devices):  # a device without a member would leave its host idle
         raise ConfigError("seeds", size, f"at least 2 with several processes, or one member divided by --mesh env={len(devices)}")
     cpu, several = devices[0].platform == "cpu", len({d.process_index for d in devices}) > 1
-    hangs = cpu and runtime.vmap_hangs_on_cpu()
+    hangs = cpu and runtime.vmap_hangs_on_cpu(jaxlib)
     if mode == "vmap" and hangs and size > 1 and (env > 1 or several):
         raise ConfigError("batching", mode, "'map' or 'auto': with this jaxlib several CPU devices hang in a batch of members")
     if mode == "auto":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import types
 from collections import Counter
 
@@ -83,9 +82,9 @@ def test_one_program_from_make_train_is_the_same_run(name, unbroken):
     assert jax.tree.structure(state) == jax.tree.structure(whole.state)
 
 
-def test_a_frame_of_a_run(unbroken, monkeypatch):
+def test_a_frame_of_a_run(unbroken, modules):
     """Plain columns: a row a log row, and a curve leaves out the rows without a value."""
-    monkeypatch.setitem(sys.modules, "pandas", types.SimpleNamespace(DataFrame=lambda rows: rows))
+    modules(pandas=types.SimpleNamespace(DataFrame=lambda rows: rows))
     whole, _ = unbroken("ppo")
     rows = whole.frame()
     assert [r["env_steps"] for r in rows] == [r.env_steps for r in whole.history] and {r["seed"] for r in rows} == {0}

@@ -451,8 +451,8 @@ def test_wrong_resets(arguments, says):
     assert says in str(error.value)
 
 
-def test_without_gymnasium(monkeypatch):
-    monkeypatch.setitem(sys.modules, "gymnasium", None)
+def test_without_gymnasium(monkeypatch, modules):
+    modules(gymnasium=None)
     monkeypatch.delitem(sys.modules, "jaxrl_fast.envs.export.to_gymnasium")
     with pytest.raises(MissingExtraError, match=r"pip install 'jaxrl_fast\[gymnasium\]'"):
         importlib.import_module("jaxrl_fast.envs.export.to_gymnasium")

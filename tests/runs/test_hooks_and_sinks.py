@@ -8,7 +8,6 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
-from jaxrl_fast import runtime
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.engine import programs
 from jaxrl_fast.logs.sinks import Sink
@@ -106,9 +105,9 @@ def test_bad_hooks_and_sinks_are_refused(settings, message, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_that_does_not_fit_opens_no_sink_and_leaves_nothing(tmp_path, monkeypatch):
+def test_a_run_that_does_not_fit_opens_no_sink_and_leaves_nothing(tmp_path, device_memory):
     sink = Collects()
-    monkeypatch.setattr(runtime, "device_memory", lambda device: 1000)
+    device_memory(1000)
     with pytest.raises(jf.ConfigError, match="memory must be "):
         tools.train("ppo", tmp_path / "run", sinks=[sink])
     assert sink.calls == ["close"] and not (tmp_path / "run").exists()
