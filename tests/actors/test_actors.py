@@ -579,18 +579,21 @@ def test_a_signal_while_the_queue_is_full(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("iterations", [3, 21], ids=["warm-up", "row"])
-def test_a_signal_does_not_wait_for_the_row(iterations, unbroken, tmp_path, monkeypatch):
+def test_a_signal_does_not_wait_for_the_row(iterations, unbroken, tmp_path):
     """The iteration ends, what is done is saved, and the row goes on after it: its returns count once."""
-    take = Actors.take
+    sent = []
 
-    def taken(self, t, stopping):
-        if t == iterations - 1:
-            signal.raise_signal(signal.SIGTERM)
-        return take(self, t, stopping)
+    class Signals(Wrapped):
+        def send(self, action):
+            sent.append(action)
+            if len(sent) == 2 * iterations - 1:  # the first of this iteration's two steps
+                signal.raise_signal(signal.SIGTERM)
+            super().send(action)
 
-    with monkeypatch.context() as patched, pytest.raises(Interrupted, match=f"SIGTERM at {8 * iterations} environment steps"):
-        patched.setattr(Actors, "take", taken)
-        train(jf.DQN(**DQN), tmp_path / "run", total_steps=640, ahead=0)
+    around = lambda vector, training: Signals(vector) if training else vector
+    jf.register("test/signals", lambda: Around(inner=jf.make(NAME), around=around))
+    with pytest.raises(Interrupted, match=f"SIGTERM at {8 * iterations} environment steps"):
+        train(jf.DQN(**DQN), tmp_path / "run", jf.make("test/signals"), total_steps=640, ahead=0)
     check_saved(tmp_path / "run", iterations, unbroken)
     tools.resume(tmp_path / "run", 256)
     found = tools.logged(tmp_path / "run")
