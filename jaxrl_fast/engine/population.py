@@ -221,22 +221,27 @@ def spread(config: RunConfig, size: int | None = None) -> None:
         runtime.request_host_devices(min(wanted, runtime.cpu_count()))  # more would need XLA_FLAGS
         return
     wanted = min(size, runtime.cpu_count())
-    if runtime.request_host_devices(wanted) or jax.default_backend() != "cpu" or jax.config.jax_num_cpu_devices > 0:
-        return
-    have = len(jax.local_devices())
-    if have < wanted and not (mode == "vmap" and runtime.vmap_hangs_on_cpu()):
-        _warn_of_idle_cores(size, wanted, have)
+    if not runtime.request_host_devices(wanted) and jax.config.jax_num_cpu_devices <= 0:
+        if text := of_idle_cores(size, mode, wanted, jax.local_devices()):
+            _warn_once(text)
+
+
+def of_idle_cores(size: int, mode: str, wanted: int, devices: Sequence[Any], jaxlib: str | None = None) -> str | None:
+    """Return the warning of members that take turns on fewer CPU devices than `wanted`, or None."""
+    have, batched = len(devices), mode == "vmap" and runtime.vmap_hangs_on_cpu(jaxlib)
+    if devices[0].platform != "cpu" or have >= wanted or batched:
+        return None
+    longer = math.ceil(size / have) / math.ceil(size / wanted)
+    return (
+        f"{size} members take turns on the {have} CPU device(s) that JAX started with in this process, up to {longer:.2g} times "
+        f"as long as on {wanted} CPU cores: XLA_FLAGS=--xla_force_host_platform_device_count={wanted} in the environment of "
+        "Python gives it as many, and so does a first run in a new process"
+    )
 
 
 @functools.cache
-def _warn_of_idle_cores(size: int, wanted: int, have: int) -> None:
-    longer = math.ceil(size / have) / math.ceil(size / wanted)
-    warnings.warn(
-        f"{size} members take turns on the {have} CPU device(s) that JAX started with in this process, up to {longer:.2g} times "
-        f"as long as on {wanted} CPU cores: XLA_FLAGS=--xla_force_host_platform_device_count={wanted} in the environment of "
-        "Python gives it as many, and so does a first run in a new process",
-        stacklevel=6,
-    )
+def _warn_once(text: str) -> None:
+    warnings.warn(text, stacklevel=6)
 
 
 def elsewhere(config: RunConfig, devices: int | str | None, mesh: Mapping[str, int] | None) -> RunConfig:
