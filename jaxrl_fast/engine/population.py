@@ -221,9 +221,9 @@ def spread(config: RunConfig, size: int | None = None) -> None:
         runtime.request_host_devices(min(wanted, runtime.cpu_count()))  # more would need XLA_FLAGS
         return
     wanted = min(size, runtime.cpu_count())
-    if not runtime.request_host_devices(wanted) and jax.config.jax_num_cpu_devices <= 0:
-        if text := of_idle_cores(size, mode, wanted, jax.local_devices()):
-            _warn_once(text)
+    late = not runtime.request_host_devices(wanted) and jax.config.jax_num_cpu_devices <= 0
+    if late and (text := of_idle_cores(size, mode, wanted, jax.local_devices())):
+        _warn_once(text)
 
 
 def of_idle_cores(size: int, mode: str, wanted: int, devices: Sequence[Any], jaxlib: str | None = None) -> str | None:
