@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -46,6 +45,15 @@ def learn(run: Run, agent: Any, mem: Any, root: jax.Array, totals: Any, parts: A
     return state.agent, state.memory, jax.tree.map(jnp.add, totals or jax.tree.map(jnp.zeros_like, metrics), metrics)
 
 
+def seam(run: Run, agent: Any, mem: Any, w: jax.Array):
+    """Return the agent and the memory after environments began anew."""
+    return run.algo.seam(agent), run.memory().seam(mem, w)
+
+
+def finite(run: Run, agent: Any, mem: Any) -> jax.Array:
+    return tree.all_finite((agent, run.memory().watch(mem)))
+
+
 class HostPrograms(Programs):
     """Programs of one member on one device; its environment on the host has a stand-in there.
 
@@ -57,9 +65,8 @@ class HostPrograms(Programs):
         super().__init__(prepared, clock)
         self.env, self.reported, self.stopping = prepared.env, reported, stopping
         self._learn = jax.jit(learn, static_argnames="learns", donate_argnames=("mem", "totals"))
-        seam = lambda run, agent, mem, w: (run.algo.seam(agent), run.memory().seam(mem, w))
         self._seam = jax.jit(seam, donate_argnames="mem")
-        self._finite = jax.jit(lambda run, agent, mem: tree.all_finite((agent, run.memory().watch(mem))))
+        self._finite = jax.jit(finite)
         self._largest = jax.jit(largest_parameter)
         self.actors: Handover | None = None
         self._totals: dict[bool, Any] = {}  # shapes of the metrics in warm-up and learning, traced once each
@@ -102,7 +109,7 @@ class HostPrograms(Programs):
         """Return the metrics of no iteration."""
         if learns not in self._totals:
             args = (self.run, state.agent, state.memory, state.key, {}, rollout.parts, np.int32(0))
-            self._totals[learns] = jax.eval_shape(functools.partial(learn, learns=learns), *args)[2]
+            self._totals[learns] = self._learn.eval_shape(*args, learns=learns)[2]
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self._totals[learns])
 
     def _iterations(self, state: RunState, t0: int, end: int, learns: bool) -> Chunk:
@@ -135,7 +142,7 @@ class HostPrograms(Programs):
             reports.append(found.reports)
             if found.reports and self._taken is None:  # warm-up has the same names
                 args = (self.run, agent, mem, state.key, {}, found.parts, np.int32(t))
-                self._taken = tuple(jax.eval_shape(functools.partial(learn, learns=True), *args)[2])
+                self._taken = tuple(self._learn.eval_shape(*args, learns=True)[2])
             lag += self.first.algo.updates * actors.lag(t, found)
             t += 1
         metrics = dict(jax.device_get(totals or {}))
