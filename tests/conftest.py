@@ -41,10 +41,13 @@ def _cache_folder() -> str:
     return str((base if writable else Path(tempfile.gettempdir())) / "jaxrl_fast-tests")
 
 
-# Programs that tests start in a process of their own inherit it. JAXRL_FAST_CACHE=off switches it off.
+# JAXRL_FAST_CACHE=off switches it off. Tests compile many small programs, which are kept too, and so do the processes and
+# notebooks that they start.
 os.environ.setdefault("JAXRL_FAST_CACHE", _cache_folder())
-runtime.enable_compile_cache()
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # tests compile many small programs
+if folder := runtime.enable_compile_cache():
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    os.environ |= {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+                   "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}  # fmt: skip
 gc.freeze()
 gc.set_threshold(10_000, 20, 10)  # tracing makes many objects: looking for cycles took an eighth of the time
 jax.devices()  # started before a test asks for several seeds, so that this process keeps the devices that it has

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl_fast import runtime
-
 nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("ipykernel")
 NotebookClient = pytest.importorskip("nbclient").NotebookClient
@@ -27,9 +25,6 @@ def test_notebooks_in_the_docs_exist():
 def test_runs(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("JAXRL_FAST_TINY", "1")
     monkeypatch.setenv("MPLBACKEND", "agg")
-    if folder := runtime.enable_compile_cache():  # the tests' own; a notebook that only uses `make_train` has none
-        monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", folder)
-        monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     notebook = nbformat.read(path, as_version=4)

@@ -130,7 +130,7 @@ class Population:
     def keys(self, seeds: Sequence[int]) -> jax.Array:
         """Return root keys on the devices: a member's equals a single run's with its seed."""
         padded = np.asarray([*seeds, *[seeds[0]] * (self.padded - self.size)], np.uint32)
-        make = jax.vmap(jax.random.key) if self.size > 1 else jax.random.key
+        make = _keys if self.size > 1 else jax.random.key
         return jax.jit(make, out_shardings=self.sharding)(padded if self.size > 1 else padded[0])
 
     def place(self, tree: Any, sharding: Any = None) -> Any:
@@ -206,6 +206,9 @@ class Members(NamedTuple):
         return Members(self.first, run, () if len(lanes) == 1 else self.swept)
 
     __repr__ = summary
+
+
+_keys = jax.vmap(jax.random.key)  # one function, so that JAX knows its program again
 
 
 def spread(config: RunConfig, size: int | None = None) -> None:
