@@ -16,15 +16,15 @@ from jaxrl_fast.envs.host.aside import aside
 from jaxrl_fast.envs.host.vector import Vector
 
 ASLEEP = 3.0  # seconds between checks after which this process was stopped (Ctrl-Z) or asleep
-CLOSING = 10.0  # seconds for environments to close; then they are left behind
-HURRY = 10.0  # seconds to answer once the run stops, or twice their longest answer
 
 
 class Limits:
     """Time limits of answers; shorter once the run was asked to stop."""
 
-    def __init__(self, patience: float, hurry: float = HURRY, now: Callable[[], float] = time.monotonic):
-        self.patience, self.hurry, self.now, self.hurried = patience, hurry, now, math.inf
+    hurry = 10.0  # seconds to answer once the run stops, or twice their longest answer
+
+    def __init__(self, patience: float, now: Callable[[], float] = time.monotonic):
+        self.patience, self.now, self.hurried = patience, now, math.inf
 
     def over(self, since: float, hurry: bool, longest: float = 0.0) -> float | None:
         """Return the limit if an answer due from `since` exceeds it; longest: answer so far."""
@@ -38,12 +38,10 @@ class Limits:
 class Watch:
     """Whether environments answer: the stepping thread notes it, the waiting thread reads it."""
 
-    def __init__(
-        self, name: str, patience: float = 120.0, hurry: float = HURRY, closing: float = CLOSING,
-        now: Callable[[], float] = time.monotonic,
-    ):  # fmt: skip
-        self.name, self.closing, self.now, self.stopped = name, closing, now, False
-        self.limits = Limits(patience, hurry, now)
+    closing = 10.0  # seconds for environments to close; then they are left behind
+
+    def __init__(self, name: str, patience: float = 120.0, now: Callable[[], float] = time.monotonic):
+        self.name, self.limits, self.now, self.stopped = name, Limits(patience, now), now, False
         self.since: float | None = None
         self.longest = 0.0  # seconds of an answer
         self.looked = self.awake = now()

@@ -320,7 +320,8 @@ def test_a_pause_of_the_program_is_no_timeout():
 def test_environments_with_a_hanging_close_are_left_behind(ppo):
     """What was played counts; nobody waits for more than some seconds."""
     env, run, agent = ppo
-    left, watch = threading.Event(), Watch("Env", 30.0, closing=0.1)
+    left, watch = threading.Event(), Watch("Env", 30.0)
+    watch.closing = 0.1
 
     class Stays(Wrapped):
         def close(self):
@@ -353,7 +354,8 @@ def test_sending_is_watched(ppo):
 def test_a_stopping_run_does_not_wait_for_a_long_evaluation(ppo):
     """Its environments answer, but there are games for hours."""
     env, run, agent = ppo
-    watch = Watch("Env", 120.0, hurry=0.5)
+    watch = Watch("Env", 120.0)
+    watch.limits.hurry = 0.5
     began = time.monotonic()
     with pytest.raises(HostError, match="was played for 0.5 s more, and not to the end"):
         play.evaluate(env, run.algo, agent, jax.random.key(0), 10**7, "greedy", watch=watch, stopping=lambda: True)
@@ -385,8 +387,8 @@ def test_a_stopping_run_waits_briefly_for_hanging_environments(where, restarts, 
         inner=jf.make(NAME), around=lambda vector, training: Stuck(vector) if training == (where == "step") else vector
     ))  # fmt: skip
 
-    monkeypatch.setattr("jaxrl_fast.actors.watch.HURRY", 0.5)
-    monkeypatch.setattr("jaxrl_fast.actors.threads.CLOSING", 0.2)
+    monkeypatch.setattr(Limits, "hurry", 0.5)
+    monkeypatch.setattr(Watch, "closing", 0.2)
     monkeypatch.setattr(Actors, "take", taken)
     began = time.monotonic()
     settings = dict(host_timeout=120.0, restarts=restarts, chunk_seconds=0.01, eval_every=64 if where == "evaluation" else 0)
@@ -440,7 +442,8 @@ def test_a_dying_replacement_on_ray_is_replaced(ppo, began, tries):
         def open(self, i, t):
             pass
 
-        leave = open
+        def leave(self, i):
+            pass
 
         def ask(self, i, t, agent):
             return "anew"
