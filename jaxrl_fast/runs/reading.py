@@ -96,9 +96,11 @@ def _read_one(rundir: RunDir, checkpoints: Checkpoints, one: tuple[str, int], al
     chosen = {name: values[member] for name, values in meta["settings"].items()}
     algo, env = configure(algo, env, config.settings_of(member) | chosen)
     lanes, bound = len(meta["lanes"]), algo.bind(env.spec)
-    # the best is the agent alone: its experience may be gone
-    run = Run(env, bound, 1.0) if best else build_run(algo, env, config)
-    like = jax.eval_shape(_agent if best else iteration.init, run, jax.random.key(0))
+    if best:  # the agent alone: its experience may be gone
+        run, like = Run(env, bound, 1.0), jax.eval_shape(_agent, bound, jax.random.key(0))
+    else:
+        run = build_run(algo, env, config)
+        like = jax.eval_shape(iteration.init, run, jax.random.key(0))
     if lanes > 1:
         like = jax.tree.map(lambda x: jax.ShapeDtypeStruct((lanes, *x.shape), x.dtype), like)
     here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
@@ -110,8 +112,8 @@ def _read_one(rundir: RunDir, checkpoints: Checkpoints, one: tuple[str, int], al
     return dataclasses.replace(run, algo=bound), env, config, state, rows, meta.get("iterations"), score
 
 
-def _agent(run: Run, key: jax.Array) -> Any:
-    return run.algo.init(key)
+def _agent(algo: Algorithm, key: jax.Array) -> Any:
+    return algo.init(key)
 
 
 def _scores(rundir: RunDir) -> list[float | None]:

@@ -184,7 +184,7 @@ def test_observations_sent_separately_are_equal(tmp_path, monkeypatch):
         runs.append(train(jf.PPO(**PPO), tmp_path / name, actors=2))
     tools.assert_same(runs[0].state, runs[1].state)
     with_the_launch, alone = ([row["time_actors_transfer"][0] for row in tools.logged(tmp_path / name)] for name in "ab")
-    assert max(with_the_launch) < min(alone) < 1
+    assert sum(with_the_launch) < sum(alone) and max(alone) < 1
 
 
 @pytest.mark.parametrize(("algo", "name"), [
