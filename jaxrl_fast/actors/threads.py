@@ -59,17 +59,12 @@ class Worker:
 
 
 class Actors(Handover):
-    """One worker for all groups. See `Handover`."""
-
-    def places(self) -> int:
-        return 1
-
     @property
     def worker(self) -> Worker:
         return self.workers[0]
 
     def start(self, t: int, agent: Any) -> None:
-        self.lapped = time.perf_counter()
+        self.lapped, self.places = time.perf_counter(), 1
         super().start(t, agent)
 
     def open(self, i: int, t: int) -> Worker:

@@ -1,8 +1,7 @@
 """Folders to write: where a path leads, whether it is writable, which process writes it.
 
 A lock is a file `.lock` with its process, held by the operating system's lock: it ends with the
-process, so a killed process leaves no valid lock. It covers other machines on the same file system.
-On a file system without locks, the process in the file decides if it runs on this machine.
+process. On a file system without locks, the process in the file decides if it runs on this machine.
 """
 
 from __future__ import annotations
@@ -89,12 +88,7 @@ def not_writable(argument: str, path: Path, error: BaseException) -> ConfigError
 
 
 def discard(folder: Path) -> None:
-    """Remove the folder of a part that was killed before its first checkpoint.
-
-    Raises:
-        ConfigError: it is no folder, or a link to one.
-        WriteError: it cannot be removed.
-    """
+    """Remove the folder of a part that was killed before its first checkpoint; never a link."""
     trash = check_folder(folder)
     with writing(folder):
         if trash.exists():  # killed during an earlier removal
@@ -122,7 +116,6 @@ class Lock:
         _held.add(self.key)
 
     def release(self) -> None:
-        """Release the folder; may be called twice."""
         if self.key in _held:
             with contextlib.suppress(OSError):  # the folder may be gone
                 if _key(os.stat(self.file)) == self.key:
@@ -206,7 +199,6 @@ def _lock(descriptor: int) -> bool:
 
 
 def _about(descriptor: int) -> dict | None:
-    """Return what the file's process wrote into it."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         found = json.loads(os.pread(descriptor, 1000, 0))
         if type(found["pid"]) is not int or not 0 < found["pid"] < 2**31:

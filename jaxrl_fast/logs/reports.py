@@ -27,8 +27,8 @@ INSIDE, NO_STRING = "\0", "\1"  # in host names: between a dict's name and its k
 def log_names(names: Iterable[str], taken: Iterable[str], known: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return {reported name: name in the log}: letters, digits, `_` and `-`, unless `taken`.
 
-    A name that the log already has, itself or as `NAME_end`, gets the prefix `env_`. Names that
-    need no change come first. `known` names, of earlier rows, are kept.
+    A name that the log already has, itself or as `NAME_end`, gets the prefix `env_`. `known` names, of
+    earlier rows, are kept.
     """
     found = dict(known or {})
     used = {*RESERVED, *taken, *(own + end for own in found.values() for end in ("", END))}
@@ -124,9 +124,8 @@ class Reported:
 
 
 def flat(info: Mapping[Any, Any], num_envs: int) -> dict[str, np.ndarray]:
-    """Return the numbers of a Gymnasium vector's `info`, {name: [B]}.
+    """Return the numbers of a Gymnasium vector's `info`, {name: [B]}, NaN where a mask hides one.
 
-    NaN where a mask says that an environment does not report the number; other values are left out.
     `log_names` calls the numbers of a nested dict `KEY_NAME`. Two numbers never share a name.
     """
     found: dict[str, np.ndarray] = {}
@@ -152,7 +151,6 @@ def _is_mask(value: Any, num_envs: int) -> bool:
 
 
 def _numbers(value: Any, num_envs: int) -> np.ndarray | None:
-    """Return a vector of real numbers, or None."""
     if not isinstance(value, np.ndarray) or value.shape != (num_envs,):
         return None
     if value.dtype.kind in "biuf":

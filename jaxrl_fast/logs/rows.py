@@ -47,7 +47,6 @@ class Measured(NamedTuple):
     faults: list[tuple[int, str]] = []  # (member, value that is not finite), likely cause first
 
     def without(self, lost: Collection[int]) -> Measured:
-        """Return it without values of lost members."""
         if not lost:
             return self
         gone = lambda x: np.isin(np.arange(len(x)), list(lost))
@@ -58,10 +57,7 @@ class Measured(NamedTuple):
 
 
 def measure(env_steps: int, sums: Mapping[str, Mean], settings: Mapping[str, np.ndarray]) -> Measured:
-    """Divide sums by counts [members]. 0/0 (no finished episode) is NaN, null in the files.
-
-    settings: values [members] that selection changes; they become columns.
-    """
+    """Divide sums by counts [members]; 0/0 is NaN. settings: selection's, which become columns."""
     sums = dict(sums)
     seen = sums.pop(FAULTS, Mean(np.zeros(1), np.zeros(1)))
     values, faults = {}, [(m, "observations are not finite") for m in _where(seen.total > 0)]
@@ -75,7 +71,6 @@ def measure(env_steps: int, sums: Mapping[str, Mean], settings: Mapping[str, np.
 
 
 def _where(mask: np.ndarray) -> list[int]:
-    """Return the members [members] with True."""
     return np.flatnonzero(mask).tolist()
 
 

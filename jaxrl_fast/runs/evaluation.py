@@ -9,7 +9,6 @@ import numpy as np
 
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.rollout import ACTION, OBSERVATION
-from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.runs.checkpoints.metadata import Best
 from jaxrl_fast.runs.result import Result
@@ -36,26 +35,14 @@ class EvaluationProgress:
             sink.evaluating(played, episodes)
 
 
-def mean_length(history: Sequence[Row]) -> float | None:
-    """Return the mean episode length, in training or evaluation, of the last rows with one."""
-    found = []
-    for name in ("episode_length", "eval_length"):
-        known = (row.metrics.get(name, np.full(1, np.nan)) for row in reversed(history))
-        found.append(next((float(np.nanmean(x)) for x in known if np.isfinite(x).any()), 0.0))
-    return max(found) or None
-
-
-def evaluate(
-    run: Result, sanity: Sanity, progress: EvaluationProgress
-) -> tuple[dict[str, np.ndarray], str | None]:  # fmt: skip
+def evaluate(run: Result, sanity: Sanity, progress: EvaluationProgress) -> tuple[dict[str, np.ndarray], str | None]:
     """Return log columns (`eval_return` [members]), and a message on non-finite values.
 
-    Keeps the best agents and reached targets. With `on_nan = "mark"` a member with a non-finite
-    return is lost, and only the last loss is a message.
+    Keeps the best agents and reached targets, and marks lost members with `on_nan = "mark"`.
     """
     programs = run.lanes.programs
     with programs.paused(), programs.clock.during("evaluate"):
-        found = programs.evaluate(run.state, run.rows, length=mean_length(run.history), told=progress)
+        found = programs.evaluate(run.state, run.rows, progress)
         found = run.lanes.by_member(found, np.nan)
     progress(run.config.most_episodes, run.config.most_episodes)
     scores, message, columns = _without(run.lost, found.ret), None, {}
@@ -80,5 +67,4 @@ def evaluate(
 
 
 def _without(lost: dict[int, dict], scores: np.ndarray) -> np.ndarray:
-    """Return scores [members] with NaN for lost members."""
     return np.where(np.isin(np.arange(len(scores)), list(lost)), np.nan, scores)

@@ -23,11 +23,8 @@ MOST_PARAMETER = 1e8  # of a network's parameters
 def not_finite(run: Result, measured: Sequence[Measured], finite: Any) -> tuple[list[Measured], str | None]:
     """Return the rows without lost members' values, and a message on the first loss.
 
-    The message names metric, step and member. It is None if the run can go on: with `on_nan =
-    "mark"`, members enter `run.lost`, and only the last loss is a message.
-
-    Args:
-        finite: whether each lane's agent is; None before any training.
+    It is None if the run can go on: with `on_nan = "mark"`, members enter `run.lost`.
+    finite: whether each lane's agent is; None before any training.
     """
     said, found, stop = [], [], run.config.on_nan == "stop"
     for row in measured:

@@ -28,10 +28,9 @@ class Given(NamedTuple):
 
 
 def given_by(config: RunConfig, source: Any, algo: Algorithm) -> Given | None:
-    """Return the start of a new run's agents, or None.
+    """Return the start of a new run's agents, or None; raises ConfigError for a misfit.
 
-    source: the object given to `train`; None: `config.start_from` names it. algo: bound. Raises
-    ConfigError for a misfit, with leaf and shapes.
+    source: the object given to `train`; None: `config.start_from` names it. algo: bound.
     """
     if config.start_from is None:
         return None
@@ -61,7 +60,6 @@ def found_in(source: Any) -> Given:
 
 
 def fitted(given: Given, algo: Algorithm) -> Given:
-    """Return them in the form of `algo`'s agents."""
     like = jax.eval_shape(lambda: algo.init(jax.random.key(0)))
     if not hasattr(like, "params"):
         raise ConfigError("start_from", algo.name, "None: the agents of this algorithm have no `params`")

@@ -542,7 +542,7 @@ def test_the_terminal_s_own_ctrl_c_leaves_no_second_bar(columns, no_dumb_termina
     sink.status("compiling")
     for steps in (1_000_000, 2_000_000):
         sink.write(Row(steps, 10.0, 200_000.0, {"episode_return": np.float32([475.1])}))
-        sink._display._live.refresh()
+        sink._live.refresh()
         stream.write("^C")  # where the cursor is
     sink.close()
     bars = [line for line in screen(stream.getvalue(), columns) if "000,000 /" in line]

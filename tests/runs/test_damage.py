@@ -66,7 +66,7 @@ def made(tmp_path_factory) -> Path:
 def run(made, tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     shutil.copytree(made, tmp_path / "runs")
-    monkeypatch.setattr(importlib.import_module("jaxrl_fast.runs.train"), "run_prepared", reached)
+    monkeypatch.setattr(importlib.import_module("jaxrl_fast.runs.load"), "run_prepared", reached)
     return tmp_path / "runs" / "run"
 
 
