@@ -28,8 +28,6 @@ class Worker:
         self._thread.start()
 
     def end(self, patience: float) -> None:
-        self.watch.stopped = True
-        self.watch.going.set()
         self.requests.put(None)
         self.watch.end(self._thread, patience)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxrl_fast.errors import ConfigError, check_int, nearest
 from jaxrl_fast.files import folders
+from jaxrl_fast.logs.walltime import ACTORS
 from jaxrl_fast.ops.aggregate import SURE, intervals, spread
 
 # Distinct for the colour-blind and in grey; the first is the project's blue.
@@ -228,10 +229,7 @@ def _held(values: np.ndarray) -> np.ndarray:
 
 # Logged shares of a row's time, of actors and learner, in drawing order.
 _SHARES = {
-    "actors": {
-        "environments": "time_actors_environments", "transfer": "time_actors_transfer", "inference": "time_actors_inference",
-        "waiting": "time_actors_waiting",
-    },
+    "actors": {name: f"time_actors_{name}" for name in ACTORS},
     "learner": {
         "learning": "time_learner_updates", "evaluating": "time_learner_evaluates", "writing": "time_learner_writes",
         "compiling": "time_learner_compiles", "waiting": "time_learner_waits",

@@ -79,7 +79,7 @@ def train(
 
 
 def start(
-    algo: Algorithm, env: Environment, total_steps: int = 500_000, out: str | Path | None = None, hooks=(), sinks=(),
+    algo: Algorithm, env: Environment, total_steps: int = 500_000, out: Path | None = None, hooks=(), sinks=(),
     tensorboard: bool = True, progress: bool | None = None, about: dict[str, Any] | None = None, **settings: Any,
 ) -> Result:  # fmt: skip
     """Train for callers that stop with the run: Ctrl-C always raises `Interrupted`."""
@@ -100,13 +100,12 @@ class Around(NamedTuple):
 
 
 def begin(
-    prepared: Prepared, out: str | Path | None, hooks=(), sinks=(), tensorboard: bool = True, progress: bool = False,
+    prepared: Prepared, out: Path | None, hooks=(), sinks=(), tensorboard: bool = True, progress: bool = False,
     source: Any = None,
 ) -> Result | SeedsInTurn:  # fmt: skip
     """Start a prepared run. source: the object of `start_from`, unless it is a directory."""
     create = None
     if out is not None:
-        out = folders.folder_path("out", out)
         prepared = check_out(out, prepared)
         create = lambda: distributed.on_first(lambda: RunDir.create(out, prepared)) or RunDir(out)
     if not in_turn(prepared.env, prepared.config):

@@ -332,7 +332,7 @@ def test_links_of_a_run_are_not_written_through(run):
     for name in ("metrics.jsonl.tmp", "result.json.tmp", "config.json.tmp"):
         (run / name).symlink_to(victim)
     for write in (
-        lambda: jsonl.cut(run / "metrics.jsonl", 64),
+        lambda: jsonl.JsonlSink(run / "metrics.jsonl").cut(64),
         lambda: config_json.write_json(run / "result.json", {}),
         lambda: config_json.write_text(run / "config.json", "\ud800"),
     ):
