@@ -1,9 +1,7 @@
 """Asynchronous groups of environments: EnvPool with `batch_size` below `num_envs`.
 
-A vector with `at_once` returns the first environments that have stepped, and the policy acts for
-those alone. Fast environments lead by some rows, up to a limit. Rows stand in a ring on the device
-[L, B]; a rollout is cut out once every environment has T rows. The agent of a row depends on
-timing: runs are not repeatable.
+The policy acts for the first `at_once` environments that have stepped; fast ones lead by some rows.
+Rows stand in a ring on the device [L, B]; a rollout is cut out once every environment has T rows.
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@
     rollout = actors.take(t)         [T, B], collected by the agent of iteration t - ahead
     actors.give(t + 1, agent)        the agent after learning from it
 
-With `ahead` 0 actors wait for the learner, and everything is on-policy; with 1 they collect rollout
-t + 1 while the learner uses rollout t. The agent of a rollout is fixed, independent of timing. A
-worker that fails or hangs restarts, `restarts` times, and repeats its rollouts.
+The agent of a rollout is fixed, independent of timing. A worker that fails or hangs restarts,
+`restarts` times, and repeats its rollouts.
 """
 
 from __future__ import annotations
@@ -69,11 +68,7 @@ class Handover(abc.ABC):
         self, run: Run, env: HostEnv, root: jax.Array, warmup: int, groups: int = 1, ahead: int = 0,
         patience: float = 120.0, restarts: int = 0,
     ):  # fmt: skip
-        """Make actors, not started yet.
-
-        run: with the stand-in of `env`. root: the member's key. warmup: iterations of random actions.
-        patience: seconds of a step at most.
-        """
+        """run: with the stand-in of `env`. root: the member's key. patience: seconds of a step."""
         self.run, self.env, self.root, self.warmup = run, env, root, warmup
         self.ahead, self.patience, self.restarts, self.failures = ahead, patience, restarts, 0
         self.sizes = sizes_of(run.algo.num_envs, groups)

@@ -67,10 +67,7 @@ class OnHost:
         return StandIn(env.spec, in_any_order=env.at_once(algo.num_envs) is not None)
 
     def actor_bytes(self, run, config: RunConfig, rollout: int, agent: int) -> int:
-        """Return the bytes of rollouts, finished, running and in the ring, and of agents.
-
-        Agents: of these rollouts, of the current and the previous one, and of an update's result.
-        """
+        """Return the bytes of rollouts (finished, running, in the ring) and of agents for them."""
         ahead, steps = ahead_of(config, run.algo), run.algo.num_steps
         ring = ring_rows(steps) // steps if run.env.in_any_order else 0
         return (ahead + 1 + ring) * rollout + (ahead + 3) * agent

@@ -1,7 +1,6 @@
 """Playing in environments on the host: rollouts built on the device, evaluations, pictures.
 
-The scan of `collect` becomes single steps. Every observation goes to the device once, for the
-policy and for its row; the result is a `Trajectory` like `collect`'s.
+The scan of `collect` becomes single steps, with the same `Trajectory`.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import numpy as np
 from jaxrl_fast import random, tree
 from jaxrl_fast.actors.watch import Watch, watched
 from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.engine.evaluate import STEP_LIMIT
 from jaxrl_fast.engine.rollout import Actor
 from jaxrl_fast.envs.host import checks
 from jaxrl_fast.envs.host.api import HostEnv
@@ -24,8 +24,6 @@ from jaxrl_fast.envs.host.vector import HostStep, Vector, Wrapped
 from jaxrl_fast.ops import stacking
 from jaxrl_fast.spaces import Box, Space
 from jaxrl_fast.types import Clock, Timestep, Trajectory
-
-STEP_LIMIT = 27_000  # of an episode, for environments without a limit
 
 
 class Seen(NamedTuple):
@@ -77,7 +75,7 @@ def step(
     algo: Algorithm, agent: Any, actor: Actor, steps: Timestep | None, seen: Seen | None, noise: Any, clock: Clock, i: Any,
     mode: str,
 ) -> tuple[Actor, Timestep, Any]:  # fmt: skip
-    """Write row i - 1's results (none at first) and act in row i -> (actor, rows [T, B], action)."""
+    """Write row i - 1's results (none at first), act in row i -> (actor, rows [T, B], action)."""
     if seen is not None:
         actor, steps = _look(algo, actor, steps, seen, i - 1)
     carry, action, extras = algo.act(agent, actor.carry, actor.obs, tree.take(noise, i), clock, mode)

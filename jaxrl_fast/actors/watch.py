@@ -97,7 +97,7 @@ def close(vector: Vector) -> None:
 
 
 def watched(watch: Watch, f: Callable[[], Any], stopping: Callable[[], bool] = lambda: False) -> Any:
-    """Run f() in a thread, which then closes its environments. Raises HostError without an answer."""
+    """Run f() in a thread, which then closes its environments. Raises HostError if late."""
     future, thread = aside(f, lambda: [close(vector) for vector in watch.vectors] and None)
     asked = math.inf
     try:

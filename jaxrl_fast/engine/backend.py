@@ -1,7 +1,6 @@
-"""Backends: the two places where environments step, and the code that depends on the place.
+"""Backends: the two places where environments step, named by `Environment.runs_on`.
 
-`engine.on_device` steps environments inside the compiled program, `actors.on_host` outside of it.
-An environment names its backend (`Environment.runs_on`); the rest of a run does not know the place.
+`engine.on_device` steps them inside the compiled program, `actors.on_host` outside of it.
 """
 
 from __future__ import annotations

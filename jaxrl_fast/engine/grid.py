@@ -64,7 +64,7 @@ def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
 def next_rows(
     grid: Grid, done: int, boundaries: Collection[int], chunk_seconds: float, row_seconds: float | None
 ) -> int:
-    """Return the log rows of a chunk of `chunk_seconds` after `done` rows; row_seconds: None at first.
+    """Return the log rows of a chunk of `chunk_seconds`, one if `row_seconds` is None.
 
     It stops at an evaluation, a row of `boundaries` or the end of the run.
     """
@@ -77,8 +77,8 @@ def next_rows(
 def host_episodes(config: RunConfig, grid: Grid, rows: int, length: float | None) -> int:
     """Return the episodes of an evaluation on the host after `rows` rows.
 
-    By default, episodes of `length` steps fill `EVAL_SHARE` of the steps since the last evaluation;
-    at the end, of all steps. Steps, not seconds: a repeated run plays the same number.
+    By default, episodes of `length` steps fill `EVAL_SHARE` of the steps since the last evaluation, at
+    the end of all. Steps, not seconds, so that a repeated run plays as many.
     """
     if config.eval_episodes is not None:
         return config.eval_episodes

@@ -116,7 +116,7 @@ def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool
     if not reported:
         return after, metrics
     taken = metrics if learn else jax.eval_shape(lambda: _iteration(run, state, draws, t, True)[1])  # the same in every row
-    return after, metrics | reports.metrics(reported, taken)
+    return after, metrics | reports.metrics(reported, reports.log_names(reported, taken))
 
 
 def _iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool) -> tuple[RunState, Metrics, dict]:

@@ -1,7 +1,6 @@
 """Settings that differ among a population's members: from names and values to one `Run`.
 
-Names are the command line's: "algo.learning_rate", "env.gravity". Float settings of an algorithm
-and of most environments are traced, so they can differ inside one program. A static setting (a
+Names are the command line's: "algo.learning_rate", "env.gravity". A setting that is not traced (a
 size, a switch, a network) needs a program of its own, as another group of a sweep.
 """
 
@@ -75,7 +74,7 @@ def build_run(algo: Algorithm, env: Environment, config: RunConfig, outline: boo
 
 
 def build(algo: Algorithm, env: Environment, config: RunConfig, outline: bool = False) -> tuple[Run, Grid]:
-    """Return one configuration, bound, checked and ready to trace, and its grid.
+    """Return one configuration, bound, checked, ready to trace, and its grid.
 
     outline: read only the layout of the experience, enough for a plan.
     """
@@ -164,10 +163,7 @@ def leaf_names(run: Run) -> list[str]:
 
 
 def configurations(algo: Algorithm, env: Environment, config: RunConfig) -> tuple[list[Run], Grid]:
-    """Return a population's configurations, with outlines of their experience, and their grid.
-
-    Raises ConfigError for a setting that needs a program of its own.
-    """
+    """Return a population's configurations, experience outlined, and their grid."""
     if config.configurations > 1 and not backend_of(env).one_program:
         reason = "None: the environments are on the host, so members train one after another: `jf.sweep(grid=...)`"
         raise ConfigError("population", sorted(config.population), reason)
@@ -184,10 +180,7 @@ def configurations(algo: Algorithm, env: Environment, config: RunConfig) -> tupl
 
 
 def gather(runs: Sequence[Run], config: RunConfig, always: Sequence[str] = ()) -> Members:
-    """Return the configurations of a population side by side.
-
-    always: traced settings of the algorithm that get the member axis even with equal values.
-    """
+    """Return the configurations side by side. always: settings with the member axis even if equal."""
     names = leaf_names(runs[0])
     for name in always:
         if name not in names:

@@ -1,7 +1,6 @@
 """The memory plan: the bytes of a run, whether they fit its devices, and remedies.
 
-XLA's temporaries of an update (activations, gradients) are known
-only after compilation: `temporaries`.
+XLA's temporaries (activations, gradients) are known only after compilation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Populations: a run's functions with a member axis (`vmap` or a loop) over the devices.
 
 The mesh has axes ("population", "env"). Members never communicate: `shard_map` splits them. Along
-env one member's environments, rollout and replay are divided and its agent is on every device; XLA
-inserts the sums. The result equals the one-device program with as many `groups`, to rounding.
+env one member's environments, rollout and replay are divided and its agent is on every device.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class Population:
         return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, laid)
 
     def lift(self, fn: Callable, swept: Sequence[int] = ()) -> Callable:
-        """Lift fn(run, x, *rest) of one member to x, results and `swept` leaves of run [padded, ...]."""
+        """Lift fn(run, x, *rest) of one member: x, results, `swept` leaves of run get [padded, ...]."""
         if self.size == 1:
             return fn
 
@@ -140,11 +139,7 @@ class Population:
 
 
 def _in_turns(fn: Callable, own: Any, xs: Any) -> Any:
-    """Loop fn(own, x) over members like `jax.lax.map`; a result like x replaces x in the carry.
-
-    Leaves are compared, not trees: MuJoCo's states hold arrays in their structure, and a reset
-    makes new ones.
-    """
+    """Loop fn(own, x) over members like `lax.map`; a result like x replaces x in the carry."""
     kind = lambda tree: [(jnp.shape(x), jnp.result_type(x)) for x in jax.tree.leaves(tree)]
     leaves, structure = jax.tree.flatten(xs)
     replaces = False

@@ -1,8 +1,4 @@
-"""A checked run: `train`, `resume`, `plan` and the command line make it once and pass it on.
-
-Nothing is compiled or written here. A run directory is written from a `Prepared`, so a refused run
-leaves no files.
-"""
+"""A checked run, made once and passed on; nothing is compiled or written here."""
 
 from __future__ import annotations
 
@@ -66,9 +62,7 @@ def prepare(
         outline: read only the layout of experience, enough for a plan.
         built: configurations of `config.population`, if a sweep has built them already.
 
-    Raises:
-        ConfigError: settings do not fit each other, the environment or the devices, or experience
-            does not fit the memory.
+    Raises ConfigError for settings that do not fit each other, the environment or the devices.
     """
     spread_members(env, config)
     at_once = one_at_a_time(env, config)

@@ -40,10 +40,7 @@ class Noise(NamedTuple):
 def init(
     env: Env, algo: Algorithm, key: jax.Array, num_envs: int, t: jax.Array | None = None, before: Any = ()
 ) -> Actor:  # fmt: skip
-    """Begin episodes in all environments; `Lasting` parts of states `before` continue.
-
-    t: training iteration, None in evaluations.
-    """
+    """Begin episodes everywhere; `Lasting` parts of `before` continue. t: None in evaluations."""
     if lasting(before):
         state, obs = resets.begun_after(env, before, key, num_envs, t)
     else:
@@ -149,8 +146,7 @@ def without_info(trajectory: Trajectory) -> tuple[Trajectory, dict[str, jax.Arra
 def episode_statistics(episodes: Episodes, reward: jax.Array, done: jax.Array) -> tuple[Episodes, dict[str, Mean]]:
     """Return returns and lengths of episodes ended in a block [T, B], from rewards and ends.
 
-    Returns that one environment finished add up to its carried-in return plus every reward up to
-    its last end, so no scan is needed.
+    All but the rewards after the last end belong to finished returns, so no scan is needed.
     """
     time = jnp.arange(reward.shape[0], dtype=jnp.int32)[:, None]
     last_end = jnp.max(jnp.where(done, time + 1, 0), axis=0)  # steps through the last end; 0: none

@@ -1,7 +1,7 @@
 """Folders to write: where a path leads, whether it is writable, which process writes it.
 
-A lock is a file `.lock` with its process, held by the operating system's lock: it ends with the
-process. On a file system without locks, the process in the file decides if it runs on this machine.
+A lock is a file `.lock` with its process, held by the operating system's lock. On a file system
+without locks, the process in the file decides if it runs on this machine.
 """
 
 from __future__ import annotations

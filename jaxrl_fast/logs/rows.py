@@ -47,13 +47,15 @@ class Measured(NamedTuple):
     faults: list[tuple[int, str]] = []  # (member, value that is not finite), likely cause first
 
     def without(self, lost: Collection[int]) -> Measured:
-        if not lost:
-            return self
-        gone = lambda x: np.isin(np.arange(len(x)), list(lost))
-        return self._replace(metrics={name: np.where(gone(x), np.nan, x) for name, x in self.metrics.items()})
+        return self._replace(metrics={name: without(x, lost) for name, x in self.metrics.items()}) if lost else self
 
     def row(self, wall_seconds: float, rate: float, columns: Mapping[str, np.ndarray]) -> Row:
         return Row(self.env_steps, wall_seconds, rate, self.metrics | columns)
+
+
+def without(values: np.ndarray, lost: Collection[int]) -> np.ndarray:
+    """Return values [members] with NaN for lost members."""
+    return np.where(np.isin(np.arange(len(values)), list(lost)), np.nan, values)
 
 
 def measure(env_steps: int, sums: Mapping[str, Mean], settings: Mapping[str, np.ndarray]) -> Measured:

@@ -28,11 +28,8 @@ class LoggedRun(NamedTuple):
 class Sink:
     """Base class and protocol of sinks, which take the rows of a run; does nothing with them.
 
-    The host loop hands every row to every sink, in order. A display gets more, between rows. The flag
-    `--log KIND:TARGET` makes a sink of a class in `SINKS` by `of`.
-
-    Attributes:
-        form: the flag's text, for errors and help: "jsonl:PATH".
+    The host loop hands every row to every sink, in order; a display gets more between rows. The
+    flag `--log KIND:TARGET` makes a sink by `of`; `form` is its text in errors: "jsonl:PATH".
     """
 
     form: ClassVar[str] = ""

@@ -31,9 +31,8 @@ def _safely(method: Callable[..., None]) -> Callable[..., None]:
 class Display:
     """Show how much of `total` is done, beside a line of text.
 
-    On a terminal it is a live bar that rich's thread draws. Elsewhere `show` prints at most a line in
-    two seconds, fewer in a long run, and `close` the last one. A failure first switches the bar off,
-    then the lines.
+    On a terminal it is a live bar that rich's thread draws; elsewhere `show` prints a line in two
+    seconds at most, and `close` the last one. A failure switches the bar off, then the lines.
     """
 
     def __init__(self, total: int, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic):

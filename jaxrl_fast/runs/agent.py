@@ -1,9 +1,4 @@
-"""A trained agent: acts in the environment's own spaces, plays episodes, leaves Python.
-
-`act` remembers frames and recurrent state between calls; inside a trace it is pure, and every call
-begins a new episode. `step` is the same as a pure function of a carry, for `jit`, `scan` and
-`jax.export`.
-"""
+"""A trained agent: acts in the environment's own spaces, plays episodes, leaves Python."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def within(file: Path) -> Iterator[None]:
 
 
 def decode(content: dict[str, Any], modules=(), folder: Path | None = None) -> tuple[Algorithm, Environment, RunConfig]:
-    """Decode the content of `describe`, after the user's `modules`; `folder` must hold no library."""
+    """Decode `describe`'s content after the user's `modules`; `folder` must hold no library."""
     for module in modules:
         imports.import_user_module(module)
     imports.check_libraries(folder)

@@ -9,10 +9,11 @@ import numpy as np
 
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.rollout import ACTION, OBSERVATION
+from jaxrl_fast.logs.rows import without
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.runs.checkpoints.metadata import Best
 from jaxrl_fast.runs.result import Result
-from jaxrl_fast.runs.sentinel import Sanity, lose, warn_of
+from jaxrl_fast.runs.sentinel import PARAMETER, Sanity, lose, warn_of
 
 IN_EVALUATION = {OBSERVATION: "observations in an evaluation are not finite", ACTION: "actions in an evaluation are not finite"}
 
@@ -36,16 +37,13 @@ class EvaluationProgress:
 
 
 def evaluate(run: Result, sanity: Sanity, progress: EvaluationProgress) -> tuple[dict[str, np.ndarray], str | None]:
-    """Return log columns (`eval_return` [members]), and a message on non-finite values.
-
-    Keeps the best agents and reached targets, and marks lost members with `on_nan = "mark"`.
-    """
+    """Return log columns (`eval_return` [members]), and a message on non-finite values."""
     programs = run.lanes.programs
     with programs.paused(), programs.clock.during("evaluate"):
         found = programs.evaluate(run.state, run.rows, progress)
         found = run.lanes.by_member(found, np.nan)
     progress(run.config.most_episodes, run.config.most_episodes)
-    scores, message, columns = _without(run.lost, found.ret), None, {}
+    scores, message, columns = without(found.ret, run.lost), None, {}
     if found.episodes is not None:
         columns = {"eval_length": np.array(found.length, float), "eval_episodes": np.array(found.episodes, float)}
         run.episodes = int(found.episodes[0])
@@ -53,10 +51,10 @@ def evaluate(run: Result, sanity: Sanity, progress: EvaluationProgress) -> tuple
         what = IN_EVALUATION.get(int(found.fault[member]), f"eval_return is {scores[member]}")
         what = lose(run, member, run.env_steps, what)
         message = message or what
-    warn_of(run.config, sanity.look_at_parameters(found.largest), run.env_steps)
+    warn_of(run.config, sanity.look({PARAMETER: found.largest}), run.env_steps)
     if message and (run.config.on_nan == "stop" or not run.live):
         return {"eval_return": scores, **columns}, message
-    scores = _without(run.lost, scores)
+    scores = without(scores, run.lost)
     for i, value in enumerate(scores):
         if run.config.target_return is not None and run.reached[i] is None and value >= run.config.target_return:
             run.reached[i] = {"env_steps": run.env_steps, "eval_return": float(value)}
@@ -64,7 +62,3 @@ def evaluate(run: Result, sanity: Sanity, progress: EvaluationProgress) -> tuple
     if mean > run.best.score:
         run.best = Best(mean, scores, run.rows, programs.snapshot(run.state.agent), run.lanes.who())
     return {"eval_return": scores, **columns}, None
-
-
-def _without(lost: dict[int, dict], scores: np.ndarray) -> np.ndarray:
-    return np.where(np.isin(np.arange(len(scores)), list(lost)), np.nan, scores)

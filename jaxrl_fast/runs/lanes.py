@@ -71,10 +71,7 @@ class Lanes:
         return self.population.keys([seeds[i] for i in self.members])
 
     def exploit(self, parent: np.ndarray, settings: dict[str, np.ndarray]) -> None:
-        """Continue every member with the agent of `parent` [members] and settings [members].
-
-        A lost member also takes its parent's environments and replay.
-        """
+        """Continue members with agents of `parent` [members]; lost ones take the whole state."""
         lost = np.isin(self.members, list(self.lost)) & (parent != self.members)
         self.state = self.programs.move(self.state, parent, lost)
         self.lost = {member: where for member, where in self.lost.items() if not lost[member]}

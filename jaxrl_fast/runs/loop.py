@@ -1,6 +1,6 @@
-"""The host loop: chunks of one compiled program with donated state, and work between them.
+"""The host loop: chunks of one compiled program, and work between them, whatever their size.
 
-Chunk k's metrics are fetched while chunk k + 1 runs. Nothing here depends on chunk sizes.
+Chunk k's metrics are fetched while chunk k + 1 runs.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def film(
     """Play one greedy episode -> its frames, uint8 [H, W, 3] each, and the environment's page.
 
     `algo` is bound; `agent` is one member's. The last frame shows the final state, unless `max_steps`
-    cut the episode. patience: seconds to wait for an environment on the host; HostError after them.
+    cut the episode. patience: seconds to wait for a host environment.
     """
     check_int("max_steps", max_steps)
     return backend_of(env).film(env, algo, agent, key, max_steps, patience)
@@ -47,8 +47,7 @@ def pace(step_seconds: float | None, steps: int) -> tuple[int, float]:
 def rollout_gif(frames: Sequence[np.ndarray], path: str | Path, fps: float = 30, max_bytes: int = MAX_BYTES) -> Path:
     """Write frames (uint8 [H, W, 3], one size) as an endless GIF, and return its path.
 
-    Keeps at most 600 frames, evenly spaced, and drops every second one while the file exceeds
-    `max_bytes`; the speed stays.
+    Keeps at most 600 frames, fewer while the file exceeds `max_bytes`; the speed stays.
     """
     check_float("fps", fps, 0, MAX_FPS, open_low=True)
     frames = [np.asarray(frame) for frame in frames]

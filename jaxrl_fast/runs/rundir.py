@@ -23,7 +23,7 @@ from jaxrl_fast.logs.boards import TensorBoardSink
 from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
 from jaxrl_fast.logs.rows import Row, read_row
 from jaxrl_fast.runs import config_json as configs
-from jaxrl_fast.runs.checkpoints.store import UNFINISHED, is_number
+from jaxrl_fast.runs.checkpoints.store import UNFINISHED, numbers_in
 
 SEED = "seed-"
 
@@ -47,8 +47,7 @@ class RunDir:
     @property
     def resumable(self) -> bool:
         """Return whether a complete checkpoint (orbax named it), or a started seed, exists."""
-        last = self.checkpoints / "last"
-        return (last.is_dir() and any(is_number(p.name) for p in last.iterdir())) or self.in_turn
+        return bool(numbers_in(self.checkpoints / "last")) or self.in_turn
 
     @property
     def in_turn(self) -> bool:

@@ -114,8 +114,7 @@ def overall_rate(parts: Sequence[tuple[float, float]]) -> float:
 def ended_seeds(path: Path, prepared: Prepared, modules: Sequence[str] = ()) -> dict[int, Trained]:
     """Return {member: results} of finished seeds; the others can continue or restart.
 
-    prepared: with the new end. Raises ConfigError for a seed whose folder is a link, holds another
-    run, has more steps than the new end, or can neither continue nor restart.
+    prepared: with the new end. Raises ConfigError for a seed's folder that cannot be part of it.
     """
     ended, config = {}, prepared.config
     for seed in config.member_seeds():

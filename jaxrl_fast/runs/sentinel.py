@@ -18,12 +18,12 @@ MOST_RETURN = 1e3  # smaller returns give no bound on losses: unfinished episode
 MOST_LOSS = 1e6  # times the squared largest return: a squared value error is a few such squares
 MOST_ENTROPY = 1e4  # nats of either sign; beyond any action space
 MOST_PARAMETER = 1e8  # of a network's parameters
+PARAMETER = "the largest parameter"  # measured in evaluations, NaN if unknown
 
 
 def not_finite(run: Result, measured: Sequence[Measured], finite: Any) -> tuple[list[Measured], str | None]:
-    """Return the rows without lost members' values, and a message on the first loss.
+    """Return the rows without lost members' values, and a message that ends the run, or None.
 
-    It is None if the run can go on: with `on_nan = "mark"`, members enter `run.lost`.
     finite: whether each lane's agent is; None before any training.
     """
     said, found, stop = [], [], run.config.on_nan == "stop"
@@ -68,7 +68,7 @@ class Sanity:
         self.told: set[int] = set()
 
     def look(self, metrics: Mapping[str, np.ndarray]) -> dict[int, str]:
-        """Return {member: fault} of members not named before. metrics: a row's, [members] each."""
+        """Return {member: fault} of members not named before. metrics: [members] each."""
         for name in ("episode_return", "eval_return"):
             self.returns = np.fmax(self.returns, np.abs(metrics.get(name, self.returns)))
         found: dict[int, str] = {}
@@ -81,18 +81,10 @@ class Sanity:
         self.told |= found.keys()
         return found
 
-    def look_at_parameters(self, largest: np.ndarray) -> dict[int, str]:
-        """Do the same for the largest parameter of each member, [members], NaN if unknown."""
-        found = {
-            int(m): f"the largest parameter is {largest[m]:.3g}"
-            for m in np.flatnonzero(largest > MOST_PARAMETER)
-            if int(m) not in self.told
-        }
-        self.told |= found.keys()
-        return found
-
     def _senseless(self, name: str, value: float, member: int) -> bool:
         if name == "entropy":
             # Training separates logits step by step: entropy comes near zero, never to zero.
             return abs(value) > MOST_ENTROPY or (value == 0.0 and self.entropy[member] > 1e-6)
+        if name == PARAMETER:
+            return value > MOST_PARAMETER
         return name.endswith("loss") and math.isfinite(value) and abs(value) > MOST_LOSS * self.returns[member] ** 2

@@ -176,7 +176,7 @@ def test_senseless_values_are_detected(metric, values, said):
 def test_returns_bound_a_sensible_loss():
     sanity = Sanity(1)
     assert not sanity.look({"value_loss": np.array([1e17]), "episode_return": np.array([-1e6])})
-    assert sanity.look_at_parameters(np.array([1e10])) == {0: "the largest parameter is 1e+10"}
+    assert sanity.look({"the largest parameter": np.array([1e10])}) == {0: "the largest parameter is 1e+10"}
     assert not sanity.look({"value_loss": np.array([1e30])})  # once
 
 

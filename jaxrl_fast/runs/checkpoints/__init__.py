@@ -1,4 +1,1 @@
-"""Checkpoints: contents (`metadata`), saving and restoring (`save`), storage on disk (`store`).
-
-`errors` has the messages of failures, `older_states` the states of older versions.
-"""
+"""Checkpoints: contents (`metadata`), saving and restoring (`save`), storage on disk (`store`)."""

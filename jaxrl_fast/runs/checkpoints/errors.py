@@ -29,8 +29,7 @@ class DamagedError(ConfigError):
 def writing(path: Path, made: folders.Identity | None, failed: Callable[[], None]) -> Iterator[None]:
     """Raise WriteError for orbax's errors about a full disk or a missing folder, after `failed()`.
 
-    made: the folder's identity when orbax opened it. The saver's thread recreates a missing folder, and
-    its errors are then about missing files in it.
+    made: the folder's identity when orbax opened it: the saver's thread recreates a missing one.
     """
     try:
         yield
@@ -44,10 +43,7 @@ def writing(path: Path, made: folders.Identity | None, failed: Callable[[], None
 
 @contextlib.contextmanager
 def reading(path: Path, checked: bool = False, failed: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Raise DamagedError for any error about a file that is missing, torn or of another form.
-
-    checked: the block compares checksums.
-    """
+    """Raise DamagedError for errors about missing, torn or foreign files; checked: by checksums."""
     try:
         yield
     except (DamagedError, MemoryError):
@@ -60,10 +56,9 @@ def reading(path: Path, checked: bool = False, failed: Callable[[], None] = lamb
 
 
 class Quiet:
-    """Silences repeated errors of orbax's parallel reads and writes; the first one is raised.
+    """Silences repeated errors of orbax's reads and writes in hooks of the process.
 
-    The later ones reach hooks of the process. After a failure the hooks stay: orbax's threads may
-    report until Python ends.
+    After a failure the hooks stay: orbax's threads may report until Python ends.
     """
 
     def __init__(self):

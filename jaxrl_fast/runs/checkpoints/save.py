@@ -34,7 +34,7 @@ class Saver:
         self.iterations = None if new else self.run.progress.iterations
 
     def restore(self, saved: Saved) -> None:
-        """Read the state from `last` and the score to beat from `best`; cut the log at the state."""
+        """Read the state from `last` and the score to beat from `best`; cut the log there."""
         run, lanes, programs, population = self.run, self.run.lanes, self.run.lanes.programs, self.run.population
         like = jax.eval_shape(programs.unpadded, lanes.state)
         lanes.state = None  # a second one may not fit
@@ -85,8 +85,7 @@ class Saver:
     def _save_best(self) -> None:
         """Write the best agents if not on disk yet.
 
-        Their number is their row's, or a later one: a run resumed with another horizon may find a better
-        agent in an earlier row than the one on disk.
+        Their number is their row's, or higher: with another horizon a better one may come in an earlier row.
         """
         best = self.run.best
         if best.agent is None:

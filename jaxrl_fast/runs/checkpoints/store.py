@@ -28,7 +28,7 @@ UNFINISHED = ".orbax-checkpoint-tmp"  # in the name of an unfinished one
 class Checkpoints:
     """The checkpoints under `folder`, written asynchronously, atomically and with checksums.
 
-    Save a snapshot that is never donated: orbax reads it from another thread. keep: number of a kind.
+    Save a snapshot that is never donated: orbax reads it in a thread. keep: number of a kind.
     """
 
     def __init__(self, folder: Path, read_only: bool = False, keep: int = 2):
@@ -112,9 +112,7 @@ class Checkpoints:
 
     def numbers(self, which: str) -> list[int]:
         """Return the numbers of a kind's checkpoints, newest first."""
-        folder = self.folder / which
-        found = [int(p.name) for p in folder.iterdir() if is_number(p.name)] if folder.is_dir() else []
-        return sorted(found, reverse=True)
+        return numbers_in(self.folder / which)
 
     def check_own(self) -> None:
         """Raise ConfigError for checkpoints outside of the run: new ones replace old ones."""
@@ -216,9 +214,10 @@ class Checkpoints:
             self.close()
 
 
-def is_number(name: str) -> bool:
-    """Return whether a folder has a checkpoint's name."""
-    return name.isascii() and name.isdecimal() and len(name) < 20
+def numbers_in(folder: Path) -> list[int]:
+    """Return the numbers of checkpoints in a folder, highest first; orbax names whole ones."""
+    names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
+    return sorted((int(x) for x in names if x.isascii() and x.isdecimal() and len(x) < 20), reverse=True)
 
 
 def _without_empty(state: Any) -> Any:
