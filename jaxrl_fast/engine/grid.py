@@ -77,8 +77,8 @@ def next_rows(
 def host_episodes(config: RunConfig, grid: Grid, rows: int, length: float | None) -> int:
     """Return the episodes of an evaluation on the host after `rows` rows.
 
-    By default, episodes of `length` steps fill `EVAL_SHARE` of the steps since the last evaluation, at
-    the end of all. Steps, not seconds, so that a repeated run plays as many.
+    By default, episodes of `length` steps fill `EVAL_SHARE` of the steps since the last evaluation,
+    at the end of all. Steps, not seconds, so that a repeated run plays as many.
     """
     if config.eval_episodes is not None:
         return config.eval_episodes

@@ -180,7 +180,7 @@ def configurations(algo: Algorithm, env: Environment, config: RunConfig) -> tupl
 
 
 def gather(runs: Sequence[Run], config: RunConfig, always: Sequence[str] = ()) -> Members:
-    """Return the configurations side by side. always: settings with the member axis even if equal."""
+    """Return configurations side by side. always: settings with the member axis even if equal."""
     names = leaf_names(runs[0])
     for name in always:
         if name not in names:

@@ -31,8 +31,8 @@ AXIS, ENV_AXIS = "population", "env"
 class Population:
     """`size` members on `devices`; a single member has no axis.
 
-    env: devices of one member, neighbours in `devices`; the rest lie along the population.
-    mode: "vmap", a device's members in one batch (best on accelerators), or "map", one by one (best on
+    env: devices of one member, neighbours in `devices`; the rest lie along the population. mode:
+    "vmap", a device's members in one batch (best on accelerators), or "map", one by one (best on
         CPU cores). On one device "map" equals single runs bitwise, over several to rounding.
     """
 
@@ -87,7 +87,7 @@ class Population:
         return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, laid)
 
     def lift(self, fn: Callable, swept: Sequence[int] = ()) -> Callable:
-        """Lift fn(run, x, *rest) of one member: x, results, `swept` leaves of run get [padded, ...]."""
+        """Lift fn(run, x, *rest): x, results and `swept` leaves of run become [padded, ...]."""
         if self.size == 1:
             return fn
 

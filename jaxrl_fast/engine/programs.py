@@ -147,8 +147,8 @@ class Programs:
     def compile(self, keys: jax.Array, everything: bool = False) -> None:
         """Compile the programs of the first updates side by side, and usually the evaluation.
 
-        A CPU of few cores compiles the evaluation later (unless `everything`). Raises ConfigError for a
-        run that cannot fit the device; the first chunk does so for temporaries that do not.
+        A CPU of few cores compiles the evaluation later (unless `everything`). Raises ConfigError
+        for a run that cannot fit the device; the first chunk does so for temporaries that do not.
         """
         self.prepared.plan.check()
         traced = self._init.trace(self.run, keys)
@@ -229,7 +229,7 @@ class Programs:
         return self._snapshot(x)
 
     def move(self, state: RunState, parent: np.ndarray, whole: np.ndarray) -> RunState:
-        """Return `state` with agents of `parent` [size]; where `whole` [size], with all but the key."""
+        """Return `state` with agents of `parent` [size]; where `whole` [size], all but the key."""
         size, padded = self.population.size, self.population.padded
         index = lambda lanes: distributed.put(np.concatenate([lanes, np.arange(size, padded)]), self.population.replicated)
         if whole.any():

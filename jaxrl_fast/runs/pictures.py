@@ -29,8 +29,8 @@ def film(
 ) -> Film:
     """Play one greedy episode -> its frames, uint8 [H, W, 3] each, and the environment's page.
 
-    `algo` is bound; `agent` is one member's. The last frame shows the final state, unless `max_steps`
-    cut the episode. patience: seconds to wait for a host environment.
+    `algo` is bound; `agent` is one member's. The last frame shows the final state, unless
+    `max_steps` cut the episode. patience: seconds to wait for a host environment.
     """
     check_int("max_steps", max_steps)
     return backend_of(env).film(env, algo, agent, key, max_steps, patience)

@@ -85,7 +85,8 @@ class Saver:
     def _save_best(self) -> None:
         """Write the best agents if not on disk yet.
 
-        Their number is their row's, or higher: with another horizon a better one may come in an earlier row.
+        Their number is their row's, or higher: with another horizon a better one may come in an
+        earlier row.
         """
         best = self.run.best
         if best.agent is None:
