@@ -175,9 +175,8 @@ class HostPrograms(Programs):
             if totals is None:
                 totals = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self._totals[learns])
             with self.clock.during("compile" if first else "learn"):
-                agent, mem, totals = self._learn(
-                    self.run, agent, mem, state.key, totals, found.parts, np.int32(t), learns=learns
-                )
+                args = self.run, agent, mem, state.key, totals, found.parts, np.int32(t)
+                agent, mem, totals = self._learn(*args, learns=learns)
                 jax.block_until_ready(agent)
             actors.give(t + 1, agent)
             returns += found.returns

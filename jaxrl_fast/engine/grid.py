@@ -43,10 +43,8 @@ def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
     steps, warmup = (algo.updates, 0) if config.offline else (algo.steps_per_iteration, algo.warmup_iterations)
     total = -(-config.total_steps // steps)
     if warmup >= total:
-        raise ConfigError(
-            "total_steps", config.total_steps,
-            f"more than the {warmup * steps:,} steps of random actions at the start (algo.learning_starts)",
-        )  # fmt: skip
+        valid = f"more than the {warmup * steps:,} steps of random actions at the start (algo.learning_starts)"
+        raise ConfigError("total_steps", config.total_steps, valid)
     horizon = max(-(-(config.horizon or config.total_steps) // steps), warmup + 1)
     planned = horizon - warmup  # a longer or resumed run has the same rows
     row = max(1, planned // 100 if config.log_every is None else min(config.log_every // steps, planned))

@@ -208,11 +208,8 @@ def make_train(algo: Algorithm, env: Env, total_steps: int = 500_000, log_every:
             if grid.eval_rows:
                 eval_key = evaluation_key(key, r + 1)
                 evaluates = (r + 1) % grid.eval_rows == 0
-                values["eval_return"] = jax.lax.cond(
-                    evaluates,
-                    lambda: jnp.mean(evaluate(run.env, run.algo, state.agent, eval_key, eval_episodes).ret),
-                    lambda: jnp.float32(jnp.nan),
-                )
+                score = lambda: jnp.mean(evaluate(run.env, run.algo, state.agent, eval_key, eval_episodes).ret)
+                values["eval_return"] = jax.lax.cond(evaluates, score, lambda: jnp.float32(jnp.nan))
                 sound &= jnp.isfinite(values["eval_return"]) | ~evaluates
             return state, values | {"finite": sound}
 

@@ -12,6 +12,7 @@ import errno
 import json
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -147,38 +148,31 @@ class JsonlSink(Sink):
 
     def write(self, row: Row) -> None:
         line = line_of(row)
-        try:
+        with self._writing():
             if self._file is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 mend(self.path)
                 self._file = open(self.path, "ab")  # noqa: SIM115 - open as long as the sink
             self._file.write(line)
             self._file.flush()
-            if not self._is_there():
+            if folders.identity(self._file.fileno()) != folders.identity(self.path):
                 raise FileNotFoundError(errno.ENOENT, "it was removed while the run wrote it")
-        except OSError as error:
-            self._drop()
-            raise WriteError(self.path, error) from error
 
-    def _is_there(self) -> bool:
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Raise WriteError for a file that cannot be written, and drop it with its buffer."""
         try:
-            return os.path.samestat(os.fstat(self._file.fileno()), os.stat(self.path))
-        except FileNotFoundError:
-            return False
-
-    def _drop(self) -> None:
-        if self._file is not None:
-            with contextlib.suppress(OSError):
-                self._file.close()
-            self._file = None
+            yield
+        except OSError as error:
+            file, self._file = self._file, None
+            with contextlib.suppress(OSError, AttributeError):
+                file.close()
+            raise WriteError(self.path, error) from error
 
     def flush(self) -> None:
         if self._file is not None:
-            try:
+            with self._writing():
                 _sync(self._file)
-            except OSError as error:
-                self._drop()
-                raise WriteError(self.path, error) from error
 
     def close(self) -> None:
         self.flush()

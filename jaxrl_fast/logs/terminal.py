@@ -109,16 +109,10 @@ class Display:
 
             # Never folded: a bar of two lines on a narrow terminal leaves half of it behind.
             text = TextColumn("{task.fields[text]}", markup=False, table_column=Column(no_wrap=True))
-            live = Progress(
-                BarColumn(bar_width=None, table_column=Column(ratio=1)),
-                text,
-                console=_console(self._stream),
-                refresh_per_second=4,
-                # `train > log` must still fill the log
-                redirect_stdout=is_terminal(sys.stdout),
-                redirect_stderr=is_terminal(sys.stderr),
-                expand=True,
-            )
+            bar = BarColumn(bar_width=None, table_column=Column(ratio=1))
+            lifts = [is_terminal(stream) for stream in (sys.stdout, sys.stderr)]  # `train > log` must still fill the log
+            live = Progress(bar, text, console=_console(self._stream), refresh_per_second=4, expand=True,
+                            redirect_stdout=lifts[0], redirect_stderr=lifts[1])  # fmt: skip
             self._task = live.add_task("", total=self.total, text="")
             live.start()
         except Exception:

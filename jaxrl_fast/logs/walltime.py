@@ -26,14 +26,11 @@ class WallTime:
         self._lapped: dict[str, float] = {}
 
     def switch(self, activity: str) -> str:
+        """Start another activity, "" for none, and return the previous one."""
         with self._lock:
             self._charge()
             before, self.activity = self.activity, activity
         return before
-
-    def stop(self) -> None:
-        """Stop the clock until the next `switch`."""
-        self.switch("")
 
     @contextmanager
     def during(self, activity: str) -> Iterator[None]:

@@ -60,8 +60,7 @@ class RunDir:
         content = described(prepared).content  # refuses values before any write
         new, lock = not path.exists(), None
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            lock = folders.hold("out", path)
+            lock = folders.hold("out", path, create=True)
             check_empty(path)  # another process may have been faster
             configs.write_json(path / "config.json", content)
         except BaseException as error:

@@ -37,18 +37,10 @@ from jaxrl_fast.runs.start_from import given_by
 
 
 def train(
-    algo: Algorithm,
-    env: Environment,
-    total_steps: int = 500_000,
-    *,
-    out: str | Path | None = None,
-    hooks: Sequence[Hook] = (),
-    sinks: Sequence[Sink] | Sinks = (),
-    tensorboard: bool = True,
-    progress: bool | None = None,
-    about: dict[str, Any] | None = None,
-    **settings: Any,
-) -> Result | SeedsInTurn:
+    algo: Algorithm, env: Environment, total_steps: int = 500_000, *, out: str | Path | None = None,
+    hooks: Sequence[Hook] = (), sinks: Sequence[Sink] | Sinks = (), tensorboard: bool = True,
+    progress: bool | None = None, about: dict[str, Any] | None = None, **settings: Any,
+) -> Result | SeedsInTurn:  # fmt: skip
     """Train one seed or a population in one program, and return the run.
 
     The fields of `RunConfig` are keyword settings (`seeds`, `population`, ...). Seeds of
@@ -195,7 +187,7 @@ def _play(run: Result, around: Around, signals: Signals, stack: contextlib.ExitS
     try:
         Trainer(run, around.hooks, [*bar, *written, *around.sinks], checkpoints, signals).train(given, saved)
     finally:
-        run.lanes.programs.clock.stop()
+        run.lanes.programs.clock.switch("")
     run.go_on = None  # training is finished
 
 
