@@ -40,7 +40,7 @@ def evaluate(run: Result, sanity: Sanity, progress: EvaluationProgress) -> tuple
     """Return log columns (`eval_return` [members]), and a message on non-finite values."""
     programs = run.lanes.programs
     with programs.paused(), programs.clock.during("evaluate"):
-        found = programs.evaluate(run.state, run.rows, progress)
+        found = programs.evaluate(run.state, run.rows, told=progress)
         found = run.lanes.by_member(found, np.nan)
     progress(run.config.most_episodes, run.config.most_episodes)
     scores, message, columns = without(found.ret, run.lost), None, {}

@@ -51,7 +51,11 @@ def chunks(monkeypatch):
     started, chunk = [], programs.Programs.chunk
     monkeypatch.setattr(programs, "ROWS", 1)
     monkeypatch.setattr(grid, "ROWS", 1)
-    noting = lambda self, s, t0, n, *more: (started.append((t0, n)), chunk(self, s, t0, n, *more))[1]
+
+    def noting(self, state, t0, n):
+        started.extend([(t0, n)] if t0 >= self.grid.warmup else [])
+        return chunk(self, state, t0, n)
+
     monkeypatch.setattr(programs.Programs, "chunk", noting)
     return started
 
