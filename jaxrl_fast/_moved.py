@@ -85,6 +85,7 @@ _FOLDERS = {  # {folder: {old name: name in the folder}}
         "agent": "agent", "train": "train", "loop": "loop", "session": "result", "runs.session": "result",
         "rundir": "rundir", "config": "config_json", "load": "load", "reading": "reading", "record": "pictures",
         "signals": "signals", "sanity": "sentinel", "runs.sanity": "sentinel", "runs.lost": "sentinel",
+        "runs.evaluation": "sentinel",
         "start_from": "start_from", "in_turn": "seeds_in_turn", "seed_results": "seed_results",
         "seed_folders": "seed_results", "runs.seed_folders": "seed_results",
     },

@@ -23,9 +23,8 @@ from jaxrl_fast.logs.walltime import TRAIN
 from jaxrl_fast.runs.checkpoints.metadata import Saved
 from jaxrl_fast.runs.checkpoints.save import Saver
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
-from jaxrl_fast.runs.evaluation import EvaluationProgress, evaluate
 from jaxrl_fast.runs.result import Result
-from jaxrl_fast.runs.sentinel import Sanity, not_finite, warn_of
+from jaxrl_fast.runs.sentinel import EvaluationProgress, Sanity, evaluate, not_finite, warn_of
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
 from jaxrl_fast.runs.start_from import Given
 
