@@ -60,9 +60,10 @@ def _names_of(env: Environment) -> list[str]:
 
 
 def _configure_env(env: Environment, settings: dict[str, Any]) -> Environment:
-    origin, names = registry.describe(env), _names_of(env)
+    origin = registry.describe(env)
     if origin is not None:
         return registry.make(origin[0], **origin[1] | settings)
+    names = _names_of(env)
     for name, value in settings.items():
         if name not in names:
             raise ConfigError(f"env.{name}", value, f"a setting of {env.spec.name}{nearest(name, names)}")
