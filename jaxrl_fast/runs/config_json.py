@@ -132,7 +132,7 @@ def load(path: str | Path, modules: tuple[str, ...] = ()) -> tuple[Algorithm, En
         imports.import_user_module(module)
     file = path / "config.json" if path.is_dir() else path
     with within(file), values.reading("config", str(file)):
-        return *decode(content, (), file.absolute().parent), content
+        return *decode(content, file.absolute().parent), content
 
 
 @contextlib.contextmanager
@@ -146,10 +146,8 @@ def within(file: Path) -> Iterator[None]:
         raise
 
 
-def decode(content: dict[str, Any], modules=(), folder: Path | None = None) -> tuple[Algorithm, Environment, RunConfig]:
-    """Decode `describe`'s content after the user's `modules`; `folder` must hold no library."""
-    for module in modules:
-        imports.import_user_module(module)
+def decode(content: dict[str, Any], folder: Path | None = None) -> tuple[Algorithm, Environment, RunConfig]:
+    """Decode the content of `describe`; `folder`, its file's, must hold no library."""
     imports.check_libraries(folder)
     needed = content.get("imports", ())
     if not isinstance(needed, (list, tuple)) or not all(isinstance(m, str) for m in needed):
