@@ -49,7 +49,7 @@ def evaluate(
     return judge(env, algo, agent, key, episodes, mode, max_steps)[0]
 
 
-def judge(env, algo, agent, key, episodes, mode, max_steps=None) -> tuple[Evaluation, jax.Array]:
+def judge(env, algo, agent, key, episodes=128, mode="greedy", max_steps=None):
     """Evaluate -> (Evaluation, worst `rollout.fault` in each episode, int8 [episodes])."""
     algo = algo if algo.spec is not None else algo.bind(env.spec)
     limit = max_steps or env.spec.max_episode_steps or STEP_LIMIT
