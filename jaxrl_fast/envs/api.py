@@ -74,6 +74,10 @@ class Env(Environment):
         if draws is not cls.draw_reset:
             cls.draw_reset = draws
 
+    def check_class(self) -> None:
+        if jax.tree_util.all_leaves([self]):
+            raise ConfigError("env", type(self).__name__, "a class with @jf.settings above it, as every subclass needs")
+
     def on_device(self, parts: int = 1) -> Env:
         """Return the environment for compiling; parts: devices that divide its environments."""
         return self

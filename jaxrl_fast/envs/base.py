@@ -17,6 +17,9 @@ class Environment:
     def spec(self) -> EnvSpec:
         raise NotImplementedError
 
+    def check_class(self) -> None:
+        """Raise ConfigError for a class of which no program can be traced."""
+
     def __repr__(self) -> str:
         try:
             spec = self.spec
