@@ -5,8 +5,7 @@
     receive()               -> HostStep       its outcome, with new episodes after an end
     close()                                   kill() for hanging environments
 
-With any auto-reset of a package, `receive` returns what `Env.step` of a device environment does:
-the true successor (`next_obs`), both kinds of end apart, and the agent's next observation (`obs`).
+`receive` returns what `Env.step` of a device environment does, with any auto-reset of a package.
 """
 
 from __future__ import annotations
@@ -31,11 +30,6 @@ class HostStep(NamedTuple):
     real: np.ndarray | None = None  # bool [B]: False for a row that is only a reset; None: all True
     ids: np.ndarray | None = None  # int [B]: environments of a vector with `at_once`; None: all, in order
     info: Mapping[str, np.ndarray] = {}  # numbers for the log [B], NaN if not reported (`reports`)
-
-
-def at(tree: Any, mask: np.ndarray) -> Any:
-    """Return the entries of a batch (NumPy arrays [B, ...]) where `mask` [B] is True."""
-    return jax.tree.map(lambda x: x[mask], tree)
 
 
 def put(tree: Any, mask: np.ndarray, values: Any) -> Any:
@@ -78,10 +72,7 @@ class Vector:
         pass
 
     def render(self) -> np.ndarray | None:
-        """Draw the first environment after its last step, before any reset, uint8 [H, W, 3].
-
-        None if it cannot be drawn, or has begun the next episode already.
-        """
+        """Draw the first environment, uint8 [H, W, 3]; None if not possible or after a reset."""
         return None
 
 
