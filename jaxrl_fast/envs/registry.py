@@ -73,8 +73,8 @@ def list_environments() -> dict[str, Listed]:
 
 def list_families() -> dict[str, Listed]:
     """Return descriptions of names that only their libraries know."""
-    found = {source.family: (key, source) for key, source in SOURCES.items() if source.family}
-    return {family: Listed(key, source.installed(), source.install) for family, (key, source) in found.items()}
+    found = {key: source for key, source in SOURCES.items() if source.family}
+    return {source.family: Listed(key, source.installed(), source.install) for key, source in found.items()}
 
 
 def settings_of(name: str) -> dict[str, Any]:
@@ -102,9 +102,9 @@ def make(name: Any, **settings: Any) -> Any:
     """Return the environment called `name`, or an environment object in our form.
 
     Args:
-        name: Native, a probe, of gymnax, brax, Gymnasium, EnvPool or ALE, or registered by a user
-            (`gymnax:NAME` makes gymnax's original of a native one); or an environment of gymnax or
-            Gymnasium, its class, or a function that makes an environment.
+        name: A name of `list_environments` or `register` (`gymnax:NAME` makes gymnax's original of
+            a native one); or an environment of gymnax or Gymnasium, its class, or a function that
+            makes an environment.
         settings: The environment's own, and `action_repeat`, `sticky_actions`, `stack`,
             `reward_scale`, `reward_clip` and `time_limit` (`envs.wrappers`).
 
