@@ -121,13 +121,13 @@ def make(name: Any, **settings: Any) -> Any:
         if key not in known:
             raise ConfigError(f"env.{key}", value, f"a setting of {name} ({', '.join(known)}){nearest(key, known)}")
     frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
+    key = name, _source(name).identity(name), tuple((k, type(frozen[k]), frozen[k]) for k in sorted(frozen))
     try:
-        with jax.core.eval_context():  # the cache outlives the trace
-            return _cached(name, _source(name).identity(name), tuple(sorted((k, type(v), v) for k, v in frozen.items())))
-    except TypeError as error:
-        if "unhashable" not in str(error) and "hash" not in str(error):
-            raise
+        hash(key)
+    except TypeError:
         return _build(name, frozen)  # an array among the settings (a sweep) is no cache key
+    with jax.core.eval_context():  # the cache outlives the trace
+        return _cached(*key)
 
 
 def check_known(name: str) -> None:

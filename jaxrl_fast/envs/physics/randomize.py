@@ -112,7 +112,7 @@ class Randomizer:
         trial(model, raw key): some physics with `model`; inert: see `PhysicsEnv.inert`.
         """
         key, t = jax.random.key(0), jnp.int32(0)
-        leaves, self._structure = jax.tree.flatten(model)
+        self._structure = jax.tree.structure(model)
         try:
             inspect.signature(function).bind(key, model, t)
         except TypeError as error:
@@ -128,7 +128,7 @@ class Randomizer:
             raise ConfigError("env.randomize", function, "a function whose result depends on the key")
         self._function, self._model = function, model
         self._places = [i for i, is_drawn in enumerate(drawn) if is_drawn]
-        self._leaves = [y if x is not y else x for x, y in zip(leaves, jax.tree.leaves(new), strict=True)]
+        self._leaves = jax.tree.leaves(new)
         self._check(trial, inert(jax.tree.unflatten(self._structure, self._leaves)))
 
     def draw(self, key: jax.Array, t: jax.Array) -> list[jax.Array]:
