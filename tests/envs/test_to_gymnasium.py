@@ -451,6 +451,14 @@ def test_wrong_resets(arguments, says):
     assert says in str(error.value)
 
 
+def test_environments_that_are_not_exported():
+    host = jf.make("gym:CartPole-v1")
+    for env, says in ((host, "env must be an environment on the device, got 'CartPole-v1': this one steps on the host; "),
+                      (gymnasium.make("CartPole-v1"), "env must be an environment of this library, such as ")):  # fmt: skip
+        with pytest.raises(jf.ConfigError, match=says):
+            jf.to_gymnasium(env)
+
+
 def test_without_gymnasium(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     monkeypatch.delitem(sys.modules, "jaxrl_fast.envs.export.to_gymnasium")
