@@ -111,11 +111,10 @@ class PhysicsEnv(Env):
     def on_device(self, parts=1):
         if parts == self._parts:
             return self
-        kind = type(self), parts
-        if kind not in self._divided:  # once: programs are cached by environment
-            self._divided[kind] = copy.copy(self)
-            self._divided[kind]._parts = parts
-        return self._divided[kind]
+        if parts not in self._divided:  # once: programs are cached by environment
+            self._divided[parts] = copy.copy(self)
+            self._divided[parts]._parts = parts
+        return self._divided[parts]
 
     def draw_reset(self, key, shape, t=LAST):
         noise = Start if len(shape) == 1 else Fresh
