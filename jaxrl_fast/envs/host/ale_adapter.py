@@ -18,7 +18,7 @@ import numpy as np
 from jaxrl_fast.envs.exact import ends, exact
 from jaxrl_fast.envs.host.api import HostEnv, guarded
 from jaxrl_fast.envs.host.gymnasium_spaces import own_form
-from jaxrl_fast.envs.host.vector import HostStep, Lives, Vector, picture, put
+from jaxrl_fast.envs.host.vector import HostStep, Lives, Vector, put
 from jaxrl_fast.envs.own_spaces import Own
 from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
@@ -98,7 +98,6 @@ class AleVector(Vector):
         self.encode = lambda obs: np.array(obs).reshape(-1, *shape)  # stacks of one, whose axis comes first
         self.vector, self.seed, self.num_envs, self.lives = vector, seed % 2**31, vector.num_envs, None
         self.decode, self.name = own_form(vector.single_action_space).decode, name
-        self.shown: Any = None  # of the last step
 
     @guarded
     def reset(self):
@@ -123,9 +122,6 @@ class AleVector(Vector):
 
     def close(self):
         self.vector.close()
-
-    def render(self):
-        return picture(self.shown)
 
 
 _OWN = {f.name: f.default for f in dataclasses.fields(AleEnv) if f.name not in HostEnv.__dataclass_fields__}

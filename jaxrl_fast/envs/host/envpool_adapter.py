@@ -20,7 +20,7 @@ from jaxrl_fast import runtime
 from jaxrl_fast.envs.exact import ends, exact
 from jaxrl_fast.envs.host.api import HostEnv, guarded
 from jaxrl_fast.envs.host.gymnasium_spaces import PICTURE, own_form, spec_of
-from jaxrl_fast.envs.host.vector import HostStep, Lives, Vector, picture, put
+from jaxrl_fast.envs.host.vector import HostStep, Lives, Vector, put
 from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.errors import ConfigError, check_float, check_int, first_line
@@ -148,7 +148,6 @@ class EnvPoolVector(Vector):
         self.encode = own_form(pool.observation_space, _smallest(name)).encode
         self.decode = own_form(pool.action_space).decode
         self.every = np.arange(num_envs, dtype=np.int32)
-        self.shown: Any = None  # of the last step
 
     @guarded
     def reset(self):
@@ -192,9 +191,6 @@ class EnvPoolVector(Vector):
 
     def close(self):
         self.pool.close()
-
-    def render(self):
-        return picture(self.shown)
 
 
 class EnvPoolAsync(EnvPoolVector):

@@ -50,6 +50,7 @@ class Vector:
     name: str = "the environment"
     at_once: int | None = None  # environments of a step at most, if they come first
     steps_apart: bool = True  # whether the step continues between `send` and `receive`, beside the thread
+    shown: Any = None  # observations of the last step, before any reset
 
     def reset(self) -> Any:
         raise NotImplementedError
@@ -73,7 +74,7 @@ class Vector:
 
     def render(self) -> np.ndarray | None:
         """Draw the first environment, uint8 [H, W, 3]; None if not possible or after a reset."""
-        return None
+        return picture(self.shown)
 
 
 class Wrapped(Vector):
@@ -136,7 +137,7 @@ class Rewards(Wrapped):
         return step._replace(reward=reward.astype(np.float32))
 
 
-def picture(obs: np.ndarray, scale: int = 3) -> np.ndarray | None:
+def picture(obs: Any, scale: int = 3) -> np.ndarray | None:
     """Enlarge the first environment's newest frame [H, W, 1 or 3]; None for other observations."""
     if not isinstance(obs, np.ndarray) or obs.ndim != 4 or obs.dtype != np.uint8 or obs.shape[-1] not in (1, 3):
         return None
