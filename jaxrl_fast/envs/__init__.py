@@ -6,12 +6,12 @@ import importlib
 from typing import Any
 
 _HOMES = {
-    "api": ("Drawing", "Env"), "base": ("Environment",), "host.api": ("HostEnv",), "single": ("SingleEnv",),
-    "registry": ("make", "register", "list_environments", "settings_of"), "sources": ("Source",), "tables": ("table",),
-    "wrappers": ("Wrapper", "ActionRepeat", "StickyActions", "RewardScale", "RewardClip", "TimeLimit", "FrameStack"),
-    "resets": ("EveryStep", "OnEnd", "Pool", "Frozen"), "probes.control": ("Known",),
+    "api": "Drawing Env", "base": "Environment", "host.api": "HostEnv", "single": "SingleEnv",
+    "registry": "make register list_environments settings_of", "sources": "Source", "tables": "table",
+    "wrappers": "Wrapper ActionRepeat StickyActions RewardScale RewardClip TimeLimit FrameStack",
+    "resets": "EveryStep OnEnd Pool Frozen", "probes.control": "Known",
 }  # fmt: skip
-_NAMES = {name: home for home, names in _HOMES.items() for name in names}
+_NAMES = {name: home for home, names in _HOMES.items() for name in names.split()}
 __all__ = sorted(_NAMES)
 
 

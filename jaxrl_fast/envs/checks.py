@@ -197,8 +197,9 @@ def array(field: str, value: Any, shape: tuple[int, ...], dtype: Any = None, why
     if seen != shape or (dtype is not None and not _fits(kind, dtype)):
         why = why or (f"{shape[0]} being the environments that are stepped together" if shape else "")
         wanted = f"{kind if dtype is None else jnp.dtype(dtype)}{list(shape)}" + (f", {why}" if why else "")
-        wide = seen == shape and jax.config.jax_enable_x64 and str(kind) in ("int64", "uint64", "float64")
-        raise ConfigError(field, f"{kind}{list(seen)}", wanted + (f". {WIDE}" if wide else ""))
+        wide = jax.config.jax_enable_x64 and str(kind) in ("int64", "uint64", "float64")
+        hint = f". {WIDE}" if wide and seen == shape else ""
+        raise ConfigError(field, f"{kind}{list(seen)}", wanted + hint)
     return jnp.asarray(value) if dtype is None or kind == dtype else jnp.asarray(value, dtype)
 
 

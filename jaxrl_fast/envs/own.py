@@ -91,8 +91,9 @@ def _same(a: Any, b: Any) -> bool:
         return a is b
     try:
         if inspect.isfunction(a):
-            code, other = [(f.__code__, f.__defaults__, [c.cell_contents for c in f.__closure__ or ()]) for f in (a, b)]
-            return code == other and a.__globals__ is b.__globals__
+            cells = lambda f: [cell.cell_contents for cell in f.__closure__ or ()]
+            (one, other) = ((f.__code__, f.__defaults__, cells(f)) for f in (a, b))
+            return one == other and a.__globals__ is b.__globals__
         return gymnax_objects.is_gymnax(a) and bool(vars(a) == vars(b))
     except Exception:  # arrays cannot be compared
         return False

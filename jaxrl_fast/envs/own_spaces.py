@@ -88,7 +88,7 @@ class Own:
 
     @functools.cache  # noqa: B019 - one form an environment
     def bounds(self, dtype: np.dtype, final: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-        """Return a Box's low and high, `dtype` [*shape] or []: nearest numbers that `final` holds."""
+        """Return a Box's low and high, `dtype` [*shape] or []: the nearest that `final` holds."""
         ends = [np.asarray(bound, np.float64) for bound in (self.space.low, self.space.high)]
         if kind_of(self.dtype) == "f":  # its own bounds have its dtype
             with np.errstate(over="ignore"):

@@ -73,8 +73,8 @@ def list_environments() -> dict[str, Listed]:
 
 def list_families() -> dict[str, Listed]:
     """Return descriptions of names that only their libraries know."""
-    found = {key: source for key, source in SOURCES.items() if source.family}
-    return {source.family: Listed(key, source.installed(), source.install) for key, source in found.items()}
+    found = [(key, source) for key, source in SOURCES.items() if source.family]
+    return {x.family: Listed(key, x.installed(), x.install) for key, x in found}
 
 
 def settings_of(name: str) -> dict[str, Any]:
@@ -121,13 +121,14 @@ def make(name: Any, **settings: Any) -> Any:
         if key not in known:
             raise ConfigError(f"env.{key}", value, f"a setting of {name} ({', '.join(known)}){nearest(key, known)}")
     frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
-    key = name, _source(name).identity(name), tuple((k, type(frozen[k]), frozen[k]) for k in sorted(frozen))
+    items = tuple((k, type(frozen[k]), frozen[k]) for k in sorted(frozen))
+    identity = _source(name).identity(name)
     try:
-        hash(key)
+        hash((identity, items))
     except TypeError:
         return _build(name, frozen)  # an array among the settings (a sweep) is no cache key
     with jax.core.eval_context():  # the cache outlives the trace
-        return _cached(*key)
+        return _cached(name, identity, items)
 
 
 def check_known(name: str) -> None:

@@ -63,7 +63,8 @@ def _parts(spec: EnvSpec, found: Any) -> tuple:
         raise ConfigError(f"{spec.name}: step_one", checks.describe(found), valid)
     *values, info = found if len(found) == 6 else (*found, {})
     if not isinstance(info, dict):
-        raise ConfigError(f"{spec.name}: the sixth value of step_one", checks.describe(info), "a dict of numbers")
+        found = f"{spec.name}: the sixth value of step_one"
+        raise ConfigError(found, checks.describe(info), "a dict of numbers")
     checks.check_names(spec, info)
     checks.numeric(spec, "step_one", **dict(zip(names, values, strict=True)), info=info)
     return *values, info or ()

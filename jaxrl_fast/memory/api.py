@@ -64,5 +64,5 @@ def check_methods(memory: Memory) -> None:
     cls = type(memory)
     for name in ("add", "plan", "fetch"):
         if cls is not Memory and getattr(cls, name) is getattr(Memory, name):
-            wanted = "a method of the class: a memory defines add, plan and fetch (`jaxrl_fast.memory.api`)"
+            wanted = "a method of the class: a memory defines add, plan and fetch (`memory.api`)"
             raise expected(f"{cls.__name__}.{name}", wanted, "the base's, which stores nothing")

@@ -36,8 +36,8 @@ class Grouped(Memory):
 
     def _split(self, rows):
         """Split rows [T, B, ...] into [groups, T, B / groups, ...]."""
-        by_group = lambda x: x.reshape(x.shape[0], self.groups, x.shape[1] // self.groups, *x.shape[2:])
-        return jax.tree.map(lambda x: jnp.moveaxis(by_group(x), 1, 0), rows)
+        shape = lambda t, b, *rest: (t, self.groups, b // self.groups, *rest)
+        return jax.tree.map(lambda x: jnp.moveaxis(x.reshape(shape(*x.shape)), 1, 0), rows)
 
     def _each(self, f, in_axes=0, out_axes=0):
         return jax.vmap(f, in_axes, out_axes, axis_name=AXIS)

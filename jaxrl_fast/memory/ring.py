@@ -172,7 +172,8 @@ class UniformMemory(Ring):
         oldest, size = self.written(w)
         whole = size - self.n_step - (self.stack - 1)
         start, env = self.draw_starts(key, n, whole)
-        return (oldest + start + self.stack - 1) % self.length, env, jnp.broadcast_to(whole > 0, (n,))
+        row = (oldest + start + self.stack - 1) % self.length
+        return row, env, jnp.broadcast_to(whole > 0, (n,))
 
     def fetch(self, mem, x):
         row, env, whole = x

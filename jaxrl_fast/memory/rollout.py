@@ -20,8 +20,8 @@ def permutations(key: jax.Array, count: int, n: int) -> jax.Array:
 
     By one sort, or by `swap_or_not` on a GPU for more than `SORTED` items.
     """
-    by_sort = lambda key: sorted_permutations(key, count, n)
-    return by_sort(key) if n <= SORTED else on_gpu(lambda key: swap_or_not(key, count, n), by_sort, key)
+    sort, swap = (lambda key, f=f: f(key, count, n) for f in (sorted_permutations, swap_or_not))
+    return sort(key) if n <= SORTED else on_gpu(swap, sort, key)
 
 
 def sorted_permutations(key: jax.Array, count: int, n: int) -> jax.Array:

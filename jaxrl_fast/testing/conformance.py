@@ -182,7 +182,8 @@ def _play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> Any:
     run, swapped = compiled(env, keys), compiled(env, keys[::-1])
     where = differing(run, jax.tree.map(lambda x: x[::-1], swapped))
     assert where is None, (
-        f"purity: under `vmap` over a population the result {where} of a member depends on its neighbours or on the call"
+        f"purity: under `vmap` over a population the result {where} of a member depends on its "
+        "neighbours or on the call"
     )
     return run
 

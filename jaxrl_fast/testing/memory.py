@@ -212,8 +212,8 @@ def _lanes(memory: Memory, rows: Any, stacked: Any, fetches: int, ready: int) ->
     lanes, turned = run(stacked), run(tree.take(stacked, turn))
     where = differing(tree.take(lanes, turn), turned)
     assert where is None, (
-        f"population: under `vmap` a member's {where} depends on its neighbours or on the call. Keys of a kind that draws a "
-        "whole batch from one lane, or something kept between calls?"
+        f"population: under `vmap` a member's {where} depends on its neighbours or on the call. "
+        "Keys of a kind that draws a whole batch from one lane, or something kept between calls?"
     )
     return lanes
 

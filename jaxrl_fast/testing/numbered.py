@@ -115,9 +115,9 @@ def judge(rows: Any, plain: Any, moved: Any, ready: int) -> Seen:
         found.append(_Leaf(name, axes, own and row.shape[0] == num_steps, _after(_names(path)), newest, counted))
     if not any(leaf.own for leaf in found):
         leaves = jax.tree_util.tree_leaves_with_path(plain)
-        shapes = ", ".join(f"{jax.tree_util.keystr(path)} {x.dtype}{list(x.shape[2:])}" for path, x in leaves)
-        text = "numbers: no int32 or float32 leaf of a batch is called like one of the rows'. The batch is "
-        raise AssertionError(text + shapes)
+        shapes = [f"{jax.tree_util.keystr(p)} {x.dtype}{list(x.shape[2:])}" for p, x in leaves]
+        text = "numbers: no int32 or float32 leaf of a batch is called like one of the rows'"
+        raise AssertionError(f"{text}. The batch is {', '.join(shapes)}")
     ring = hasattr(getattr(rows, "row", rows), "truncated")  # keeps successors of truncated rows alone
     stored = not ring and any(_after(_names(path))[1] for path, _ in row_leaves)
     return _check_rows(found, plain, num_envs, stored)

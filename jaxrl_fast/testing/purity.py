@@ -43,7 +43,8 @@ def check_purity(first: Any, second: Any, what: str = "environment") -> None:
     for closed in (first, second):
         assert not closed.effects, f"purity: the {what} has side effects in the program: {closed.effects}"
     assert "callback" not in str(first), f"purity: the {what} calls back into Python from inside the program"
-    alike = len(first.consts) == len(second.consts) and differing(first.consts, second.consts) is None
+    one, two = first.consts, second.consts
+    alike = len(one) == len(two) and differing(one, two) is None
     assert digest(first.jaxpr, {}) == digest(second.jaxpr, {}) and alike, (
         f"purity: tracing the {what} twice gives two programs; it draws from NumPy or Python's random, or keeps "
         "something between calls. All randomness comes from the key, all memory lives in the state"
@@ -58,7 +59,7 @@ def compile_for_one_call(traced: Any) -> Any:
 
 def differing(a: Any, b: Any) -> str | None:
     """Return the path of the first leaf in which two trees of one structure differ, or None."""
-    for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(a), jax.tree.leaves(b), strict=True):
+    for (path, x), y in zip(jax.tree.leaves_with_path(a), jax.tree.leaves(b), strict=True):
         x, y = np.asarray(as_data(x)), np.asarray(as_data(y))
         if not np.array_equal(x, y, equal_nan=x.dtype.kind == "f"):
             return jax.tree_util.keystr(path)

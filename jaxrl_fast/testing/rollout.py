@@ -37,7 +37,8 @@ def _every(flags: Iterable[jax.Array]) -> jax.Array:
 
 def same(a: Any, b: Any) -> jax.Array:
     """Return bool [B]: equal in every leaf."""
-    return _every(jnp.all(_rows(x) == _rows(y), axis=-1) for x, y in zip(*map(jax.tree.leaves, (a, b)), strict=True))
+    pairs = zip(*map(jax.tree.leaves, (a, b)), strict=True)
+    return _every(jnp.all(_rows(x) == _rows(y), axis=-1) for x, y in pairs)
 
 
 def in_space(space: Space, value: Any) -> jax.Array:
@@ -73,7 +74,8 @@ def _hull(obs: Any, margin: float) -> Any:
 
 def _inside(hull: Any, obs: Any) -> jax.Array:
     rows = [_rows(x).astype(jnp.float32) for x in jax.tree.leaves(obs)]
-    return _every(jnp.all((x >= low) & (x <= high), axis=-1) for x, (low, high) in zip(rows, hull, strict=True))
+    pairs = zip(rows, hull, strict=True)
+    return _every(jnp.all((x >= low) & (x <= high), axis=-1) for x, (low, high) in pairs)
 
 
 def play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> dict[str, Any]:

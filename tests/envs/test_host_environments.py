@@ -419,7 +419,8 @@ def test_an_unknown_space_is_named(observation, action, message):
 
 
 def test_actions_stay_within_their_bounds():
-    assert own_form(theirs.Box(-1, 2, (1,))).decode(np.array([[-7.0], [7.0]])).tolist() == [[-1.0], [2.0]]
+    form = own_form(theirs.Box(-1, 2, (1,)))
+    assert form.decode(np.array([[-7.0], [7.0]])).tolist() == [[-1.0], [2.0]]
 
 
 def test_pictures_have_their_channels_last():

@@ -452,11 +452,10 @@ def test_wrong_resets(arguments, says):
 
 
 def test_environments_that_are_not_exported():
-    host = jf.make("gym:CartPole-v1")
-    for env, says in ((host, "env must be an environment on the device, got 'CartPole-v1': this one steps on the host; "),
-                      (gymnasium.make("CartPole-v1"), "env must be an environment of this library, such as ")):  # fmt: skip
-        with pytest.raises(jf.ConfigError, match=says):
-            jf.to_gymnasium(env)
+    with pytest.raises(jf.ConfigError, match="env must be an environment on the device, .*: this one steps on the host; "):
+        jf.to_gymnasium(jf.make("gym:CartPole-v1"))
+    with pytest.raises(jf.ConfigError, match="env must be an environment of this library, such as "):
+        jf.to_gymnasium(gymnasium.make("CartPole-v1"))
 
 
 def test_without_gymnasium(monkeypatch):

@@ -24,6 +24,7 @@ def test_a_run_refuses_a_memory_without_a_method(missing, tmp_path):
             return memory
 
     env = jf.make("probe/constant-reward")
-    with pytest.raises(ConfigError, match=rf"Mine\.{missing} must be a method of the class, got the base's"):
+    text = rf"Mine\.{missing} must be a method of the class, got the base's"
+    with pytest.raises(ConfigError, match=text):
         jf.train(Mine(num_envs=4, num_steps=4), env, total_steps=16, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -65,8 +65,8 @@ def reader(space: Space, num_envs: int | None, name: str) -> Callable[[Any], Any
         if floating:  # before the comparison: a bound is rounded too
             value = value.astype(space.dtype, copy=False)
         # NaN is never inside. If all entries have the same bounds, the two extremes are enough.
-        extremes = (np.minimum.reduce(value, axis=None), np.maximum.reduce(value, axis=None)) if uniform else ()
-        if not (uniform and smallest <= extremes[0] and extremes[1] <= largest):
+        extremes = (f(value, axis=None) for f in (np.minimum.reduce, np.maximum.reduce))
+        if not (uniform and all(smallest <= x <= largest for x in extremes)):
             inside = (value >= low) & (value <= high)
             if not np.all(inside):
                 raise _outside(name, value, np.argwhere(~inside)[0], low, high)

@@ -114,7 +114,7 @@ def _key(words: jax.Array) -> jax.Array:
     return random.fold_in(jax.random.key(words[0]), words[1])
 
 
-_snapshot = jax.jit(tree.copy)  # of the state: a view would keep the next step from writing in place
+_snapshot = jax.jit(tree.copy)  # a view of the state would keep the next step from writing in place
 
 
 class Stepper:

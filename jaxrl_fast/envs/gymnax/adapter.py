@@ -115,7 +115,7 @@ class GymnaxEnv(Env):
         keys = jax.random.split(key, (math.prod(shape),))
         leaves = jax.tree.leaves(jax.vmap(self._reset_one)(keys))
         random = [x for x, is_random in zip(leaves, self._random_leaves(), strict=True) if is_random]
-        random = random or [jnp.zeros(keys.shape, jnp.uint8)]  # tells `reset` the number of environments
+        random = random or [jnp.zeros(keys.shape, jnp.uint8)]  # tells the number of environments
         return [x.reshape(*shape, *x.shape[1:]) for x in random]
 
     def reset(self, noise):
@@ -145,9 +145,10 @@ class GymnaxEnv(Env):
 
     def transition(self, noise, state, action):
         step = jax.vmap(loading.in_32_bits(self._step_one))
-        state, obs, reward, terminated, truncated, info = step(noise, state, action)
+        state, obs, reward, *ends, info = step(noise, state, action)
         obs = cast(obs, self.spec.observation, f"{self.spec.name}: next_obs")
-        return state, Outcome(obs, reward.astype(jnp.float32), terminated.astype(bool), truncated.astype(bool), info)
+        terminated, truncated = (end.astype(bool) for end in ends)
+        return state, Outcome(obs, reward.astype(jnp.float32), terminated, truncated, info)
 
     @property
     def drawing(self):
@@ -191,7 +192,7 @@ def _defaults(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         near = suggest(f"gymnax:{name}", map("gymnax:".__add__, NAMES))
         raise ConfigError("environment", name, f"an environment of gymnax 1.0{near}")
     factory = loading.gymnax().registration._registry[name]
-    # DeepSea's `action_mapping_key` is an array and no part of a name; its mapping stays the default.
+    # DeepSea's `action_mapping_key` is an array and no part of a name: its mapping stays
     constructor = {k: v for k, v in fields.defaults_of(factory).items() if k != "action_mapping_key"}
     params = _constructed(name, ()).default_params
     params = {f.name: plain(getattr(params, f.name)) for f in dataclasses.fields(params)}
@@ -244,7 +245,7 @@ def make(name: str, **settings: Any) -> GymnaxEnv:
     check_int("env.max_steps_in_episode", limit)
     usual = {f.name: plain(getattr(defaults_here, f.name)) for f in dataclasses.fields(defaults_here)}
     del usual["max_steps_in_episode"]
-    leaves = {k: leaf(f"env.{k}", settings.get(k, default), default) for k, default in usual.items()}
+    leaves = {k: leaf(f"env.{k}", settings.get(k, x), x) for k, x in usual.items()}
     kind = type(defaults_here.max_steps_in_episode)  # a float in BernoulliBandit, used by its spaces
     full = defaults_here.replace(**leaves, max_steps_in_episode=kind(limit))
     observation = space_of(env.observation_space(full), name)

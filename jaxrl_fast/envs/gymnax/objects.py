@@ -36,7 +36,7 @@ def is_gymnax(value: Any) -> bool:
 
 
 def _six(name: str, found: Any) -> tuple:
-    """Return (obs, state, reward, done or terminated, truncated or None, info) of either signature."""
+    """Return (obs, state, reward, done or terminated, truncated or None, info)."""
     size = len(found) if isinstance(found, (tuple, list)) else 0
     if size not in (5, 6):
         valid = "(obs, state, reward, done, info) or (obs, state, reward, terminated, truncated, info)"
@@ -61,7 +61,8 @@ class OwnGymnaxEnv(GymnaxEnv):
 
     def _step_one(self, key, state, action):
         params, name = self._params, self.spec.name
-        obs, new, reward, done, truncated, info = _six(name, self.env.step_env(key, state, action, params))
+        found = _six(name, self.env.step_env(key, state, action, params))
+        obs, new, reward, done, truncated, info = found
         done = checks.array(f"{name}: done", done, (), bool)
         if self.ends == "six":
             terminated, truncated = done, checks.array(f"{name}: truncated", truncated, (), bool)
@@ -88,7 +89,8 @@ def _numbers(info: Any) -> dict[str, jax.Array]:
 
 def _is_numeric(value: Any) -> bool:
     """Return whether it is a number or an array of numbers."""
-    return isinstance(value, (bool, int, float)) or getattr(getattr(value, "dtype", None), "kind", "-") in "biuf"
+    kind = getattr(getattr(value, "dtype", None), "kind", "-")
+    return isinstance(value, (bool, int, float)) or kind in "biuf"
 
 
 def _limit(env: Any, state: Any, params: Any, limit: int | None) -> jax.Array:
@@ -131,8 +133,8 @@ def defaults(env: Any, name: str) -> dict[str, Any]:
     if not dataclasses.is_dataclass(params) or any(x is params for x in jax.tree.leaves(params)):
         raise ConfigError(f"{name}: default_params", type(params).__name__, valid)
     found = {f.name: getattr(params, f.name) for f in dataclasses.fields(params)}
-    numbers = lambda x: _is_numeric(x) or (isinstance(x, (tuple, list)) and all(map(_is_numeric, x)))
-    return {k: plain(v) for k, v in found.items() if numbers(v)}
+    each = lambda x: x if isinstance(x, (tuple, list)) else (x,)
+    return {k: plain(v) for k, v in found.items() if all(map(_is_numeric, each(v)))}
 
 
 def adapt(env: Any, name: str, **settings: Any) -> OwnGymnaxEnv:

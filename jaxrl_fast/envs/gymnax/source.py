@@ -20,11 +20,14 @@ def _registered(name: str) -> Any:
 
 def _maker(name: str) -> own.Maker:
     users, bare = _registered(name), name.removeprefix(PREFIX)
-    return own.maker(name, users) if users else own.Maker(functools.partial(adapter.make, bare), adapter.defaults(bare))
+    if users:
+        return own.maker(name, users)
+    return own.Maker(functools.partial(adapter.make, bare), adapter.defaults(bare))
 
 
 SOURCE = Source(
-    make=lambda name, **settings: _maker(name).make(**settings), settings=lambda name: _maker(name).settings,
-    prefix=PREFIX, names=adapter.NAMES, package="gymnax", install=loading.INSTALL, identity=_registered,
+    make=lambda name, **settings: _maker(name).make(**settings),
+    settings=lambda name: _maker(name).settings, prefix=PREFIX, names=adapter.NAMES,
+    package="gymnax", install=loading.INSTALL, identity=_registered,
     known=lambda name: name in adapter.LEFT_OUT or loading.knows(name),
 )  # fmt: skip

@@ -71,7 +71,8 @@ class AleEnv(HostEnv):
         from ale_py.vector_env import AtariVectorEnv
 
         own = {name: getattr(self, name) for name in _OWN if name != "episodic_life"}
-        return AtariVectorEnv(self.rom, num_envs, stack_num=1, reward_clipping=False, autoreset_mode="SameStep", **own)
+        own |= {"stack_num": 1, "reward_clipping": False, "autoreset_mode": "SameStep"}
+        return AtariVectorEnv(self.rom, num_envs, **own)
 
     @guarded
     def _spec(self):
@@ -124,8 +125,8 @@ class AleVector(Vector):
         self.vector.close()
 
 
-_OWN = {f.name: f.default for f in dataclasses.fields(AleEnv) if f.name not in HostEnv.__dataclass_fields__}
-del _OWN["name"], _OWN["rom"]
+_COMMON = {f.name for f in dataclasses.fields(HostEnv)} | {"name", "rom"}
+_OWN = {f.name: f.default for f in dataclasses.fields(AleEnv) if f.name not in _COMMON}
 
 
 @functools.cache

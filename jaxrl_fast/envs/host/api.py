@@ -78,7 +78,8 @@ class HostEnv(Environment):
     """
 
     runs_on = "host"
-    not_exported = "an environment on the device: this one steps on the host; gymnasium.make_vec or its own package makes it"
+    not_exported = ("an environment on the device: this one steps on the host; gymnasium.make_vec "
+                    "or its own package makes it")  # fmt: skip
 
     stack: int = 1
     reward_scale: float = 1.0

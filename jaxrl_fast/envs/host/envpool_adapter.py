@@ -71,7 +71,8 @@ def _smallest(id: str) -> int:
 def defaults(name: str) -> dict[str, Any]:
     """Return the number of threads (0: a core each), ours for Atari, then EnvPool's settings."""
     id = name.removeprefix(PREFIX)
-    own = {k: v for k, v in _config(id).items() if k not in _OURS and isinstance(v, (bool, int, float, str))}
+    simple = {k: v for k, v in _config(id).items() if isinstance(v, (bool, int, float, str))}
+    own = {k: v for k, v in simple.items() if k not in _OURS}
     ours = {"episodic_life": False, "stack": 4, "reward_clip": 1.0} if _is_atari(id) else {}
     return {"num_threads": 0, "batch_size": 0} | ours | own
 
@@ -106,7 +107,7 @@ class EnvPoolEnv(HostEnv):
 
     id: str
     num_threads: int = setting(0, low=0)  # 0: as many as cores or environments
-    batch_size: int = setting(0, low=0)  # environments that act at once, those that come first; 0: all
+    batch_size: int = setting(0, low=0)  # environments that act at once, the first to come; 0: all
     episodic_life: bool = False
     own: tuple[tuple[str, Any], ...] = ()
 

@@ -193,11 +193,10 @@ class GymnasiumEnv(HostEnv):
 
         from jaxrl_fast.envs.host.gymnasium_worker import Checked
 
-        if "render_mode" in arguments:  # without Gymnasium's checker and its messages about rendering
+        if "render_mode" in arguments:  # the checker has messages about rendering
             arguments = arguments | {"disable_env_checker": True}
-        return gymnasium.make_vec(
-            self.id, num_envs, self.vectorization, vector_kwargs=kwargs, wrappers=[Checked], **arguments
-        )
+        own = {"vector_kwargs": kwargs, "wrappers": [Checked]}
+        return gymnasium.make_vec(self.id, num_envs, self.vectorization, **own, **arguments)
 
     def failed(self, error):
         lost = EOFError, BrokenPipeError, ConnectionResetError  # of a pipe; an environment may lose other connections

@@ -76,8 +76,8 @@ def own_form(space: Any, smallest: int | None = None, name: str = "environment")
             raise ConfigError(name, str(space), "one with at least one space in it")
         return found
     ours, shape = space_of(space, name), tuple(space.shape)
-    pictures = smallest is not None and kind == "Box" and space.dtype == np.uint8 and len(shape) == 3
-    first = pictures and shape[0] <= 4 and min(shape[1:]) >= smallest
+    pictures = kind == "Box" and space.dtype == np.uint8 and len(shape) == 3 and shape[0] <= 4
+    first = pictures and smallest is not None and min(shape[1:]) >= smallest
     if first:
         ours = dataclasses.replace(ours, shape=(*shape[1:], shape[0]))
     start = getattr(space, "start", 0)

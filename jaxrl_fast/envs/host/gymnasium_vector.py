@@ -69,8 +69,8 @@ class GymnasiumVector(Vector):
         reward, (terminated, truncated) = np.array(exact(reward, np.float32, "rewards")), ends(terminated, truncated)
         ended, successors = terminated | truncated, obs
         if self.mode == "SAME_STEP" and ended.any():
-            last = jax.tree.map(lambda *x: np.stack(x), *(info["final_obs"][i] for i in np.flatnonzero(ended)))
-            successors = put(obs, ended, self.encode(last))
+            last = [info["final_obs"][i] for i in np.flatnonzero(ended)]
+            successors = put(obs, ended, self.encode(jax.tree.map(lambda *x: np.stack(x), *last)))
         elif self.mode == "DISABLED" and ended.any():
             successors, obs = obs, self.encode(self.vector.reset(options={"reset_mask": ended})[0])
         real, over = None, ended

@@ -90,7 +90,9 @@ def _scalar(value: Any, kind: type, name: str) -> Any:
     return exact(value, kind, name).item()
 
 
-def made(create: Callable[..., Any], arguments: dict[str, Any], limit: int | None, checks: bool = False) -> gymnasium.Env:
+def made(
+    create: Callable[..., Any], arguments: dict[str, Any], limit: int | None, checks: bool = False
+) -> gymnasium.Env:
     """Return the environment of a user's class or function; limit: steps until truncation."""
     env = create(**arguments)
     if not isinstance(env, gymnasium.Env):

@@ -81,8 +81,8 @@ class PhysicsEnv(Env):
         jax.tree_util.register_static(cls)
 
     def __init__(
-        self, name: str, env: Any, action: Box, episode_length: int, resets: str, reset_pool: int, randomize: Any,
-        randomize_warmup: int = 0,
+        self, name: str, env: Any, action: Box, episode_length: int, resets: str, reset_pool: int,
+        randomize: Any, randomize_warmup: int = 0,
     ):  # fmt: skip
         """Wrap `env` with the settings of `ABOUT`."""
         check_int("env.episode_length", episode_length)
@@ -210,7 +210,7 @@ class PhysicsEnv(Env):
 def _reset_one(env: PhysicsEnv, key: jax.Array, t: jax.Array) -> tuple[PhysicsState, Any]:
     varied = env.randomizer.draw(random.fold_in(key, 1), t) if env.randomizer else []
     words, shape = jax.random.key_data(key), jax.eval_shape(jax.random.PRNGKey, 0).shape
-    raw = words if words.shape == shape else random.bits(key, shape)  # of JAX's default implementation
+    raw = words if words.shape == shape else random.bits(key, shape)  # JAX's default has words
     new = env._with(varied).reset(raw)
     state = PhysicsState(getattr(new, env.physics_field), new.info, jnp.int32(0), varied)
     return tree.strong(jax.tree.map(jnp.asarray, (state, new.obs)))

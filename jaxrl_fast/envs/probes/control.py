@@ -103,7 +103,7 @@ class RewardAtEnd(Stages):
         return EnvSpec("probe/reward-at-end", Box(0.0, 1.0, (self.length,)), Discrete(2), self.length)
 
     def _observe(self, state):
-        return jax.nn.one_hot(state, self.length, dtype=jnp.float32)  # all zeros after the last step
+        return jax.nn.one_hot(state, self.length, dtype=jnp.float32)  # zeros after the last step
 
     def transition(self, noise, state, action):
         time = state + 1

@@ -40,7 +40,7 @@ def load_experience(path: str | Path, memory: Ring, fraction: float) -> Filled:
         return data
     rows = filled.rows_of(data)
     del data  # the device has room for what is made of it
-    return filled.fill(memory, _newest(memory, rows)) if fraction == 0 else filled.hold(memory, rows)
+    return filled.hold(memory, rows) if fraction else filled.fill(memory, _newest(memory, rows))
 
 
 def _usual(memory: Ring) -> Ring:

@@ -100,7 +100,8 @@ def _length(observations: Any) -> int:
 
 def extend(rows: Row, after: int, before: int = 0) -> Row:
     """Surround NumPy rows [T, ...] with truncated rows of zeros, which are never learned from."""
-    pad = lambda x, value=0: np.pad(x, [(before, after)] + [(0, 0)] * (x.ndim - 1), constant_values=value)
+    widths = lambda x: [(before, after)] + [(0, 0)] * (x.ndim - 1)
+    pad = lambda x, value=0: np.pad(x, widths(x), constant_values=value)
     return jax.tree.map(pad, rows)._replace(truncated=pad(rows.truncated, True))
 
 

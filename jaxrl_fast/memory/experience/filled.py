@@ -36,8 +36,9 @@ class Filled:
 
     def __repr__(self) -> str:
         written = min(self.w, self.memory.num_blocks) * self.memory.num_steps * self.memory.num_envs
+        size = tree.bytes_text(tree.nbytes(self.store))
         what = describe_rows(row_shapes(as_dataset(self.rows)))
-        return f"<Filled: {written:,} rows of {what}, {tree.bytes_text(tree.nbytes(self.store))}, in {self.memory!r}>"
+        return f"<Filled: {written:,} rows of {what}, {size}, in {self.memory!r}>"
 
     @property
     def rows(self) -> Any:
@@ -133,7 +134,7 @@ def room_for(memory: Ring, rows: Row | Transition) -> Ring:
     if isinstance(rows, Transition):
         return TransitionMemory(time * envs, time, envs, memory.batch_size)
     margin = memory.n_step + memory.stack - 1
-    # at least a margin long, so that one block beside the head is enough; few: `fill` loops over them
+    # a margin at least, so that one block beside the head is enough; few: `fill` loops over them
     block = max(margin, -(-(time + margin) // 64))
     blocks = -(-(time + margin) // block) + 1
     return dataclasses.replace(memory, capacity=blocks * block * envs, num_steps=block, num_envs=envs)
