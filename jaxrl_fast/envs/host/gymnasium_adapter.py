@@ -62,9 +62,8 @@ def defaults(name: str) -> dict[str, Any]:
 @functools.cache
 def _own(name: str, native: bool) -> dict[str, Any]:
     """Return one environment's settings with defaults, or those of its native vector."""
-    spec = _spec_of(name)
-    create = _creator(spec.vector_entry_point if native else spec.entry_point)
-    own = fields.defaults_of(create) | dict(spec.kwargs)
+    create = _creator(name, native)
+    own = fields.defaults_of(create) | dict(_spec_of(name).kwargs)
     simple = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items() if is_simple(v) and k not in _TAKEN}
     return _own(name, False) | simple if native and fields.takes_any(create) else simple
 
@@ -73,10 +72,12 @@ def _own(name: str, native: bool) -> dict[str, Any]:
 _TAKEN = {"render_mode", "max_episode_steps", "num_envs", "batch_size", "vectorization", *wrappers.COMMON}
 
 
-def _creator(entry_point: Any) -> Any:
-    """Return the class or function of an entry point; None without one or if it fails to import."""
+def _creator(name: str, native: bool) -> Any:
+    """Return the class or function that makes it; None without one or if it fails to import."""
     from gymnasium.envs.registration import load_env_creator
 
+    spec = _spec_of(name)
+    entry_point = spec.vector_entry_point if native else spec.entry_point
     if entry_point is None or callable(entry_point):
         return entry_point
     try:
@@ -101,7 +102,7 @@ def make(name: str, vectorization: str = "sync", max_episode_steps: int | None =
             raise ConfigError(f"env.{key}", value, f"left out with vectorization {vectorization!r}, which has {', '.join(usual)}")
     changed = {k: v for k, v in own.items() if v != usual[k]}
     limit = max_episode_steps if max_episode_steps != spec.max_episode_steps else None
-    if native and limit is not None and not fields.takes(_creator(spec.vector_entry_point), "max_episode_steps"):
+    if native and limit is not None and not fields.takes(_creator(name, native), "max_episode_steps"):
         raise ConfigError("env.max_episode_steps", limit, f"{spec.max_episode_steps}: {name}'s own vector has no such limit")
     return GymnasiumEnv(
         id=name.removeprefix(PREFIX), vectorization=vectorization, max_episode_steps=limit, own=tuple(sorted(changed.items()))
@@ -163,12 +164,11 @@ class GymnasiumEnv(HostEnv):
 
     def _is_drawn(self) -> bool:
         """Return whether it draws pictures: it takes `render_mode` with "rgb_array"."""
-        native, spec = self.vectorization == "native", _spec_of(self.id)
-        entry_point, _ = spec.vector_entry_point if native else spec.entry_point, self.spec
+        create, _ = _creator(self.id, self.vectorization == "native"), self.spec  # which finds the modes
         modes = self.__dict__.get("_modes", ())
         if modes:
-            return "rgb_array" in modes and fields.takes(_creator(entry_point), "render_mode")
-        return "render_mode" in fields.parameters(_creator(entry_point))
+            return "rgb_array" in modes and fields.takes(create, "render_mode")
+        return "render_mode" in fields.parameters(create)
 
     def _make(self, num_envs: int, more: dict[str, Any]) -> Any:
         """Return Gymnasium's vector; a drawn one keeps an episode's last state for a step."""
