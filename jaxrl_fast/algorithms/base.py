@@ -108,7 +108,7 @@ class Algorithm:
         if isinstance(memory, Ring) and memory.batch_size > memory.starts:
             what = f"at most {memory.starts}: capacity = {memory.capacity} holds no more"
             raise ConfigError("batch_size", memory.batch_size, what)
-        getattr(bound, "torso", None)  # refuses a network that does not fit
+        getattr(bound, "networks", None)  # refuses a network that does not fit
         return bound
 
     def check_env(self, env: Env) -> None:

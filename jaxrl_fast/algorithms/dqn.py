@@ -103,7 +103,7 @@ class DQN(ValueBased):
 
     def predict(self, params: Any, obs: Any, key: jax.Array) -> tuple[jax.Array, Any]:
         """Return outputs of every action [b, n, outputs] and their fractions (IQN; else ())."""
-        return self.head(params, self.features(params, obs, key), key), ()
+        return self.networks.apply(params, obs, key), ()
 
     def target(self, agent: Agent, batch: Any, key: jax.Array) -> jax.Array:
         """Return targets [b, outputs]: r + factor * z' of the bootstrap state, through `backup`."""

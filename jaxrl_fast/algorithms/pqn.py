@@ -99,7 +99,7 @@ class PQN(ValueBased):
 
     def update(self, agent, batch, key, clock):
         def loss_fn(params):
-            z = self.head(params, self.features(params, batch.obs, key), key)
+            z = self.networks.apply(params, batch.obs, key)
             q = distributions.one_hot_select(self.expected(z), batch.action)
             error = q - batch.target
             return 0.5 * jnp.mean(jnp.square(error)), (q, error)
