@@ -81,9 +81,7 @@ class ActorCritics(Algorithm):
         check_bounded(spec, "environment", spec.name, f"one that {self.name} can act in: {self.name} needs bounded actions")
         if self.normalize_observations and spec.stack > 1:
             raise ConfigError("normalize_observations", True, "False with stacked frames: the replay holds single ones")
-        bound = super().bind(spec)
-        bound.networks  # noqa: B018 - raises ConfigError for an unfit network
-        return bound
+        return super().bind(spec)
 
     # Networks -------------------------------------------------------------------------------------
 

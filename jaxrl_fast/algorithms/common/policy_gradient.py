@@ -93,8 +93,7 @@ class PolicyGradient(Algorithm):
         if self.value_hidden and (self.shared_torso or not isinstance(self.network, str)):
             raise ConfigError("value_hidden", self.value_hidden, "() where the torso is shared, or a module of your own")
         bound = super().bind(spec)
-        networks = bound.networks  # raises ConfigError for an unfit network
-        if not bound.hidden and not bound.shared_torso and networks.batched:
+        if not bound.hidden and not bound.shared_torso and bound.networks.batched:
             raise ConfigError("hidden", (), f"at least one width for {self.name}; ars and es take none: a linear policy")
         return bound
 

@@ -12,7 +12,7 @@ from jaxrl_fast.algorithms.base import IN_NETWORKS, Algorithm
 from jaxrl_fast.algorithms.common.normalize import init_moments, normalize_obs, update_moments
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import Memory
-from jaxrl_fast.networks import NETWORK, Dense, apply_parts, as_network, example_features, initialize, make_torso
+from jaxrl_fast.networks import NETWORK, Dense, apply_parts, as_network, initialize_parts, make_torso
 from jaxrl_fast.ops import distributions, stacking
 
 
@@ -50,15 +50,15 @@ class PolicySearch(Algorithm):
     def networks(self) -> dict[str, nn.Module]:
         """Return {"torso", "head"}."""
         torso = make_torso(self.network, self.spec.observation, self.hidden, self.activation)
-        return {"torso": torso, "head": Dense(distributions.num_outputs(self.spec.action), self.head_scale)}
+        head = Dense(distributions.num_outputs(self.spec.action), self.head_scale)
+        return {"torso": torso, "head": head}
 
     def init_policy(self, key: jax.Array) -> tuple[Any, Any]:
         """Return (params, observation moments; () without normalisation)."""
         obs = stacking.example(self.spec)
         moments = init_moments(self.normalize_observations, obs)
         obs = normalize_obs(self.spec.observation, moments, obs)
-        torso, head = self.networks["torso"], self.networks["head"]
-        return initialize(key, {"torso": (torso, obs), "head": (head, example_features(torso, obs))}), moments
+        return initialize_parts(key, {"policy": (self.networks, obs)})["policy"], moments
 
     def outputs(self, params: Any, obs: Any) -> jax.Array:
         """Return policy outputs [b, outputs] for observations as the networks take them."""
