@@ -18,8 +18,7 @@ from jaxrl_fast.ops.optimizer_settings import schedule_setting
 class ARS(Evolution):
     """Augmented random search (Mania, Guy & Recht 2018): random directions, linear policy.
 
-    The default is V2-t of the paper. V1 does not normalise observations; without -t all directions
-    count.
+    V2 of the paper; V1 does not normalise observations, -t counts the best directions.
     """
 
     name: ClassVar[str] = "ars"

@@ -17,7 +17,6 @@ from jaxrl_fast.algorithms.common.value_based import ValueBased
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import losses, lowering, optim, returns
-from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Mean
 
 
@@ -26,7 +25,7 @@ class Agent(NamedTuple):
     target: Any
     opt_state: Any
 
-    __repr__ = summary
+    __repr__ = tree.summary
 
 
 @tree.settings

@@ -20,8 +20,7 @@ from jaxrl_fast.ops import losses
 class IQN(DQN):
     """Implicit quantile networks (Dabney et al. 2018b): the quantile at any fraction tau.
 
-    Z(s, a, tau) = head(features(s) * phi(tau)). Updates draw random fractions, actions use even
-    ones.
+    Z(s, a, tau) = head(features(s) * phi(tau)); random fractions in updates, even ones in actions.
     """
 
     name: ClassVar[str] = "iqn"

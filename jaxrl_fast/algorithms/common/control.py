@@ -83,8 +83,6 @@ class ActorCritics(Algorithm):
             raise ConfigError("normalize_observations", True, "False with stacked frames: the replay holds single ones")
         return super().bind(spec)
 
-    # Networks -------------------------------------------------------------------------------------
-
     @property
     def action_size(self) -> int:
         return math.prod(self.spec.action.shape)
@@ -114,8 +112,6 @@ class ActorCritics(Algorithm):
         moments = init_moments(self.normalize_observations, obs)
         return self.networks.init(key, normalize_obs(self.spec.observation, moments, obs)), moments
 
-    # Actions --------------------------------------------------------------------------------------
-
     def init_carry(self, num_envs):
         """Return the last noise of each environment; 0 means none."""
         return jnp.zeros((num_envs, self.action_size), jnp.float32)
@@ -135,8 +131,6 @@ class ActorCritics(Algorithm):
     def choose(self, params: Any, obs: Any, noise: jax.Array, greedy: bool) -> jax.Array:
         """Return the action in [-1, 1]^d."""
         raise NotImplementedError
-
-    # Learning -------------------------------------------------------------------------------------
 
     updates = property(replay.updates)
     warmup_steps = property(replay.warmup_steps)

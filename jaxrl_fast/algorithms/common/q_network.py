@@ -34,8 +34,8 @@ class QNetwork:
         heads = {"head": dense(self.num_actions * self.outputs)}
         return heads | ({"value": dense(self.outputs)} if self.dueling else {})
 
-    def init(self, key: jax.Array, obs: Any, more: Callable[[jax.Array], Modules]) -> dict[str, Any]:
-        """Draw parameters for observations like `obs`. more: features -> modules beside the heads."""
+    def init(self, key: jax.Array, obs: Any, more: Callable[[jax.Array], Modules]) -> Any:
+        """Draw parameters for observations like `obs`; more(features): modules beside the heads."""
         features = example_features(self.torso, obs)
         heads = {name: (head, features) for name, head in self.heads.items()}
         return initialize(key, {"torso": (self.torso, obs)} | heads | more(features))
