@@ -84,7 +84,7 @@ class PQN(ValueBased):
         obs = stacking.observations(trajectory, stack)
         best = lambda obs: self.action_values(agent.params, obs).max(axis=-1)
         _, next_value = returns.rollout_values(best, trajectory, obs, stack)
-        reward = normalize.normalize_rewards(agent, steps.reward)
+        reward = normalize.normalize_rewards(self, agent, steps.reward)
         target = returns.lambda_returns(
             reward, steps.terminated, steps.done, next_value, self.discount, self.return_lambda
         )

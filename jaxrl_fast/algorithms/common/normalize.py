@@ -80,16 +80,16 @@ class Rewards(NamedTuple):
 
 def observe_rewards(algo: Any, agent: Any, trajectory: Trajectory) -> Any:
     """Return the agent with the statistics of a new rollout: `observe` of an algorithm."""
-    if agent.rewards == ():
+    if not algo.normalize_reward:
         return agent
     return agent._replace(rewards=agent.rewards.update(trajectory.steps, algo.discount))
 
 
 def seam_rewards(algo: Any, agent: Any) -> Any:
     """Return the agent for environments that start anew: `seam` of an algorithm."""
-    return agent if agent.rewards == () else agent._replace(rewards=agent.rewards.seam())
+    return agent._replace(rewards=agent.rewards.seam()) if algo.normalize_reward else agent
 
 
-def normalize_rewards(agent: Any, reward: jax.Array) -> jax.Array:
-    """Return the learner's rewards, normalised if the agent has statistics."""
-    return reward if agent.rewards == () else agent.rewards.normalize(reward)
+def normalize_rewards(algo: Any, agent: Any, reward: jax.Array) -> jax.Array:
+    """Return the learner's rewards, normalised if set."""
+    return agent.rewards.normalize(reward) if algo.normalize_reward else reward

@@ -140,7 +140,7 @@ class PolicyGradient(Algorithm):
 
     def learned_reward(self, agent: Agent, reward: jax.Array) -> jax.Array:
         """Return the learner's rewards: normalised if set, then scaled."""
-        return self.reward_scale * normalize.normalize_rewards(agent, reward)
+        return self.reward_scale * normalize.normalize_rewards(self, agent, reward)
 
     def entropy_weight(self, clock: Clock) -> jax.Array:
         """Return c_e at this time. `anneal_entropy_from` = 1 means never, after the horizon too."""
