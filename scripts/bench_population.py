@@ -1,4 +1,4 @@
-"""Populations: what the axis, the devices, a sweep and selection cost. Peers and rivals take turns in one process.
+"""Measure populations: the axis, the devices, a sweep and selection, in turns with peers.
 
     python scripts/bench_population.py --purejaxrl ~/purejaxrl --json population.json
     python scripts/bench_population.py --rows agents                  # 2,048 agents: for an accelerator

@@ -82,7 +82,8 @@ def init(run: Run, key: jax.Array) -> RunState:
     actor = rollout.init(env, algo, env_key, algo.num_envs, jnp.int32(0))
     agent = algo.init(agent_key)
     rows = jax.eval_shape(lambda: _rows(run, agent, actor, jax.random.key(0)))
-    episodes = Episodes(jnp.zeros(algo.num_envs, jnp.float32), jnp.zeros(algo.num_envs, jnp.int32))
+    zeros = lambda dtype: jnp.zeros(algo.num_envs, dtype)
+    episodes = Episodes(zeros(jnp.float32), zeros(jnp.int32), zeros(jnp.float32))
     state = RunState(agent, actor.env, actor.obs, actor.carry, run.memory().init(rows), episodes, key)
     return tree.strong(state)
 

@@ -215,13 +215,13 @@ def _unfinished(path: Path) -> bool:
     return path.is_dir() and all(any(UNFINISHED in part for part in file.parts) for file in files)
 
 
-def check_outside(path: Path) -> None:
+def check_outside(path: Path, argument: str = "out") -> None:
     """Raise ConfigError for a new folder inside a run's or sweep's, which would adopt it."""
     for folder in dict.fromkeys((*path.absolute().parents, *Path(os.path.realpath(path)).parents)):
         what = _held_by(folder)
         if what:
             valid = f"a folder outside of other runs, such as {folder.parent / path.name}: {folder} is that of {what}"
-            raise ConfigError("out", str(path), valid)
+            raise ConfigError(argument, str(path), valid)
 
 
 def _held_by(folder: Path) -> str | None:

@@ -237,7 +237,7 @@ def test_bad_input(capsys):
         jf.plan(jf.PPO(), tools.environment(), sedes=3)
     for line in ("plan", "plan ppo", "plan ppo CartPole-v1 --out x", "plan ppo CartPole-v1 --resume x"):
         assert cli.main(line.split()) == 2, line
-    assert "plan needs an algorithm and an environment: jaxrl-fast plan ppo" in capsys.readouterr().err
+    assert "ALGO ENV must be an algorithm and an environment, got none: jaxrl-fast plan ppo" in capsys.readouterr().err
     assert cli.main(["plan", "--help"]) == 0 and "jaxrl-fast train" not in capsys.readouterr().out
 
 
