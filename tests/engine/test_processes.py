@@ -168,7 +168,7 @@ def test_bad_input(run_cli):
     with pytest.raises(ValueError, match="process must be from 0 to 1, below processes = 2, got 2"):
         distributed.start("127.0.0.1:1", 2, 2)
     code, _, err = run_cli("train", "ppo", "CartPole-v1", "--processes", "2")
-    assert code == 2 and "--processes goes with --distributed" in err
+    assert code == 2 and "--processes must be left out without --distributed, got 2" in err
 
 
 def test_alone_everything_is_plain():

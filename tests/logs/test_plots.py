@@ -262,7 +262,7 @@ def test_the_time_plot(tmp_path, drawn):
         {"env_steps": 200 * i, "time_learner_updates": [0.25 * i], "time_learner_waits": [None], "time_actors_waiting": [0.5]}
         for i in (1, 2)
     ]
-    assert plots.has_times(rows) and not plots.has_times(rows[:1])
+    assert plots.time_use(rows[:1], tmp_path / "none.png") is None and not (tmp_path / "none.png").exists()
     path = plots.time_use(rows, tmp_path / "time.png")
     actors, learner = drawn[0].figure.axes
     labels = lambda axes: [text.get_text() for text in axes.get_legend().get_texts()]
