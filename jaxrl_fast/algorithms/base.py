@@ -18,6 +18,7 @@ from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int, refuse_removed
 from jaxrl_fast.fields import check_settings
 from jaxrl_fast.memory import Memory, Ring
+from jaxrl_fast.memory.api import check_methods
 from jaxrl_fast.spaces import Box, Dict, Discrete, Space
 from jaxrl_fast.types import Clock, EnvSpec, PyTree, Trajectory
 
@@ -84,6 +85,7 @@ class Algorithm:
         _check_mask(spec)
         bound = dataclasses.replace(self, spec=spec)
         memory = bound.memory()
+        check_methods(memory)
         if isinstance(memory, Ring) and memory.batch_size > memory.starts:
             what = f"at most {memory.starts}: capacity = {memory.capacity} holds no more"
             raise ConfigError("batch_size", memory.batch_size, what)

@@ -103,7 +103,6 @@ class Training:
         return {name: values[member // self.seeds] for name, values in (self.population or {}).items()}
 
     def member_settings(self) -> dict[str, list[Any]]:
-        """Return {setting: one value a member}."""
         return {name: [v for v in values for _ in range(self.seeds)] for name, values in (self.population or {}).items()}
 
     def label(self, member: int) -> str:
@@ -138,7 +137,6 @@ class Evaluation:
 
     @property
     def most_episodes(self) -> int:
-        """Return the largest number of episodes of an evaluation."""
         return EVAL_EPISODES if self.eval_episodes is None else self.eval_episodes
 
 
@@ -222,7 +220,7 @@ class RunConfig(Experience, Host, Placement, Evaluation, Logging, Training):
 
 
 def by_group(cls: type = RunConfig) -> dict[type, list[dataclasses.Field]]:
-    """Return {group: its fields} in declaration order; its first declaring class owns a field."""
+    """Return {group: its fields}; the first class that declares a field owns it."""
     found: dict[type, list[dataclasses.Field]] = {}
     for field in dataclasses.fields(cls):
         owner = next(base for base in reversed(cls.__mro__) if field.name in getattr(base, "__dataclass_fields__", ()))
