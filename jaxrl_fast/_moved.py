@@ -71,7 +71,7 @@ _FOLDERS = {  # {folder: old names of its modules, OLD=NEW if the last part is a
     ),
     "sweeps": (
         "selection priors=samplers sweeps.priors=samplers sweep configurations "
-        "sweep_results=results comparison sweep_plots=plots tuning"
+        "sweep_results=results comparison sweep_plots=plots tuning sweeps.sweep_json=parts"
     ),
     "cli": (
         "cli_args=args cli_experience=experience cli_list=list cli_plan=plan cli_runs=runs "
