@@ -70,9 +70,6 @@ class DQN(ValueBased):
     memory = replay.memory
     prepare = replay.prepare
 
-    def init(self, key: jax.Array) -> Agent:
-        return self.begin(self.init_params(key))
-
     def begin(self, params, moments=()):
         return Agent(params, tree.copy(params), init_optimizer(self, params))
 
