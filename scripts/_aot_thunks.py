@@ -126,22 +126,14 @@ def _annotate(thunks, module, computation, part, outer) -> None:
         if thunk.kind in CONTROL:
             one = flow.pop(0)
             thunk.trips, thunk.where, thunk.part = one.trips, one.op_name, origin(one)
-            for name, called in zip(_order(thunk), one.called, strict=False):
-                _annotate(thunk.inside.get(name, []), module, called, part, thunk.part)
+            # a branch's sides are in order, and XLA's names of them are not: "false_branch" is the first
+            for side, called in zip(thunk.inside.values(), one.called, strict=True):
+                _annotate(side, module, called, part, thunk.part)
         elif same := kernels.get(thunk.name):
             thunk.part = origin(same.popleft() if len(same) > 1 else same[0])
         else:
             thunk.part = last
         last = thunk.part
-
-
-def _order(thunk: Thunk) -> list[str]:
-    """Return the names of what is inside, in the order of the instruction's computations."""
-    if thunk.kind == "kWhile":
-        return ["condition", "body"]
-    if set(thunk.inside) <= {"true_branch", "false_branch"}:
-        return ["true_branch", "false_branch"]
-    return sorted(thunk.inside, key=lambda name: int(re.search(r"\d+", name).group()))
 
 
 # Counts --------------------------------------------------------------------------------------------

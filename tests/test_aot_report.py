@@ -38,6 +38,16 @@ def test_a_launch_belongs_to_the_function_that_traced_it(program):
     assert parts == {"rollout": 3 * 16, "physics": 3 * 16 * 2, "update": 3, "rest": 1 + 3 * 3}
 
 
+def test_a_branch_meets_its_computations_in_order():
+    """XLA writes "false_branch" above the computation of true."""
+    module = hlo.parse(HLO.replace("%loop_sine_fusion = f32[2]{0} fusion(%a.3), kind=kLoop",
+                                   '%loop_sine_fusion = f32[2]{0} fusion(%a.3), kind=kLoop, metadata={stack_frame_id=5}'))
+    sequence = thunks.parse(THUNKS)
+    thunks.annotate(sequence, module)
+    (branch,) = [one for one in thunks.within(sequence[1].inside["body"]) if one.kind == "kConditional"]
+    assert [one.part for one in branch.inside["false_branch"]] == ["update"]
+
+
 def test_kinds_of_launches(program):
     kinds = thunks.count(program[1])
     assert kinds["kind:product"] == 48 and kinds["kind:copy"] == 48 + 3 and kinds["kind:fusion"] == 1 + 3 * (16 + 1 + 1 + 1)
@@ -53,7 +63,7 @@ def test_an_iteration_is_a_share_of_the_training_loop():
 
 def test_a_branch_counts_with_its_larger_side(program):
     (branch,) = [one for one in thunks.within(program[1][1].inside["body"]) if one.kind == "kConditional"]
-    assert thunks.count([branch])["launches"] == 1 and thunks.count(branch.inside["false_branch"])["launches"] == 0
+    assert thunks.count([branch])["launches"] == 1 and thunks.count(branch.inside["true_branch"])["launches"] == 0
 
 
 def test_nothing_waits_inside_of_a_graph():
