@@ -1,4 +1,4 @@
-"""What a program is on a GPU or TPU, compiled here without one: launches, syncs, memory, precision.
+"""Compile programs for a GPU or TPU without one: launches, syncs, memory, precision.
 
     pip install -e '.[cuda12]'                   # or [tpu]; the compiler needs no accelerator
     python scripts/aot_report.py --purejaxrl DIR --rejax DIR --purejaxql DIR
