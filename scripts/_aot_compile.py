@@ -1,4 +1,4 @@
-"""Compile one program for an accelerator that is not here, and say what it is made of."""
+"""Compile a program for an accelerator that is not here, and list what it is made of."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import _aot_thunks as thunks
 from _aot_programs import Program
 
 FRAMES = 40  # of a stack in HLO; JAX keeps ten, too few to reach from optax to the update
-TEXTS = {  # the ends of XLA's names of what it dumps -> ours, the later ones in place of the earlier
+TEXTS = {  # the ends of XLA's names -> ours; a later line goes before an earlier one
     "thunk_sequence.txt": "thunks.txt", "thunk_sequence_after_thunk_passes.txt": "thunks.txt",
     "gpu_after_optimizations.txt": "hlo.txt", "memory-usage-report.txt": "memory.txt",
 }  # fmt: skip
@@ -54,12 +54,20 @@ def compiled(program: Program, target: targets.Target, keep: Path | None = None)
         texts = {path.stem: path.read_text() for path in folder.glob("*.txt")}
         ptx = [path.read_text() for path in folder.glob("*.ptx")]
         measured = json.loads((folder / "facts.json").read_text())
-    return {"digest": name, "trace_s": round(traced, 2)} | measured | facts(texts, ptx, program.iterations)
+    return (
+        {"digest": name, "trace_s": round(traced, 2)}
+        | measured
+        | facts(texts, ptx, program.iterations)
+    )
 
 
 def digest(text: str, target: targets.Target) -> str:
     """Return a name for a lowered program, a target and a compiler."""
-    made = target.name + targets.config(targets.GPUS[target.kind]) if target.platform == "cuda" else target.name
+    made = (
+        target.name + targets.config(targets.GPUS[target.kind])
+        if target.platform == "cuda"
+        else target.name
+    )
     return hashlib.sha256("\n".join([made, json.dumps(versions()), text]).encode()).hexdigest()[:16]
 
 
@@ -77,7 +85,11 @@ def versions() -> dict[str, str]:
 def _compile(lowered: Any, target: targets.Target, folder: Path) -> None:
     """Compile and keep XLA's texts, its kernels and the facts that only the program object has."""
     with tempfile.TemporaryDirectory() as dump:
-        options = {"xla_dump_to": dump, "xla_dump_hlo_as_text": True} if target.platform == "cuda" else None
+        options = (
+            {"xla_dump_to": dump, "xla_dump_hlo_as_text": True}
+            if target.platform == "cuda"
+            else None
+        )
         began, spent = time.perf_counter(), time.process_time()
         program = lowered.compile(options)
         seconds, spent = time.perf_counter() - began, time.process_time() - spent
@@ -87,14 +99,17 @@ def _compile(lowered: Any, target: targets.Target, folder: Path) -> None:
         for path in Path(dump).glob("*.ptx"):
             shutil.copy(path, made)
         for name, ours in TEXTS.items():
-            for path in sorted(Path(dump).glob(f"*{name}"), key=lambda path: path.stat().st_size):  # the largest is it
+            for path in sorted(
+                Path(dump).glob(f"*{name}"), key=lambda path: path.stat().st_size
+            ):  # the largest is it
                 shutil.copy(path, made / ours)
         if target.platform == "tpu":
             (made / "hlo.txt").write_text(program.as_text())
     memory = program.memory_analysis()
     found = {
-        "compile_s": round(seconds, 1), "compile_cpu_s": round(spent, 1), "arguments": memory.argument_size_in_bytes,
-        "temporaries": memory.temp_size_in_bytes, "outputs": memory.output_size_in_bytes,
+        "compile_s": round(seconds, 1), "compile_cpu_s": round(spent, 1),
+        "arguments": memory.argument_size_in_bytes, "temporaries": memory.temp_size_in_bytes,
+        "outputs": memory.output_size_in_bytes,
     }  # fmt: skip
     (made / "facts.json").write_text(json.dumps(found))
     shutil.rmtree(folder, ignore_errors=True)
@@ -117,7 +132,7 @@ def facts(texts: dict[str, str], ptx: list[str], iterations: int | None) -> dict
 
 
 def launches(text: str, module: hlo.Module, iterations: int | None) -> dict[str, Any]:
-    """Return launches, syncs and graphs of an iteration, and what the program launches around it."""
+    """Return launches, syncs and graphs of an iteration, and what is launched around it."""
     sequence = thunks.parse(text)
     thunks.annotate(sequence, module)
     total = thunks.count(sequence)
@@ -125,24 +140,34 @@ def launches(text: str, module: hlo.Module, iterations: int | None) -> dict[str,
         return _shown(total) | {"waits": thunks.waits(sequence)}
     loop = thunks.training_loop(sequence)
     if loop is None:  # a single iteration
-        return _shown(total) | {"waits": thunks.waits(sequence), "around": {"launches": 0, "syncs": 0}}
+        return _shown(total) | {
+            "waits": thunks.waits(sequence),
+            "around": {"launches": 0, "syncs": 0},
+        }
     body = loop.inside["body"]
     inside = thunks.times(thunks.count(body), loop.trips or 1)
     around = {name: total[name] - inside[name] for name in ("launches", "syncs")}
-    return _shown(thunks.times(inside, 1 / iterations)) | {"waits": thunks.waits(body), "around": around}
+    return _shown(thunks.times(inside, 1 / iterations)) | {
+        "waits": thunks.waits(body),
+        "around": around,
+    }
 
 
 def _shown(counts: Counter) -> dict[str, Any]:
     number = lambda x: int(x) if x == int(x) else round(x, 1)
     by = lambda kind: {
-        name.partition(":")[2]: number(n) for name, n in sorted(counts.items()) if name.startswith(f"{kind}:")
+        name.partition(":")[2]: number(n)
+        for name, n in sorted(counts.items())
+        if name.startswith(f"{kind}:")
     }
-    plain = {name: number(counts[name]) for name in ("launches", "syncs", "graphs", "in_graphs", "loose")}
+    plain = {
+        name: number(counts[name]) for name in ("launches", "syncs", "graphs", "in_graphs", "loose")
+    }
     return plain | by("part") | {"kinds": by("kind")}
 
 
 def _products(module: hlo.Module, ptx: list[str]) -> dict[str, int]:
-    """Return {precision: number}: kernels on tensor cores, library calls and, on a TPU, all products.
+    """Return {precision: number} of kernels on tensor cores, library calls, and a TPU's products.
 
     A product of float32 at default precision is TF32 in a GPU's library and bfloat16 on a TPU.
     """

@@ -1,4 +1,4 @@
-"""XLA's optimized HLO as text: control flow, products, collectives, and an instruction's origin."""
+"""Read optimized HLO: control flow, products, collectives, and where instructions come from."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 COLLECTIVES = (
-    "all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter", "collective-broadcast",
+    "all-reduce", "all-gather", "all-to-all",
+    "collective-permute", "reduce-scatter", "collective-broadcast",
 )  # fmt: skip
 CALLBACKS = r"xla_python|xla_ffi_python|host_callback|CallbackCustom|outfeed|infeed"
 PRODUCTS = ("dot", "convolution", "ragged-dot")
 
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{$")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([\w\-]+)\((.*)$")
-_CALLED = re.compile(r"\b(?:condition|body|to_apply|calls|true_computation|false_computation)=%?([\w.\-]+)")
+_CALLED = re.compile(
+    r"\b(?:condition|body|to_apply|calls|true_computation|false_computation)=%?([\w.\-]+)"
+)
 _BRANCHES = re.compile(r"\bbranch_computations=\{([^}]*)\}")
 _TRIPS = re.compile(r'known_trip_count":\{"n":"(\d+)"')
 
@@ -59,7 +62,10 @@ class Module:
         for i, line in _listed(self.text, "StackFrames"):
             place, parent = numbers(line)
             file, function = places[place][:2]
-            frames[i] = Frame(files[file], functions[function]), parent - 1  # the dump counts parents from 1
+            frames[i] = (
+                Frame(files[file], functions[function]),
+                parent - 1,
+            )  # the dump counts parents from 1
         return frames
 
     def stack(self, frame: int) -> list[Frame]:
@@ -96,7 +102,11 @@ def parse(text: str) -> Module:
 def _instruction(name: str, op: str, rest: str, line: str) -> Instruction:
     known = lambda pattern, default: m.group(1) if (m := re.search(pattern, rest)) else default
     branches = _BRANCHES.search(rest)
-    called = [x.strip().lstrip("%") for x in branches.group(1).split(",")] if branches else _CALLED.findall(rest)
+    called = (
+        [x.strip().lstrip("%") for x in branches.group(1).split(",")]
+        if branches
+        else _CALLED.findall(rest)
+    )
     trips = _TRIPS.search(rest) if op == "while" else None
     return Instruction(
         op=op,
@@ -121,7 +131,7 @@ def _named(text: str, head: str) -> dict[int, str]:
     return {i: rest.strip('"') for i, rest in _listed(text, head)}
 
 
-# Facts ---------------------------------------------------------------------------------------------
+# Facts ------------------------------------------------------------------------------------------
 
 
 def collectives(module: Module) -> Counter:
@@ -145,8 +155,14 @@ def products(module: Module, library: bool = False) -> Counter:
         types = {m.group(1): m.group(2) for one in body if (m := _INSTRUCTION.match(one.text))}
         for one in body:
             if _LIBRARY.search(one.text) or (one.op in PRODUCTS and not library):
-                operand = re.search(r"\((?:(\w+)\[[^%]*)?%([\w.\-]+)", one.text.partition(f" {one.op}")[2])
-                kind = (operand.group(1) or types.get(operand.group(2), "?")).partition("[")[0] if operand else "?"
+                operand = re.search(
+                    r"\((?:(\w+)\[[^%]*)?%([\w.\-]+)", one.text.partition(f" {one.op}")[2]
+                )
+                kind = (
+                    (operand.group(1) or types.get(operand.group(2), "?")).partition("[")[0]
+                    if operand
+                    else "?"
+                )
                 found[kind, _precision(one.text)] += 1
     return found
 

@@ -1,4 +1,4 @@
-"""Programs to compile ahead of time: whole runs, iterations, chunks of a population, evaluations."""
+"""Build programs to compile ahead of time: runs, iterations, chunks, evaluations."""
 
 from __future__ import annotations
 
@@ -62,13 +62,17 @@ def one_iteration(work: Work, devices: Devices) -> Program:
 def chunk(work: Work, devices: Devices) -> Program:
     """What `jf.train` calls: log rows of a population. One row is counted."""
     programs, state = _programs(work, devices)
-    return Program(programs._chunk, (programs.run, state, *[_scalar(programs)] * 2), programs.grid.row)
+    return Program(
+        programs._chunk, (programs.run, state, *[_scalar(programs)] * 2), programs.grid.row
+    )
 
 
 def evaluation(work: Work, devices: Devices) -> Program:
     """The evaluation of a population, 128 episodes a member."""
     programs, state = _programs(work, devices)
-    return Program(programs._evaluate, (programs.run, (state.agent, state.key), _scalar(programs)), None)
+    return Program(
+        programs._evaluate, (programs.run, (state.agent, state.key), _scalar(programs)), None
+    )
 
 
 KINDS: dict[str, Callable[[Work, Devices], Program]] = {
@@ -77,7 +81,7 @@ KINDS: dict[str, Callable[[Work, Devices], Program]] = {
 
 
 def build(kind: str, work: Work, target: Target) -> Program:
-    """Return a program of ours for a target. Raises ConfigError for an unknown kind, or a bad mix."""
+    """Return a program of ours for a target. Raises ConfigError for what cannot be built."""
     check_choice("what", kind, KINDS)
     return KINDS[kind](work, target.devices())
 
@@ -88,11 +92,15 @@ def peer(contestant: Contestant, seeds: int, iterations: int, target: Target) ->
     return _of_keys(contestant.build(), key, seeds, target.devices(), iterations)
 
 
-def _of_keys(train: Callable, key: Callable, seeds: int, devices: Devices, iterations: int) -> Program:
+def _of_keys(
+    train: Callable, key: Callable, seeds: int, devices: Devices, iterations: int
+) -> Program:
     keys = jax.eval_shape(lambda: key(0) if seeds == 1 else jax.vmap(key)(jnp.arange(seeds)))
     where = jax.sharding.SingleDeviceSharding(_one(None, "run", devices)[0])
     fn = train if seeds == 1 else jax.vmap(train)
-    return Program(jax.jit(fn), (jax.ShapeDtypeStruct(keys.shape, keys.dtype, sharding=where),), iterations)
+    return Program(
+        jax.jit(fn), (jax.ShapeDtypeStruct(keys.shape, keys.dtype, sharding=where),), iterations
+    )
 
 
 def _one(_: Any, kind: str, devices: Devices) -> Devices:
@@ -104,7 +112,11 @@ def _one(_: Any, kind: str, devices: Devices) -> Devices:
 
 def _programs(work: Work, devices: Devices) -> tuple[made.Programs, Any]:
     """Return the programs of a population on `devices`, and the shapes of its state."""
-    mesh = None if work.env_devices == 1 else {"population": len(devices) // work.env_devices, "env": work.env_devices}
+    mesh = (
+        None
+        if work.env_devices == 1
+        else {"population": len(devices) // work.env_devices, "env": work.env_devices}
+    )
     config = RunConfig(total_steps=work.steps, seeds=work.seeds, mesh=mesh)
     runs, grid = configurations(work.algo, work.env, config)
     found = gather(runs, config)
@@ -113,7 +125,9 @@ def _programs(work: Work, devices: Devices) -> tuple[made.Programs, Any]:
     members = Members(found.first, shapes, found.swept)
     programs = made.Programs(Prepared(work.algo, work.env, config, members, grid, population))
     key = jax.random.key if work.seeds == 1 else jax.vmap(jax.random.key)  # one member has no axis
-    keys = jax.eval_shape(key, jax.ShapeDtypeStruct((population.padded,) * (work.seeds > 1), jnp.uint32))
+    keys = jax.eval_shape(
+        key, jax.ShapeDtypeStruct((population.padded,) * (work.seeds > 1), jnp.uint32)
+    )
     keys = jax.ShapeDtypeStruct(keys.shape, keys.dtype, sharding=population.sharding)
     return programs, population.abstract_state(programs._init.trace(programs.run, keys).out_info)
 

@@ -1,4 +1,4 @@
-"""Accelerators that programs are compiled for on a machine without them: `h100`, `h100:4`, `v5e:2x2`."""
+"""Describe accelerators to their compilers: `h100`, `h100:4`, `v5e:2x2`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ class Gpu:
 # Capability". H100: as XLA reads it from the card, which tells 132 cores at 1.98 GHz.
 GPUS = {
     "a100": Gpu("NVIDIA A100-SXM4-80GB", (8, 0), 108, 64, 164, 2.039e12, 40, 1.41, 80e9, False),
-    "h100": Gpu("NVIDIA H100 80GB HBM3", (9, 0), 132, 128, 228, 3.35e12, 50, 1.98, 80 * 2**30, True),
+    "h100": Gpu(
+        "NVIDIA H100 80GB HBM3", (9, 0), 132, 128, 228, 3.35e12, 50, 1.98, 80 * 2**30, True
+    ),
     "h200": Gpu("NVIDIA H200", (9, 0), 132, 128, 228, 4.8e12, 50, 1.98, 141e9, True),
 }
 TPUS = ("v5e", "v6e")
@@ -83,7 +85,8 @@ def config(gpu: Gpu) -> str:
     features = " feature_extension: ACCELERATED_FEATURES" if gpu.accelerated else ""
     return _CONFIG.format(
         shared=gpu.shared * 2**10, optin=(gpu.shared - 1) * 2**10, cores=gpu.cores, fpus=gpu.fpus,
-        bandwidth=int(gpu.bandwidth), l2=gpu.l2 * 2**20, clock=gpu.clock, memory=int(gpu.memory), name=gpu.name,
+        bandwidth=int(gpu.bandwidth), l2=gpu.l2 * 2**20, clock=gpu.clock, memory=int(gpu.memory),
+        name=gpu.name,
         capability=f"major: {major}{f' minor: {minor}' if minor else ''}{features}",
         version=f"{major}.{minor}{'a' if gpu.accelerated else ''}",
     )  # fmt: skip
@@ -105,7 +108,7 @@ class Target:
         return "cuda" if self.kind in GPUS else "tpu"
 
     def devices(self) -> tuple[Any, ...]:
-        """Return its devices, which compile and do not run. Raises ConfigError without their plugin."""
+        """Return its devices, for compilation alone. Raises ConfigError without their plugin."""
         from jax.experimental import topologies
 
         check_plugin(self)
@@ -125,11 +128,9 @@ def parse(name: str) -> Target:
     if kind in TPUS and re.fullmatch(r"[1-9]\d?x[1-9]\d?|", size):
         return Target(kind, size or CHIPS)
     known = [*GPUS, *TPUS]
-    raise ConfigError(
-        "target", name,
-        f"one of {', '.join(map(repr, known))}, with a number of GPUs ('h100:4') or a TPU's topology ('v5e:2x2')"
-        f"{nearest(kind, known) if kind not in known else ''}",
-    )  # fmt: skip
+    near = nearest(kind, known) if kind not in known else ""
+    forms = "with a number of GPUs ('h100:4') or a TPU's topology ('v5e:2x2')"
+    raise ConfigError("target", name, f"one of {', '.join(map(repr, known))}, {forms}{near}")
 
 
 PLUGINS = {"cuda": ("jax_cuda12_plugin", "jax_cuda13_plugin"), "tpu": ("libtpu",)}
@@ -144,15 +145,17 @@ def has_plugin(platform: str) -> bool:
 def check_plugin(target: Target) -> None:
     """Raise ConfigError with the pip command unless the target's compiler is installed."""
     if not has_plugin(target.platform):
-        raise ConfigError(
-            "target", target.name,
-            f"one whose compiler is installed: pip install -e '.[{EXTRAS[target.platform]}]' brings it, and needs no accelerator",
-        )  # fmt: skip
+        pip = f"pip install -e '.[{EXTRAS[target.platform]}]' brings it, and needs no accelerator"
+        raise ConfigError("target", target.name, f"one whose compiler is installed: {pip}")
 
 
 def prepare() -> None:
     """Set up the environment of a process that compiles ahead of time. Before JAX starts."""
-    os.environ |= {"JAX_PLATFORMS": "cpu", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1", "JAXRL_FAST_CACHE": "off"}
+    os.environ |= {
+        "JAX_PLATFORMS": "cpu",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+        "JAXRL_FAST_CACHE": "off",
+    }
     found = importlib.util.find_spec("nvidia")
     for place in found.submodule_search_locations or () if found else ():
         tools = os.path.join(place, "cuda_nvcc", "bin")  # ptxas

@@ -1,4 +1,4 @@
-"""XLA:GPU's thunks as text: what the host hands to the stream, loop by loop.
+"""Count what the host of an XLA:GPU program hands to the stream, loop by loop.
 
 A thunk is a kernel, a copy, a library call, a loop, a branch or a CUDA graph. The text lacks trip
 counts; they and the origin of each kernel come from the scheduled HLO.
@@ -15,9 +15,25 @@ from _aot_hlo import Frame, Instruction, Module
 
 CONTROL = {"kWhile": "while", "kConditional": "conditional"}
 GRAPH = "kCommandBuffer"
-WRAPPERS = (GRAPH, "kSequential", "kDynamicSliceFusion", "kDynamicSlice", "kAddressComputation", "kAsyncStart")
+WRAPPERS = (
+    GRAPH,
+    "kSequential",
+    "kDynamicSliceFusion",
+    "kDynamicSlice",
+    "kAddressComputation",
+    "kAsyncStart",
+)
 SILENT = ("kAsyncDone", "kWaitForStreams", "kPartitionId", "kReplicaId")  # nothing on the stream
-LIBRARY = ("kGemm", "kCublasLtMatmul", "kConvolution", "kCuDnn", "kCustomCall", "kCubSort", "kCholesky", "kFft")
+LIBRARY = (
+    "kGemm",
+    "kCublasLtMatmul",
+    "kConvolution",
+    "kCuDnn",
+    "kCustomCall",
+    "kCubSort",
+    "kCholesky",
+    "kFft",
+)
 REST = "rest"
 
 _THUNK = re.compile(r"^( *)\d+: (\w+)\s*(?:\[.*?\])?\s*(.*)$")
@@ -25,7 +41,7 @@ _THUNK = re.compile(r"^( *)\d+: (\w+)\s*(?:\[.*?\])?\s*(.*)$")
 
 @dataclasses.dataclass
 class Thunk:
-    """A thunk with the thunks inside it: of a loop `condition` and `body`, of a branch each side."""
+    """A thunk, and those inside it: a loop's `condition` and `body`, a branch's sides."""
 
     kind: str
     name: str = ""
@@ -38,7 +54,9 @@ class Thunk:
 def parse(text: str) -> list[Thunk]:
     """Return the sequence of a text of `thunk_sequence*.txt`."""
     root: list[Thunk] = []
-    stack: list[tuple[int, Thunk, list[Thunk]]] = [(-1, Thunk("root"), root)]  # indent, owner, list to fill
+    stack: list[tuple[int, Thunk, list[Thunk]]] = [
+        (-1, Thunk("root"), root)
+    ]  # indent, owner, list to fill
     for line in filter(str.strip, text.splitlines()):
         found = _THUNK.match(line)
         indent = len(line) - len(line.lstrip())
@@ -53,7 +71,9 @@ def parse(text: str) -> list[Thunk]:
                 stack.append((indent, thunk, thunk.inside.setdefault("inside", [])))
             continue
         name = line.strip().rstrip(":")
-        if not (name == "condition" and indent == 0):  # XLA prints it without indent, below its loop
+        if not (
+            name == "condition" and indent == 0
+        ):  # XLA prints it without indent, below its loop
             while stack[-1][1].kind not in CONTROL or indent <= stack[-1][0]:
                 stack.pop()
         indent, owner, _ = stack[-1]
@@ -70,21 +90,28 @@ def within(thunks: Sequence[Thunk]) -> Iterator[Thunk]:
             yield one
 
 
-# Origin --------------------------------------------------------------------------------------------
+# Origin ----------------------------------------------------------------------------------------
 
 PARTS = (
     ("rollout", r"(^|\.)_?(collect|env_step|step_env|collect_trajectories|collect_transitions)$"),
     ("returns", r"(^|\.)_?(prepare|calculate_gae|get_advantages|get_target|calculate_targets)$"),
-    ("update", r"(^|\.)_?(update_all|update_epoch|learn_epoch|learn_phase|do_updates|update_iteration)$"),
+    (
+        "update",
+        r"(^|\.)_?(update_all|update_epoch|learn_epoch|learn_phase|do_updates|update_iteration)$",
+    ),
 )  # functions of this library, and of PureJaxRL, purejaxql and rejax
 
 
 def part_of(stack: Sequence[Frame], parts: Sequence[tuple[str, str]] = PARTS) -> str:
-    """Return the part of an iteration that a stack belongs to: of its outermost function that has one."""
+    """Return the part of an iteration that the outermost function of a stack that has one has."""
     for frame in reversed(stack):
         for part, pattern in parts:
             if re.search(pattern, frame.function.replace("<locals>.", "")):
-                return PHYSICS if part == "rollout" and any(_ENGINE.search(f.file) for f in stack) else part
+                return (
+                    PHYSICS
+                    if part == "rollout" and any(_ENGINE.search(f.file) for f in stack)
+                    else part
+                )
     return REST
 
 
@@ -96,7 +123,9 @@ class MismatchError(ValueError):
     """Thunks and HLO are not of one program."""
 
 
-def annotate(thunks: Sequence[Thunk], module: Module, part: Callable[[Sequence[Frame]], str] = part_of) -> None:
+def annotate(
+    thunks: Sequence[Thunk], module: Module, part: Callable[[Sequence[Frame]], str] = part_of
+) -> None:
     """Write trip counts and parts into the thunks of a module.
 
     Loops and branches meet their instructions in order, kernels by name. A copy has no name: it
@@ -113,10 +142,9 @@ def _annotate(thunks, module, computation, part, outer) -> None:
     schedule = list(module.schedule(computation))
     flow = [one for one in schedule if one.op in CONTROL.values()]
     control = [one for one in found if one.kind in CONTROL]
-    if [CONTROL[one.kind] for one in control] != [one.op for one in flow]:
-        raise MismatchError(
-            f"{computation} must have the loops of its thunks {[one.kind for one in control]}, got {[one.op for one in flow]}."
-        )
+    kinds, ops = [CONTROL[one.kind] for one in control], [one.op for one in flow]
+    if kinds != ops:
+        raise MismatchError(f"{computation} must have the loops of its thunks {kinds}, got {ops}.")
     origin = lambda one: named if (named := part(module.stack(one.frame))) != REST else outer
     kernels: dict[str, deque[Instruction]] = defaultdict(deque)
     for one in schedule:
@@ -126,7 +154,7 @@ def _annotate(thunks, module, computation, part, outer) -> None:
         if thunk.kind in CONTROL:
             one = flow.pop(0)
             thunk.trips, thunk.where, thunk.part = one.trips, one.op_name, origin(one)
-            # a branch's sides are in order, and XLA's names of them are not: "false_branch" is the first
+            # a branch's sides are in order; XLA's names are not: the first is "false_branch"
             for side, called in zip(thunk.inside.values(), one.called, strict=True):
                 _annotate(side, module, called, part, thunk.part)
         elif same := kernels.get(thunk.name):
@@ -136,11 +164,11 @@ def _annotate(thunks, module, computation, part, outer) -> None:
         last = thunk.part
 
 
-# Counts --------------------------------------------------------------------------------------------
+# Counts ----------------------------------------------------------------------------------------
 
 
 def count(thunks: Sequence[Thunk], in_graph: bool = False) -> Counter:
-    """Return launches, syncs, graphs, loose and in_graphs of a sequence, and `part:NAME`, `kind:NAME`.
+    """Return launches, syncs, graphs, loose, in_graphs, `part:NAME` and `kind:NAME` of a sequence.
 
     launches: kernels, copies and library calls of all turns. loose: those that the host hands over
     one by one. syncs: waits of the host for a result, one for each turn of a loop without a known
@@ -166,10 +194,19 @@ def _one(thunk: Thunk, in_graph: bool) -> Counter:
         return times(turn, 1 if thunk.trips is None else thunk.trips)
     if thunk.kind == "kConditional":
         sides = [count(side, in_graph) for side in thunk.inside.values()]
-        return max(sides, key=lambda side: side["launches"], default=Counter()) + Counter(syncs=int(not in_graph))
+        return max(sides, key=lambda side: side["launches"], default=Counter()) + Counter(
+            syncs=int(not in_graph)
+        )
     if thunk.kind in SILENT:
         return Counter()
-    return Counter({"launches": 1, "in_graphs" if in_graph else "loose": 1, f"part:{thunk.part}": 1, f"kind:{_kind(thunk)}": 1})
+    return Counter(
+        {
+            "launches": 1,
+            "in_graphs" if in_graph else "loose": 1,
+            f"part:{thunk.part}": 1,
+            f"kind:{_kind(thunk)}": 1,
+        }
+    )
 
 
 def times(counts: Counter, n: float) -> Counter:
@@ -207,11 +244,18 @@ def training_loop(thunks: Sequence[Thunk]) -> Thunk | None:
 def tree(thunks: Sequence[Thunk], depth: int = 0) -> Iterator[str]:
     """Yield a line for every sequence and loop: launches by part, in one turn and in all."""
     own = count([one for one in within(thunks) if one.kind not in CONTROL])
-    shown = ", ".join(f"{n:g} {name.partition(':')[2]}" for name, n in sorted(own.items()) if ":" in name)
-    yield f"{'  ' * depth}{own['launches']:g} launches ({shown}); with loops {count(thunks)['launches']:g}"
+    shown = ", ".join(
+        f"{n:g} {name.partition(':')[2]}" for name, n in sorted(own.items()) if ":" in name
+    )
+    total = count(thunks)["launches"]
+    yield f"{'  ' * depth}{own['launches']:g} launches ({shown}); with loops {total:g}"
     for one in within(thunks):
         if one.kind in CONTROL:
-            turns = "" if one.kind == "kConditional" else f" {'?' if one.trips is None else one.trips} turns"
+            turns = (
+                ""
+                if one.kind == "kConditional"
+                else f" {'?' if one.trips is None else one.trips} turns"
+            )
             yield f"{'  ' * depth}{CONTROL[one.kind]}{turns}, {one.part}: {one.where[-90:]}"
             for name, side in one.inside.items():
                 if name != "condition" or one.trips is None:

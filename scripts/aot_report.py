@@ -2,13 +2,13 @@
 
     pip install -e '.[cuda12]'                   # or [tpu]; the compiler needs no accelerator
     python scripts/aot_report.py --purejaxrl DIR --rejax DIR --purejaxql DIR
-    python scripts/aot_report.py --programs ppo_4 dqn_cartpole --against docs/benchmarks/results/gpu_launches.jsonl
+    python scripts/aot_report.py --programs ppo_4 dqn_cartpole --against older.jsonl
     python scripts/aot_report.py --algo ppo --env CartPole-v1 --num-envs 2048 --target a100 h200
-    python scripts/aot_report.py --algo sac --env Pendulum-v1 --seeds 64 --what chunk --target h100:4 v5e:2x2 v6e:2x2
+    python scripts/aot_report.py --algo ppo --seeds 64 --what chunk --target h100:4 v5e:2x2
 
-Counts are those of one iteration: a rollout and its updates. `syncs`: how often the host waits for a
-result. `graphs`: CUDA graphs launched; `loose`: launches outside of them. docs/accelerators.md says
-how to read the rest. Exit code 1 if a program launches or waits more than in the file of `--against`.
+Counts are those of one iteration: a rollout and its updates. `syncs`: how often the host waits for
+a result. `graphs`: CUDA graphs launched; `loose`: launches outside of them. docs/accelerators.md
+says how to read the rest. Exit code 1 if a program launches or waits more than in `--against`.
 """
 
 from __future__ import annotations
@@ -35,15 +35,21 @@ import jaxrl_fast as jf
 from jaxrl_fast.errors import UserError
 
 
-def measure(name: str, row: table.Row, target: targets.Target, args: argparse.Namespace, before: dict) -> rows.Measured:
+def measure(
+    name: str, row: table.Row, target: targets.Target, args: argparse.Namespace, before: dict
+) -> rows.Measured:
     """Compile a watched program and its peers'; peers without a checkout come from `before`."""
     notes: list[str] = []
     work = row.work()
     found = _aot_compile.compiled(programs.build(row.kind, work, target), target, args.keep)
-    mine = rows.row(name, row.what, row.kind, target, found, f"python scripts/aot_report.py --programs {name}")
+    mine = rows.row(
+        name, row.what, row.kind, target, found, f"python scripts/aot_report.py --programs {name}"
+    )
     known = before.get((name, target.name), {})
     peers = {
-        one.name: _aot_compile.compiled(programs.peer(one, work.seeds, row.iterations, target), target, args.keep)
+        one.name: _aot_compile.compiled(
+            programs.peer(one, work.seeds, row.iterations, target), target, args.keep
+        )
         for one in (table.peers_of(row, args, notes) if target.platform == "cuda" else ())
     }
     if row.than and (than := before.get((row.than, target.name))):
@@ -59,9 +65,20 @@ def measure_one(args: argparse.Namespace, target: targets.Target) -> rows.Measur
     algo, env = jf.preset(args.algo, args.env, **settings), jf.make(args.env)
     work = programs.Work(algo, env, args.total_steps, args.seeds, args.env_devices)
     found = _aot_compile.compiled(programs.build(args.what, work, target), target, args.keep)
-    own = [f"num_envs={algo.num_envs}", *(f"{k}={v}" for k, v in args.set), *([f"seeds={args.seeds}"] * (args.seeds > 1))]
+    own = [
+        f"num_envs={algo.num_envs}",
+        *(f"{k}={v}" for k, v in args.set),
+        *([f"seeds={args.seeds}"] * (args.seeds > 1)),
+    ]
     what = f"{args.algo} {args.env}, {args.what}, {', '.join(own)}"
-    return rows.row(f"{args.algo}/{args.env}", what, args.what, target, found, f"python scripts/aot_report.py --algo {args.algo}")
+    return rows.row(
+        f"{args.algo}/{args.env}",
+        what,
+        args.what,
+        target,
+        found,
+        f"python scripts/aot_report.py --algo {args.algo}",
+    )
 
 
 def setting(text: str) -> tuple[str, Any]:
@@ -73,22 +90,61 @@ def setting(text: str) -> tuple[str, Any]:
 
 
 def parsed(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     names = list(table.TABLE)
-    parser.add_argument("--programs", nargs="+", choices=names, metavar="NAME", help=f"of {', '.join(names)}; default: all")
+    parser.add_argument(
+        "--programs",
+        nargs="+",
+        choices=names,
+        metavar="NAME",
+        help=f"of {', '.join(names)}; default: all",
+    )
     parser.add_argument("--algo", help="a program of this algorithm instead, by preset")
-    parser.add_argument("--env", default="CartPole-v1", help="its environment (default CartPole-v1)")
+    parser.add_argument(
+        "--env", default="CartPole-v1", help="its environment (default CartPole-v1)"
+    )
     parser.add_argument("--num-envs", type=int, help="its environments (default: the preset's)")
-    parser.add_argument("--set", nargs="+", type=setting, default=[], metavar="NAME=VALUE", help="more of its settings")
-    parser.add_argument("--total-steps", type=int, default=500_000, help="its length (default 500,000)")
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        type=setting,
+        default=[],
+        metavar="NAME=VALUE",
+        help="more of its settings",
+    )
+    parser.add_argument(
+        "--total-steps", type=int, default=500_000, help="its length (default 500,000)"
+    )
     parser.add_argument("--seeds", type=int, default=1, help="members (default 1)")
-    parser.add_argument("--env-devices", type=int, default=1, help="devices of one member, for a chunk (default 1)")
-    parser.add_argument("--what", default="run", help=f"one of {', '.join(programs.KINDS)} (default run)")
-    parser.add_argument("--target", nargs="+", default=["h100"], help="a100, h100, h200, h100:4, v5e, v6e:2x2 (default h100)")
-    parser.add_argument("--out", type=Path, help="JSON Lines file; rows of the same program and target are replaced")
-    parser.add_argument("--against", type=Path, metavar="FILE", help="an earlier --out to compare with")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep compiled texts here, and compile nothing twice")
-    parser.add_argument("--tree", action="store_true", help="print every loop of each program (with --keep)")
+    parser.add_argument(
+        "--env-devices", type=int, default=1, help="devices of one member, for a chunk (default 1)"
+    )
+    parser.add_argument(
+        "--what", default="run", help=f"one of {', '.join(programs.KINDS)} (default run)"
+    )
+    parser.add_argument(
+        "--target",
+        nargs="+",
+        default=["h100"],
+        help="a100, h100, h200, h100:4, v5e, v6e:2x2 (default h100)",
+    )
+    parser.add_argument(
+        "--out", type=Path, help="JSON Lines file; rows of the same program and target are replaced"
+    )
+    parser.add_argument(
+        "--against", type=Path, metavar="FILE", help="an earlier --out to compare with"
+    )
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="DIR",
+        help="keep compiled texts here, and compile nothing twice",
+    )
+    parser.add_argument(
+        "--tree", action="store_true", help="print every loop of each program (with --keep)"
+    )
     _peers.add_arguments(parser, "purejaxrl", "rejax", "purejaxql")
     return parser.parse_args(argv)
 
@@ -102,7 +158,11 @@ def report(args: argparse.Namespace) -> int:
     bad = 0
     for target in chosen:
         for name in [None] if args.algo else args.programs or table.TABLE:
-            one = measure(name, table.TABLE[name], target, args, known) if name else measure_one(args, target)
+            one = (
+                measure(name, table.TABLE[name], target, args, known)
+                if name
+                else measure_one(args, target)
+            )
             old = against.get(rows.key(one))
             one["before"] = old["value"] if old else recorded.get(rows.key(one), {}).get("before")
             known[rows.key(one)] = one

@@ -1,4 +1,4 @@
-"""Counts of compiled programs, on small texts in XLA's form, and what the report makes of them."""
+"""Counts of compiled programs, on small texts in XLA's form, and rows of the report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ DATA = Path(__file__).resolve().parent / "data/small_program"
 HLO, THUNKS = (DATA / "hlo.txt").read_text(), (DATA / "thunks.txt").read_text()
 
 
-
 @pytest.fixture(scope="module")
 def program():
     module, sequence = hlo.parse(HLO), thunks.parse(THUNKS)
@@ -27,30 +26,46 @@ def program():
 
 def test_loops_multiply_what_is_launched_inside(program):
     total = thunks.count(program[1])
-    assert total["launches"] == 1 + 3 * (16 * 3 + (1 + 1) + 1 + 1)  # an unknown loop counts one turn, and its condition
+    assert total["launches"] == 1 + 3 * (
+        16 * 3 + (1 + 1) + 1 + 1
+    )  # an unknown loop counts one turn, and its condition
     assert total["graphs"] == 3 * 16 and total["in_graphs"] == 3 * 16 * 3
     assert total["loose"] == total["launches"] - total["in_graphs"]
     assert total["syncs"] == 3 * 2  # an unknown trip count and a branch
 
 
 def test_a_launch_belongs_to_the_function_that_traced_it(program):
-    parts = {name.partition(":")[2]: n for name, n in thunks.count(program[1]).items() if name.startswith("part:")}
+    parts = {
+        name.partition(":")[2]: n
+        for name, n in thunks.count(program[1]).items()
+        if name.startswith("part:")
+    }
     assert parts == {"rollout": 3 * 16, "physics": 3 * 16 * 2, "update": 3, "rest": 1 + 3 * 3}
 
 
 def test_a_branch_meets_its_computations_in_order():
     """XLA writes "false_branch" above the computation of true."""
-    module = hlo.parse(HLO.replace("%loop_sine_fusion = f32[2]{0} fusion(%a.3), kind=kLoop",
-                                   '%loop_sine_fusion = f32[2]{0} fusion(%a.3), kind=kLoop, metadata={stack_frame_id=5}'))
+    module = hlo.parse(
+        HLO.replace(
+            "%loop_sine_fusion = f32[2]{0} fusion(%a.3), kind=kLoop",
+            "%loop_sine_fusion = f32[2]{0} fusion(%a.3), kind=kLoop, metadata={stack_frame_id=5}",
+        )
+    )
     sequence = thunks.parse(THUNKS)
     thunks.annotate(sequence, module)
-    (branch,) = [one for one in thunks.within(sequence[1].inside["body"]) if one.kind == "kConditional"]
+    (branch,) = [
+        one for one in thunks.within(sequence[1].inside["body"]) if one.kind == "kConditional"
+    ]
     assert [one.part for one in branch.inside["false_branch"]] == ["update"]
 
 
 def test_kinds_of_launches(program):
     kinds = thunks.count(program[1])
-    assert kinds["kind:product"] == 48 and kinds["kind:copy"] == 48 + 3 and kinds["kind:fusion"] == 1 + 3 * (16 + 1 + 1 + 1)
+    assert (
+        kinds["kind:product"] == 48
+        and kinds["kind:copy"] == 48 + 3
+        and kinds["kind:fusion"] == 1 + 3 * (16 + 1 + 1 + 1)
+    )
 
 
 def test_an_iteration_is_a_share_of_the_training_loop():
@@ -62,17 +77,28 @@ def test_an_iteration_is_a_share_of_the_training_loop():
 
 
 def test_a_branch_counts_with_its_larger_side(program):
-    (branch,) = [one for one in thunks.within(program[1][1].inside["body"]) if one.kind == "kConditional"]
-    assert thunks.count([branch])["launches"] == 1 and thunks.count(branch.inside["true_branch"])["launches"] == 0
+    (branch,) = [
+        one for one in thunks.within(program[1][1].inside["body"]) if one.kind == "kConditional"
+    ]
+    assert (
+        thunks.count([branch])["launches"] == 1
+        and thunks.count(branch.inside["true_branch"])["launches"] == 0
+    )
 
 
 def test_nothing_waits_inside_of_a_graph():
     inside = THUNKS.replace("\n", "\n    ").rstrip()
-    sequence = thunks.parse("000: kCommandBuffer [source | sink]\n    " + inside.replace("    condition:", "condition:"))
+    sequence = thunks.parse(
+        "000: kCommandBuffer [source | sink]\n    " + inside.replace("    condition:", "condition:")
+    )
     module = hlo.parse(HLO)
     thunks.annotate(sequence, module)
     total = thunks.count(sequence)
-    assert total["syncs"] == total["loose"] == 0 and total["graphs"] == 1 and thunks.waits(sequence) == []
+    assert (
+        total["syncs"] == total["loose"] == 0
+        and total["graphs"] == 1
+        and thunks.waits(sequence) == []
+    )
 
 
 def test_other_thunks_than_the_module_has_are_refused():
@@ -90,7 +116,10 @@ def test_stacks_name_functions_from_the_innermost(program):
 @pytest.mark.parametrize(
     ("functions", "part"),
     [
-        (["_where", "rows", "init", "_collect", "update_all", "train"], "update"),  # the outermost one counts
+        (
+            ["_where", "rows", "init", "_collect", "update_all", "train"],
+            "update",
+        ),  # the outermost one counts
         (["gae", "PolicyGradient.prepare", "take_in", "iteration"], "returns"),
         (["make_train.<locals>.train.<locals>._update_step.<locals>._env_step"], "rollout"),
         (["_update_step.<locals>._calculate_gae.<locals>._get_advantages"], "returns"),
@@ -125,7 +154,12 @@ def test_collectives_and_callbacks(program):
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("h100", ("h100", "cuda", 1)), ("a100:8", ("a100:8", "cuda", 8)), ("v5e", ("v5e:2x2", "tpu", 4))]
+    ("name", "expected"),
+    [
+        ("h100", ("h100", "cuda", 1)),
+        ("a100:8", ("a100:8", "cuda", 8)),
+        ("v5e", ("v5e:2x2", "tpu", 4)),
+    ],
 )
 def test_names_of_targets(name, expected):
     target = targets.parse(name)
@@ -134,12 +168,16 @@ def test_names_of_targets(name, expected):
 
 @pytest.mark.parametrize("name", ["h1000", "h100:0", "h100:2x2", "v5e:4", "", "cpu"])
 def test_unknown_targets_are_refused(name):
-    with pytest.raises(ConfigError, match="target must be one of 'a100', 'h100', 'h200', 'v5e', 'v6e'"):
+    with pytest.raises(
+        ConfigError, match="target must be one of 'a100', 'h100', 'h200', 'v5e', 'v6e'"
+    ):
         targets.parse(name)
 
 
 def test_a_missing_compiler_is_named_with_its_pip_command(monkeypatch):
-    monkeypatch.setattr(targets, "PLUGINS", {"cuda": ("no_such_plugin",), "tpu": ("no_such_libtpu",)})
+    monkeypatch.setattr(
+        targets, "PLUGINS", {"cuda": ("no_such_plugin",), "tpu": ("no_such_libtpu",)}
+    )
     for name, extra in (("h200", "cuda12"), ("v6e", "tpu")):
         with pytest.raises(ConfigError, match=rf"pip install -e '.\[{extra}\]'"):
             targets.parse(name).devices()
@@ -153,7 +191,8 @@ def test_a_card_is_described_in_the_compilers_form():
 
 def measured(launches, syncs=0.0, **more):
     return {
-        "program": "ppo_4", "target": "h100", "unit": "launches", "launches": launches, "syncs": syncs, "waits": ["late"],
+        "program": "ppo_4", "target": "h100", "unit": "launches", "launches": launches,
+        "syncs": syncs, "waits": ["late"],
         "collectives": {}, "arguments": 2**20, "temporaries": 0, "products": {}, "compile_s": 7.4,
     } | more  # fmt: skip
 
@@ -161,7 +200,7 @@ def measured(launches, syncs=0.0, **more):
 def test_more_launches_waits_or_collectives_are_worse():
     old = measured(100.0)
     assert rows.worse(measured(101.0), old) == [] == rows.worse(measured(50.0), old)
-    assert "at most 100 an iteration, got 110" in rows.worse(measured(110.0), old)[0]
+    assert "must launch at most 100, got 110" in rows.worse(measured(110.0), old)[0]
     assert "got 0.5: late" in rows.worse(measured(100.0, 0.5), old)[0]
     assert len(rows.worse(measured(100.0, collectives={"all-reduce": 2}), old)) == 1
 
@@ -179,4 +218,7 @@ def test_a_report_replaces_rows_of_the_same_program_and_target(tmp_path):
     rows.write(path, [measured(100.0), measured(90.0, target="a100")])
     path.write_text(path.read_text() + '{"program": "cut o')
     rows.write(path, [measured(80.0)])
-    assert {key: one["launches"] for key, one in rows.read(path).items()} == {("ppo_4", "h100"): 80.0, ("ppo_4", "a100"): 90.0}
+    assert {key: one["launches"] for key, one in rows.read(path).items()} == {
+        ("ppo_4", "h100"): 80.0,
+        ("ppo_4", "a100"): 90.0,
+    }
