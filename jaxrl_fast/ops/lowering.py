@@ -94,42 +94,52 @@ def scan_packed(step: Callable, carry: Any, xs: Any, apart: Any = False) -> tupl
 
 
 SMALL = 4096  # numbers of a leaf that is packed: it is written and read once more
-KINDS = {"float32": "float32"} | dict.fromkeys(("bool", "int8", "uint8", "int16", "uint16", "int32"), "int32")
+INTEGERS = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32")
 
 
 def packing(like: Any, apart: Sequence[bool] = (), lead: int = 0) -> tuple[Callable, Callable]:
-    """Return (pack, unpack) of trees like `like`: small floats as one array, integers as another.
+    """Return (pack, unpack) of trees like `like`: its small leaves as one array of words.
 
-    Large leaves and other dtypes stay as they are.
+    Large leaves and those of other dtypes than float32 and integers stay as they are.
 
     Args:
       apart: for each leaf, whether it stays too.
       lead: first axes that stay, equal in all packed leaves; `unpack` takes more axes before them.
+        With any, floats are an array of their own, and can be differentiated.
     """
     leaves, structure = jax.tree.flatten(like)
     batch = leaves[0].shape[:lead] if leaves else ()
-    free = [x.size <= SMALL and x.shape[:lead] == batch for x in leaves]
-    free = [x and not out for x, out in itertools.zip_longest(free, apart, fillvalue=False)]
-    kinds = [KINDS.get(str(x.dtype)) if free[i] else None for i, x in enumerate(leaves)]
-    groups = {kind: [i for i, k in enumerate(kinds) if k == kind] for kind in ("float32", "int32")}
-    groups = {kind: group for kind, group in groups.items() if len(group) > 1}
+    fits = lambda x: x.size <= SMALL and x.shape[:lead] == batch and str(x.dtype) in (*INTEGERS, "float32")
+    free = [i for i, out in itertools.zip_longest(range(len(leaves)), apart) if not out and fits(leaves[i])]
+    floats = [i for i in free if lead and leaves[i].dtype == jnp.float32]
+    groups = [group for group in (floats, [i for i in free if i not in floats]) if len(group) > 1]
 
     def pack(tree):
         found = dict(enumerate(structure.flatten_up_to(tree)))
-        flat = lambda x, kind: x.reshape(*batch, -1).astype(kind)
-        together = lambda kind, group: jnp.concatenate([flat(found.pop(i), kind) for i in group], axis=-1)
-        return {kind: together(kind, group) for kind, group in groups.items()}, found
+        flat = lambda x: (x if lead and x.dtype == jnp.float32 else _words(x)).reshape(*batch, -1)
+        return [jnp.concatenate([flat(found.pop(i)) for i in group], axis=-1) for group in groups], found
 
     def unpack(packed):
-        vectors, found = packed
+        arrays, found = packed
         found = dict(found)
-        for kind, group in groups.items():
+        for array, group in zip(arrays, groups, strict=True):
             ends = list(itertools.accumulate(leaves[i].size // math.prod(batch) for i in group))
-            for i, part in zip(group, jnp.split(vectors[kind], ends[:-1], axis=-1), strict=True):
-                found[i] = part.reshape(*part.shape[:-1], *leaves[i].shape[lead:]).astype(leaves[i].dtype)
+            for i, part in zip(group, jnp.split(array, ends[:-1], axis=-1), strict=True):
+                found[i] = _of_words(part.reshape(*part.shape[:-1], *leaves[i].shape[lead:]), leaves[i].dtype)
         return structure.unflatten([found[i] for i in range(len(leaves))])
 
     return pack, unpack
+
+
+def _words(x: jax.Array) -> jax.Array:
+    return jax.lax.bitcast_convert_type(x, jnp.uint32) if x.dtype == jnp.float32 else x.astype(jnp.uint32)
+
+
+def _of_words(x: jax.Array, dtype: Any) -> jax.Array:
+    """Return the numbers behind `x`; floats are themselves, because a bit cast has no gradient."""
+    if x.dtype == jnp.uint32 and dtype == jnp.float32:
+        return jax.lax.bitcast_convert_type(x, dtype)
+    return x.astype(dtype)
 
 
 LARGEST_BODY = 4096  # operations in a GPU's loop body: a second or two of compilation
