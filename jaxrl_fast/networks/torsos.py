@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxrl_fast import random
 from jaxrl_fast.errors import ConfigError, check_choice
 from jaxrl_fast.networks.foreign import Foreign
-from jaxrl_fast.networks.layers import Conv, Dense, NoisyDense, embed
+from jaxrl_fast.networks.layers import Conv, Dense, LayerNorm, NoisyDense, embed
 from jaxrl_fast.spaces import Box, Space
 
 ACTIVATIONS = {
@@ -60,7 +60,7 @@ class CNN(nn.Module):
         x = x.reshape((-1, *x.shape[-3:]))
         for features, size, stride in self.filters:
             x = Conv(features, size, stride)(x)
-            x = nn.LayerNorm()(x) if self.layer_norm else x
+            x = LayerNorm()(x) if self.layer_norm else x
             x = ACTIVATIONS[self.activation](x)
         return dense_layers(self, x.reshape((*batch, -1)))
 
@@ -94,7 +94,7 @@ def dense_layers(module: MLP | CNN | WithAction, x: jax.Array) -> jax.Array:
     """Apply the dense part of a torso, inside its `__call__`."""
     for width in module.hidden:
         x = (NoisyDense if module.noisy else Dense)(width)(x)
-        x = nn.LayerNorm()(x) if module.layer_norm else x
+        x = LayerNorm()(x) if module.layer_norm else x
         x = ACTIVATIONS[module.activation](x)
     return x
 
