@@ -24,6 +24,7 @@ _FOLDERS = {  # {folder: old names of its modules, OLD=NEW if the last part is a
         "sinks runs.rows jsonl boards terminal plots time_plot=plots logs.time_plot=plots "
         "walltime reports"
     ),
+    "networks": "networks.batch_norm=torsos",
     "memory": "memory.uniform=ring",
     "memory.experience": "memory.adapted memory.dataset memory.files memory.filled memory.mixed",
     "envs": "exact own_spaces",
