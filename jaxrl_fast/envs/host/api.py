@@ -152,7 +152,6 @@ class StandIn(Env):
     """An environment of the same spec with zero observations, for shapes."""
 
     runs_on = "host"
-    opening = 300.0  # seconds for one environment to open and describe itself
 
     like: EnvSpec = dataclasses.field(metadata={"static": True})
     in_any_order: bool = dataclasses.field(default=False, metadata={"static": True})  # (`at_once`)
