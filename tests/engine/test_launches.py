@@ -76,9 +76,10 @@ def test_a_training_program_for_a_gpu_waits_for_nothing(name, members):
     assert control(row, "cpu") == ON_A_CPU[name]
 
 
-def test_resets_of_physics_stay_a_branch():
-    """A reset is a quarter of a step's launches. XLA records a branch without loops in a CUDA graph: no wait."""
-    assert control(log_row("td3", num_steps=1, n_step=1), "cuda") == {"cond": 1}
+def test_a_step_of_physics_resets_without_a_branch():
+    """In a rollout of one step a pool of starts is `OnEnd`."""
+    row = log_row("td3", num_steps=1, n_step=1)
+    assert control(row, "cuda") == {} and control(row, "cpu") == RING | {"cond": 2}
 
 
 def carried(jaxpr, platform: str) -> int:
