@@ -21,6 +21,7 @@ from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.members import load_data
 from jaxrl_fast.engine.population import Population, plan_population
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.ops import precision
 
 # Parts that grow with a setting, for the search of one that fits.
 _GROWS = {
@@ -260,6 +261,7 @@ def table(plan: MemoryPlan) -> str:
     else:
         share = f"{100 * plan.need / plan.have:.0f}% of the {show(plan.have)} of {device}"
         text.append(f"{'fits' if plan.fits else 'does not fit'}: {share}")
+    text.append(precision.in_force(plan.run.algo.precision, p.devices[0].platform))
     text.append(f"checkpoints: at most {show(plan.disk)} on the disk (keep_checkpoints = {plan.config.keep_checkpoints})")
     return "\n".join(text)
 

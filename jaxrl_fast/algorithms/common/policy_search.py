@@ -12,7 +12,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.common.normalize import init_moments, normalize_obs, update_moments
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import Memory
-from jaxrl_fast.networks import NETWORK, Dense, as_network, example_features, initialize, make_torso
+from jaxrl_fast.networks import NETWORK, Dense, apply_parts, as_network, example_features, initialize, make_torso
 from jaxrl_fast.ops import distributions, stacking
 
 
@@ -59,7 +59,7 @@ class PolicySearch(Algorithm):
 
     def outputs(self, params: Any, obs: Any) -> jax.Array:
         """Return policy outputs [b, outputs] for observations as the networks take them."""
-        return self.head.apply(params["head"], self.torso.apply(params["torso"], obs))
+        return apply_parts({"torso": self.torso, "head": self.head}, params, obs, self.precision)
 
     def draw(self, key, num_steps, num_envs):
         return distributions.draw_noise(key, self.spec.action, (num_steps, num_envs))

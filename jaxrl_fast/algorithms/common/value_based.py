@@ -19,6 +19,7 @@ from jaxrl_fast.networks import (
     as_network,
     draw_noise,
     example_features,
+    forward,
     initialize,
     make_torso,
 )
@@ -99,16 +100,16 @@ class ValueBased(Algorithm):
 
     def features(self, params: Any, obs: Any, key: jax.Array | None = None) -> jax.Array:
         """Return features [..., F]; key: for noisy layers, None for their mean."""
-        return self.torso.apply(self.variables(params, "torso", key), obs)
+        return forward(self.torso, self.variables(params, "torso", key), obs, self.precision)
 
     def head(self, params: Any, features: jax.Array, key: jax.Array | None = None) -> jax.Array:
         """Return outputs of every action [..., n, outputs] from features [..., F]."""
         n, k = self.spec.action.n, self.outputs
-        z = self.heads["head"].apply(self.variables(params, "head", key), features)
+        z = forward(self.heads["head"], self.variables(params, "head", key), features)
         z = z.reshape((*z.shape[:-1], n, k))
         if not self.dueling:
             return z
-        value = self.heads["value"].apply(self.variables(params, "value", key), features)
+        value = forward(self.heads["value"], self.variables(params, "value", key), features)
         return value[..., None, :] + z - z.mean(-2, keepdims=True)
 
     def variables(self, params: Any, name: str, key: jax.Array | None) -> Any:
