@@ -250,6 +250,7 @@ def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None
         return  # `_join` has started the backend
     with contextlib.suppress(UserError, AttributeError, TypeError, ValueError, OverflowError):  # refused later, with a message
         run = (content or {}).get("run", {})
+        _set_gpu(argv, run)
         if peek(argv, "--resume") and (peek(argv, "--devices") or peek(argv, "--mesh")):
             run = {k: v for k, v in run.items() if k not in ("devices", "mesh")}  # the devices of this process, not the old run's
         read = lambda flag, of, otherwise: of(flag, peek(argv, flag)[-1]) if peek(argv, flag) else otherwise
@@ -268,6 +269,12 @@ def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None
         runtime.request_host_devices(min(count, runtime.cpu_count()))
 
 
+def _set_gpu(argv: list[str], run: dict[str, Any]) -> None:
+    """Set what a GPU's backend reads at its start, of the flags or the settings of `run`."""
+    texts = peek(argv, "--memory-fraction")
+    runtime.set_gpu(convert("--memory-fraction", "float", texts[-1]) if texts else run.get("memory_fraction"))
+
+
 def _join(argv: list[str]) -> None:
     """Join the other processes of --distributed; only the first one prints more than errors."""
     found = {o.name: (o, peek(argv, o.flag)) for o in DISTRIBUTED[1:]}
@@ -278,6 +285,7 @@ def _join(argv: list[str]) -> None:
         return
     from jaxrl_fast import distributed
 
+    _set_gpu(argv, {})
     runtime.request_host_devices(runtime.cpu_count())
     distributed.start(**given)
     if not distributed.is_first():

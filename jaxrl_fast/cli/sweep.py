@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxrl_fast.cli.args import SEVERAL, Option, option_of_field
-from jaxrl_fast.cli.train import Plan, about_of, out_of, resolve
+from jaxrl_fast.cli.train import Plan, about_of, on_device, out_of, resolve
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError, NonFiniteError, UserError, check_choice, check_int, nearest
 from jaxrl_fast.sweeps.configurations import grid_of
@@ -108,7 +108,7 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
     if "on_nan" not in given:
         run["on_nan"] = "mark"
     check_folder(out)
-    print(f"{algo.name} on {name}: {plan.source}\nsweep directory: {out}", flush=True)
+    print(f"{algo.name} on {name}: {plan.source}\nsweep directory: {out}\n{on_device(algo)}", flush=True)
     if "optuna" in given:
         from jaxrl_fast.sweeps.tuning import tune
 

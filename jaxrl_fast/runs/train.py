@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from jaxrl_fast import distributed, runtime
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import RunConfig, run_config
@@ -152,6 +154,7 @@ def run_prepared(prepared, open_rundir, hooks=(), sinks=(), tensorboard=True, pr
     source: the object of `start_from`, unless it is a directory.
     """
     runtime.enable_compile_cache()
+    _warn_of_idle_card()
     clock, rundir = WallTime("compile"), None
     if distributed.several():
         content = described(prepared).content
@@ -182,6 +185,13 @@ def run_prepared(prepared, open_rundir, hooks=(), sinks=(), tensorboard=True, pr
                 raise RunError(f"{error}{standing(rundir.path)}") from error
             raise
     return _heeded(run, signals)
+
+
+@functools.cache
+def _warn_of_idle_card() -> None:
+    remedy = runtime.idle_card(jax.default_backend(), jax.config.jax_platforms)
+    if remedy:
+        warnings.warn(remedy, stacklevel=2)
 
 
 def _play(run: Result, hooks, signals: Signals, stack: contextlib.ExitStack, bar, sinks, tensorboard, given=None, saved=None):
