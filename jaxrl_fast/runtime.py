@@ -17,6 +17,7 @@ from jaxrl_fast.errors import ConfigError
 # off. A compiler option on `jit` does not help; 0.11 does not hang, and an unknown flag aborts.
 _HANG_FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
 _DEVICES_FLAG = "--xla_force_host_platform_device_count"
+_SAME_BITS = "--xla_gpu_deterministic_ops"
 _MEMORY = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PREALLOCATE")
 
 
@@ -86,12 +87,16 @@ def request_host_devices(count: int) -> bool:
     return count <= 1 or _add_xla_flag(_DEVICES_FLAG, str(count))
 
 
-def set_gpu(memory_fraction: float | None, platform: Callable[[], str] | None = None) -> None:
+def set_gpu(
+    deterministic: bool, memory_fraction: float | None, platform: Callable[[], str] | None = None
+) -> None:
     """Set what a GPU's backend reads at its start; other platforms ignore it.
 
     The user's own environment variables win. Raises ConfigError if a GPU's backend runs without.
     """
     late: dict[str, tuple[Any, str]] = {}
+    if deterministic and not _add_xla_flag(_SAME_BITS, "true"):
+        late["deterministic"] = True, f"XLA_FLAGS={_SAME_BITS}=true"
     if memory_fraction is not None and not _set_memory(memory_fraction):
         late["memory_fraction"] = memory_fraction, f"XLA_CLIENT_MEM_FRACTION={memory_fraction:g}"
     for name, (value, variable) in late.items():

@@ -77,10 +77,10 @@ def test_a_late_part_of_a_gpus_memory_is_an_error_on_a_gpu_alone(monkeypatch):
     for name in runtime._MEMORY:
         monkeypatch.delenv(name, raising=False)
     jax.devices()
-    runtime.set_gpu(0.4, lambda: "cpu")
+    runtime.set_gpu(True, 0.4, lambda: "cpu")
     valid = "memory_fraction must be given before JAX's backend starts, got 0.4: XLA_CLIENT_MEM_FRACTION=0.4 in the environment"
     with pytest.raises(ConfigError, match=valid):
-        runtime.set_gpu(0.4, lambda: "gpu")
+        runtime.set_gpu(False, 0.4, lambda: "gpu")
     assert not any(name in os.environ for name in runtime._MEMORY)
     with pytest.raises(ConfigError, match="memory_fraction must be .*got 2.0"):
         jf.plan(jf.PPO(), jf.make("CartPole-v1"), memory_fraction=2.0)
@@ -92,3 +92,39 @@ def test_the_command_line_sets_it_too(tmp_path):
     env = {k: v for k, v in os.environ.items() if k not in runtime._MEMORY}
     ended = subprocess.run([sys.executable, "-c", code, *line], env=env, capture_output=True, text=True, timeout=120)
     assert ended.stdout.splitlines()[-1:] == ["0.4"], ended.stderr
+
+
+FLAG = "--xla_gpu_deterministic_ops"
+
+
+def test_bitwise_programs_set_their_flag_before_the_backend_starts():
+    shown = "os.environ.get('XLA_FLAGS', '').split()"
+    assert f"'{FLAG}=true'" in planned({"deterministic": True}, shown)
+    assert FLAG not in planned({}, shown)
+    late = planned({"deterministic": True}, shown, before="import jax; jax.devices()")
+    assert FLAG not in late  # a CPU needs none
+    assert f"'{FLAG}=false'" in planned({"deterministic": True}, shown, XLA_FLAGS=f"{FLAG}=false")  # the user's own
+
+
+def test_late_bitwise_programs_are_an_error_on_a_gpu():
+    jax.devices()
+    valid = f"deterministic must be given before JAX's backend starts, got True: XLA_FLAGS={FLAG}=true in the environment"
+    with pytest.raises(ConfigError, match=valid):
+        runtime.set_gpu(True, None, lambda: "gpu")
+    runtime.set_gpu(False, None, lambda: "gpu")
+
+
+@pytest.mark.parametrize(("line", "set_"), [("--deterministic", True), ("--deterministic --no-deterministic", False)])
+def test_the_switch_for_bitwise_programs(line, set_, tmp_path):
+    code = "import sys, os; from jaxrl_fast.cli import main; print(main(sys.argv[1:]), os.environ.get('XLA_FLAGS'))"
+    command = [sys.executable, "-c", code, "plan", *line.split(), "ppo", "CartPole-v1"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    last = ended.stdout.splitlines()[-1]
+    assert last.startswith("0 ") and (f"{FLAG}=true" in last) == set_, ended.stderr
+
+
+def test_the_header_says_what_bitwise_programs_cost():
+    from jaxrl_fast.cli.train import on_device
+
+    assert on_device(jf.PPO(), True, "cpu").endswith("products in float32")
+    assert on_device(jf.PPO(precision="tf32"), True, "gpu").endswith("; deterministic: without autotuning, scatters in order, slower")

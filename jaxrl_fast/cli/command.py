@@ -162,7 +162,7 @@ def _train(argv: list[str]) -> None:
         return _resume(argv)
     from jaxrl_fast.cli.train import new_run
 
-    new_run(*_describe(argv, "train", ("--tensorboard", "--preset", "--distributed"), (*OUTPUT, *DISTRIBUTED)))
+    new_run(*_describe(argv, "train", ("--tensorboard", "--preset", "--distributed", SAME_BITS[0]), (*OUTPUT, *DISTRIBUTED)))
 
 
 def _sweep(argv: list[str]) -> None:
@@ -177,14 +177,14 @@ def _sweep(argv: list[str]) -> None:
         given = parse(f"{PROG} sweep --resume", "Resume a sweep.", options, argv)
         _spread(argv, cli_sweep.read_folder(given["resume"]).get("base"), cores)
         return cli_sweep.resume(given["resume"], given.get("import", ()), {name: given[name] for name in PLACE if name in given})
-    switches, leave = ("--preset", "--distributed", *cli_sweep.SWITCHES), ("resume", "config", "horizon")
+    switches, leave = ("--preset", "--distributed", SAME_BITS[0], *cli_sweep.SWITCHES), ("resume", "config", "horizon")
     cli_sweep.new_sweep(*_describe(argv, "sweep", switches, (*cli_sweep.OPTIONS, *DISTRIBUTED), leave, cores))
 
 
 def _plan(argv: list[str]) -> None:
     from jaxrl_fast.cli.plan import COMPILE, print_plan
 
-    print_plan(*_describe(argv, "plan", ("--compile", "--preset"), (COMPILE,), leave=("out", "resume")))
+    print_plan(*_describe(argv, "plan", ("--compile", "--preset", SAME_BITS[0]), (COMPILE,), leave=("out", "resume")))
 
 
 def _of(module: str, name: str) -> Callable[[list[str]], None]:
@@ -269,10 +269,14 @@ def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None
         runtime.request_host_devices(min(count, runtime.cpu_count()))
 
 
+SAME_BITS = ("--deterministic", "--no-deterministic")
+
+
 def _set_gpu(argv: list[str], run: dict[str, Any]) -> None:
     """Set what a GPU's backend reads at its start, of the flags or the settings of `run`."""
-    texts = peek(argv, "--memory-fraction")
-    runtime.set_gpu(convert("--memory-fraction", "float", texts[-1]) if texts else run.get("memory_fraction"))
+    switches, texts = [a for a in argv if a in SAME_BITS], peek(argv, "--memory-fraction")
+    deterministic = switches[-1] == SAME_BITS[0] if switches else run.get("deterministic") is True
+    runtime.set_gpu(deterministic, convert("--memory-fraction", "float", texts[-1]) if texts else run.get("memory_fraction"))
 
 
 def _join(argv: list[str]) -> None:

@@ -108,7 +108,7 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
     if "on_nan" not in given:
         run["on_nan"] = "mark"
     check_folder(out)
-    print(f"{algo.name} on {name}: {plan.source}\nsweep directory: {out}\n{on_device(algo)}", flush=True)
+    print(f"{algo.name} on {name}: {plan.source}\nsweep directory: {out}\n{on_device(algo, config.deterministic)}", flush=True)
     if "optuna" in given:
         from jaxrl_fast.sweeps.tuning import tune
 

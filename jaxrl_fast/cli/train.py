@@ -188,15 +188,17 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
     parts = [prepared.seed(i).config for i in range(config.seeds)] if in_turn(env, config) else ()
     sinks = sinks_of(texts, out, settings, config.seeds, parts)
     print(f"{algo.name} on {name}: {plan.source}")
-    print(f"run directory: {out}\n{on_device(algo)}", flush=True)
+    print(f"run directory: {out}\n{on_device(algo, config.deterministic)}", flush=True)
     if len(prepared.population.devices) > 1:
         print(prepared.population, flush=True)
     print_end(begin(prepared, out, (), sinks, tensorboard, progress=True))
 
 
-def on_device(algo: Algorithm) -> str:
-    """Return a header's line about the device and how it multiplies."""
-    return f"device: {device_name()}, {in_force(algo.precision, jax.default_backend())}"
+def on_device(algo: Algorithm, deterministic: bool = False, platform: str | None = None) -> str:
+    """Return a header's line about the device and its programs."""
+    platform = platform or jax.default_backend()
+    cost = "; deterministic: without autotuning, scatters in order, slower" if deterministic and platform == "gpu" else ""
+    return f"device: {device_name()}, {in_force(algo.precision, platform)}{cost}"
 
 
 def out_of(given: dict[str, Any], folder: str, *parts: str) -> Path:

@@ -213,7 +213,7 @@ def spread(config: RunConfig, size: int | None = None) -> None:
 
     Leaves the user's number of devices alone, and modes without use for several.
     """
-    runtime.set_gpu(config.memory_fraction)
+    runtime.set_gpu(config.deterministic, config.memory_fraction)
     if distributed.several():  # too late, and chosen for all processes
         return
     size, mode = size or config.members, config.batching
