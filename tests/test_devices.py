@@ -127,4 +127,5 @@ def test_the_header_says_what_bitwise_programs_cost():
     from jaxrl_fast.cli.train import on_device
 
     assert on_device(jf.PPO(), True, "cpu").endswith("products in float32")
-    assert on_device(jf.PPO(precision="tf32"), True, "gpu").endswith("; deterministic: without autotuning, scatters in order, slower")
+    cost = "; deterministic: without autotuning, scatters in order, slower"
+    assert on_device(jf.PPO(precision="tf32"), True, "gpu").endswith(cost)
