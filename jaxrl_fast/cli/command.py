@@ -43,6 +43,7 @@ Reinforcement learning where the whole training run is one XLA program.
   sweep --resume DIR               resume a sweep
   compare RUN RUN [RUN ...]        final scores of runs side by side
   plan ALGO ENV [flags]            the device memory that such a run takes
+  compile ALGO ENV [flags]         compile such a run into the compile cache, without training
   eval RUN [flags]                 play episodes with a trained agent
   experience SOURCE FOLDER         save a run's replay, or a dataset, for other runs
   plot RUN [RUN ...] [flags]       draw the learning curves of runs into one picture
@@ -126,7 +127,7 @@ def _plain_warnings() -> Iterator[None]:
 
 def _dispatch(argv: list[str]) -> None:
     commands: dict[str, Callable[[list[str]], None]] = {
-        "train": _train, "sweep": _sweep, "compare": _of("runs", "compare"), "plan": _plan,
+        "train": _train, "sweep": _sweep, "compare": _of("runs", "compare"), "plan": _plan, "compile": _compile,
         "eval": _of("runs", "evaluate"), "plot": _of("runs", "plot"), "experience": _of("experience", "keep"),
         "list": _of("list", "show"), "ladder": _of("ladder.command", "ladder"),
     }  # fmt: skip
@@ -185,6 +186,12 @@ def _plan(argv: list[str]) -> None:
     from jaxrl_fast.cli.plan import COMPILE, print_plan
 
     print_plan(*_describe(argv, "plan", ("--compile", "--preset", SAME_BITS[0]), (COMPILE,), leave=("out", "resume")))
+
+
+def _compile(argv: list[str]) -> None:
+    from jaxrl_fast.cli.ahead import compile_ahead
+
+    compile_ahead(*_describe(argv, "compile", ("--preset", SAME_BITS[0]), (), leave=("out", "resume")))
 
 
 def _of(module: str, name: str) -> Callable[[list[str]], None]:

@@ -17,6 +17,7 @@ def commands() -> dict[str, list[args.Option]]:
         "train": [*run, *train.OTHER, *args.OUTPUT, *args.DISTRIBUTED, args.IMPORT],
         "sweep": [*run, *sweep.OPTIONS],
         "plan": [*run, plan.COMPILE],
+        "compile": [*run],
         "eval": [*runs.EVAL],
         "plot": [*runs.PLOT],
         "compare": [*runs.COMPARE],
