@@ -75,21 +75,23 @@ _FOLDERS = {  # {folder: {old name: name in the folder}}
     "engine": {
         "grid": "grid", "members": "members", "population": "population", "iterate": "iteration",
         "collect": "rollout", "evaluate": "evaluate", "offline": "offline", "plan": "prepared",
-        "plan_table": "memory_plan", "programs": "programs",
+        "plan_table": "memory_plan", "programs": "programs", "engine.footprint": "memory_plan",
     },
     "actors": {
         "watch": "watch", "host_play": "play", "groups": "groups", "groups_async": "groups_async",
-        "ray_actors": "ray", "host_programs": "programs",
+        "ray_actors": "ray", "host_programs": "on_host", "actors.programs": "on_host",
     },
     "runs": {
         "agent": "agent", "train": "train", "loop": "loop", "session": "result", "runs.session": "result",
         "rundir": "rundir", "config": "config_json", "load": "load", "reading": "reading", "record": "pictures",
         "signals": "signals", "sanity": "sentinel", "runs.sanity": "sentinel", "runs.lost": "sentinel",
+        "runs.evaluation": "sentinel",
         "start_from": "start_from", "in_turn": "seeds_in_turn", "seed_results": "seed_results",
         "seed_folders": "seed_results", "runs.seed_folders": "seed_results",
     },
     "runs.checkpoints": {
         "saves": "save", "runs.saves": "save", "checkpoint": "store", "runs.checkpoint": "store",
+        "runs.checkpoints.restore": "save",
         "runs.checkpoint_errors": "errors", "older_states": "older_states", "runs.older_states": "older_states",
     },
     "sweeps": {

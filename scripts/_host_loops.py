@@ -1,4 +1,4 @@
-"""What steps environments from the host: loops that race, our actors, packages' vectors and their XLA interfaces."""
+"""Host loops that race: our actors, packages' vectors and their XLA interfaces."""
 
 from __future__ import annotations
 

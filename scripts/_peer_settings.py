@@ -1,4 +1,4 @@
-"""The peers' own settings, and their programs at those settings: functions of a key, and contestants."""
+"""Peers' programs at their own settings: functions of a key, and contestants."""
 
 from __future__ import annotations
 

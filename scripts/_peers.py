@@ -1,4 +1,4 @@
-"""Peers to measure against: PureJaxRL, rejax and purejaxql, loaded from a checkout of theirs.
+"""Load the peers to measure against, PureJaxRL, rejax and purejaxql, from a checkout.
 
 None is a dependency of ours and none of their code is here. A benchmark is given the path of a checkout
 (`--purejaxrl DIR`, `--rejax DIR`, `--purejaxql DIR`, or the environment variables PUREJAXRL, REJAX and PUREJAXQL);

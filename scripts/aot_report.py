@@ -1,4 +1,4 @@
-"""What a program is on a TPU, compiled here without one: seconds, memory, collectives, host callbacks.
+"""Compile programs for a TPU without one: seconds, memory, collectives, host callbacks.
 
     pip install -e '.[tpu]'
     JAX_PLATFORMS=cpu ALLOW_MULTIPLE_LIBTPU_LOAD=1 python scripts/aot_report.py

@@ -1,4 +1,4 @@
-"""Continuous control: stepping brax, PPO and SAC against brax, rejax and SBX, and how long a first step takes.
+"""Measure continuous control: brax steps, PPO and SAC against brax, rejax and SBX.
 
     python scripts/bench_control.py --rejax ~/rejax --json control.json
     python scripts/bench_control.py --rows step_ant sac_pendulum --turns 3

@@ -28,8 +28,6 @@ class Worker:
         self._thread.start()
 
     def end(self, patience: float) -> None:
-        self.watch.stopped = True
-        self.watch.going.set()
         self.requests.put(None)
         self.watch.end(self._thread, patience)
 
@@ -59,17 +57,12 @@ class Worker:
 
 
 class Actors(Handover):
-    """One worker for all groups. See `Handover`."""
-
-    def places(self) -> int:
-        return 1
-
     @property
     def worker(self) -> Worker:
         return self.workers[0]
 
     def start(self, t: int, agent: Any) -> None:
-        self.lapped = time.perf_counter()
+        self.lapped, self.places = time.perf_counter(), 1
         super().start(t, agent)
 
     def open(self, i: int, t: int) -> Worker:

@@ -48,7 +48,6 @@ class Watch:
         self.going.set()
 
     def open(self, env: HostEnv, *args: Any, **settings: Any) -> Vector:
-        """Open a vector of `env`, known to `end`."""
         with self.asked():
             vector = env.open(*args, **settings)
         self.vectors.append(vector)
@@ -98,10 +97,7 @@ def close(vector: Vector) -> None:
 
 
 def watched(watch: Watch, f: Callable[[], Any], stopping: Callable[[], bool] = lambda: False) -> Any:
-    """Run f() in a thread, which then closes its environments.
-
-    Raises HostError without an answer, or if `f` continues long after a request to stop.
-    """
+    """Run f() in a thread, which then closes its environments. Raises HostError if late."""
     future, thread = aside(f, lambda: [close(vector) for vector in watch.vectors] and None)
     asked = math.inf
     try:

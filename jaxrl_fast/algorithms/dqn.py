@@ -17,7 +17,6 @@ from jaxrl_fast.algorithms.common.value_based import ValueBased
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import losses, lowering, optim, returns
-from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Mean
 
 
@@ -26,7 +25,7 @@ class Agent(NamedTuple):
     target: Any
     opt_state: Any
 
-    __repr__ = summary
+    __repr__ = tree.summary
 
 
 @tree.settings
@@ -103,7 +102,7 @@ class DQN(ValueBased):
 
     def predict(self, params: Any, obs: Any, key: jax.Array) -> tuple[jax.Array, Any]:
         """Return outputs of every action [b, n, outputs] and their fractions (IQN; else ())."""
-        return self.head(params, self.features(params, obs, key), key), ()
+        return self.networks.apply(params, obs, key), ()
 
     def target(self, agent: Agent, batch: Any, key: jax.Array) -> jax.Array:
         """Return targets [b, outputs]: r + factor * z' of the bootstrap state, through `backup`."""

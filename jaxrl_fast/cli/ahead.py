@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -10,17 +11,19 @@ from jaxrl_fast.cli.plan import compile_programs
 from jaxrl_fast.cli.train import Plan, on_device, resolve
 from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.prepared import prepare
-from jaxrl_fast.errors import UserError
+from jaxrl_fast.errors import ConfigError
 
 
 def compile_ahead(plan: Plan, given: dict[str, Any]) -> None:
     """Compile the programs of the run that `train` would start with these flags."""
     algo, env, config = resolve(plan, given)
     if not backend_of(env).one_program:
-        raise UserError("compile takes environments on the device: on the host programs are compiled while actors play")
+        valid = "one on the device: programs of host environments are compiled while their actors play"
+        raise ConfigError("environment", env.spec.name, valid)
     folder = runtime.enable_compile_cache()
     if folder is None:
-        raise UserError("compile fills the compile cache, which JAXRL_FAST_CACHE switches off")
+        off = os.environ.get("JAXRL_FAST_CACHE")
+        raise ConfigError("JAXRL_FAST_CACHE", off, "a folder or unset: compile fills the compile cache")
     prepared, began = prepare(algo, env, config, outline=True), time.perf_counter()
     names = ", ".join(compile_programs(prepared))
     print(f"{algo.name} on {plan.environment or env.spec.name}: {plan.source}\n{on_device(algo)}")

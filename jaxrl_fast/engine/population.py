@@ -1,10 +1,7 @@
 """Populations: a run's functions with a member axis (`vmap` or a loop) over the devices.
 
-The mesh has axes ("population", "env"). Members never communicate, so the program holds no
-collective along the population axis: `shard_map` splits it. Along the env axis one member's
-environments, rollout and replay are divided (data parallel) and its agent is on every device. The
-program describes the whole computation, only shardings are given, and XLA inserts the sums. The
-result equals the one-device program with as many `groups`, to rounding.
+The mesh has axes ("population", "env"). Members never communicate: `shard_map` splits them. Along
+env one member's environments, rollout and replay are divided and its agent is on every device.
 """
 
 from __future__ import annotations
@@ -28,17 +25,15 @@ from jaxrl_fast.tree import summary
 from jaxrl_fast.types import RunState
 
 AXIS, ENV_AXIS = "population", "env"
-MODES = ("auto", "vmap", "map")
 
 
 @dataclasses.dataclass(frozen=True)
 class Population:
     """`size` members on `devices`; a single member has no axis.
 
-    env: devices of one member, neighbours in `devices`; the rest lie along the population.
-    mode: "vmap", a device's members in one batch (best on accelerators), or "map", one by one (best
-        on CPU cores, and safe from jaxlib 0.10's deadlock). On one device "map" equals single runs
-        bitwise. Over several devices XLA fuses differently: members equal single runs to rounding.
+    env: devices of one member, neighbours in `devices`; the rest lie along the population. mode:
+    "vmap", a device's members in one batch (best on accelerators), or "map", one by one (best on
+        CPU cores). On one device "map" equals single runs bitwise, over several to rounding.
     """
 
     size: int
@@ -48,7 +43,6 @@ class Population:
 
     @property
     def places(self) -> int:
-        """Return the mesh's parts along the population."""
         return len(self.devices) // self.env
 
     @property
@@ -89,15 +83,11 @@ class Population:
         return RunState(own, by_env, by_env, by_env, by_env, by_env, own)
 
     def abstract_state(self, shapes: RunState) -> RunState:
-        """Return a state's shapes with shardings."""
         laid = jax.tree.broadcast(self.state_sharding, shapes)
         return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, laid)
 
     def lift(self, fn: Callable, swept: Sequence[int] = ()) -> Callable:
-        """Lift fn(run, x, *rest) of one member to x and results [padded, ...]; the rest is shared.
-
-        swept: leaves of run that are [padded, ...] too, one value a member.
-        """
+        """Lift fn(run, x, *rest): x, results and `swept` leaves of run become [padded, ...]."""
         if self.size == 1:
             return fn
 
@@ -118,11 +108,9 @@ class Population:
             if self.places > 1:
                 split, shared = PartitionSpec(AXIS), PartitionSpec()
                 specs = (split, shared, split) + (shared,) * len(rest)
-                # check_vma off: nothing is reduced over the mesh, and its rules reject loops with
-                # mixed carries
-                place = jax.shard_map(
-                    place, mesh=self.mesh, in_specs=specs, out_specs=split, axis_names={AXIS}, check_vma=False
-                )
+                # check_vma off: nothing is reduced over the mesh, and its rules reject mixed carries
+                laid = {"mesh": self.mesh, "in_specs": specs, "out_specs": split, "axis_names": {AXIS}}
+                place = jax.shard_map(place, **laid, check_vma=False)
             return place(own, leaves, xs, *rest)
 
         return population
@@ -141,21 +129,15 @@ class Population:
 
     def members(self, tree: Any) -> Any:
         """Return a fetched tree as NumPy leaves [size, ...], unpadded; one run gets the axis."""
-        if self.size == 1:
-            return jax.tree.map(lambda x: np.asarray(x)[None], tree)
-        return jax.tree.map(lambda x: np.asarray(x)[: self.size], tree)
+        index = None if self.size == 1 else slice(self.size)
+        return jax.tree.map(lambda x: np.asarray(x)[index], tree)
 
     def member(self, tree: Any, index: int) -> Any:
         return tree if self.size == 1 else jax.tree.map(lambda x: x[index], tree)
 
 
 def _in_turns(fn: Callable, own: Any, xs: Any) -> Any:
-    """Loop fn(own, x) over members like `jax.lax.map`; a result like x replaces x in the carry.
-
-    Each new state overwrites the old one, so one member's is in flight; `map` would hold all old
-    and all new. Leaves are compared, not trees: MuJoCo's states hold arrays in their structure, and
-    a reset makes new ones.
-    """
+    """Loop fn(own, x) over members like `lax.map`; a result like x replaces x in the carry."""
     kind = lambda tree: [(jnp.shape(x), jnp.result_type(x)) for x in jax.tree.leaves(tree)]
     leaves, structure = jax.tree.flatten(xs)
     replaces = False
@@ -209,10 +191,7 @@ class Members(NamedTuple):
 
 
 def spread(config: RunConfig, size: int | None = None) -> None:
-    """Request a CPU device a core, at most one a member; if too late, warn once with the remedy.
-
-    Leaves the user's number of devices alone, and modes without use for several.
-    """
+    """Request a CPU device a core, at most one a member; if too late, warn once with the remedy."""
     runtime.set_gpu(config.deterministic, config.memory_fraction)
     if distributed.several():  # too late, and chosen for all processes
         return
@@ -229,7 +208,7 @@ def spread(config: RunConfig, size: int | None = None) -> None:
         _warn_of_idle_cores(size, wanted, have)
 
 
-@functools.cache
+@functools.cache  # once
 def _warn_of_idle_cores(size: int, wanted: int, have: int) -> None:
     longer = math.ceil(size / have) / math.ceil(size / wanted)
     warnings.warn(
@@ -252,26 +231,21 @@ def elsewhere(config: RunConfig, devices: int | str | None, mesh: Mapping[str, i
 
 def population_of(config: RunConfig, size: int | None = None) -> Population:
     """Return the placement of a run's members by its settings; size: members, if not all."""
-    size, have = size or config.members, jax.devices()
+    size, env, have = size or config.members, config.env_devices, jax.devices()
     if config.devices is not None and config.devices > len(have):
         raise ConfigError("devices", config.devices, f"at most the {len(have)} that JAX has{_more_on_a_cpu(have)}")
-    env = (config.mesh or {}).get(ENV_AXIS, 1)
     places = (config.mesh or {}).get(AXIS, max(1, (config.devices or len(have)) // env))
-    if config.mesh and env * places > len(have):
-        raise ConfigError("mesh", show_mesh(config.mesh), f"at most {len(have)} devices, which JAX has{_more_on_a_cpu(have)}")
+    mesh = ",".join(f"{k}={v}" for k, v in (config.mesh or {}).items())  # as typed
+    if mesh and env * places > len(have):
+        raise ConfigError("mesh", mesh, f"at most {len(have)} devices, which JAX has{_more_on_a_cpu(have)}")
     if config.devices is not None and env * places != config.devices:
-        raise ConfigError("mesh", show_mesh(config.mesh), f"axes whose product is devices = {config.devices}")
-    if config.mesh or config.devices:
+        raise ConfigError("mesh", mesh, f"axes whose product is devices = {config.devices}")
+    if mesh or config.devices:
         if distributed.several() and env * places < len(have):
-            name, value = ("mesh", show_mesh(config.mesh)) if config.mesh else ("devices", config.devices)
+            name, value = ("mesh", mesh) if mesh else ("devices", config.devices)
             raise ConfigError(name, value, f"all {len(have)} devices of the {jax.process_count()} processes")
         have = have[: env * places]
     return plan_population(size, config.batching, have, env)
-
-
-def show_mesh(mesh: Mapping[str, int] | None) -> str:
-    """Return a mesh as typed: `population=4,env=2`."""
-    return ",".join(f"{k}={v}" for k, v in (mesh or {}).items())
 
 
 def _more_on_a_cpu(devices: Sequence[Any]) -> str:
@@ -282,8 +256,6 @@ def _more_on_a_cpu(devices: Sequence[Any]) -> str:
 
 def plan_population(size: int, mode: str = "auto", devices: Any = None, env: int = 1) -> Population:
     """Place members. "auto": `vmap`; on CPU `map`, but `vmap` on several (jaxlib 0.11)."""
-    if mode not in MODES:
-        raise ConfigError("batching", mode, f"one of {', '.join(MODES)}")
     devices = tuple(jax.devices() if devices is None else devices)
     if len({d.process_index for d in devices}) == 1:
         devices = devices[: env * max(1, min(size, len(devices) // env))]

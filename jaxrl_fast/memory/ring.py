@@ -1,9 +1,7 @@
 """The ring of frames behind every replay memory, time-major; `UniformMemory` draws from it.
 
-Each frame is stored once: successors, stacks and n-step windows are gathered on demand. A row is
-(obs, action, reward, terminated, truncated), and the successor of row i is row i + 1. After a
-truncation `memory.successors` keeps the final observation beside the rows: a window takes the
-reward of the truncated row and bootstraps from that observation.
+Each frame is stored once: successors, stacks and n-step windows are gathered on demand. The
+successor of row i is row i + 1, after a truncation the observation in `memory.successors`.
 
 A truncated row without a stored successor (a dataset's, an old checkpoint's, the second within
 `truncation_interval`) ends windows before it: they bootstrap from its observation with gamma^steps,
@@ -92,8 +90,8 @@ class Ring(Memory):
         return Window(0, 0, 1, 1, 0, 0, 0, 0, 0, 0)
 
     def __post_init__(self):
-        for name in ("capacity", "num_steps", "num_envs", "batch_size", "n_step", "stack", "truncation_interval"):
-            check_int(name, getattr(self, name))
+        for field in dataclasses.fields(Ring):
+            check_int(field.name, getattr(self, field.name))
         need = (self.dead_blocks + 1) * self.num_steps * self.num_envs
         if self.capacity < need:
             raise ConfigError("capacity", self.capacity, f"at least {need}: a block of rows, and the windows over its end")
@@ -121,6 +119,18 @@ class Ring(Memory):
     def slots(self) -> Slots:
         """Return the layout of stored successors."""
         return Slots(self.num_blocks, self.num_steps, self.truncation_interval)
+
+    def written(self, w: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return the oldest row and the number of rows after `w` blocks."""
+        oldest = jnp.where(w >= self.num_blocks, (w % self.num_blocks) * self.num_steps, 0)
+        return oldest, jnp.minimum(w, self.num_blocks) * self.num_steps
+
+    def draw_starts(self, key: jax.Array, n: int, starts: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Draw (start in [0, starts), env), int32 [n, batch_size] each, uniformly."""
+        # modulo's bias is below (starts * num_envs) / 2^32
+        several = (jnp.maximum(starts, 1) * self.num_envs).astype(jnp.uint32)
+        draw, num_envs = random.bits(key, (n, self.batch_size)) % several, jnp.uint32(self.num_envs)
+        return (draw // num_envs).astype(jnp.int32), (draw % num_envs).astype(jnp.int32)
 
     def init(self, rows):
         rows, next_obs = _take_successors(rows)
@@ -159,14 +169,10 @@ class UniformMemory(Ring):
 
     def plan(self, key, n, w, clock):
         """Draw starts of written windows: (row, env) int32 [n, batch_size], any such start [n]."""
-        size = jnp.minimum(w, self.num_blocks) * self.num_steps
-        oldest = jnp.where(w >= self.num_blocks, (w % self.num_blocks) * self.num_steps, 0)
+        oldest, size = self.written(w)
         whole = size - self.n_step - (self.stack - 1)
-        starts = jnp.maximum(whole, 1).astype(jnp.uint32)
-        # modulo's bias is below (starts * num_envs) / 2^32
-        draw = random.bits(key, (n, self.batch_size)) % (starts * jnp.uint32(self.num_envs))
-        offset = (draw // jnp.uint32(self.num_envs)).astype(jnp.int32) + self.stack - 1
-        row, env = (oldest + offset) % self.length, (draw % jnp.uint32(self.num_envs)).astype(jnp.int32)
+        start, env = self.draw_starts(key, n, whole)
+        row = (oldest + start + self.stack - 1) % self.length
         return row, env, jnp.broadcast_to(whole > 0, (n,))
 
     def fetch(self, mem, x):

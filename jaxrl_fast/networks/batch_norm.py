@@ -16,9 +16,8 @@ from jaxrl_fast.spaces import Space
 class BatchRenorm(nn.Module):
     """Batch renormalisation of [b, F]; collection "batch_stats": mean, var, updates.
 
-    With `train` it uses the batch's own statistics, corrected toward the running ones (r and d, no
-    gradient, clipped), and updates the running ones; without it, the running ones. The first
-    `warmup` updates have no correction.
+    With `train` it uses the batch's own statistics, corrected toward the running ones (r and d,
+    clipped) after `warmup` updates, and updates the running ones; without it, the running ones.
     """
 
     train: bool

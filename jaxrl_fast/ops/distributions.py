@@ -85,11 +85,7 @@ class Normal(NamedTuple):
 
 
 class TanhNormal(NamedTuple):
-    """The tanh of a diagonal Gaussian, in (-1, 1). Methods take the action BEFORE the tanh.
-
-    `squash` applies the tanh. Near +-1 it cannot be inverted, so keep the raw action for its
-    log-probability.
-    """
+    """The tanh of a diagonal Gaussian, in (-1, 1). Methods take the action BEFORE the tanh."""
 
     mean: jax.Array
     log_std: jax.Array
@@ -98,21 +94,15 @@ class TanhNormal(NamedTuple):
     def squash(raw: jax.Array) -> jax.Array:
         return jnp.tanh(raw)
 
-    def sample(self, noise: jax.Array) -> jax.Array:
-        """Return a raw action [..., d]; noise: standard normal [..., d]."""
-        return Normal(self.mean, self.log_std).sample(noise)
-
-    def mode(self) -> jax.Array:
-        return self.mean
+    sample, mode = Normal.sample, Normal.mode
 
     def log_prob(self, raw: jax.Array) -> jax.Array:
         """Return the log-density of tanh(raw) [...] (Haarnoja et al. 2018, eq. 21)."""
-        return Normal(self.mean, self.log_std).log_prob(raw) - jnp.sum(log_tanh_slope(raw), axis=-1)
+        return Normal.log_prob(self, raw) - jnp.sum(log_tanh_slope(raw), axis=-1)
 
     def entropy(self, noise: jax.Array) -> jax.Array:
         """Estimate the entropy: the Gaussian's, and the mean slope at one sample."""
-        normal = Normal(self.mean, self.log_std)
-        return normal.entropy() + jnp.sum(log_tanh_slope(normal.sample(noise)), axis=-1)
+        return Normal.entropy(self) + jnp.sum(log_tanh_slope(self.sample(noise)), axis=-1)
 
 
 def log_tanh_slope(x: jax.Array) -> jax.Array:

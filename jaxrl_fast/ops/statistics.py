@@ -1,7 +1,4 @@
-"""Running mean and variance, float32, as a pytree.
-
-Welford 1962, merged by Chan, Golub & LeVeque 1979.
-"""
+"""Running mean and variance, float32 (Welford 1962; Chan, Golub & LeVeque 1979)."""
 
 from __future__ import annotations
 
@@ -18,15 +15,11 @@ LONGEST = 2.0**22
 
 
 class Moments(NamedTuple):
-    """Statistics of a tree of features: `count`, trees `mean` and `m2` (squared deviations).
-
-    They cover everything seen, up to `LONGEST` rows; then they are an exponential average over as
-    many.
-    """
+    """Statistics of a tree of features over all rows; from `LONGEST` on, an exponential average."""
 
     count: jax.Array
     mean: Any
-    m2: Any
+    m2: Any  # sums of squared deviations
 
     @classmethod
     def init(cls, example: Any) -> Moments:

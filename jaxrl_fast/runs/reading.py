@@ -27,8 +27,7 @@ from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
 def read_member(path: str | Path, order: Sequence[str], member: int | None, modules: Sequence[str]) -> tuple:
     """Return (run, environment, config, state, rows, iterations, score) of one member.
 
-    A best checkpoint holds only the agent: it is the state, and iterations is None. Numbers of
-    `run.algo` are Python's.
+    A best checkpoint holds only the agent: it is the state, and iterations is None.
     """
     path = run_path("run", path)
     algo, env, config, _ = configs.load(path, tuple(modules))
@@ -87,7 +86,6 @@ def _seed_of(path: Path, order: Sequence[str], config: RunConfig, member: int | 
 
 
 def _read_one(rundir: RunDir, checkpoints: Checkpoints, one: tuple[str, int], algo, env, config, member) -> tuple:
-    """Return `read_member` of one checkpoint (kind, number)."""
     best, meta = one[0] == "best", checkpoints.meta(*one, config.members)
     if member is None:
         member = rundir.best_member(config.members, meta.get("best_scores"))
@@ -107,14 +105,9 @@ def _read_one(rundir: RunDir, checkpoints: Checkpoints, one: tuple[str, int], al
     state = checkpoints.restore(*one, abstract(like, here))
     state = tree.take(state, meta["lanes"].index(member)) if lanes > 1 else state
     rows = meta["best_rows"] if best else meta["rows"]
-    scores = meta.get("best_scores") if best else _scores(rundir)
+    scores = meta.get("best_scores") if best else _result(rundir).get("eval_return")
     score = scores[member] if scores and member < len(scores) else None
     return dataclasses.replace(run, algo=bound), env, config, state, rows, meta.get("iterations"), score
-
-
-def _scores(rundir: RunDir) -> list[float | None]:
-    """Return the members' evaluations at the end, empty without a result."""
-    return _result(rundir).get("eval_return", [])
 
 
 def _result(rundir: RunDir) -> dict[str, Any]:

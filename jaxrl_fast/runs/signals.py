@@ -66,8 +66,7 @@ class Signals:
 
     Signals within a second are one: `timeout` signals a process, then its group with it. With
     several processes SIGTERM is JAX's: all stop after the same chunk (`poll`), and Ctrl-C becomes a
-    SIGTERM. An inner context takes over: the outer `at_once` ends, and its noted signal counts
-    here. A context can be entered again, with nothing caught.
+    SIGTERM. An inner context takes over. A context can be entered again, with nothing caught.
     """
 
     def __init__(self):

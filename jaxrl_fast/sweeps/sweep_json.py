@@ -55,7 +55,7 @@ def decode_base(
     for module in modules:
         imports.import_user_module(module)
     with configs.within(folder / "sweep.json") if folder else contextlib.nullcontext():
-        found = configs.decode(base, (), folder)
+        found = configs.decode(base, folder)
     return *found, {k: base[k] for k in ("preset", "imports") if k in base}
 
 

@@ -54,9 +54,9 @@ def folder(tmp_path_factory):
     """On the path of every process; holds `faulty.py`, whose environments look here for what to do wrong."""
     here = tmp_path_factory.mktemp("faulty")
     (here / "faulty.py").write_text(FAULTY)
-    sys.path.insert(0, str(here))
-    yield here
-    sys.path.remove(str(here))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(here))
+        yield here
 
 
 @pytest.fixture(scope="module")

@@ -46,9 +46,9 @@ def test_a_second_process_in_another_folder_hits_the_cache(tmp_path):
 @pytest.mark.parametrize(
     ("line", "cache", "error"),
     [
-        ("compile ppo gym:CartPole-v1", None, "compile takes environments on the device"),
-        ("compile ppo CartPole-v1", "off", "compile fills the compile cache, which JAXRL_FAST_CACHE switches off"),
-        ("compile ppo", None, "compile needs an environment too"),
+        ("compile ppo gym:CartPole-v1", None, "environment must be one on the device, got 'CartPole-v1'"),
+        ("compile ppo CartPole-v1", "off", "JAXRL_FAST_CACHE must be a folder or unset, got 'off': compile fills"),
+        ("compile ppo", None, "ENV must be an environment, got none: jaxrl-fast compile ppo CartPole-v1"),
     ],
 )
 def test_nothing_to_fill(line, cache, error, run_cli, monkeypatch):

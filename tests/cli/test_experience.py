@@ -244,7 +244,7 @@ def test_minari_episodes(kept, run_cli, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
-        ("experience", "needs a source and a new folder"),
+        ("experience", "SOURCE FOLDER must be a source and a new folder, got none"),
         ("experience {here}/run {here}/replay", "does not exist yet"),
         ("experience {here}/run {here}/run/seed-0", "FOLDER must be a folder outside of other runs, such as {here}/seed-0"),
         ("experience {here}/tens.npz {here}/run/data/x --environment CartPole-v1", "{here}/run is that of a run"),

@@ -79,7 +79,7 @@ def test_the_forecast_equals_xlas_count(name, seeds, mode):
     assert close(plan.arguments, found.argument_size_in_bytes)
     assert close(plan.results, found.output_size_in_bytes)
     assert found.alias_size_in_bytes == tree.nbytes(state)  # donated, so it is there once
-    copies = sum(size * count for _, size, count in plan.training())
+    copies = sum(size * count for _, size, count in plan.passing()[:-1])
     if seeds > 1 and name != "ppo":
         assert close(copies, found.temp_size_in_bytes) if mode == "map" else found.temp_size_in_bytes < plan.state_bytes
 
@@ -105,7 +105,7 @@ def test_temporaries_count_once_they_are_known():
     plan = planned("dqn")
     known = dataclasses.replace(plan, temporaries=10 * MIB)
     assert known.need == 10 * MIB + sum(size for _, size in rows(plan)) > plan.need
-    evaluation = sum(size * count for _, size, count in plan.evaluating())  # its program may not be compiled yet
+    evaluation = sum(size * count for _, size, count in plan.passing()[-1:])  # its program may not be compiled yet
     unknown = dataclasses.replace(plan, temporaries=0)
     assert unknown.need == evaluation + sum(size for _, size in rows(plan)) > sum(size for _, size in rows(plan))
 
@@ -189,7 +189,7 @@ def test_host_devices_share_one_memory():
     assert abs(total("cpu", 4).need - whole.need) < 0.01 * whole.need
     assert abs(total("gpu", 2).need - whole.need / 2) < 0.01 * whole.need
     assert total("gpu", 2, size=3).need == total("gpu", 2, size=4).need
-    in_turn = lambda mode: total("cpu", 2, mode=mode).training()[0][1:]
+    in_turn = lambda mode: total("cpu", 2, mode=mode).passing()[0][1:]
     assert in_turn("map") == (plan.state_bytes, 2) and in_turn("vmap") == (plan.state_bytes, 0)
     tight = dataclasses.replace(total("gpu", 1), have=int(0.7 * whole.need))
     assert not tight.fits and dataclasses.replace(total("gpu", 2), have=tight.have).fits
@@ -237,7 +237,7 @@ def test_bad_input(capsys):
         jf.plan(jf.PPO(), tools.environment(), sedes=3)
     for line in ("plan", "plan ppo", "plan ppo CartPole-v1 --out x", "plan ppo CartPole-v1 --resume x"):
         assert cli.main(line.split()) == 2, line
-    assert "plan needs an algorithm and an environment: jaxrl-fast plan ppo" in capsys.readouterr().err
+    assert "ALGO ENV must be an algorithm and an environment, got none: jaxrl-fast plan ppo" in capsys.readouterr().err
     assert cli.main(["plan", "--help"]) == 0 and "jaxrl-fast train" not in capsys.readouterr().out
 
 

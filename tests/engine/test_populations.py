@@ -196,7 +196,7 @@ from jaxrl_fast.engine import population
 
 assert len(jax.devices()) == 2, jax.devices()
 hangs = runtime.vmap_hangs_on_cpu()
-plans = {mode: population.plan_population(3, mode) for mode in population.MODES}
+plans = {mode: population.plan_population(3, mode) for mode in ("auto", "vmap", "map")}
 assert plans["auto"].mode == ("map" if hangs else "vmap") and len(plans["auto"].devices) == 2
 assert len(plans["vmap"].devices) == (1 if hangs else 2)
 for name in ("ppo", "dqn"):

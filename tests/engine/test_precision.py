@@ -106,7 +106,7 @@ def test_convolutions_multiply_as_the_torso(precision):
     env = jf.make("Breakout-MinAtar")
     algo = jf.DQN(hidden=(8,), precision=precision).bind(env.spec)
     params, obs = jax.eval_shape(algo.init, jax.random.key(0)).params, stacking.example(algo.spec, (3,))
-    grads = jax.make_jaxpr(jax.grad(lambda params: algo.features(params, obs).sum()))(params).jaxpr
+    grads = jax.make_jaxpr(jax.grad(lambda params: algo.networks.features(params, obs).sum()))(params).jaxpr
     for platform in ("cuda", "tpu"):
         found = [e for e in equations(grads, platform) if e.primitive.name == "conv_general_dilated"]
         kinds = {(e.invars[0].aval.dtype.name, e.invars[1].aval.dtype.name) for e in found}

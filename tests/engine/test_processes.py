@@ -168,7 +168,7 @@ def test_bad_input():
     with pytest.raises(ValueError, match="process must be from 0 to 1, below processes = 2, got 2"):
         distributed.start("127.0.0.1:1", 2, 2)
     ended = tools.python(CLI, "train", "ppo", "CartPole-v1", "--processes", "2")
-    assert ended.returncode == 2 and "--processes goes with --distributed" in ended.stderr
+    assert ended.returncode == 2 and "--processes must be left out without --distributed, got 2" in ended.stderr
 
 
 def test_alone_everything_is_plain():

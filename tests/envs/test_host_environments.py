@@ -31,7 +31,7 @@ from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.envs import own
 from jaxrl_fast.envs.host import api as host
 from jaxrl_fast.envs.host import gymnasium_adapter
-from jaxrl_fast.envs.host.gymnasium_spaces import decoder, encoder, last_channels, own_form, space_of, spec_of
+from jaxrl_fast.envs.host.gymnasium_spaces import own_form, space_of, spec_of
 from jaxrl_fast.envs.host.vector import HostStep, Lives, Vector, Wrapped
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.runs import config_json
@@ -394,11 +394,11 @@ def test_spaces_and_their_values(space, ours):
     space.seed(0)
     samples = [space.sample() for _ in range(4)]
     batch = gymnasium.vector.utils.concatenate(space, samples, gymnasium.vector.utils.create_empty_array(space, 4))
-    found = encoder(space)(batch)
+    found = own_form(space).encode(batch)
     shapes = jax.tree.map(lambda x: (x.shape, np.dtype(x.dtype)), found)
     assert shapes == jax.tree.map(lambda x: (x.shape, np.dtype(x.dtype)), spaces.zeros(ours, (4,)))
     if not isinstance(ours, spaces.Dict):
-        back = decoder(space)(found)
+        back = own_form(space).decode(found)
         assert back.dtype == space.dtype and all(space.contains(x) for x in back)
         np.testing.assert_allclose(back, samples, rtol=1e-6)
 
@@ -419,11 +419,12 @@ def test_an_unknown_space_is_named(observation, action, message):
 
 
 def test_actions_stay_within_their_bounds():
-    assert decoder(theirs.Box(-1, 2, (1,)))(np.array([[-7.0], [7.0]])).tolist() == [[-1.0], [2.0]]
+    form = own_form(theirs.Box(-1, 2, (1,)))
+    assert form.decode(np.array([[-7.0], [7.0]])).tolist() == [[-1.0], [2.0]]
 
 
 def test_pictures_have_their_channels_last():
-    assert last_channels(space_of(theirs.Box(0, 255, (3, 8, 9), np.uint8))).shape == (8, 9, 3)
+    assert own_form(theirs.Box(0, 255, (3, 8, 9), np.uint8), smallest=8).space.shape == (8, 9, 3)
     encode = lambda x: own_form(theirs.Box(0, 255, x.shape[1:], np.uint8), 8).encode(x)
     x = np.arange(2 * 3 * 8 * 9, dtype=np.uint8).reshape(2, 3, 8, 9)
     assert (encode(x) == x.transpose(0, 2, 3, 1)).all()

@@ -259,7 +259,7 @@ def test_the_time_plot(tmp_path):
         {"env_steps": 200 * i, "time_learner_updates": [0.25 * i], "time_learner_waits": [None], "time_actors_waiting": [0.5]}
         for i in (1, 2)
     ]
-    assert plots.has_times(rows) and not plots.has_times(rows[:1])
+    assert plots.time_use(rows[:1], tmp_path / "none.png") is None and not (tmp_path / "none.png").exists()
     seen, save = [], Figure.savefig
     with mock.patch.object(Figure, "savefig", lambda self, *args, **more: (seen.append(self.axes), save(self, *args, **more))):
         path = plots.time_use(rows, tmp_path / "time.png")

@@ -66,7 +66,7 @@ def made(tmp_path_factory) -> Path:
 def run(made, tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     shutil.copytree(made, tmp_path / "runs")
-    monkeypatch.setattr(importlib.import_module("jaxrl_fast.runs.train"), "run_prepared", reached)
+    monkeypatch.setattr(importlib.import_module("jaxrl_fast.runs.load"), "run_prepared", reached)
     return tmp_path / "runs" / "run"
 
 
@@ -332,7 +332,7 @@ def test_links_of_a_run_are_not_written_through(run):
     for name in ("metrics.jsonl.tmp", "result.json.tmp", "config.json.tmp"):
         (run / name).symlink_to(victim)
     for write in (
-        lambda: jsonl.cut(run / "metrics.jsonl", 64),
+        lambda: jsonl.JsonlSink(run / "metrics.jsonl").cut(64),
         lambda: config_json.write_json(run / "result.json", {}),
         lambda: config_json.write_text(run / "config.json", "\ud800"),
     ):

@@ -123,7 +123,9 @@ def test_a_run_that_fails_before_its_first_row_cleans_up(case, tmp_path, monkeyp
     if case == "another's file":
         sink.open = lambda: (run / "notes").write_text("keep")
     with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
-        patched.setattr(programs.Programs, "chunk", lambda *args: 1 / 0)
+        chunk = programs.Programs.chunk
+        fails = lambda self, state, t0, n: chunk(self, state, t0, n) if t0 < self.grid.warmup else 1 / 0
+        patched.setattr(programs.Programs, "chunk", fails)
         tools.train("dqn" if case == "a row" else "ppo", run, sinks=[sink])  # DQN's warm-up is a row
     left = sorted(p.name for p in run.iterdir()) if run.exists() else None
     expected = {"new": None, "empty": [], "another's file": ["notes"], "a row": ["config.json", "metrics.jsonl"]}

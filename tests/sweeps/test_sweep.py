@@ -603,10 +603,10 @@ def test_a_frame_has_a_row_a_configuration_and_seed(monkeypatch):
         (["--grid", "algo.learning-rate=a,b"], "a number"),
         (["--grid", "seed=1,2"], "a setting of the algorithm or the environment"),
         (["--sample", "algo.learning-rate=loguniform:1e-5,1e-2"], "members must be the number of settings to draw"),
-        (["--pbt", "--members", "4"], "--pbt needs the settings"),
-        (["--pbt-every", "4", "--grid", "algo.discount=0.9,1"], "goes with --pbt"),
-        (["--pbt", "--halving", "2"], "exclude each other"),
-        ([], "needs settings to compare"),
+        (["--pbt", "--members", "4"], "--sample must be given with --pbt, which changes its settings, got none"),
+        (["--pbt-every", "4", "--grid", "algo.discount=0.9,1"], "--pbt-every must be left out without --pbt, got 4"),
+        (["--pbt", "--halving", "2"], "one of --pbt, --halving and --optuna, got --pbt and --halving"),
+        ([], "sweep must be given settings to compare, got none"),
     ],
 )
 def test_bad_command_lines(flags, message, tmp_path, monkeypatch, capsys):
@@ -616,7 +616,7 @@ def test_bad_command_lines(flags, message, tmp_path, monkeypatch, capsys):
 
 
 def test_bad_comparisons(tmp_path, capsys):
-    assert cli.main(["compare", str(tmp_path)]) == 2 and "at least two" in capsys.readouterr().err
+    assert cli.main(["compare", str(tmp_path)]) == 2 and "RUN must be given at least twice, got " in capsys.readouterr().err
     assert cli.main(["compare", str(tmp_path), str(tmp_path / "none")]) == 2
     assert "an existing" in capsys.readouterr().err
 

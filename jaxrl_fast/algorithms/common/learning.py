@@ -28,10 +28,7 @@ class Played(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Iteration:
-    """One iteration, as `Algorithm.learn` sees it.
-
-    `collect` is differentiable, its noise is fixed, and it can be called for any number of agents.
-    """
+    """One iteration, as `Algorithm.learn` sees it; the noise of `collect` is fixed."""
 
     t: jax.Array  # iteration number, int32
     learns: bool  # static; False in warm-up (random actions, no updates)
@@ -41,13 +38,6 @@ class Iteration:
     keys: jax.Array  # one key an update, [updates]
     collect: Callable[..., Played]  # (agent, start) -> Played; start: by default the current environments
     begin: Callable[[jax.Array], Any]  # key -> start, with new episodes in every environment
-
-
-def take_in(algo: Any, agent: PyTree, mem: PyTree, played: Played, it: Iteration) -> tuple[PyTree, PyTree, PyTree]:
-    """Add a rollout to the memory: observe -> prepare -> add. Returns (agent, memory, rows)."""
-    agent = algo.observe(agent, played.trajectory)
-    rows = algo.prepare(agent, played.trajectory)
-    return agent, it.memory.add(mem, rows, it.t), rows
 
 
 def update_all(algo: Any, agent: PyTree, mem: PyTree, it: Iteration) -> tuple[PyTree, PyTree, Metrics]:

@@ -4,9 +4,6 @@ A `HostEnv` describes the environment (`spec`) and opens vectors of it (`envs.ho
 
     spec                                    -> EnvSpec
     open(num_envs, seed, training)          -> Vector
-
-Host environments cannot be traced. Programs need only shapes, so they compile with a `StandIn` of
-the same spec and zero observations.
 """
 
 from __future__ import annotations
@@ -76,13 +73,13 @@ OPENING = 300.0  # seconds for one environment to open and describe itself
 class HostEnv(Environment):
     """Base class of host environments: a frozen dataclass of hashable settings.
 
-    Subclasses implement `_spec` and `_open`; the module's docstring is the protocol.
-
-    stack, reward_scale, reward_clip: as for every environment (`envs.wrappers`), applied on the
-    host; the logged return and evaluations count the game's own reward.
+    Subclasses implement `_spec` and `_open`. stack, reward_scale, reward_clip: as for every
+    environment (`envs.wrappers`); the logged return and evaluations count the game's own reward.
     """
 
     runs_on = "host"
+    not_exported = ("an environment on the device: this one steps on the host; gymnasium.make_vec "
+                    "or its own package makes it")  # fmt: skip
 
     stack: int = 1
     reward_scale: float = 1.0
