@@ -69,12 +69,15 @@ def train(jf, row: str, precision: str, seeds: int, first: int, scale: float) ->
     """Train all seeds of one precision; return the scores by seed."""
     import numpy as np
 
+    from jaxrl_fast.algorithms import presets
+
     name, steps = ROWS[row]
     algo = row.partition("-")[0]
-    preset = jf.algorithms.presets.find_preset(algo, name)
+    preset = presets.find_preset(algo, name)
     steps = int((steps or preset.run["total_steps"]) * scale)
     began = time.perf_counter()
-    run = jf.train(jf.preset(algo, name, precision=precision), jf.make(name), steps, seeds=seeds, seed=first, progress=False)
+    run = jf.train(jf.preset(algo, name, precision=precision), jf.make(name), steps, seeds=seeds, seed=first, progress=False,
+                   eval_every=0, pictures=False)  # fmt: skip
     _, returns = run.curve("episode_return")
     training = np.nanmean(np.asarray(returns, np.float64).reshape(len(returns), seeds), axis=0)
     scores = {"final": np.asarray(run.eval_return, np.float64), "training": training}
