@@ -70,9 +70,6 @@ class DQN(ValueBased):
     memory = replay.memory
     prepare = replay.prepare
 
-    def init(self, key: jax.Array) -> Agent:
-        return self.begin(self.init_params(key))
-
     def begin(self, params, moments=()):
         return Agent(params, tree.copy(params), init_optimizer(self, params))
 
@@ -121,7 +118,7 @@ class DQN(ValueBased):
                 q = self.action_values(agent.params, batch.boot_obs, keys[2])
             else:
                 q = self.legal(self.expected(z), batch.boot_obs)
-            z = at_action(z, distributions.best(q))
+            z = at_action(z, distributions.argmax(q))
         return self.backup(ret, factor, z)
 
     def backup(self, ret: jax.Array, factor: jax.Array, z: jax.Array) -> jax.Array:

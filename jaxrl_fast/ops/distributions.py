@@ -41,18 +41,33 @@ def one_hot_select(values: jax.Array, index: jax.Array) -> jax.Array:
     return few(by_terms, by_rows, values, index)
 
 
+def argmax(values: jax.Array) -> jax.Array:
+    """Return the index of the largest of `values` [..., n], int32 [...]; NaN counts as largest."""
+    by_rows = lambda values: jnp.argmax(values, axis=-1).astype(jnp.int32)
+    return few(lambda values: _largest(values)[0], by_rows, values)
+
+
 def best(values: jax.Array) -> jax.Array:
     """Return the index of the largest of `values` [..., n], int32 [...]; -1 if one is NaN."""
 
-    def by_terms(values):
-        first, *others = columns(values)
-        at, top, unknown = jnp.zeros(first.shape, jnp.int32), first, jnp.isnan(first)
-        for i, x in enumerate(others, 1):
-            at, top, unknown = jnp.where(x > top, i, at), jnp.maximum(x, top), unknown | jnp.isnan(x)
-        return jnp.where(unknown, -1, at)
+    def by_rows(values):
+        return jnp.where(jnp.any(jnp.isnan(values), axis=-1), -1, jnp.argmax(values, axis=-1)).astype(jnp.int32)
 
-    index = lambda values: jnp.where(jnp.any(jnp.isnan(values), axis=-1), -1, jnp.argmax(values, axis=-1)).astype(jnp.int32)
-    return few(by_terms, index, values)
+    def by_terms(values):
+        index, top = _largest(values)
+        return jnp.where(jnp.isnan(top), -1, index)
+
+    return few(by_terms, by_rows, values)
+
+
+def _largest(values: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return (index, value) of the largest of `values` [..., n], elementwise in the other axes."""
+    first, *others = columns(values)
+    index, top = jnp.zeros(first.shape, jnp.int32), first
+    for i, x in enumerate(others, 1):
+        larger = (x > top) | (jnp.isnan(x) & ~jnp.isnan(top))
+        index, top = jnp.where(larger, i, index), jnp.where(larger, x, top)
+    return index, top
 
 
 class Categorical(NamedTuple):

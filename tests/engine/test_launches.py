@@ -12,7 +12,7 @@ from jax.extend import core
 
 import jaxrl_fast as jf
 from helpers import runs as tools
-from jaxrl_fast.engine import iteration
+from jaxrl_fast.engine import iteration, programs
 from jaxrl_fast.engine.grid import RunConfig
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.members import build_run
@@ -206,3 +206,32 @@ def test_a_scan_has_the_same_results_in_both_forms(reverse, both_forms):
     expected = jax.lax.scan(step, jnp.int32(1), xs, reverse=reverse)
     for found in both_forms(scan, xs):
         tools.assert_same(found, expected)
+
+
+def test_every_algorithm_is_held_to_it():
+    """A2C is PPO's rollout and one update; IQN's resets are the exception above."""
+    assert {*ON_A_CPU, "a2c", "iqn"} == set(jf.list_algorithms())
+
+
+def test_prioritized_replay_waits_for_nothing():
+    assert control(log_row("dqn", prioritized=True), "cuda") == {}
+
+
+def whole_run(name: str, **settings):
+    train = jf.make_train(tools.algorithm(name), tools.environment(name), tools.TOTAL, **settings)
+    return jax.make_jaxpr(train)(jax.random.key(0)).jaxpr
+
+
+@pytest.mark.parametrize("name", ["ppo", "dqn"])
+def test_a_whole_run_waits_only_where_it_evaluates(name):
+    """Initialization and warm-up included."""
+    assert control(whole_run(name), "cuda") == {}
+    assert control(whole_run(name, eval_every=tools.TOTAL // 2), "cuda")["cond"] == 1
+
+
+def test_a_chunk_waits_once_a_log_row():
+    """The number of its rows is an argument, so that one program serves all chunks."""
+    run = build_run(tools.algorithm("dqn"), tools.environment("dqn"), RunConfig(total_steps=tools.TOTAL))
+    state = jax.eval_shape(lambda: iteration.init(run, jax.random.key(0)))
+    chunk = lambda state, rows: programs.chunk(run, state, jnp.int32(8), rows, 2)
+    assert control(jax.make_jaxpr(chunk)(state, jnp.int32(3)).jaxpr, "cuda") == {"while": 1}

@@ -204,5 +204,7 @@ def test_a_gpu_has_the_same_numbers_for_few_actions(n, key, both_forms):
     ours, gpus = both_forms(distributions.best, logits)
     np.testing.assert_array_equal(ours, gpus)
     assert gpus.dtype == np.int32 and gpus[3] == -1 and (gpus[4:] >= 0).all()
+    for indices in both_forms(distributions.argmax, logits.at[5].set(jnp.nan)):
+        np.testing.assert_array_equal(indices, jnp.argmax(logits.at[5].set(jnp.nan), axis=-1))
     text = lambda on: jax.jit(distributions.best).trace(logits).lower(lowering_platforms=(on,)).as_text()
     assert "stablehlo.reduce" in text("cpu") and ("stablehlo.reduce" in text("cuda")) == (n > distributions.FEW_ACTIONS)
