@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import warnings
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 # jaxlib 0.10 deadlocks on few CPU cores in programs vmapped over members unless this scheduler is
 # off. A compiler option on `jit` does not help; 0.11 does not hang, and an unknown flag aborts.
-_HANG_FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
+HANG_FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
 _DEVICES_FLAG = "--xla_force_host_platform_device_count"
 
 
@@ -48,13 +50,13 @@ def _add_xla_flag(flag: str, value: str) -> bool:
 
 def prepare_xla() -> None:
     """Switch off the scheduler that hangs, at `import jaxrl_fast`, if this jaxlib has it."""
-    if vmap_hangs_on_cpu() and not _add_xla_flag(_HANG_FLAG, "false"):
+    if vmap_hangs_on_cpu() and not _add_xla_flag(HANG_FLAG, "false"):
         import jax
 
         if jax.default_backend() == "cpu":
             warnings.warn(
                 "JAX's backend was started before `import jaxrl_fast`: with this jaxlib a program vmapped over several "
-                f"members can hang on a CPU. Import jaxrl_fast first, or set XLA_FLAGS={_HANG_FLAG}=false.",
+                f"members can hang on a CPU. Import jaxrl_fast first, or set XLA_FLAGS={HANG_FLAG}=false.",
                 stacklevel=3,
             )
 
@@ -86,6 +88,11 @@ def device_memory(device: Any) -> int | None:
     if device.platform != "cpu":
         stats = device.memory_stats() or {}
         return stats.get("bytes_limit")
+    return host_memory()
+
+
+def host_memory() -> int | None:
+    """Return the bytes of this machine, or of its container if they are fewer, or None."""
     limits = []
     for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
@@ -97,6 +104,23 @@ def device_memory(device: Any) -> int | None:
     except (AttributeError, ValueError, OSError):
         pass
     return min(limits, default=None)
+
+
+def has_nvidia_card(
+    driver: Path = Path("/proc/driver/nvidia/gpus"), which: Callable[[str], str | None] = shutil.which
+) -> bool:
+    """Return whether this machine has an NVIDIA card with its driver."""
+    return (driver.is_dir() and any(driver.iterdir())) or which("nvidia-smi") is not None
+
+
+def idle_card(platform: str, chosen: str | None, probe: Callable[[], bool] = has_nvidia_card) -> str | None:
+    """Return the remedy for a card that JAX does not use, or None.
+
+    platform: JAX's. chosen: the platforms that the user has asked for, JAX_PLATFORMS.
+    """
+    if platform != "cpu" or chosen or not probe():
+        return None
+    return f"an NVIDIA card is here, but JAX runs on the CPU: pip install 'jax[cuda12]=={metadata.version('jax')}'"
 
 
 def enable_compile_cache() -> str | None:
