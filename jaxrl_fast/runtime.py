@@ -37,10 +37,18 @@ def backend_started() -> bool:
         return True
 
 
+def xla_flags() -> str:
+    """Return XLA_FLAGS, or the text of the file that it names, which XLA allows."""
+    flags = os.environ.get("XLA_FLAGS", "").strip()
+    if flags and not flags.startswith("-") and Path(flags).is_file():
+        return " ".join(Path(flags).read_text().split())
+    return flags
+
+
 def _add_xla_flag(flag: str, value: str) -> bool:
     """Add a flag to XLA_FLAGS unless the user set it; return False if it is too late."""
-    flags = os.environ.get("XLA_FLAGS", "")
-    if flag in flags:
+    flags = xla_flags()
+    if flag in flags or (flags and not flags.startswith("-")):  # XLA ends over a file that is not there
         return True
     if backend_started():
         return False

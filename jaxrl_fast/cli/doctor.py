@@ -6,6 +6,7 @@ import os
 import sys
 import time
 
+from jaxrl_fast import runtime
 from jaxrl_fast.cli.args import PROG, Option, parse
 
 OPTIONS = (Option("json", "bool", False, "print one JSON object"),)
@@ -13,7 +14,7 @@ OPTIONS = (Option("json", "bool", False, "print one JSON object"),)
 
 def examine(argv: list[str]) -> None:
     """Measure and print; exit code 1 where something is wrong."""
-    about = "Versions, devices, flags, compile cache and measured limits of this machine, with advice."
+    about = "Versions, devices, flags, cache and measured limits of this machine, with advice."
     given, began = parse(f"{PROG} doctor", about, OPTIONS, argv), time.perf_counter()
     from jaxrl_fast.doctor import child, machine, report, software
     from jaxrl_fast.doctor.checks import advise
@@ -23,7 +24,7 @@ def examine(argv: list[str]) -> None:
         versions=software.versions(),
         machine=machine.examine(),  # before the child takes the cores
         unmet=software.unmet(),
-        flags=software.flags(os.environ.get("XLA_FLAGS", "")),
+        flags=software.flags(runtime.xla_flags()),
         variables=software.variables(os.environ),
         **child.examine(os.environ),
     )

@@ -14,7 +14,6 @@ from jaxrl_fast.doctor.quantities import gib, si
 Check = Callable[[Facts], Advice | None]
 LEVELS = ("wrong", "faster", "note")
 CHECKS: list[Check] = []
-BUSY = 0.8  # part of a core below which measurements are too low
 JAX_TAKES = 0.75  # part of a GPU's memory, at the start
 
 
@@ -39,8 +38,10 @@ def backend(facts: Facts) -> Advice | None:
     platforms = found.chosen or facts.variables.get("JAX_PLATFORMS", "")
     what = "the device cannot be measured" if found.platform else "JAX does not start"
     given = f" with JAX_PLATFORMS={platforms}" if platforms else ""
+    why = found.error if ":" in found.error else f"{found.error}, no device or plugin of this kind"
     line = "unset JAX_PLATFORMS" if platforms else "python -c 'import jax; print(jax.devices())'"
-    return Advice("backend", "wrong", f"{what}{given}: {found.error}", line)
+    line = "unset XLA_FLAGS" if "XLA_FLAGS" in found.error else line
+    return Advice("backend", "wrong", f"{what}{given}: {why}", line)
 
 
 @check
@@ -112,8 +113,9 @@ def cache_writable(facts: Facts) -> Advice | None:
     cache = facts.cache
     if not cache.error:
         return None
-    text = f"the compile cache {cache.folder} cannot be written ({cache.error}): each run compiles anew"
-    return Advice("cache_writable", "wrong", text, "export JAXRL_FAST_CACHE=/tmp/jaxrl_fast-cache")
+    text = f"the compile cache {cache.folder} cannot be written ({cache.error}): "
+    line = "export JAXRL_FAST_CACHE=/tmp/jaxrl_fast-cache"
+    return Advice("cache_writable", "wrong", text + "each run compiles anew", line)
 
 
 @check
@@ -151,11 +153,11 @@ def cache_full(facts: Facts) -> Advice | None:
 def busy_cores(facts: Facts) -> Advice | None:
     """Other processes take this one's cores."""
     machine = facts.machine
-    crowded = machine.load is not None and machine.load > machine.all_cores
-    if not crowded and machine.share >= BUSY:
+    if not machine.busy:
         return None
     load = "" if machine.load is None else f"load {machine.load:.1f} on {machine.all_cores} cores, "
-    text = f"the machine is busy ({load}{machine.share:.0%} of a core for a busy thread): numbers are low"
+    text = f"the machine is busy ({load}{machine.share:.0%} of a core for a busy thread): "
+    text += "numbers are low"
     line = "ps -eo pcpu,etime,args --sort=-pcpu | head"
     return Advice("busy_cores", "faster", text, line, max(1.0, 1 / max(machine.share, 0.01)))
 
@@ -163,7 +165,8 @@ def busy_cores(facts: Facts) -> Advice | None:
 @check
 def busy_card(facts: Facts) -> Advice | None:
     """Other processes use the card."""
-    taken = [c for c in facts.machine.cards if c.utilization > 0.1 or c.used_bytes > 0.1 * c.total_bytes]
+    used = lambda card: card.utilization > 0.1 or card.used_bytes > 0.1 * card.total_bytes
+    taken = [card for card in facts.machine.cards if used(card)]
     if not taken or facts.backend.platform != "gpu":
         return None
     card = max(taken, key=lambda card: card.used_bytes / card.total_bytes)
@@ -217,7 +220,8 @@ def seeds(facts: Facts) -> Advice | None:
     if facts.backend.platform != "cpu" or cores < 2:
         return None
     text = f"a member of a population trains on one core: {cores} seeds take the time of one"
-    return Advice("seeds", "faster", text, f"jaxrl-fast train ppo CartPole-v1 --seeds {cores}", cores)
+    line = f"jaxrl-fast train ppo CartPole-v1 --seeds {cores}"
+    return Advice("seeds", "faster", text, line, cores)
 
 
 @check
@@ -236,13 +240,15 @@ def precision(facts: Facts) -> Advice | None:
 
 def versions(facts: Facts) -> list[Advice]:
     """Return advice for the versions here that are known to hurt (`known.PAIRS`)."""
-    return [
-        Advice(f"{one.package} {one.versions}", one.level, f"{one.package} {here}: {one.reason}", one.remedy)
-        for one in known.PAIRS
-        if (here := facts.versions.get(one.package, "")) and SpecifierSet(one.versions).contains(here)
-        and one.platform in ("", facts.backend.platform)
-        and facts.flags.get(one.unless[0], "").lower() not in one.unless[1]
-    ]  # fmt: skip
+    advice = []
+    for one in known.PAIRS:
+        here = facts.versions.get(one.package, "")
+        meant = one.platform in ("", facts.backend.platform)
+        avoided = facts.flags.get(one.unless[0], "").lower() in one.unless[1]
+        if here and meant and not avoided and SpecifierSet(one.versions).contains(here):
+            name, text = f"{one.package} {one.versions}", f"{one.package} {here}: {one.reason}"
+            advice.append(Advice(name, one.level, text, one.remedy))
+    return advice
 
 
 def switches(facts: Facts) -> list[Advice]:

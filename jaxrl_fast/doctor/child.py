@@ -23,7 +23,8 @@ from jaxrl_fast.doctor.facts import Backend, Cache, Limits
 from jaxrl_fast.doctor.software import without
 
 PARTS = {"backend": Backend, "cache": Cache, "limits": Limits}
-PATIENCE = 60.0  # seconds until a backend hangs
+PATIENCE = 40.0  # seconds until a backend hangs
+Clock = Callable[[], float]
 Start = Callable[[Mapping[str, str]], tuple[str, str]]
 _REFUSED = (
     re.compile(r"Unknown flags? in XLA_FLAGS: (.*)"),
@@ -80,7 +81,8 @@ def _start(environment: Mapping[str, str]) -> tuple[str, str]:
                                capture_output=True, timeout=PATIENCE)  # fmt: skip
     except subprocess.TimeoutExpired as error:
         read = lambda text: text.decode(errors="replace") if isinstance(text, bytes) else text or ""
-        return read(error.stdout), f"{read(error.stderr)}\nRuntimeError: no answer in {PATIENCE:g} s"
+        ended = f"\nRuntimeError: no answer in {PATIENCE:g} s"
+        return read(error.stdout), read(error.stderr) + ended
     return ended.stdout, ended.stderr
 
 
@@ -96,7 +98,8 @@ def main() -> None:
     memory = runtime.device_memory(devices[0])
     _tell("backend", Backend(devices[0].platform, kinds, chosen, memory))
     events: Counter[str] = Counter()
-    jax.monitoring.register_event_listener(lambda name, **_: events.update([name.rpartition("/")[2]]))
+    count = lambda name, **_: events.update([name.rpartition("/")[2]])
+    jax.monitoring.register_event_listener(count)
     folder = runtime.enable_compile_cache() or ""
     error = folder and why_not_writable(folder)
     trial = try_cache(events) if folder and not error else {}
@@ -112,6 +115,8 @@ def _tell(part: str, value: Any) -> None:
 
 def why_not_writable(folder: str) -> str:
     """Return why no program can be kept in a folder, "" if one can."""
+    if Path(folder).is_file():
+        return "a file of this name is there"
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -126,10 +131,11 @@ def contents(folder: str) -> dict[str, Any]:
         return {}
     with os.scandir(folder) as entries:
         found = [entry.stat() for entry in entries if entry.name.endswith("-cache")]
+    noted = keeps_access_times(folder)
     return {
         "programs": len(found),
         "size_bytes": sum(stat.st_size for stat in found),
-        "reused": sum(s.st_atime > s.st_mtime for s in found) if keeps_access_times(folder) else None,
+        "reused": sum(s.st_atime > s.st_mtime for s in found) if noted else None,
         "free_bytes": shutil.disk_usage(folder).free,
     }
 
@@ -147,7 +153,7 @@ def keeps_access_times(folder: str) -> bool:
         return False
 
 
-def try_cache(events: Counter[str], clock: Callable[[], float] = time.perf_counter) -> dict[str, Any]:
+def try_cache(events: Counter[str], clock: Clock = time.perf_counter) -> dict[str, Any]:
     """Compile a program, forget it, compile it again: did it come back from the folder?"""
     import jax
     import jax.numpy as jnp
@@ -164,8 +170,8 @@ def try_cache(events: Counter[str], clock: Callable[[], float] = time.perf_count
         return clock() - began, events["cache_hits"] > before
 
     (first, known), (again, returned) = compiled(), compiled()
-    # An earlier doctor may have compiled it: the first time is then that of reading, too.
-    return {"returned": returned, "compile_seconds": None if known else first, "read_seconds": again}
+    compile_seconds = None if known else first  # an earlier doctor has compiled it
+    return {"returned": returned, "compile_seconds": compile_seconds, "read_seconds": again}
 
 
 if __name__ == "__main__":

@@ -36,6 +36,11 @@ class Machine:
     nvidia: bool = False
     cards: tuple[Card, ...] = ()
 
+    @property
+    def busy(self) -> bool:
+        """Return whether others take this process's cores, so that measurements are too low."""
+        return self.share < 0.8 or (self.load is not None and self.load > self.all_cores)
+
 
 @dataclasses.dataclass(frozen=True)
 class Unmet:

@@ -74,7 +74,8 @@ HURTING_FLAGS = (
     Switch("--xla_dump_to", (), "", "faster", "each compiled program is written out as text"),
 )  # fmt: skip
 HURTING_VARIABLES = (
-    Switch("JAX_DISABLE_JIT", ON, "", "wrong", "nothing is compiled: each operation runs by itself"),
+    Switch("JAX_DISABLE_JIT", ON, "", "wrong",
+           "nothing is compiled: each operation runs by itself"),
     Switch("JAX_DEBUG_NANS", ON, "", "faster", "each program waits for its result and is checked"),
     Switch("JAX_DEBUG_INFS", ON, "", "faster", "each program waits for its result and is checked"),
     Switch("JAX_CHECK_TRACER_LEAKS", ON, "", "faster", "programs are traced anew at each call"),
@@ -105,5 +106,5 @@ MISSING_FLAGS = (
     Missing("--xla_gpu_enable_command_buffer",
             "FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,CONDITIONAL,DYNAMIC_SLICE_FUSION,WHILE",
             "gpu", 1.07,
-            "CUDA graphs with loops: 1.07 times the speed for PPO CartPole on an H200, none for DQN"),
+            "CUDA graphs with loops: 1.07 times the speed for PPO CartPole on an H200, 1 for DQN"),
 )  # fmt: skip

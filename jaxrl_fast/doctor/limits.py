@@ -84,7 +84,10 @@ def product_rate(device: Any, kind: str, sizes: Sizes, clock: Clock) -> float:
     precision = {"float32": "highest", "tf32": "tensorfloat32", "bf16": None}[kind]
     multiply = jax.jit(lambda x: jnp.matmul(x, x, precision=precision))
     best, end = 0.0, clock() + sizes.seconds
+    room = (runtime.device_memory(device) or 2**34) // 4
     for side in sizes.sides:
+        if 2 * 4 * side**2 > room:
+            break
         x = jax.device_put(np.full((side, side), 0.5, dtype), device)
         taken = shortest(lambda _, x=x: multiply(x).block_until_ready(), sizes.seconds / 4, clock)
         best = max(best, 2 * side**3 / taken)

@@ -19,9 +19,10 @@ def examine() -> Machine:
     """Return this machine; takes half a second."""
     total = runtime.host_memory()
     free = available_memory(Path("/proc/meminfo"))
+    all_cores = os.cpu_count() or 1
     return Machine(
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        all_cores=os.cpu_count() or 1,
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else all_cores,
+        all_cores=all_cores,
         processor=processor(Path("/proc/cpuinfo")),
         load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         share=share_of_a_core(),

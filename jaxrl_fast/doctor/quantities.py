@@ -19,4 +19,5 @@ def si(value: float, unit: str) -> str:
 def gib(size: float) -> str:
     """Return bytes in the largest binary unit up to GiB."""
     power = next((p for p in (3, 2, 1) if size >= 1024**p), 0)
-    return f"{size / 1024**power:,.1f} {('B', 'KiB', 'MiB', 'GiB')[power]}" if power else f"{size:.0f} B"
+    unit = ("B", "KiB", "MiB", "GiB")[power]
+    return f"{size / 1024**power:,.{min(power, 1)}f} {unit}"

@@ -71,8 +71,10 @@ def advice_lines(advice: Sequence[Advice], width: int) -> list[tuple[str, str]]:
 
 def hanging(name: str, text: str, width: int) -> list[str]:
     """Return text beside a name, in lines of `width` columns; long words stay whole."""
-    fold = textwrap.TextWrapper(max(width, len(name) + 20), break_long_words=False,
-                                break_on_hyphens=False, subsequent_indent=" " * len(name))  # fmt: skip
+    fold = textwrap.TextWrapper(
+        max(width, len(name) + 20), break_long_words=False, break_on_hyphens=False,
+        subsequent_indent=" " * len(name),
+    )  # fmt: skip
     first, *rest = text.split("\n")
     more = [line for part in rest for line in fold.wrap(" " * len(name) + part)]
     return [*fold.wrap(name + first), *more]
@@ -95,14 +97,15 @@ def sections(facts: Facts) -> dict[str, list[tuple[str, str]]]:
         "Compile cache": cache_rows(facts.cache),
     }
     if facts.limits:
-        shown[f"Measured on {facts.limits.device}"] = limit_rows(facts.limits)
+        busy = " (low: the machine is busy)" * facts.machine.busy
+        shown[f"Measured on {facts.limits.device}{busy}"] = limit_rows(facts.limits)
     return shown
 
 
 def machine_rows(machine: Machine) -> list[tuple[str, str]]:
     allowed = f", {machine.quota:g} allowed" if machine.quota else ""
     load = "" if machine.load is None else f", load {machine.load:.1f}"
-    threads = f"{machine.cores} cores{allowed}{load}, {machine.share:.0%} of a core for a busy thread"
+    share = f"{machine.share:.0%} of a core for a busy thread"
     sizes = [(machine.memory_bytes, "in all"), (machine.available_bytes, "available")]
     cards = [
         f"{c.name}, driver {c.driver}, {gib(c.used_bytes)} of {gib(c.total_bytes)} taken, "
@@ -111,7 +114,7 @@ def machine_rows(machine: Machine) -> list[tuple[str, str]]:
     ]
     return [
         ("processor", machine.processor or "not known"),
-        ("threads", threads),
+        ("threads", f"{machine.cores} cores{allowed}{load}, {share}"),
         ("memory", ", ".join(f"{gib(size)} {what}" for size, what in sizes if size) or "not known"),
         ("NVIDIA cards", "\n".join(cards) or ("yes" if machine.nvidia else "none")),
     ]
@@ -139,8 +142,10 @@ def cache_rows(cache: Cache) -> list[tuple[str, str]]:
     hits = f"{cache.hits} of {cache.requests} of this command's programs, by JAX's events"
     rows.append(("hits", hits))
     if cache.read_seconds is not None:
-        compiled = f", {si(cache.compile_seconds, 's')} to compile it" if cache.compile_seconds else ""
-        rows.append(("one program", f"{si(cache.read_seconds, 's')} to read it back{compiled}"))
+        times = f"{si(cache.read_seconds, 's')} to read it back"
+        if cache.compile_seconds is not None:
+            times += f", {si(cache.compile_seconds, 's')} to compile it"
+        rows.append(("one program", times))
     return rows
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
-from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 
@@ -59,13 +58,7 @@ def unmet(
 
 
 def flags(text: str) -> dict[str, str]:
-    """Return {flag: value} of an XLA_FLAGS; of a file's text, if it names a file as XLA allows."""
-    text = text.strip()
-    if text and not text.startswith("--"):
-        try:
-            text = Path(text).read_text()
-        except OSError:
-            return {}
+    """Return {flag: value} of an XLA_FLAGS."""
     try:
         tokens = shlex.split(text)
     except ValueError:  # an open quote

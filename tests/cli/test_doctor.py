@@ -10,11 +10,12 @@ from jaxrl_fast.doctor import child
 from jaxrl_fast.doctor.facts import Backend, Cache, Limits
 
 LIMITS = Limits("cpu", {"float32": 1e11}, 1e10, 1e-5, 2e-5, 1e-6)
-GOOD = {"backend": Backend("cpu", ("cpu",)), "cache": Cache("/c", requests=1, returned=True), "limits": LIMITS}
+CACHE = Cache("/c", requests=1, returned=True)
+GOOD = {"backend": Backend("cpu", ("cpu",)), "cache": CACHE, "limits": LIMITS}
 
 
 @pytest.mark.parametrize(
-    ("cache", "code"), [(GOOD["cache"], 0), (Cache("/c", error="Permission denied"), 1)]
+    ("cache", "code"), [(CACHE, 0), (Cache("/c", error="Permission denied"), 1)]
 )
 def test_something_wrong_is_exit_code_1(cache, code, run_cli, monkeypatch):
     monkeypatch.setattr(child, "examine", lambda environment: GOOD | {"cache": cache})

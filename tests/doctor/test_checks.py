@@ -9,6 +9,7 @@ import pytest
 from helpers.machines import CARD, CASES, GPU, HEALTHY, facts
 from jaxrl_fast.doctor import known
 from jaxrl_fast.doctor.checks import CHECKS, LEVELS, advise
+from jaxrl_fast.doctor.facts import Backend
 
 
 def found(name: str, given) -> list:
@@ -32,7 +33,10 @@ def test_every_check_and_every_known_pair_has_a_case():
     assert {one.__name__ for one in CHECKS} | pairs | missing == CASES.keys()
 
 
-@pytest.mark.parametrize("switch", known.HURTING_FLAGS + known.HURTING_VARIABLES, ids=lambda s: s.name)
+SWITCHES = known.HURTING_FLAGS + known.HURTING_VARIABLES
+
+
+@pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.name)
 def test_a_switch_that_hurts_is_named_on_its_platform_and_for_its_values(switch):
     base = GPU if switch.platform == "gpu" else HEALTHY
     kind = "variables" if switch in known.HURTING_VARIABLES else "flags"
@@ -49,7 +53,8 @@ def test_a_switch_that_hurts_is_named_on_its_platform_and_for_its_values(switch)
 
 
 def test_what_is_wrong_comes_first_then_the_largest_gain():
-    bad = facts(machine={"cores": 4, "share": 0.5}, cache={"error": "Read-only file system", "free_bytes": 1})
+    cache = {"error": "Read-only file system", "free_bytes": 1}
+    bad = facts(machine={"cores": 4, "share": 0.5}, cache=cache)
     order = [(one.level, one.gain) for one in advise(bad)]
     assert [level for level, _ in order] == sorted((level for level, _ in order), key=LEVELS.index)
     assert [gain for level, gain in order if level == "faster"] == [4, 2]
@@ -59,7 +64,7 @@ def test_what_is_wrong_comes_first_then_the_largest_gain():
     ("given", "text"),
     [
         (facts(machine={"nvidia": True}, variables={"CUDA_VISIBLE_DEVICES": ""}), "hides"),
-        (facts(machine={"nvidia": True}, versions={"jax-cuda13-plugin": "0.11.2", "jaxlib": "0.11.2"}),
+        (facts(machine={"nvidia": True}, versions={"jax-cuda13-plugin": "1", "jaxlib": "1"}),
          "jax-cuda13-plugin is installed"),
     ],
 )  # fmt: skip
@@ -69,8 +74,25 @@ def test_an_idle_card_has_its_reason(given, text):
 
 
 def test_a_card_that_others_use_a_little_lowers_numbers_only():
-    (one,) = found("busy_card", facts(GPU, machine={"cards": (dataclasses.replace(CARD, utilization=0.5),)}))
+    half = dataclasses.replace(CARD, utilization=0.5)
+    (one,) = found("busy_card", facts(GPU, machine={"cards": (half,)}))
     assert one.level == "faster" and one.line == "nvidia-smi"
+
+
+SHOW = "python -c 'import jax; print(jax.devices())'"
+
+
+@pytest.mark.parametrize(
+    ("error", "line", "text"),
+    [
+        ('Could not open file "x" of "XLA_FLAGS": none', "unset XLA_FLAGS", "Could not"),
+        ("RuntimeError: no answer in 40 s", SHOW, "no answer"),
+        ("AssertionError", SHOW, "no device or plugin"),
+    ],
+)
+def test_why_jax_does_not_start(error, line, text):
+    (one,) = found("backend", facts(backend=Backend(error=error), limits=None))
+    assert one.line == line and text in one.text
 
 
 def test_a_share_of_a_core_tells_of_a_busy_machine_in_a_container():

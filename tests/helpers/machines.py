@@ -16,6 +16,7 @@ HEALTHY = Facts(
     limits=Limits("cpu", {"float32": 1e11}, 1e10, 1e-5, 2e-5, 1e-6),
 )
 CARD = Card("H100", "570.1", 0.1 * GiB, 80 * GiB, 0.0)
+FULL = dataclasses.replace(CARD, used_bytes=50 * GiB)
 COMMAND_BUFFER = known.MISSING_FLAGS[0].flag
 
 
@@ -37,9 +38,9 @@ GPU = facts(
 TEN = {"jax": "0.10.2", "jaxlib": "0.10.2"}
 OFF = {known.HANG_FLAG: "false"}
 CASES = {  # name of the advice: facts with it, the same without it, its level, a part of its line
-    "backend": (facts(backend=Backend(error="no GPU", chosen="cuda"), limits=None), HEALTHY, "wrong",
-                "unset JAX_PLATFORMS"),
-    "unknown_flags": (facts(backend={"unknown_flags": ("--xla_x",)}, flags={"--xla_x": "1", "--y": "2"}),
+    "backend": (facts(backend=Backend(error="AssertionError", chosen="cuda"), limits=None), HEALTHY,
+                "wrong", "unset JAX_PLATFORMS"),
+    "unknown_flags": (facts(backend={"unknown_flags": ("--x",)}, flags={"--x": "1", "--y": "2"}),
                       facts(flags={"--y": "2"}), "wrong", "export XLA_FLAGS='--y=2'"),
     "idle_card": (facts(machine={"nvidia": True}), facts(machine={"nvidia": False}), "wrong",
                   "pip install 'jax[cuda12]=="),
@@ -56,8 +57,8 @@ CASES = {  # name of the advice: facts with it, the same without it, its level, 
     "cache_off": (facts(cache=Cache()), HEALTHY, "faster", "unset JAXRL_FAST_CACHE"),
     "cache_full": (facts(cache={"free_bytes": GiB / 2}), HEALTHY, "note", "-delete"),
     "busy_cores": (facts(machine={"load": 12.0}), facts(machine={"load": 7.0}), "faster", "ps -eo"),
-    "busy_card": (facts(GPU, machine={"cards": (dataclasses.replace(CARD, used_bytes=50 * GiB),)}), GPU,
-                  "wrong", "export XLA_CLIENT_MEM_FRACTION=0.34"),
+    "busy_card": (facts(GPU, machine={"cards": (FULL,)}), GPU, "wrong",
+                  "export XLA_CLIENT_MEM_FRACTION=0.34"),
     "quota": (facts(machine={"cores": 8, "quota": 2.0}), facts(machine={"cores": 8, "quota": 8.0}),
               "faster", "export NPROC=2"),
     "few_threads": (facts(machine={"cores": 8}, variables={"NPROC": "2"}),
@@ -66,11 +67,11 @@ CASES = {  # name of the advice: facts with it, the same without it, its level, 
     "seeds": (facts(machine={"cores": 4}), HEALTHY, "faster", "--seeds 4"),
     "precision": (GPU, facts(GPU, limits={"products": {"float32": 5e13, "tf32": 6e13}}), "faster",
                   "--algo.precision bf16"),
-    "jaxlib <0.11 wrong": (facts(versions=TEN, flags={known.HANG_FLAG: "true"}), facts(versions=TEN, flags=OFF),
-                           "wrong", f"{known.HANG_FLAG}=false"),
-    "jaxlib <0.11 note": (facts(versions=TEN, flags=OFF), HEALTHY, "note", "pip install -U 'jax>=0.11"),
+    "jaxlib <0.11 wrong": (facts(versions=TEN, flags={known.HANG_FLAG: "true"}),
+                           facts(versions=TEN, flags=OFF), "wrong", f"{known.HANG_FLAG}=false"),
+    "jaxlib <0.11 note": (facts(versions=TEN, flags=OFF), HEALTHY, "note", "'jax>=0.11"),
     "jax >=0.11 note": (HEALTHY, facts(versions=TEN), "note", "jnp.empty"),
-    "brax ==0.14.* note": (facts(versions={"brax": "0.14.2"}), facts(versions={"brax": "0.15.0"}), "note",
-                           "jaxrl-fast list"),
+    "brax ==0.14.* note": (facts(versions={"brax": "0.14.2"}), facts(versions={"brax": "0.15.0"}),
+                           "note", "jaxrl-fast list"),
     COMMAND_BUFFER + " missing": (facts(GPU, flags={}), GPU, "faster", "WHILE"),
 }  # fmt: skip
