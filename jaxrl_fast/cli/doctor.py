@@ -19,7 +19,10 @@ def examine(argv: list[str]) -> None:
     from jaxrl_fast.doctor import child, machine, report, software
     from jaxrl_fast.doctor.checks import advise
     from jaxrl_fast.doctor.facts import Facts
+    from jaxrl_fast.logs.terminal import is_terminal
 
+    if is_terminal(sys.stderr):
+        print("measuring this machine takes about ten seconds", file=sys.stderr)
     facts = Facts(
         versions=software.versions(),
         machine=machine.examine(),  # before the child takes the cores

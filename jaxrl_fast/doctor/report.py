@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import textwrap
 from collections.abc import Sequence
@@ -36,7 +37,11 @@ def print_report(facts: Facts, advice: Sequence[Advice], seconds: float, stream:
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(file=stream, highlight=False, markup=False, emoji=False)
+    seen, written = Console(file=stream), io.StringIO()
+    console = Console(
+        file=written, width=seen.width, force_terminal=seen.is_terminal, color_system="auto",
+        highlight=False, markup=False, emoji=False,
+    )  # fmt: skip
     count = wrong(advice)
     ended = f"{count} thing{'s' * (count > 1)} wrong" if count else "nothing is wrong"
     for text, style in [
@@ -45,6 +50,8 @@ def print_report(facts: Facts, advice: Sequence[Advice], seconds: float, stream:
         (f"{ended}; {seconds:.1f} s", "bold red" if count else "bold green"),
     ]:
         console.print(Text(text, style), soft_wrap=True)
+    stream.write(written.getvalue())  # rich would end the process over a closed pipe
+    stream.flush()
 
 
 def fact_lines(facts: Facts, width: int) -> list[tuple[str, str]]:

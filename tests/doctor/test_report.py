@@ -65,6 +65,15 @@ def test_each_case_can_be_printed_and_is_json(name):
     assert read["facts"]["machine"]["cores"] == given.machine.cores and read["seconds"] == 1.25
 
 
+def test_a_closed_pipe_is_the_commands_to_handle():
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        report.print_report(HEALTHY, (), 1.0, Closed())
+
+
 def test_the_count_of_what_is_wrong():
     assert printed(CASES["cache_writable"][0]).splitlines()[-1] == "1 thing wrong; 1.2 s"
     backend = printed(CASES["backend"][0])
