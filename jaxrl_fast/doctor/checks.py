@@ -89,8 +89,12 @@ def requirements(facts: Facts) -> Advice | None:
     """Installed versions do not fit each other."""
     if not facts.unmet:
         return None
-    told = [f"{x.package} needs {x.needs} (here: {x.found or 'none'})" for x in facts.unmet]
-    line = "pip install " + " ".join(dict.fromkeys(f"'{x.needs}'" for x in facts.unmet))
+    told = [
+        f"{x.package} needs {x.name}{x.versions} (here: {x.found or 'none'})" for x in facts.unmet
+    ]
+    replaced = {x.name for x in facts.unmet}  # whose own needs change with them
+    kept = [x for x in facts.unmet if x.package not in replaced] or facts.unmet
+    line = "pip install " + " ".join(dict.fromkeys(f"'{x.name}{x.versions}'" for x in kept))
     return Advice("requirements", "wrong", "; ".join(told), line)
 
 

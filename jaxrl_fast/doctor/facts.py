@@ -47,8 +47,9 @@ class Unmet:
     """A requirement of an installed package that another installed package does not meet."""
 
     package: str
-    needs: str
-    found: str  # version; "": not installed
+    name: str  # of the other package
+    versions: str  # that it may have; "": any
+    found: str  # "": not installed
 
 
 @dataclasses.dataclass(frozen=True)

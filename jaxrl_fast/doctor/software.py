@@ -53,7 +53,7 @@ def unmet(
                 continue
             have = found(need.name)
             if not have or not need.specifier.contains(have, prereleases=True):
-                broken.append(Unmet(package, f"{need.name}{need.specifier}", have))
+                broken.append(Unmet(package, need.name, str(need.specifier), have))
     return tuple(broken)
 
 

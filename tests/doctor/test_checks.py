@@ -9,7 +9,7 @@ import pytest
 from helpers.machines import CARD, CASES, GPU, HEALTHY, facts
 from jaxrl_fast.doctor import known
 from jaxrl_fast.doctor.checks import CHECKS, LEVELS, advise
-from jaxrl_fast.doctor.facts import Backend
+from jaxrl_fast.doctor.facts import Backend, Unmet
 
 
 def found(name: str, given) -> list:
@@ -77,6 +77,12 @@ def test_a_card_that_others_use_a_little_lowers_numbers_only():
     half = dataclasses.replace(CARD, utilization=0.5)
     (one,) = found("busy_card", facts(GPU, machine={"cards": (half,)}))
     assert one.level == "faster" and one.line == "nvidia-smi"
+
+
+def test_the_needs_of_a_package_that_is_replaced_are_not_installed():
+    own, old = Unmet("jaxrl_fast", "gymnax", ">=1.0.1", "0.0.9"), Unmet("gymnax", "jax", "<0.5", "0.11")
+    (one,) = found("requirements", facts(unmet=(own, old)))
+    assert one.line == "pip install 'gymnax>=1.0.1'" and "gymnax needs jax<0.5" in one.text
 
 
 SHOW = "python -c 'import jax; print(jax.devices())'"

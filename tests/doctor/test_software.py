@@ -12,8 +12,8 @@ from jaxrl_fast.doctor.facts import Unmet
     ("requirement", "broken"),
     [
         ("jax<0.12,>=0.6", []),
-        ("jax>=0.12", [Unmet("gymnax", "jax>=0.12", "0.11.2")]),
-        ("absent", [Unmet("gymnax", "absent", "")]),
+        ("jax>=0.12", [Unmet("gymnax", "jax", ">=0.12", "0.11.2")]),
+        ("absent", [Unmet("gymnax", "absent", "", "")]),
         ("absent; extra == 'test'", []),
         ("jax>=0.12; python_version < '3'", []),
         ("no requirement at all !", []),
