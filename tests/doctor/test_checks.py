@@ -80,7 +80,8 @@ def test_a_card_that_others_use_a_little_lowers_numbers_only():
 
 
 def test_the_needs_of_a_package_that_is_replaced_are_not_installed():
-    own, old = Unmet("jaxrl_fast", "gymnax", ">=1.0.1", "0.0.9"), Unmet("gymnax", "jax", "<0.5", "0.11")
+    own = Unmet("jaxrl_fast", "gymnax", ">=1.0.1", "0.0.9")
+    old = Unmet("gymnax", "jax", "<0.5", "0.11")
     (one,) = found("requirements", facts(unmet=(own, old)))
     assert one.line == "pip install 'gymnax>=1.0.1'" and "gymnax needs jax<0.5" in one.text
 
