@@ -11,10 +11,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from jaxrl_fast.errors import ConfigError
+
 # jaxlib 0.10 deadlocks on few CPU cores in programs vmapped over members unless this scheduler is
 # off. A compiler option on `jit` does not help; 0.11 does not hang, and an unknown flag aborts.
 HANG_FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
 _DEVICES_FLAG = "--xla_force_host_platform_device_count"
+_SAME_BITS = "--xla_gpu_deterministic_ops"
+_MEMORY = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PREALLOCATE")
 
 
 def jaxlib_version(text: str | None = None) -> tuple[int, int]:
@@ -89,6 +93,40 @@ def cpu_count() -> int:
 def request_host_devices(count: int) -> bool:
     """Ask for `count` CPU devices (no effect on accelerators); False if the backend runs."""
     return count <= 1 or _add_xla_flag(_DEVICES_FLAG, str(count))
+
+
+def set_gpu(
+    deterministic: bool, memory_fraction: float | None, platform: Callable[[], str] | None = None
+) -> None:
+    """Set what a GPU's backend reads at its start; other platforms ignore it.
+
+    The user's own environment variables win. Raises ConfigError if a GPU's backend runs without.
+    """
+    late: dict[str, tuple[Any, str]] = {}
+    if deterministic and not _add_xla_flag(_SAME_BITS, "true"):
+        late["deterministic"] = True, f"XLA_FLAGS={_SAME_BITS}=true"
+    if memory_fraction is not None and not _set_memory(memory_fraction):
+        late["memory_fraction"] = memory_fraction, f"XLA_CLIENT_MEM_FRACTION={memory_fraction:g}"
+    for name, (value, variable) in late.items():
+        if (platform or _platform)() == "gpu":
+            remedy = f"{variable} in the environment of Python is early enough"
+            raise ConfigError(name, value, f"given before JAX's backend starts: {remedy}")
+
+
+def _platform() -> str:
+    import jax
+
+    return jax.default_backend()
+
+
+def _set_memory(fraction: float) -> bool:
+    """Set the part of a GPU's memory to take, 0: none ahead; return False if it is too late."""
+    if not any(name in os.environ for name in _MEMORY):
+        if backend_started():
+            return False
+        name, value = ("XLA_PYTHON_CLIENT_PREALLOCATE", "false") if not fraction else (_MEMORY[0], f"{fraction:g}")
+        os.environ[name] = value
+    return True
 
 
 def device_memory(device: Any) -> int | None:
