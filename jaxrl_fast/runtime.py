@@ -52,7 +52,8 @@ def xla_flags() -> str:
 def _add_xla_flag(flag: str, value: str) -> bool:
     """Add a flag to XLA_FLAGS unless the user set it; return False if it is too late."""
     flags = xla_flags()
-    if flag in flags or (flags and not flags.startswith("-")):  # XLA ends over a file that is not there
+    lost_file = flags and not flags.startswith("-")  # over which XLA ends the process
+    if flag in flags or lost_file:
         return True
     if backend_started():
         return False

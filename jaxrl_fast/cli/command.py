@@ -115,7 +115,8 @@ def _dispatch(argv: list[str]) -> None:
     commands: dict[str, Callable[[list[str]], None]] = {
         "train": _train, "sweep": _sweep, "compare": _of("runs", "compare"), "plan": _plan, "compile": _compile,
         "eval": _of("runs", "evaluate"), "plot": _of("runs", "plot"), "experience": _of("experience", "keep"),
-        "list": _of("list", "show"), "doctor": _of("doctor", "examine"), "ladder": _of("ladder.command", "ladder"),
+        "list": _of("list", "show"), "doctor": _of("doctor", "examine"),
+        "ladder": _of("ladder.command", "ladder"),
     }  # fmt: skip
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(HELP, end="")
