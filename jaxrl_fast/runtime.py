@@ -21,13 +21,13 @@ _SAME_BITS = "--xla_gpu_deterministic_ops"
 _MEMORY = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PREALLOCATE")
 
 
-def jaxlib_version() -> tuple[int, int]:
-    return tuple(int(x) for x in metadata.version("jaxlib").split(".")[:2])
+def jaxlib_version(text: str | None = None) -> tuple[int, int]:
+    return tuple(int(x) for x in (text or metadata.version("jaxlib")).split(".")[:2])
 
 
-def vmap_hangs_on_cpu() -> bool:
-    """Return whether this jaxlib deadlocks with LAPACK batches on several CPU devices."""
-    return jaxlib_version() < (0, 11)
+def vmap_hangs_on_cpu(jaxlib: str | None = None) -> bool:
+    """Return whether a jaxlib (None: this one) deadlocks with LAPACK batches on several CPU devices."""
+    return jaxlib_version(jaxlib) < (0, 11)
 
 
 def backend_started() -> bool:

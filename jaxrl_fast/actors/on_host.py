@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import importlib.util
 import warnings
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from jaxrl_fast import distributed, random, runtime, tree
 from jaxrl_fast.actors import play
 from jaxrl_fast.actors.handover import Handover, Rollout, join
 from jaxrl_fast.actors.threads import Actors
+from jaxrl_fast.actors.watch import Watch
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.backend import Film
@@ -76,7 +76,8 @@ class OnHost:
         return HostPrograms(prepared, context)
 
     def evaluate(self, env: HostEnv, algo, agent, key, episodes, mode, config: RunConfig) -> Evaluation:
-        return Evaluation(*play.evaluate(env, algo, agent, key, episodes, mode, patience=config.host_timeout))
+        watch = Watch(env.spec.name, config.host_timeout)
+        return Evaluation(*play.evaluate(env, algo, agent, key, episodes, mode, watch=watch))
 
     def film(self, env: HostEnv, algo, agent, key, max_steps, patience) -> Film:
         return Film(play.frames(env, tree.as_float32(algo), agent, key, max_steps, patience))
@@ -106,6 +107,15 @@ def learn(run: Run, agent: Any, mem: Any, root: jax.Array, totals: Any, parts: A
     return state.agent, state.memory, jax.tree.map(jnp.add, totals or jax.tree.map(jnp.zeros_like, metrics), metrics)
 
 
+def seam(run: Run, agent: Any, mem: Any, w: jax.Array):
+    """Return the agent and the memory after environments began anew."""
+    return run.algo.seam(agent), run.memory().seam(mem, w)
+
+
+def finite(run: Run, agent: Any, mem: Any) -> jax.Array:
+    return tree.all_finite((agent, run.memory().watch(mem)))
+
+
 class HostPrograms(Programs):
     """Programs of one member, with a stand-in for its environment; signals end a call early."""
 
@@ -114,9 +124,8 @@ class HostPrograms(Programs):
         self.env, self.stopping = prepared.env, context.stopping
         self._is_stopping = lambda: context.stopping() is not None
         self._learn = jax.jit(learn, static_argnames="learns", donate_argnames=("mem", "totals"))
-        seam = lambda run, agent, mem, w: (run.algo.seam(agent), run.memory().seam(mem, w))
         self._seam = jax.jit(seam, donate_argnames="mem")
-        self._finite = jax.jit(lambda run, agent, mem: tree.all_finite((agent, run.memory().watch(mem))))
+        self._finite = jax.jit(finite)
         self._largest = jax.jit(largest_parameter)
         self.actors: Handover | None = None
         self._totals: dict[bool, Any] = {}  # shapes of the metrics in warm-up and learning, traced once each
@@ -153,7 +162,7 @@ class HostPrograms(Programs):
 
     def _measured(self, state: RunState, rollout: Rollout, learns: bool) -> dict[str, Any]:
         args = (self.run, state.agent, state.memory, state.key, {}, rollout.parts, np.int32(0))
-        return jax.eval_shape(functools.partial(learn, learns=learns), *args)[2]
+        return self._learn.eval_shape(*args, learns=learns)[2]
 
     def _iterations(self, state: RunState, t0: int, end: int, learns: bool) -> Chunk:
         begins, actors = self.actors is None, self._playing(t0, state)
@@ -201,8 +210,9 @@ class HostPrograms(Programs):
         episodes = host_episodes(c, self.grid, rows, mean_length(self.context.history))
         for failures in range(c.restarts + 1):
             try:
+                watch = Watch(self.env.spec.name, c.host_timeout)
                 args = (self.env, self.run.algo, state.agent, key, episodes, c.eval_mode)
-                returns, lengths, _ = play.evaluate(*args, patience=c.host_timeout, stopping=asked, told=told)
+                returns, lengths, _ = play.evaluate(*args, watch=watch, stopping=asked, told=told)
                 ret = returns.mean()
                 fault = 0 if np.isfinite(ret) else ACTION  # `checks` has seen the rest
                 found = (ret, fault, self._largest(state.agent), lengths.mean(), episodes)

@@ -156,14 +156,14 @@ def play(algo: Algorithm, agent: Any, vector: Vector, key: jax.Array, mode: str,
 
 def evaluate(
     env: HostEnv, algo: Algorithm, agent: Any, key: jax.Array, episodes: int, mode: str, max_steps: int | None = None,
-    patience: float = 120.0, stopping: Callable[[], bool] = lambda: False,
+    watch: Watch | None = None, stopping: Callable[[], bool] = lambda: False,
     told: Callable[[int, int], None] = lambda played, episodes: None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """Return (return, length, finished) [episodes] of whole games, by the game's own reward.
 
     Every environment plays a fixed number of games, so short games count no more often.
     """
-    watch, num_envs = Watch(env.spec.name, patience), min(episodes, env.evaluated)
+    watch, num_envs = watch or Watch(env.spec.name), min(episodes, env.evaluated)
     quota = np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
     limit = max_steps or env.spec.max_episode_steps or STEP_LIMIT
     games: list[tuple[float, int, bool]] = []

@@ -13,7 +13,7 @@ from typing import Any
 from jaxrl_fast.actors.groups import Group, Stopped, rollout
 from jaxrl_fast.actors.groups_async import open_group
 from jaxrl_fast.actors.handover import Handover, Rollout
-from jaxrl_fast.actors.watch import CLOSING, Watch
+from jaxrl_fast.actors.watch import Watch
 from jaxrl_fast.logs.walltime import WallTime
 
 
@@ -87,7 +87,7 @@ class Actors(Handover):
 
     def stop(self) -> None:
         for worker in self.workers:  # none if `start` was interrupted
-            worker.end(CLOSING)
+            worker.end(worker.watch.closing)
 
     def lap(self) -> dict[str, float]:
         self.lapped = time.perf_counter()

@@ -16,7 +16,7 @@ from jaxrl_fast.algorithms.common.descent import gradient_step, init_optimizer
 from jaxrl_fast.algorithms.common.value_based import ValueBased
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
-from jaxrl_fast.ops import losses, lowering, optim, returns
+from jaxrl_fast.ops import distributions, losses, lowering, optim, returns
 from jaxrl_fast.types import Mean
 
 
@@ -70,9 +70,6 @@ class DQN(ValueBased):
     memory = replay.memory
     prepare = replay.prepare
 
-    def init(self, key: jax.Array) -> Agent:
-        return self.begin(self.init_params(key))
-
     def begin(self, params, moments=()):
         return Agent(params, tree.copy(params), init_optimizer(self, params))
 
@@ -121,7 +118,7 @@ class DQN(ValueBased):
                 q = self.action_values(agent.params, batch.boot_obs, keys[2])
             else:
                 q = self.legal(self.expected(z), batch.boot_obs)
-            z = at_action(z, jnp.argmax(q, axis=-1))
+            z = at_action(z, distributions.argmax(q))
         return self.backup(ret, factor, z)
 
     def backup(self, ret: jax.Array, factor: jax.Array, z: jax.Array) -> jax.Array:
@@ -145,4 +142,6 @@ class DQN(ValueBased):
 
 def at_action(z: jax.Array, action: jax.Array) -> jax.Array:
     """Return z [b, n, k] at action [b] -> [b, k], by a one-hot product (no scatter)."""
-    return jnp.sum(z * jax.nn.one_hot(action, z.shape[-2], dtype=z.dtype)[..., None], axis=-2)
+    by_rows = lambda z, action: jnp.sum(z * jax.nn.one_hot(action, z.shape[-2], dtype=z.dtype)[..., None], axis=-2)
+    by_terms = lambda z, action: sum(jnp.where(action[:, None] == i, z[:, i], 0.0) for i in range(z.shape[-2]))
+    return distributions.few(by_terms, by_rows, z, action, axis=-2)

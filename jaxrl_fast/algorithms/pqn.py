@@ -68,9 +68,6 @@ class PQN(ValueBased):
     def memory(self) -> RolloutMemory:
         return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches)
 
-    def init(self, key: jax.Array) -> Agent:
-        return self.begin(self.init_params(key))
-
     def begin(self, params, moments=()):
         rewards = normalize.Rewards.init(self.normalize_reward, self.num_envs)
         return Agent(params, init_optimizer(self, params), rewards)

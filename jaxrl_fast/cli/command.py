@@ -204,10 +204,9 @@ def _resume(argv: list[str]) -> None:
     from jaxrl_fast.runs import config_json as configs
     from jaxrl_fast.runs.load import HOST, resume_run
 
-    options = [
-        Option("resume", "path", help="run directory to resume", metavar="RUN", hint="required"),
-        *again("total_steps", "horizon", *PLACE, *HOST), IMPORT, *OUTPUT, *DISTRIBUTED,
-    ]  # fmt: skip
+    changed = ("total_steps", "horizon", *PLACE, *HOST)
+    folder = Option("resume", "path", help="run directory to resume", metavar="RUN", hint="required")
+    options = [folder, *again(*changed), IMPORT, *OUTPUT, *DISTRIBUTED]
     prog, what = f"{PROG} train --resume", " ".join(["--resume", *peek(argv, "--resume")[-1:]])
     names, argv = positionals(argv, len(argv), ("--tensorboard", "--distributed"))
     if names:
@@ -221,11 +220,9 @@ def _resume(argv: list[str]) -> None:
     _spread(argv, content)
     texts, tensorboard = logs_of(given)
     sinks = sinks_of(texts, run, content, content["run"].get("seeds", 1), resumed=True)
-    run = resume_run(
-        run, "--resume", total_steps=given.get("total_steps"), horizon=given.get("horizon"), modules=given.get("import", ()),
-        sinks=sinks, tensorboard=tensorboard, progress=True,
-        **{name: given[name] for name in (*PLACE, *HOST) if name in given},
-    )  # fmt: skip
+    settings = {name: given[name] for name in changed if name in given}
+    run = resume_run(run, "--resume", modules=given.get("import", ()), sinks=sinks, tensorboard=tensorboard,
+                     progress=True, **settings)  # fmt: skip
     print_end(run)
 
 

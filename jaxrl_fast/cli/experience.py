@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxrl_fast import imports, runtime
 from jaxrl_fast.cli.args import IMPORT, PROG, Option, kind_of_value, parse, peek, positionals
-from jaxrl_fast.errors import ConfigError, MissingExtraError, brief, expected
+from jaxrl_fast.errors import ConfigError, MissingExtraError, brief
 from jaxrl_fast.values import path
 
 ORDERED = ("observations", "actions", "rewards", "terminations", "truncations")
@@ -39,7 +39,7 @@ def keep(argv: list[str]) -> None:
     given = parse(f"{PROG} experience SOURCE FOLDER", HELP, [*OPTIONS, *_environment_options(flags)], flags)
     if len(names) != 2:
         valid = f"a source and a new folder: {PROG} experience runs/dqn-CartPole-v1-s0-1 replay"
-        raise expected("SOURCE FOLDER", valid, " ".join(names) or "none")
+        raise ConfigError("SOURCE FOLDER", names or None, valid)
     source, folder = path("SOURCE", names[0]), Path(path("FOLDER", names[1]))
     if folder.exists():
         raise ConfigError("FOLDER", str(folder), "a folder that does not exist yet")

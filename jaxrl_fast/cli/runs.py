@@ -12,7 +12,7 @@ import numpy as np
 from jaxrl_fast import runtime, values
 from jaxrl_fast.cli.args import IMPORT, PROG, Option, choices_text, parse, positionals
 from jaxrl_fast.engine.config import MODES
-from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_seed, expected
+from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_seed
 from jaxrl_fast.logs import plots
 from jaxrl_fast.logs.jsonl import read_jsonl
 from jaxrl_fast.ops import aggregate
@@ -47,7 +47,7 @@ def _parsed(
     least = usage.partition(" [")[0].count("RUN")
     if len(runs) < least:
         valid = f"given at least {('once', 'twice')[least - 1]}: {PROG} {usage}"
-        raise expected("RUN", valid, " ".join(runs) or "none")
+        raise ConfigError("RUN", runs or None, valid)
     return runs, given
 
 

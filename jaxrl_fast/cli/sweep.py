@@ -12,9 +12,9 @@ from jaxrl_fast.cli.train import Plan, about_of, on_device, out_of, resolve
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_int, expected, nearest
 from jaxrl_fast.sweeps.configurations import grid_of
+from jaxrl_fast.sweeps.parts import read_folder
 from jaxrl_fast.sweeps.samplers import SAMPLERS, sampler_of
 from jaxrl_fast.sweeps.selection import PBT, Halving
-from jaxrl_fast.sweeps.sweep_json import read_folder
 from jaxrl_fast.values import convert, pieces
 
 

@@ -75,8 +75,8 @@ def describe_train(names: list[str], flags: list[str], file: str | None, command
         plan.about = {k: content[k] for k in ("preset", "imports") if k in content}
     elif len(names) == 2 or asks_help:
         if len(names) == 2 and names[0] not in ALGORITHMS and names[1] in ALGORITHMS:
-            valid = f"an algorithm, which comes first: jaxrl-fast {command} {names[1]} {names[0]}{late}"
-            raise ConfigError("ALGO", names[0], valid)
+            right = f"jaxrl-fast {command} {names[1]} {names[0]}{late}"
+            raise ConfigError("ALGO", names[0], f"an algorithm, which comes first: {right}")
         cls = algorithm_class(names[0]) if names else None
         plan = Plan(prog, _overview(cls, names, command), [], cls, names[1] if len(names) == 2 else None)
         found = presets.find_preset(*names) if len(names) == 2 and "--no-preset" not in flags else None
@@ -138,7 +138,8 @@ def _algorithm_options(plan: Plan) -> list[Option]:
         if field.name == "spec" or not field.init:
             continue
         made = field.default_factory
-        default = plan.algo.get(field.name, field.default if made is dataclasses.MISSING else made())
+        default = field.default if made is dataclasses.MISSING else made()
+        default = plan.algo.get(field.name, default)
         missing = default is dataclasses.MISSING
         hint = "required" if missing else _hint(plan, plan.algo, field.name)
         options.append(option_of_field(field, None if missing else default, hint, "algo"))

@@ -148,6 +148,8 @@ def iterations(run: Run, state: RunState, t0: jax.Array, count: int, learn: bool
     most = min(count, DRAW_AHEAD_ITERATIONS) if size <= DRAW_AHEAD_BYTES else 1
     block = max(b for b in range(1, most + 1) if count % b == 0)
 
+    divided = run.groups > 1  # maybe over devices: what lies there must not be packed with the agent
+
     def one(state, x):
         draws, t = x
         return iteration(run, state, draws, t, learn)
@@ -155,13 +157,13 @@ def iterations(run: Run, state: RunState, t0: jax.Array, count: int, learn: bool
     def several(state, first):
         ts = first + jnp.arange(block, dtype=jnp.int32)
         draws = jax.vmap(lambda t: draw(run, state.key, t))(ts)
-        return scan_sum(one, state, (draws, ts))
+        return scan_sum(one, state, (draws, ts), divided)
 
     def single(state, t):
         return iteration(run, state, draw(run, state.key, t), t, learn)
 
     starts = t0 + jnp.arange(0, count, block, dtype=jnp.int32)
-    return scan_sum(several if block > 1 else single, state, starts)
+    return scan_sum(several if block > 1 else single, state, starts, divided)
 
 
 def warmup(run: Run, state: RunState) -> tuple[RunState, Metrics]:

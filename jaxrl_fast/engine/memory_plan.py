@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -260,9 +261,8 @@ def footprint(run: Run, grid: Grid, population: Population, config: RunConfig, m
     """Return the bytes of one member, as fields of `MemoryPlan`. metrics: their bytes, if known."""
     row = grid.row if metrics is None else None
     key = jax.eval_shape(lambda: jax.random.key(0))
-    state, played, trajectory, batch, evaluation, means = jax.eval_shape(
-        lambda run, key: _shapes(run, key, config.most_episodes, row), run, key
-    )
+    found = _shapes.eval_shape(run, key, config.most_episodes, row)
+    state, played, trajectory, batch, evaluation, means = found
     agent, size = state.agent, tree.nbytes
     parts = agent._asdict() if hasattr(agent, "_asdict") else {"agent": agent}
     sizes = {_AGENT.get(name, name.replace("_", " ")): size(x) for name, x in parts.items()}
@@ -277,6 +277,7 @@ def footprint(run: Run, grid: Grid, population: Population, config: RunConfig, m
     return {"state": sizes, "agent": size(agent), "work": work, "settings": leaves}
 
 
+@functools.partial(jax.jit, static_argnames=("episodes", "row"))  # one trace for equal runs
 def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
     """Build one iteration's state, rollout, batch and evaluation block, for their shapes."""
     env, algo, zero = run.env, run.algo, jnp.int32(0)

@@ -118,7 +118,7 @@ class Population:
     def keys(self, seeds: Sequence[int]) -> jax.Array:
         """Return root keys on the devices: a member's equals a single run's with its seed."""
         padded = np.asarray([*seeds, *[seeds[0]] * (self.padded - self.size)], np.uint32)
-        make = jax.vmap(jax.random.key) if self.size > 1 else jax.random.key
+        make = _keys if self.size > 1 else jax.random.key
         return jax.jit(make, out_shardings=self.sharding)(padded if self.size > 1 else padded[0])
 
     def place(self, tree: Any, sharding: Any = None) -> Any:
@@ -190,6 +190,9 @@ class Members(NamedTuple):
     __repr__ = summary
 
 
+_keys = jax.vmap(jax.random.key)  # one function, so that JAX knows its program again
+
+
 def spread(config: RunConfig, size: int | None = None) -> None:
     """Request a CPU device a core, at most one a member; if too late, warn once with the remedy."""
     runtime.set_gpu(config.deterministic, config.memory_fraction)
@@ -201,22 +204,27 @@ def spread(config: RunConfig, size: int | None = None) -> None:
         runtime.request_host_devices(min(wanted, runtime.cpu_count()))  # more would need XLA_FLAGS
         return
     wanted = min(size, runtime.cpu_count())
-    if runtime.request_host_devices(wanted) or jax.default_backend() != "cpu" or jax.config.jax_num_cpu_devices > 0:
-        return
-    have = len(jax.local_devices())
-    if have < wanted and not (mode == "vmap" and runtime.vmap_hangs_on_cpu()):
-        _warn_of_idle_cores(size, wanted, have)
+    late = not runtime.request_host_devices(wanted) and jax.config.jax_num_cpu_devices <= 0
+    if late and (text := of_idle_cores(size, mode, wanted, jax.local_devices())):
+        _warn_once(text)
 
 
-@functools.cache  # once
-def _warn_of_idle_cores(size: int, wanted: int, have: int) -> None:
+def of_idle_cores(size: int, mode: str, wanted: int, devices: Sequence[Any], jaxlib: str | None = None) -> str | None:
+    """Return the warning of members that take turns on fewer CPU devices than `wanted`, or None."""
+    have, batched = len(devices), mode == "vmap" and runtime.vmap_hangs_on_cpu(jaxlib)
+    if devices[0].platform != "cpu" or have >= wanted or batched:
+        return None
     longer = math.ceil(size / have) / math.ceil(size / wanted)
-    warnings.warn(
+    return (
         f"{size} members take turns on the {have} CPU device(s) that JAX started with in this process, up to {longer:.2g} times "
         f"as long as on {wanted} CPU cores: XLA_FLAGS=--xla_force_host_platform_device_count={wanted} in the environment of "
-        "Python gives it as many, and so does a first run in a new process",
-        stacklevel=6,
+        "Python gives it as many, and so does a first run in a new process"
     )
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    warnings.warn(text, stacklevel=6)
 
 
 def elsewhere(config: RunConfig, devices: int | str | None, mesh: Mapping[str, int] | None) -> RunConfig:
@@ -254,7 +262,7 @@ def _more_on_a_cpu(devices: Sequence[Any]) -> str:
     return "; on a CPU XLA_FLAGS=--xla_force_host_platform_device_count=N, before Python starts, makes N of it"
 
 
-def plan_population(size: int, mode: str = "auto", devices: Any = None, env: int = 1) -> Population:
+def plan_population(size: int, mode: str = "auto", devices: Any = None, env: int = 1, jaxlib: str | None = None) -> Population:
     """Place members. "auto": `vmap`; on CPU `map`, but `vmap` on several (jaxlib 0.11)."""
     devices = tuple(jax.devices() if devices is None else devices)
     if len({d.process_index for d in devices}) == 1:
@@ -262,7 +270,7 @@ def plan_population(size: int, mode: str = "auto", devices: Any = None, env: int
     elif size == 1 and env < len(devices):  # a device without a member would leave its host idle
         raise ConfigError("seeds", size, f"at least 2 with several processes, or one member divided by --mesh env={len(devices)}")
     cpu, several = devices[0].platform == "cpu", len({d.process_index for d in devices}) > 1
-    hangs = cpu and runtime.vmap_hangs_on_cpu()
+    hangs = cpu and runtime.vmap_hangs_on_cpu(jaxlib)
     if mode == "vmap" and hangs and size > 1 and (env > 1 or several):
         raise ConfigError("batching", mode, "'map' or 'auto': with this jaxlib several CPU devices hang in a batch of members")
     if mode == "auto":

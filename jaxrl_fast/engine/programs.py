@@ -18,6 +18,7 @@ from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.evaluate import judge
 from jaxrl_fast.engine.grid import ROWS
 from jaxrl_fast.engine.iteration import Run
+from jaxrl_fast.engine.population import Population
 from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.engine.streams import evaluation_key
 from jaxrl_fast.logs.reports import Reported
@@ -110,6 +111,35 @@ class Context:
         self.reported, self.stopping = reported or Reported(), stopping
 
 
+def unpadded(p: Population, x: Any) -> Any:
+    return x if p.size == p.padded or p.size == 1 else jax.tree.map(lambda leaf: leaf[: p.size], x)
+
+
+@functools.lru_cache(maxsize=16)
+def functions(p: Population, swept: tuple[int, ...], row: int, rows: int, episodes: int, mode: str, structure: Any):
+    """Return the functions that `Programs` compiles, by name, the same ones for equal arguments.
+
+    JAX finds a program by its function, so the next run of the same kind traces, lowers and compiles
+    nothing. structure, rows: of the run and `ROWS`; they only tell kinds apart.
+    """
+    lift = functools.partial(p.lift, swept=swept)
+
+    def score(run, member, rows):
+        agent, root = member  # a member's own key: it scores like a single run with its seed
+        score, fault = judge(run.env, run.algo, agent, evaluation_key(root, rows), episodes, mode)
+        return Scores(jnp.mean(score.ret), jnp.max(fault), largest_parameter(agent))
+
+    return {
+        "init": lift(iteration.init),
+        "begin": lift(begin),
+        "warmup": lift(warmup),
+        "chunk": lift(lambda run, state, t0, n: chunk(run, state, t0, n, row)),
+        "evaluate": lift(score),
+        "snapshot": lambda x: tree.copy(unpadded(p, x)),
+        "move": lambda run, agent, index, fresh: lift(arrived)(run, (tree.take(agent, index), fresh)),
+    }
+
+
 class Programs:
     """Everything that runs on the device, for one run or a population."""
 
@@ -119,26 +149,17 @@ class Programs:
         self.first, self.run = members.first, members.place(population)
         self.context = context or Context()
         self.clock = self.context.clock
-        lift = functools.partial(population.lift, swept=members.swept)
-        episodes, mode = config.most_episodes, config.eval_mode
-
-        def score(run, member, rows):
-            agent, root = member  # a member's own key: it scores like a single run with its seed
-            key = evaluation_key(root, rows)
-            score, fault = judge(run.env, run.algo, agent, key, episodes, mode)
-            return Scores(jnp.mean(score.ret), jnp.max(fault), largest_parameter(agent))
-
+        of_run = grid.row, ROWS, config.most_episodes, config.eval_mode, jax.tree.structure(self.run)
+        f = functions(population, members.swept, *of_run)
         state, own = population.state_sharding, population.sharding
         where = lambda *x: {"out_shardings": x if len(x) > 1 else x[0]} if population.env > 1 else {}  # otherwise clear
-        self._init = jax.jit(lift(iteration.init), **where(state))
-        self._begin = jax.jit(lift(begin), **where(own))
-        self._warmup = jax.jit(lift(warmup), donate_argnums=1, **where(state, own))
-        rows = lambda run, state, t0, n: chunk(run, state, t0, n, grid.row)
-        self._chunk = jax.jit(lift(rows), donate_argnums=1, **where(state, own, own))
-        self._evaluate = jax.jit(lift(score), **where(own))
-        self._snapshot = jax.jit(lambda x: tree.copy(self.unpadded(x)))
-        move = lambda run, agent, index, fresh: lift(arrived)(run, (tree.take(agent, index), fresh))
-        self._move = jax.jit(move, out_shardings=own)
+        self._init = jax.jit(f["init"], **where(state))
+        self._begin = jax.jit(f["begin"], **where(own))
+        self._warmup = jax.jit(f["warmup"], donate_argnums=1, **where(state, own))
+        self._chunk = jax.jit(f["chunk"], donate_argnums=1, **where(state, own, own))
+        self._evaluate = jax.jit(f["evaluate"], **where(own))
+        self._snapshot = jax.jit(f["snapshot"])
+        self._move = jax.jit(f["move"], out_shardings=own)
         self._move_all = jax.jit(tree.take, out_shardings=state)
         self._compiled: dict[str, Any] = {}
         self._jobs: dict[str, Future] = {}
@@ -245,8 +266,7 @@ class Programs:
         self.run = jax.tree.unflatten(structure, leaves)
 
     def unpadded(self, x: Any) -> Any:
-        p = self.population
-        return x if p.size == p.padded or p.size == 1 else jax.tree.map(lambda leaf: leaf[: p.size], x)
+        return unpadded(self.population, x)
 
     def padded(self, x: Any) -> Any:
         return self.population.place(x, self.population.state_sharding if isinstance(x, RunState) else None)

@@ -14,6 +14,7 @@ from jaxrl_fast.errors import check_float
 from jaxrl_fast.memory import sum_tree
 from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.memory.ring import Ring, Row, gather_windows, held
+from jaxrl_fast.ops.lowering import on_gpu
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Window
 
@@ -57,9 +58,20 @@ def first_of_equals(handle: jax.Array, values: jax.Array) -> jax.Array:
 
     Else the device would choose the write that wins, and a resume could differ.
     """
+    return on_gpu(_first_by_pairs, _first_by_scan, handle, values)
+
+
+def _first_by_scan(handle: jax.Array, values: jax.Array) -> jax.Array:
     place = jnp.arange(handle.shape[0], dtype=jnp.int32)
     new = jnp.concatenate([jnp.ones(1, bool), handle[1:] != handle[:-1]])
     return values[jax.lax.cummax(jnp.where(new, place, 0))]
+
+
+def _first_by_pairs(handle: jax.Array, values: jax.Array) -> jax.Array:
+    """Compare all pairs: one kernel on a GPU, where a scan takes several."""
+    place = jnp.arange(handle.shape[0], dtype=jnp.int32)
+    equal = handle[:, None] == handle
+    return values[jnp.min(jnp.where(equal, place, place.size), axis=1)]
 
 
 def priorities(memory: Any, error: jax.Array) -> jax.Array:

@@ -21,6 +21,7 @@ from jaxrl_fast import random
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.memory.successors import INTERVAL, Slots, Successors
+from jaxrl_fast.ops.lowering import on_gpu
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Window
 
@@ -186,19 +187,28 @@ def seal(rows: Row, last: jax.Array | int) -> Row:
     return rows._replace(truncated=rows.truncated.at[last].set(~rows.terminated[last]))
 
 
+def at(x: jax.Array, row: jax.Array, env: jax.Array) -> jax.Array:
+    """Return x [S, B, ...] at (row, env), int32 [...].
+
+    A GPU takes one index: two would first be written beside each other, a launch.
+    """
+    by_one = lambda x, row, env: x.reshape(-1, *x.shape[2:])[row * x.shape[1] + env]
+    return on_gpu(by_one, lambda x, row, env: x[row, env], x, row, env)
+
+
 def held(ring: Ring, mem: Row, row: jax.Array, env: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return (slot, found), int32 and bool [...], of the stored successors of rows (row, env)."""
     kept = successors_of(mem)
     if kept is None:
         return jnp.zeros_like(row), jnp.zeros(row.shape, bool)
     slot, found = ring.slots.find(kept, row, env)
-    return slot, found & mem.truncated[row, env]
+    return slot, found & at(mem.truncated, row, env)
 
 
 def gather_windows(ring: Ring, mem: Row, row: jax.Array, env: jax.Array) -> Window:
     """Gather the n-step windows that start at (row, env), int32 [b] each, from the store `mem`."""
     rows = (row + jnp.arange(ring.n_step, dtype=row.dtype)[:, None]) % ring.length  # [n, b]
-    terminated, truncated = mem.terminated[rows, env], mem.truncated[rows, env]
+    terminated, truncated = at(mem.terminated, rows, env), at(mem.truncated, rows, env)
     done = terminated | truncated
     before = jnp.cumsum(done, axis=0) - done  # ends before row i
     # Row of the first end, or the last row: only its successor may be no row of the ring.
@@ -210,15 +220,15 @@ def gather_windows(ring: Ring, mem: Row, row: jax.Array, env: jax.Array) -> Wind
     known = jnp.where(cut, last, boot)  # no actor saw an episode's final observation
     return Window(
         obs=gather_obs(mem, row, env, ring.stack),
-        action=jax.tree.map(lambda a: a[row, env], mem.action),
-        reward=mem.reward[rows, env],
+        action=jax.tree.map(lambda a: at(a, row, env), mem.action),
+        reward=at(mem.reward, rows, env),
         use=use,
         steps=steps,
         boot_obs=gather_successors(mem, boot, env, ring.stack, slot, cut),
         boot=1.0 - jnp.any(use & terminated, axis=0).astype(jnp.float32),
         weight=use[0].astype(jnp.float32),
-        extras=jax.tree.map(lambda x: x[row, env], mem.extras),
-        boot_extras=jax.tree.map(lambda x: x[known, env], mem.extras),
+        extras=jax.tree.map(lambda x: at(x, row, env), mem.extras),
+        boot_extras=jax.tree.map(lambda x: at(x, known, env), mem.extras),
     )
 
 
@@ -228,12 +238,12 @@ def gather_obs(mem: Row, row: jax.Array, env: jax.Array, stack: int, joined: jax
     joined: bool [...], the previous row belongs to the stack although its episode ended.
     """
     if stack == 1:
-        return jax.tree.map(lambda x: x[row, env], mem.obs)
+        return jax.tree.map(lambda x: at(x, row, env), mem.obs)
     length, alive, frame = mem.reward.shape[0], jnp.ones(row.shape, bool), row
     frames = [row]
     for back in range(1, stack):
         before = (row - back) % length
-        ended = mem.terminated[before, env] | mem.truncated[before, env]
+        ended = at(mem.terminated, before, env) | at(mem.truncated, before, env)
         alive &= ~ended | joined if back == 1 else ~ended
         frame = jnp.where(alive, before, frame)
         frames.append(frame)
@@ -254,7 +264,7 @@ def gather_successors(mem: Row, row: jax.Array, env: jax.Array, stack: int, slot
     found = gather_obs(mem, row, env, stack, cut)
 
     def put(found, kept):
-        frame, newest = kept[slot, env], jnp.arange(found.shape[-1]) >= found.shape[-1] - kept.shape[-1]
+        frame, newest = at(kept, slot, env), jnp.arange(found.shape[-1]) >= found.shape[-1] - kept.shape[-1]
         here = cut.reshape(cut.shape + (1,) * (found.ndim - cut.ndim))
         if stack == 1:
             return jnp.where(here, frame, found)

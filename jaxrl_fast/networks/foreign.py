@@ -90,7 +90,8 @@ def as_network(name: str, value: Any) -> Any:
     made = value
     while isinstance(made, functools.partial):
         made = made.func
-    taken = fields.parameters(made.__init__ if isinstance(made, type) else made)  # nnx hides a class's own
+    # of a class those of its `__init__`, which nnx hides
+    taken = fields.parameters(made.__init__ if isinstance(made, type) else made)
     for needed, is_nnx in (("rngs", True), ("key", False)):
         if needed in taken:
             return Foreign(value, is_nnx)

@@ -95,10 +95,10 @@ def _read_one(rundir: RunDir, checkpoints: Checkpoints, one: tuple[str, int], al
     algo, env = configure(algo, env, config.settings_of(member) | chosen)
     lanes, bound = len(meta["lanes"]), algo.bind(env.spec)
     if best:  # the agent alone: its experience may be gone
-        run, like = Run(env, bound, 1.0), jax.eval_shape(lambda: bound.init(jax.random.key(0)))
+        run, like = Run(env, bound, 1.0), jax.eval_shape(_agent, bound, jax.random.key(0))
     else:
         run = build_run(algo, env, config)
-        like = jax.eval_shape(lambda: iteration.init(run, jax.random.key(0)))
+        like = jax.eval_shape(iteration.init, run, jax.random.key(0))
     if lanes > 1:
         like = jax.tree.map(lambda x: jax.ShapeDtypeStruct((lanes, *x.shape), x.dtype), like)
     here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
@@ -108,6 +108,10 @@ def _read_one(rundir: RunDir, checkpoints: Checkpoints, one: tuple[str, int], al
     scores = meta.get("best_scores") if best else _result(rundir).get("eval_return")
     score = scores[member] if scores and member < len(scores) else None
     return dataclasses.replace(run, algo=bound), env, config, state, rows, meta.get("iterations"), score
+
+
+def _agent(algo: Algorithm, key: jax.Array) -> Any:
+    return algo.init(key)
 
 
 def _result(rundir: RunDir) -> dict[str, Any]:

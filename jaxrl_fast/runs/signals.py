@@ -69,8 +69,8 @@ class Signals:
     SIGTERM. An inner context takes over. A context can be entered again, with nothing caught.
     """
 
-    def __init__(self):
-        self.caught: int | None = None
+    def __init__(self, now: Callable[[], float] = time.monotonic):
+        self.now, self.caught = now, None
         self._when = 0.0
         self._where: str | None = None  # text of the error within `at_once`
         self._old: dict[int, Any] = {}
@@ -96,10 +96,10 @@ class Signals:
             self._restore()
             os.kill(os.getpid(), signal.SIGTERM)
         elif self.caught is None:
-            self.caught, self._when = signum, time.monotonic()
+            self.caught, self._when = signum, self.now()
             if self._where is not None:
                 raise Stopped(signum, self._where)
-        elif time.monotonic() - self._when > AGAIN:
+        elif self.now() - self._when > AGAIN:
             self._restore()
             signal.raise_signal(signum)
 

@@ -32,7 +32,7 @@ class Entry:
 
     @property
     def iqm(self) -> float:
-        return iqm(self.scores) if np.isfinite(self.scores).any() else math.nan
+        return iqm(self.scores)
 
 
 def compare_runs(paths: Sequence[str | Path]) -> list[Entry]:

@@ -82,7 +82,7 @@ def response(result: SweepResult, name: str) -> Path:
 def heat_map(result: SweepResult, first: str, second: str) -> Path:
     """Draw the IQM over two settings; draws that fill no grid are coloured dots."""
     xs, ys = ([c[n] for c in result.configurations] for n in (first, second))
-    score = np.array([iqm(s) if np.isfinite(s).any() else math.nan for s in result.scores])
+    score = np.array([iqm(scores) for scores in result.scores])
     columns, rows = distinct(xs), distinct(ys)
     figure, axes = plots.figure()
     if len(columns) * len(rows) == len(result.configurations):

@@ -17,13 +17,12 @@ from jaxrl_fast.engine.members import configure
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs.jsonl import read_jsonl
 from jaxrl_fast.logs.terminal import aligned
-from jaxrl_fast.ops.aggregate import bootstrap, few, frame, iqm, probability_of_improvement, win_rate
+from jaxrl_fast.ops.aggregate import bootstrap, few, frame, interval, iqm, probability_of_improvement, win_rate
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.config_values import reading
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.sweeps.configurations import Settings
-from jaxrl_fast.sweeps.parts import Sweep
-from jaxrl_fast.sweeps.sweep_json import decode_base, part_folder, read_json
+from jaxrl_fast.sweeps.parts import Sweep, decode_base, part_folder, read_json
 
 
 @dataclasses.dataclass(repr=False)
@@ -86,7 +85,7 @@ class SweepResult:
 
     def ranking(self) -> list[int]:
         """Return configurations, best first, by IQM over seeds; unscored last, by steps."""
-        middle = [iqm(x) if np.isfinite(self.final[c]).any() else -math.inf for c, x in enumerate(self.scores)]
+        middle = np.nan_to_num([iqm(x) for x in self.scores], nan=-np.inf)
         return sorted(range(len(middle)), key=lambda c: (-middle[c], *(-x for x in self._last(c)), c))
 
     def _last(self, configuration: int) -> tuple[float, float]:
@@ -117,15 +116,14 @@ class SweepResult:
         """Return a row a configuration, best first."""
         rows, order, scores = [], self.ranking(), self.scores
         for rank, (c, after) in enumerate(itertools.zip_longest(order, order[1:]), 1):
-            has = np.isfinite(self.final[c])
-            middle = iqm(scores[c]) if has.any() else math.nan
-            low, high = bootstrap(scores[c]) if has.any() else (math.nan, math.nan)
+            low, high = bootstrap(scores[c])
             why = sorted({self.lost[c, s] for s in range(len(self.seeds)) if (c, s) in self.lost})
             better = win_rate(scores[c], scores[after]) if after is not None and np.isfinite(scores[after]).all() else math.nan
-            rows.append({"rank": rank, "configuration": c, **self.configurations[c], "iqm": middle, "low": low, "high": high,
-                         "better_than_next": better,
-                         "mean": float(self.final[c][has].mean()) if has.any() else math.nan,
-                         "scores": self.final[c].tolist(), "lost": "; ".join(why)})  # fmt: skip
+            rows.append({
+                "rank": rank, "configuration": c, **self.configurations[c], "iqm": iqm(scores[c]),
+                "low": low, "high": high, "better_than_next": better,
+                "mean": interval(self.final[c])[0], "scores": self.final[c].tolist(), "lost": "; ".join(why),
+            })  # fmt: skip
         return rows
 
     def frame(self) -> Any:

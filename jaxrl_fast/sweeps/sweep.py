@@ -38,9 +38,8 @@ from jaxrl_fast.runs.signals import Interrupted, Stopped
 from jaxrl_fast.runs.train import at_start, begin
 from jaxrl_fast.sweeps import plots as sweep_plots
 from jaxrl_fast.sweeps.configurations import Settings, check_names, configurations_of
-from jaxrl_fast.sweeps.parts import Part, Sweep, split
+from jaxrl_fast.sweeps.parts import FORMAT, Part, Sweep, decode_base, part_folder, read_folder, read_json, split
 from jaxrl_fast.sweeps.results import SweepResult, read_sweep, write_results
-from jaxrl_fast.sweeps.sweep_json import FORMAT, decode_base, part_folder, read_folder, read_json
 
 
 def sweep(
@@ -171,7 +170,8 @@ def resume_sweep(
     out, content, place = Path(out), read_folder(out, argument), {"devices": devices, "mesh": mesh}
     if "optuna" in content:
         raise ConfigError("out", str(out), "a sweep; this is a search by Optuna (`tuning.resume_search`)")
-    with reopened(out, content, len(content["configurations"]), modules, place, argument, hooks) as sweep:
+    members = len(content["configurations"])
+    with reopened(out, content, members, modules, place, argument, hooks) as sweep:
         return _run(out, sweep, content["parts"], progress, place)
 
 

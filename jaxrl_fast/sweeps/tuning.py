@@ -28,11 +28,10 @@ from jaxrl_fast.logs.sinks import check_hooks
 from jaxrl_fast.ops.aggregate import iqm
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.sweeps.configurations import check_names
-from jaxrl_fast.sweeps.parts import Sweep, split
+from jaxrl_fast.sweeps.parts import FORMAT, Sweep, read_folder, split
 from jaxrl_fast.sweeps.results import SweepResult, read_sweep
 from jaxrl_fast.sweeps.samplers import sampler_of
 from jaxrl_fast.sweeps.sweep import at_work, finish, open_folder, reopened, run_parts
-from jaxrl_fast.sweeps.sweep_json import FORMAT, read_folder
 
 JOURNAL = "optuna.log"
 
@@ -184,7 +183,7 @@ def _tell(optuna: Any, study: Any, result: SweepResult) -> None:
     waiting = {t.number for t in study.get_trials(deepcopy=False, states=(state.RUNNING,))}
     for c, settings in enumerate(result.content["configurations"]):
         if settings["trial"] in waiting:
-            score = iqm(result.scores[c]) if np.isfinite(result.final[c]).any() else math.nan
+            score = iqm(result.scores[c])
             known = math.isfinite(score)
             study.tell(settings["trial"], score if known else None, state=state.COMPLETE if known else state.FAIL)
 

@@ -17,6 +17,7 @@ import jaxrl_fast as jf
 from helpers import runs as tools
 from jaxrl_fast import tree
 from jaxrl_fast.actors.threads import Actors
+from jaxrl_fast.actors.watch import Limits
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.members import build_run
 from jaxrl_fast.envs.host.api import HostError
@@ -193,7 +194,7 @@ def test_hanging_environments_on_ray(cluster, folder, restarts):
 
 
 def test_a_stopping_run_waits_briefly(cluster, folder, monkeypatch):
-    monkeypatch.setattr("jaxrl_fast.actors.watch.HURRY", 1.0)
+    monkeypatch.setattr(Limits, "hurry", 1.0)
     with hanging(folder, patience=200.0, restarts=3) as go_on:
         began = time.monotonic()
         with pytest.raises(HostError, match=r"has not answered"):

@@ -705,9 +705,8 @@ CALLS = [
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("call", "says"), [pytest.param(c, s, id=n.replace(" ", "-")) for n, c, s in CALLS])
-def test_bad_call(call, says, tmp_path, monkeypatch):
+def test_bad_call(call, says, tmp_path, monkeypatch, nothing_compiles):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delattr("jaxrl_fast.engine.programs.Programs.compile")  # all of this is known before
     with pytest.raises((UserError, ValueError)) as error:
         call()
     for part in says:

@@ -12,7 +12,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
-from jaxrl_fast import runtime, tree
+from jaxrl_fast import tree
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.engine import programs
 from jaxrl_fast.engine.config import RunConfig
@@ -110,17 +110,11 @@ def test_temporaries_count_once_they_are_known():
     assert unknown.need == evaluation + sum(size for _, size in rows(plan)) > sum(size for _, size in rows(plan))
 
 
-@pytest.fixture
-def have(monkeypatch):
-    """Set what the device is said to have."""
-    return lambda size: monkeypatch.setattr(runtime, "device_memory", lambda device: int(size))
-
-
-def test_a_run_whose_temporaries_do_not_fit_is_refused_before_it_learns(have):
+def test_a_run_whose_temporaries_do_not_fit_is_refused_before_it_learns(device_memory):
     """The forecast just fits, what XLA says of the compiled chunk does not."""
     settings = dict(total_steps=tools.TOTAL, eval_every=0, eval_episodes=4)
     algo, env = jf.DQN(**REPLAY | dict(hidden=(256,), batch_size=512, buffer_size=2000)), tools.environment()
-    have(jf.plan(algo, env, **settings).need)
+    device_memory(jf.plan(algo, env, **settings).need)
     jf.plan(algo, env, **settings).check()
     rows = []
     with pytest.raises(ConfigError, match=r"memory must be at most the"):
@@ -137,12 +131,12 @@ ADVICE = re.compile(r"(\w+) = (\d+)")
      ("ppo", 4, "vmap", 0.6, {"seeds", "num_envs"}), ("ppo", 4, "map", 0.7, {"num_envs"}),
      ("batches", 1, "map", 0.7, {"batch_size"})],
 )  # fmt: skip
-def test_the_suggested_setting_fits(name, seeds, mode, part, expected, have):
+def test_the_suggested_setting_fits(name, seeds, mode, part, expected, device_memory):
     batches = jf.DQN(**REPLAY | dict(batch_size=16_384))  # larger than what a smaller buffer would hold
     algo = dataclasses.replace(ALGORITHMS.get(name, batches), num_envs=32)
     plan = lambda algo, seeds: jf.plan(algo, tools.environment(), 5000, seeds=seeds, batching=mode, eval_episodes=4)
     limit = int(part * plan(algo, seeds).need)
-    have(limit)
+    device_memory(limit)
     with pytest.raises(jf.ConfigError, match=r"memory must be at most the .*, got '[\d.]+ \w+'") as refused:
         plan(algo, seeds).check()
     advice = {name: int(value) for name, value in ADVICE.findall(refused.value.valid)}
@@ -157,21 +151,21 @@ def test_the_suggested_setting_fits(name, seeds, mode, part, expected, have):
         tried(value).check()
 
 
-def test_errors_without_a_single_remedy(have):
-    have(1000)
+def test_errors_without_a_single_remedy(device_memory):
+    device_memory(1000)
     with pytest.raises(jf.ConfigError, match="1000 B of .*lower buffer_size, hidden, num_envs or num_steps"):
         jf.plan(ALGORITHMS["dqn"], tools.environment(), 5000, seeds=3).check()
 
 
-def test_a_run_that_cannot_fit_leaves_nothing_behind(have, tmp_path):
-    have(MIB)
+def test_a_run_that_cannot_fit_leaves_nothing_behind(device_memory, tmp_path):
+    device_memory(MIB)
     with pytest.raises(jf.ConfigError, match="the run fits with buffer_size"):
         jf.train(ALGORITHMS["dqn"], tools.environment(), 5000, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_an_unknown_memory_refuses_nothing(monkeypatch):
-    monkeypatch.setattr(runtime, "device_memory", lambda device: None)
+def test_an_unknown_memory_refuses_nothing(device_memory):
+    device_memory(None)
     plan = planned("dqn")
     plan.check()
     assert plan.fits and "is not known" in str(plan)
@@ -224,8 +218,8 @@ def test_printed_with_compiled_sizes(capsys):
     assert len(deviations) == 2 and all(abs(x) < 10 for x in deviations)
 
 
-def test_a_plan_that_does_not_fit_is_printed_and_refused(capsys, have):
-    have(2 * MIB)
+def test_a_plan_that_does_not_fit_is_printed_and_refused(capsys, device_memory):
+    device_memory(2 * MIB)
     assert cli.main(["plan", "dqn", "CartPole-v1", "--compile"]) == 2
     out, err = capsys.readouterr()
     assert "replay" in out and re.search(r"^does not fit: \d+% of the 2.0 MiB", out, re.M)

@@ -534,14 +534,18 @@ def test_the_kit_finds(fault, message):
         check_env(env, num_envs=2, num_steps=60)
 
 
-def test_an_environment_that_never_opens(monkeypatch):
+def test_an_environment_that_never_opens():
     """Not even `make` waits for ever."""
     hangs = threading.Event()
-    monkeypatch.setattr(host, "OPENING", 0.1)
+
+    class Hangs(type(jf.make("gym:CartPole-v1"))):
+        opening = 0.1
+
     gymnasium.register("Hangs-v0", lambda: hangs.wait(60))
+    jf.register("test/hangs", lambda: Hangs(id="Hangs-v0"))
     try:
         with pytest.raises(host.HostError, match=r"Hangs-v0 has not opened in 0\.1 s"):
-            jf.make("gym:Hangs-v0")
+            jf.make("test/hangs")
     finally:
         hangs.set()
         del gymnasium.registry["Hangs-v0"]
@@ -583,15 +587,15 @@ def test_atari_is_evaluated_by_few_games_with_some_exploration():
         RunConfig(**run)
 
 
-def test_a_missing_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "envpool", None)
+def test_a_missing_extra(modules):
+    modules(envpool=None)
     with pytest.raises(ConfigError, match=r"pip install 'jaxrl_fast\[envpool\]'"):
         jf.make("envpool:Pong-v5")
 
 
-def test_a_missing_package_of_the_environment(monkeypatch):
+def test_a_missing_package_of_the_environment(monkeypatch, modules):
     """As bad input, with the line that installs it."""
-    monkeypatch.setitem(sys.modules, "Box2D", None)
+    modules(Box2D=None)
     monkeypatch.delitem(sys.modules, "gymnasium.envs.box2d.lunar_lander", raising=False)
     monkeypatch.delitem(sys.modules, "gymnasium.envs.box2d", raising=False)
     line = r"one whose package is installed, got 'gym:LunarLander-v3': pip install 'jaxrl_fast\[gymnasium\]'"  # our extra has it

@@ -458,8 +458,8 @@ def test_environments_that_are_not_exported():
         jf.to_gymnasium(gymnasium.make("CartPole-v1"))
 
 
-def test_without_gymnasium(monkeypatch):
-    monkeypatch.setitem(sys.modules, "gymnasium", None)
+def test_without_gymnasium(monkeypatch, modules):
+    modules(gymnasium=None)
     monkeypatch.delitem(sys.modules, "jaxrl_fast.envs.export.to_gymnasium")
     with pytest.raises(MissingExtraError, match=r"pip install 'jaxrl_fast\[gymnasium\]'"):
         importlib.import_module("jaxrl_fast.envs.export.to_gymnasium")

@@ -72,8 +72,8 @@ class ToyEnv(physics.PhysicsEnv):
     model_attribute = "model"
 
 
-def toy(randomized: Any = "", randomize_warmup: int = 0, **settings: Any) -> ToyEnv:
+def toy(randomized: Any = "", randomize_warmup: int = 0, kind: type[ToyEnv] = ToyEnv, **settings: Any) -> ToyEnv:
     ball = Ball()
     settings = {"episode_length": 20, "resets": "pool", "reset_pool": 0} | settings
     settings |= {"randomize": randomized, "randomize_warmup": randomize_warmup}
-    return ToyEnv("toy/ball", ball, action=Box(-1.0, 1.0, (1,)), **settings)
+    return kind("toy/ball", ball, action=Box(-1.0, 1.0, (1,)), **settings)

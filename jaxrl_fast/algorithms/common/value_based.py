@@ -75,6 +75,9 @@ class ValueBased(Algorithm):
     def default_optimizer(self):
         return optim.adam(self.max_grad_norm, self.adam_epsilon)
 
+    def init(self, key: jax.Array) -> Any:
+        return self.begin(self.init_params(key))
+
     def init_params(self, key: jax.Array) -> dict[str, Any]:
         return self.networks.init(key, stacking.example(self.spec), self.more_modules)
 

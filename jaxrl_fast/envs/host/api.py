@@ -66,9 +66,6 @@ def guarded(f: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-OPENING = 300.0  # seconds for one environment to open and describe itself
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HostEnv(Environment):
     """Base class of host environments: a frozen dataclass of hashable settings.
@@ -78,6 +75,7 @@ class HostEnv(Environment):
     """
 
     runs_on = "host"
+    opening = 300.0  # seconds for one environment to open and describe itself
     not_exported = ("an environment on the device: this one steps on the host; gymnasium.make_vec "
                     "or its own package makes it")  # fmt: skip
 
@@ -110,9 +108,9 @@ class HostEnv(Environment):
         found = self.__dict__.get("_found")
         if found is None:
             try:
-                found = dataclasses.replace(in_time(self._spec, OPENING), stack=self.stack)
+                found = dataclasses.replace(in_time(self._spec, self.opening), stack=self.stack)
             except TimeoutError:
-                raise HostError(f"{named(self)} has not opened in {OPENING:g} s") from None
+                raise HostError(f"{named(self)} has not opened in {self.opening:g} s") from None
             self.__dict__["_found"] = found
         return found
 

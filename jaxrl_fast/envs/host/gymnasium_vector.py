@@ -27,9 +27,11 @@ class GymnasiumVector(Vector):
     def __init__(self, vector: Any, seed: int, name: str = Vector.name):
         from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-        from jaxrl_fast.envs.host.gymnasium_worker import quiet
+        from jaxrl_fast.envs.host import gymnasium_worker
 
-        self.vector = quiet(vector) if isinstance(vector, AsyncVectorEnv) else vector
+        self.side = gymnasium_worker  # which needs Gymnasium
+        self.steps_apart = isinstance(vector, AsyncVectorEnv)  # processes
+        self.vector = self.side.quiet(vector) if self.steps_apart else vector
         self.seed, self.num_envs, self.name = seed, vector.num_envs, name
         self.mode = getattr(vector.metadata.get("autoreset_mode"), "name", "NEXT_STEP")
         self.encode = own_form(vector.single_observation_space, PICTURE).encode
@@ -41,7 +43,6 @@ class GymnasiumVector(Vector):
         self.over = np.zeros(self.num_envs, bool)  # in the last step
         self.obs: Any = None
         self.pending: Any = None
-        self.steps_apart = isinstance(vector, AsyncVectorEnv)  # processes
 
     @guarded
     def reset(self):
@@ -95,17 +96,12 @@ class GymnasiumVector(Vector):
         return found if real is None else {k: np.where(real, x, np.nan) for k, x in found.items()}
 
     def failed(self, error):
-        if not self.steps_apart or not isinstance(error, (EOFError, OSError)):
-            return ""
-        from jaxrl_fast.envs.host.gymnasium_worker import died
-
-        return died(self.vector)
+        apart = self.steps_apart and isinstance(error, (EOFError, OSError))
+        return self.side.died(self.vector) if apart else ""
 
     def kill(self):
         if self.steps_apart:
-            from jaxrl_fast.envs.host.gymnasium_worker import kill
-
-            kill(self.vector.processes)
+            self.side.kill(self.vector.processes)
 
     def close(self):
         if not self.steps_apart:
