@@ -131,7 +131,7 @@ class Evaluation:
     eval_every: int | None = setting(None, "environment steps between evaluations; 0: only at the end", low=0,
                                      high=MOST_STEPS, none="a tenth of the run")
     eval_episodes: int | None = setting(None, "episodes of an evaluation", low=1, high=1_000_000,
-                                        none=f"{EVAL_EPISODES}; on the host an eighth of the steps")
+                                        none=f"{EVAL_EPISODES}; on the host what fits in an eighth of the steps")
     eval_mode: str = setting("greedy", "choice of actions in evaluations", choices=MODES)
     target_return: float | None = setting(None, "stop once every member's evaluation return reaches it", none="never")
 
@@ -148,7 +148,7 @@ class Placement:
     devices: int | None = setting(None, "devices to use, or all", low=1, none="all, at most one a member",
                                   flag="devices")
     mesh: Mapping[str, int] | None = setting(
-        None, "devices along each axis, as in population=4,env=2",
+        None, "devices for members and for environments, as in population=4,env=2",
         none="all along the population", convert=_mesh, flag="mesh")
     groups: int | None = setting(None, "groups of environments, each sampled by itself", low=1,
                                  none="devices along env")
@@ -187,7 +187,7 @@ class Experience:
     experience: str | None = setting(None, "folder of old experience (`jaxrl-fast experience` writes one)",
                                      none="none", convert=partial(_path, "the name of a folder"), flag="path", metavar="FOLDER")
     experience_fraction: float = setting(
-        0.5, "old share of a batch; 0: at the start; 1: offline", low=0, high=1)
+        0.5, "old share of a batch; 0: at the start alone; 1: offline, total_steps counts updates", low=0, high=1)
     experience_id: str | None = setting(None, "identity of the experience at the start; `train` fills it in",
                                         none="found in the folder", flag=None)
 

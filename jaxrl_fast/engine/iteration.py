@@ -193,6 +193,7 @@ def make_train(algo: Algorithm, env: Env, total_steps: int = 500_000, log_every:
         without an evaluation); `finite`, bool: metrics, parameters, observations and actions are.
     """
     check_types(algo, env)
+    env = env.on_device()  # refuses one on the host
     algo = algo.bind(env.spec)
     algo.check_env(env)
     config = RunConfig(total_steps=total_steps, log_every=log_every, eval_every=eval_every or 0, eval_episodes=eval_episodes,

@@ -20,7 +20,7 @@ from jaxrl_fast.ops.lowering import on_gpu
 FANOUT = 8
 NEAR = 2  # level at which `find` adds the rest of a mass: nodes of FANOUT^3 leaves
 WHOLE = 1  # a level is summed whole if it has at most this many nodes for each index
-WHOLE_ON_A_GPU = 1 << 17  # nodes of a level that a GPU sums whole: 4 MiB take as long as a launch
+WHOLE_ON_A_GPU = 1 << 14  # nodes of a level that a GPU sums whole: 0.5 MiB, also with members
 
 Tree = tuple[jax.Array, ...]
 

@@ -100,25 +100,26 @@ INTEGERS = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32")
 
 
 def packing(like: Any, apart: Sequence[bool] = (), lead: int = 0) -> tuple[Callable, Callable]:
-    """Return (pack, unpack) of trees like `like`: its small leaves as one array of words.
+    """Return (pack, unpack) of trees like `like`: its small leaves as two arrays, floats and words.
 
-    Large leaves and those of other dtypes than float32 and integers stay as they are.
+    Large leaves and those of other dtypes than float32 and integers stay as they are. Floats are
+    apart because a bit cast has no gradient.
 
     Args:
       apart: for each leaf, whether it stays too.
       lead: first axes that stay, equal in all packed leaves; `unpack` takes more axes before them.
-        With any, floats are an array of their own, and can be differentiated.
     """
     leaves, structure = jax.tree.flatten(like)
     batch = leaves[0].shape[:lead] if leaves else ()
     fits = lambda x: x.size <= SMALL and x.shape[:lead] == batch and str(x.dtype) in (*INTEGERS, "float32")
     free = [i for i, out in itertools.zip_longest(range(len(leaves)), apart) if not out and fits(leaves[i])]
-    floats = [i for i in free if lead and leaves[i].dtype == jnp.float32]
-    groups = [group for group in (floats, [i for i in free if i not in floats]) if len(group) > 1]
+    is_float = lambda x: x.dtype == jnp.float32
+    groups = [[i for i in free if is_float(leaves[i])], [i for i in free if not is_float(leaves[i])]]
+    groups = [group for group in groups if len(group) > 1]
 
     def pack(tree):
         found = dict(enumerate(structure.flatten_up_to(tree)))
-        flat = lambda x: (x if lead and x.dtype == jnp.float32 else _words(x)).reshape(*batch, -1)
+        flat = lambda x: (x if is_float(x) else x.astype(jnp.uint32)).reshape(*batch, -1)
         return [jnp.concatenate([flat(found.pop(i)) for i in group], axis=-1) for group in groups], found
 
     def unpack(packed):
@@ -127,21 +128,10 @@ def packing(like: Any, apart: Sequence[bool] = (), lead: int = 0) -> tuple[Calla
         for array, group in zip(arrays, groups, strict=True):
             ends = list(itertools.accumulate(leaves[i].size // math.prod(batch) for i in group))
             for i, part in zip(group, jnp.split(array, ends[:-1], axis=-1), strict=True):
-                found[i] = _of_words(part.reshape(*part.shape[:-1], *leaves[i].shape[lead:]), leaves[i].dtype)
+                found[i] = part.reshape(*part.shape[:-1], *leaves[i].shape[lead:]).astype(leaves[i].dtype)
         return structure.unflatten([found[i] for i in range(len(leaves))])
 
     return pack, unpack
-
-
-def _words(x: jax.Array) -> jax.Array:
-    return jax.lax.bitcast_convert_type(x, jnp.uint32) if x.dtype == jnp.float32 else x.astype(jnp.uint32)
-
-
-def _of_words(x: jax.Array, dtype: Any) -> jax.Array:
-    """Return the numbers behind `x`; floats are themselves, because a bit cast has no gradient."""
-    if x.dtype == jnp.uint32 and dtype == jnp.float32:
-        return jax.lax.bitcast_convert_type(x, dtype)
-    return x.astype(dtype)
 
 
 LARGEST_BODY = 4096  # operations in a GPU's loop body: a second or two of compilation

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -183,7 +184,8 @@ def run_prepared(
 
 @functools.cache
 def _warn_of_idle_card() -> None:
-    remedy = runtime.idle_card(jax.default_backend(), jax.config.jax_platforms)
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    remedy = None if hidden else runtime.idle_card(jax.default_backend(), jax.config.jax_platforms)
     if remedy:
         warnings.warn(remedy, stacklevel=2)
 

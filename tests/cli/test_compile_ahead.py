@@ -24,7 +24,8 @@ print(code, seen["cache_hits"], seen["cache_misses"])
 def run(line: str, folder: Path, cache: Path) -> tuple[list[int], set[str], str]:
     """Run a command line in `folder` -> ([exit code, hits, misses], programs in the cache, its output)."""
     folder.mkdir()
-    ended = subprocess.run([sys.executable, "-c", CODE, *line.split()], env=os.environ | {"JAXRL_FAST_CACHE": str(cache)},
+    own = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE"))}
+    ended = subprocess.run([sys.executable, "-c", CODE, *line.split()], env=own | {"JAXRL_FAST_CACHE": str(cache)},
                            cwd=folder, capture_output=True, text=True, timeout=280)  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     *text, last = ended.stdout.splitlines()

@@ -129,7 +129,7 @@ def test_environments_that_end_together_begin_apart():
 
 
 def test_in_rollouts_of_a_step_resets_are_computed_only_when_an_episode_ends():
-    """They are then those of `every_step`, which computes all of them always."""
+    """On a CPU: they are then those of `every_step`, which computes all of them always, as a GPU does."""
 
     def run(env, actions):
         def iteration(state, action):
@@ -149,7 +149,7 @@ def test_in_rollouts_of_a_step_resets_are_computed_only_when_an_episode_ends():
     assert (done == 0).sum() > 10 and (done > 0).sum() > 10 and (done > 1).any()
     wrapped = functools.partial(wrappers.wrap, action_repeat=2, time_limit=7)
     branches = lambda env: str(jax.make_jaxpr(lambda a: run(env, a))(actions)).count(" cond[")
-    assert branches(rare) == branches(wrapped(rare)) == branches(always) + 1 == branches(wrapped(always)) + 1
+    assert branches(rare) > branches(always) and branches(wrapped(rare)) > branches(wrapped(always))
     assert len(pool(toy(reset_pool=3), 0, num_steps=1)[2]) == 3  # who wants fewer than one an environment gets a pool
 
 

@@ -67,11 +67,11 @@ class AleEnv(HostEnv):
     max_num_frames_per_episode: int = setting(108_000, low=1)
     num_threads: int = setting(0, low=0)
 
-    def _vector(self, num_envs: int) -> Any:
+    def _vector(self, num_envs: int, autoreset_mode: str = "SameStep") -> Any:
         from ale_py.vector_env import AtariVectorEnv
 
         own = {name: getattr(self, name) for name in _OWN if name != "episodic_life"}
-        own |= {"stack_num": 1, "reward_clipping": False, "autoreset_mode": "SameStep"}
+        own |= {"stack_num": 1, "reward_clipping": False, "autoreset_mode": autoreset_mode}
         return AtariVectorEnv(self.rom, num_envs, **own)
 
     @guarded
