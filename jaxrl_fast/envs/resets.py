@@ -10,7 +10,7 @@ and the state and observation after the transition.
 | strategy | an episode begins | resets are computed |
 |---|---|---|
 | `EveryStep()` | afresh | for every environment in every step |
-| `OnEnd()` | afresh | in the steps in which an episode ends |
+| `OnEnd()` | afresh | in steps that end an episode; on a GPU in every step |
 | `Pool(size)` | with an entry of a pool, drawn once a rollout | `size` times a rollout |
 | `Frozen(starts)` | in a given state of its environment | never |
 """
