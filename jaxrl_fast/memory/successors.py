@@ -18,7 +18,7 @@ LONGEST = 4096
 
 
 def interval_of(max_episode_steps: int | None) -> int:
-    """Return the rows that share a slot under this time limit: half of it, or all up to 64."""
+    """Return the rows that share a slot: half of the time limit, or all up to 64."""
     if max_episode_steps is None:
         return INTERVAL
     return min(max(max_episode_steps // 2, min(max_episode_steps, 64)), LONGEST)

@@ -127,7 +127,7 @@ def _ends(env: Any, name: str, params: Any, action: Any) -> str:
 
 
 def defaults(env: Any, name: str) -> dict[str, Any]:
-    """Return the numbers of its `default_params` and tuples of them, each a setting."""
+    """Return the numbers and tuples of numbers in `default_params`, each a setting."""
     params = env.default_params
     valid = "a flax.struct.dataclass whose numbers are its leaves"
     if not dataclasses.is_dataclass(params) or any(x is params for x in jax.tree.leaves(params)):

@@ -61,7 +61,7 @@ class Bandit(Env):
 
 
 class Stages(Env):
-    """Base of probes with a number as state, int32 [B] from 0, and `_observe` of it."""
+    """Base of probes whose state is a number, int32 [B] from 0; `_observe` makes observations."""
 
     def draw_reset(self, key, shape):
         return jnp.zeros(shape, jnp.int32)
