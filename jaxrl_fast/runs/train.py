@@ -20,7 +20,8 @@ from jaxrl_fast.engine.programs import Context
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import RunError, WriteError
 from jaxrl_fast.files import folders
-from jaxrl_fast.logs.progress import ProgressSink
+from jaxrl_fast.logs.notebook import display
+from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.logs.sinks import Sink, check_hooks, check_sinks
 from jaxrl_fast.logs.terminal import is_watched
 from jaxrl_fast.memory import identity
@@ -155,7 +156,7 @@ def run_prepared(
     given = None if saved else given_by(config, source, prepared.members.first.algo)
     with signals:  # a second signal must not stop `discard`
         try:
-            with _closing(around, prepared.grid) as (stack, bar):
+            with _closing(around, prepared.grid, context.history) as (stack, bar):
                 for sink in bar:
                     sink.status("compiling")
                 with signals.at_once(AS_IT_WAS if saved else NEW):
@@ -194,7 +195,7 @@ def _play(run: Result, around: Around, signals: Signals, stack: contextlib.ExitS
 def _go_on(run: Result, around: Around, signals: Signals) -> Result:
     run.lanes.programs.clock.switch("compile")
     lock = folders.held("resume", run.out.path) if run.out else contextlib.nullcontext()
-    with lock, signals, _closing(around, run.grid) as (stack, bar):
+    with lock, signals, _closing(around, run.grid, run.history) as (stack, bar):
         run.stop_requested = False
         stack.callback(run.lanes.programs.give_up)
         try:
@@ -212,10 +213,12 @@ def _heeded(run: Result, signals: Signals) -> Result:
 
 
 @contextlib.contextmanager
-def _closing(around: Around, grid: Grid) -> Iterator[tuple[contextlib.ExitStack, list[Sink]]]:
-    """Return a stack of resources to close at a run's end, and its progress bar, if any."""
+def _closing(
+    around: Around, grid: Grid, history: Sequence[Row]
+) -> Iterator[tuple[contextlib.ExitStack, list[Sink]]]:
+    """Return a stack of resources to close at a run's end, and its progress display, if any."""
     with contextlib.ExitStack() as stack:
-        bar = [ProgressSink(grid.env_steps(grid.rows))] if around.progress else []
+        bar = [display(grid.env_steps(grid.rows), history)] if around.progress else []
         for sink in (*check_sinks(around.sinks), *bar):
             stack.callback(_close, sink)
         yield stack, bar
