@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import io
-import re
 import signal
 import sys
 import types
 import xml.etree.ElementTree as ElementTree
-from base64 import b64decode
 
 import numpy as np
 import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.html import parsed
 from jaxrl_fast.logs import svg
 from jaxrl_fast.logs.notebook import SHARE, NotebookSink, display, rich_shell
 from jaxrl_fast.logs.progress import ProgressSink
@@ -42,13 +41,6 @@ class Shell:
 
 def row(env_steps, **metrics):
     return Row(env_steps, env_steps / 1000, 1000.0, {name: np.float32(values) for name, values in metrics.items()})
-
-
-def parsed(html: str) -> tuple[ElementTree.Element, list[ElementTree.Element]]:
-    """A page as a tree, and its pictures; both must be well-formed."""
-    page = ElementTree.fromstring(re.sub(r"(<img [^>]*)>", r"\1/>", html))
-    pictures = [b64decode(x.get("src").partition("base64,")[2]) for x in page.iter("img")]
-    return page, [ElementTree.fromstring(x) for x in pictures]
 
 
 def fill(sink, history, *rows):
