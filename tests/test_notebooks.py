@@ -12,7 +12,7 @@ pytest.importorskip("ipykernel")
 NotebookClient = pytest.importorskip("nbclient").NotebookClient
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
-WRITE = ("seed_sweep",)  # these write run directories; their cells run again in the folder where they have
+WRITE = ("seed_sweep", "watch_a_run")  # these write run directories; their cells run again in the folder where they have
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
