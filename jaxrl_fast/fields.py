@@ -84,7 +84,8 @@ def changed_settings(obj: Any) -> dict[str, Any]:
 
 def _same(value: Any, default: Any) -> bool:
     """Return whether a value is its default, of the same type; an array never is."""
-    return value is default or (type(value) is type(default) and not hasattr(value, "shape") and bool(value == default))
+    alike = type(value) is type(default) and not hasattr(value, "shape")
+    return value is default or (alike and bool(value == default))
 
 
 def check_setting(field: dataclasses.Field, value: Any, name: str) -> Any:

@@ -10,6 +10,7 @@ import pytest
 nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("ipykernel")
 NotebookClient = pytest.importorskip("nbclient").NotebookClient
+start_new_kernel = pytest.importorskip("jupyter_client.manager").start_new_kernel
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 WRITE = ("seed_sweep", "watch_a_run")  # these write run directories; their cells run again in the folder where they have
@@ -40,3 +41,46 @@ def test_stored_small_and_without_paths(path: Path):
     assert not re.search(r"(/(home|root|Users|tmp|work)/|C:\\\\)", text)
     for cell in nbformat.read(path, as_version=4).cells:
         assert all(out.output_type != "error" for out in cell.get("outputs", ()))
+
+
+TRAIN = """
+import jaxrl_fast as jf
+algo = jf.PPO(num_envs=4, num_steps=32, hidden=(8,), num_epochs=1)
+run = jf.train(algo, jf.make("CartPole-v1"), 50_000_000, eval_every=0, eval_episodes=4, chunk_seconds=0.1)
+"""
+RESUME = """
+before = run.env_steps
+run.progress.rows = run.grid.rows - 1  # as if it had come near its end
+print(run.resume() is run, run.env_steps > before > 0)
+"""
+
+
+@pytest.mark.timeout(240)
+def test_interrupting_the_kernel_ends_the_cell_and_the_next_one_goes_on(monkeypatch, tmp_path):
+    """One output a cell, which is updated in place; the interrupt is no error."""
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    manager, client = start_new_kernel()
+    try:
+        shown = []
+
+        def look(message):
+            shown.append(message)
+            page = message["content"].get("data", {}).get("text/html", "")
+            if " steps/s" in page and not any(x == "interrupted" for x in shown):
+                shown.append("interrupted")
+                manager.interrupt_kernel()
+
+        reply = client.execute_interactive(TRAIN, timeout=120, output_hook=look)
+        assert reply["content"]["status"] == "ok" and "interrupted" in shown
+        kinds = [x["msg_type"] for x in shown if x != "interrupted"]
+        assert kinds.count("display_data") == 1 and kinds.count("update_display_data") >= 2 and "error" not in kinds
+        told = "".join(x["content"]["text"] for x in shown if x != "interrupted" and x["msg_type"] == "stream")
+        assert "stopped at " in told and "`resume()` of the run goes on" in told
+        shown.clear()
+        reply = client.execute_interactive(RESUME, timeout=120, output_hook=shown.append)
+        texts = [x["content"]["text"] for x in shown if x["msg_type"] == "stream"]
+        assert reply["content"]["status"] == "ok" and "True True\n" in texts, texts
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)

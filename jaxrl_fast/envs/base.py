@@ -53,8 +53,8 @@ class Environment:
             spec = self.spec
         except Exception:
             return html.block(repr(self))
-        made = describe(self)
-        chosen = made[1] if made else changed_settings(self) if dataclasses.is_dataclass(self) else {}
-        facts = {"observation": str(spec.observation), "action": str(spec.action),
-                 "steps of an episode, at most": spec.max_episode_steps, "runs on": self.runs_on}  # fmt: skip
-        return html.block(made[0] if made else spec.name, html.values(facts | chosen))
+        facts = {"observation": str(spec.observation), "action": str(spec.action)}
+        facts |= {"longest episode": spec.max_episode_steps, "runs on": self.runs_on}
+        own = lambda: changed_settings(self) if dataclasses.is_dataclass(self) else {}
+        name, chosen = describe(self) or (spec.name, own())
+        return html.block(name, html.values(facts | chosen))

@@ -15,7 +15,8 @@ _LONGEST = 200  # characters of a value
 
 def block(title: str, *parts: str) -> str:
     """Return parts of HTML under a title."""
-    return f'<div style="max-width:960px"><div><strong>{escape(title)}</strong></div>{"".join(parts)}</div>'
+    head = f"<div><strong>{escape(title)}</strong></div>"
+    return f'<div style="max-width:960px">{head}{"".join(parts)}</div>'
 
 
 def lines(*texts: str) -> str:
@@ -24,10 +25,14 @@ def lines(*texts: str) -> str:
 
 def table(rows: Sequence[Sequence[Any]], head: Sequence[str] = (), left: int = 1) -> str:
     """Return a table of texts, the first `left` columns flush left, the others flush right."""
-    cell = lambda kind, i, x: f'<{kind} style="text-align:{"left" if i < left else "right"}">{escape(str(x))}</{kind}>'
-    row = lambda kind, cells: f"<tr>{''.join(cell(kind, i, x) for i, x in enumerate(cells))}</tr>"
+
+    def row(kind: str, texts: Sequence[Any]) -> str:
+        sides = ("left" if i < left else "right" for i in range(len(texts)))
+        cell = lambda side, x: f'<{kind} style="text-align:{side}">{escape(str(x))}</{kind}>'
+        return f"<tr>{''.join(map(cell, sides, texts))}</tr>"
+
     top = f"<thead>{row('th', head)}</thead>" if head else ""
-    return f"<table>{top}<tbody>{''.join(row('td', cells) for cells in rows)}</tbody></table>"
+    return f"<table>{top}<tbody>{''.join(row('td', texts) for texts in rows)}</tbody></table>"
 
 
 def folded(summary: str, *parts: str) -> str:
@@ -39,7 +44,8 @@ def settings(value: Any) -> str:
     """Return the settings of a dataclass that differ from their defaults; all of them folded."""
     fields = [field for field in dataclasses.fields(value) if field.repr]
     changed = changed_settings(value)
-    rows = [[f.name, _short(getattr(value, f.name)), _short(f.default), f.metadata.get("help", "")] for f in fields]
+    both = lambda f: (_short(getattr(value, f.name)), _short(f.default))
+    rows = [(f.name, *both(f), f.metadata.get("help", "")) for f in fields]
     head = ("setting", "value", "default", "meaning")
     some = [row for row in rows if row[0] in changed]
     shown = table(some, head, left=4) if some else lines("all settings have their defaults")
@@ -48,8 +54,8 @@ def settings(value: Any) -> str:
 
 def values(pairs: Mapping[str, Any]) -> str:
     """Return names and their values, one a line; a text as it is."""
-    rows = [[name, value if isinstance(value, str) else _short(value)] for name, value in pairs.items()]
-    return table(rows, left=2) if rows else ""
+    text = lambda value: value if isinstance(value, str) else _short(value)
+    return table([(name, text(value)) for name, value in pairs.items()], left=2) if pairs else ""
 
 
 def _short(value: Any) -> str:

@@ -107,8 +107,10 @@ class NotebookSink(ProgressSink):
 
     def _html(self) -> str:
         line = "  ".join(part for part in (self._line, self._activity) if part)
-        bar = f'<progress style="width:100%" max="{self.total}" value="{min(self._done, self.total)}"></progress>'
+        done = f'max="{self.total}" value="{min(self._done, self.total)}"'
+        bar = f'<progress style="width:100%" {done}></progress>'
         text = f'<div style="font-family:monospace;white-space:pre-wrap">{escape(line)}</div>'
         notes = "".join(f"<div>{escape(note)}</div>" for note in self._notes)
-        curve = svg.image(svg.learning_curve({"": [*map(shown, self._history)]})) if self._history else ""
+        rows = [*map(shown, self._history)]
+        curve = svg.image(svg.learning_curve({"": rows})) if rows else ""
         return f'<div style="max-width:{svg.WIDTH}px">{bar}{text}{curve}{notes}</div>'

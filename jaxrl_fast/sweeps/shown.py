@@ -19,8 +19,9 @@ def title(result: SweepResult) -> str:
     """Return what was swept: algorithm, environment, configurations, seeds, steps."""
     base, seeds = result.content["base"], f"{len(result.seeds)} seed{'s' * (len(result.seeds) > 1)}"
     return (
-        f"{base['algorithm']['name']} on {base['environment']['name']}, {len(result.configurations)} configurations "
-        f"with {seeds} each, {base['run']['total_steps']:,} steps"
+        f"{base['algorithm']['name']} on {base['environment']['name']}, "
+        f"{len(result.configurations)} configurations with {seeds} each, "
+        f"{base['run']['total_steps']:,} steps"
     )
 
 
@@ -76,5 +77,5 @@ def as_html(result: SweepResult) -> str:
     (head, *lines), notes = _cells(result)
     runs = best_rows(result)
     curves = svg.image(svg.learning_curve(runs)) if runs else ""
-    where = f"in {result.path}"
-    return html.block(title(result), html.table(lines, head, left=1 + len(result.names)), html.lines(*notes, where), curves)
+    table = html.table(lines, head, left=1 + len(result.names))
+    return html.block(title(result), table, html.lines(*notes, f"in {result.path}"), curves)
