@@ -206,8 +206,8 @@ def test_readme_has_the_two_commands():
 
 
 def page(name: str) -> str:
-    """An algorithm's page, with those whose settings it says are its own too."""
-    text = (ROOT / f"docs/algorithms/{name}.md").read_text()
+    """An algorithm's page, with that of all and those whose settings it says are its own too."""
+    text = "".join((ROOT / f"docs/algorithms/{x}.md").read_text() for x in (name, "README"))
     return text + "".join((ROOT / f"docs/algorithms/{x}").read_text() for x in re.findall(r"\((\w+\.md)#settings\)", text))
 
 

@@ -16,10 +16,11 @@ from jaxrl_fast import tree
 from jaxrl_fast.algorithms.common.learning import Iteration, Metrics, Played, update_all
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int, refuse_removed
-from jaxrl_fast.fields import check_settings
+from jaxrl_fast.fields import check_settings, setting
 from jaxrl_fast.logs import html
 from jaxrl_fast.memory import Memory, Ring
 from jaxrl_fast.memory.api import check_methods
+from jaxrl_fast.ops.precision import PRECISION, PRECISIONS
 from jaxrl_fast.spaces import Box, Dict, Discrete, Space
 from jaxrl_fast.types import Clock, EnvSpec, PyTree, Trajectory
 
@@ -44,6 +45,7 @@ class Algorithm:
         "improve": "override `learn`, one whole iteration", "fresh_start": "call `iteration.begin` in `learn`"
     }  # fmt: skip
 
+    precision: str = setting("highest", PRECISION, choices=PRECISIONS, kw_only=True)
     spec: EnvSpec | None = dataclasses.field(default=None, kw_only=True, repr=False, metadata={"static": True})
 
     def __init_subclass__(cls, **kwargs: Any):

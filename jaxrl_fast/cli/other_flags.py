@@ -13,7 +13,7 @@ def with_command(error: args.UnknownFlag) -> args.UnknownFlag:
     run = train.run_options(train.Plan("", "", []))
     commands = {
         "train": [*run, *train.OTHER, *args.OUTPUT, *args.DISTRIBUTED, args.IMPORT],
-        "sweep": [*run, *sweep.OPTIONS], "plan": [*run, plan.COMPILE], "eval": runs.EVAL, "plot": runs.PLOT,
+        "sweep": [*run, *sweep.OPTIONS], "plan": [*run, plan.COMPILE], "compile": run, "eval": runs.EVAL, "plot": runs.PLOT,
         "compare": runs.COMPARE, "experience": experience.OPTIONS, "ladder pong": ladder.OPTIONS,
     }  # fmt: skip
     takers: dict[str, list[str]] = {}

@@ -147,6 +147,8 @@ def iterations(run: Run, state: RunState, t0: jax.Array, count: int, learn: bool
     block = max(b for b in range(1, most + 1) if count % b == 0)
 
     divided = run.groups > 1  # maybe over devices: what lies there must not be packed with the agent
+    physics = len(jax.tree.leaves(state.env)) > 16  # steps by inner loops, each operand of which is an array
+    apart = RunState(*[divided] * len(state))._replace(env=divided or physics)
 
     def one(state, x):
         draws, t = x
@@ -155,13 +157,13 @@ def iterations(run: Run, state: RunState, t0: jax.Array, count: int, learn: bool
     def several(state, first):
         ts = first + jnp.arange(block, dtype=jnp.int32)
         draws = jax.vmap(lambda t: draw(run, state.key, t))(ts)
-        return scan_sum(one, state, (draws, ts), divided)
+        return scan_sum(one, state, (draws, ts), apart)
 
     def single(state, t):
         return iteration(run, state, draw(run, state.key, t), t, learn)
 
     starts = t0 + jnp.arange(0, count, block, dtype=jnp.int32)
-    return scan_sum(several if block > 1 else single, state, starts, divided)
+    return scan_sum(several if block > 1 else single, state, starts, apart)
 
 
 def warmup(run: Run, state: RunState) -> tuple[RunState, Metrics]:

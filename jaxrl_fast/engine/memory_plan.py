@@ -26,6 +26,7 @@ from jaxrl_fast.engine.members import load_data
 from jaxrl_fast.engine.population import Population, plan_population
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs import html
+from jaxrl_fast.ops import precision
 from jaxrl_fast.types import Clock
 
 _AGENT = {
@@ -246,8 +247,9 @@ def cells(plan: MemoryPlan) -> tuple[str, list[tuple[str, ...]], list[str]]:
         fits = f"{'fits' if plan.fits else 'does not fit'}: {share}"
     note = "with the compiled temporaries for" if plan.temporaries is not None else "with the larger of"
     disk = f"checkpoints: at most {show(plan.disk)} on the disk (keep_checkpoints = {plan.config.keep_checkpoints})"
+    used = precision.in_force(plan.run.algo.precision, p.devices[0].platform)
+    notes = [f"({note} training and evaluation, which take turns)", fits, used, disk]
     head, total = ("", "one", "times", "all"), ("total", "", "", show(plan.need))
-    notes = [f"({note} training and evaluation, which take turns)", fits, disk]
     return f"{plan.name}: {many}", [head, *lines, total], notes
 
 
@@ -261,8 +263,7 @@ def footprint(run: Run, grid: Grid, population: Population, config: RunConfig, m
     """Return the bytes of one member, as fields of `MemoryPlan`. metrics: their bytes, if known."""
     row = grid.row if metrics is None else None
     key = jax.eval_shape(lambda: jax.random.key(0))
-    found = _shapes.eval_shape(run, key, config.most_episodes, row)
-    state, played, trajectory, batch, evaluation, means = found
+    state, played, trajectory, batch, evaluation, means = _shapes.eval_shape(run, key, config.most_episodes, row)
     agent, size = state.agent, tree.nbytes
     parts = agent._asdict() if hasattr(agent, "_asdict") else {"agent": agent}
     sizes = {_AGENT.get(name, name.replace("_", " ")): size(x) for name, x in parts.items()}

@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxrl_fast import random
 from jaxrl_fast.ops.lowering import on_gpu
+from jaxrl_fast.ops.precision import rounds_operands
 from jaxrl_fast.ops.stacking import along
 from jaxrl_fast.spaces import COUNTABLE, Box, Dict, Discrete, MultiDiscrete, Space
 
@@ -127,7 +128,9 @@ def convolve(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
 
 def convolve_xla(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
     layout = ("NHWC", "HWIO", "NHWC")
-    return jax.lax.conv_general_dilated(x, kernel, (stride, stride), "VALID", dimension_numbers=layout)
+    rounded = (a.astype(jnp.bfloat16) if rounds_operands() else a for a in (x, kernel))
+    y = jax.lax.conv_general_dilated(*rounded, (stride, stride), "VALID", dimension_numbers=layout)
+    return y.astype(x.dtype)
 
 
 def convolve_products(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:

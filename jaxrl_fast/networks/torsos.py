@@ -13,6 +13,7 @@ from jaxrl_fast import random
 from jaxrl_fast.errors import ConfigError, check_choice
 from jaxrl_fast.networks.foreign import Foreign
 from jaxrl_fast.networks.layers import Conv, Dense, LayerNorm, NoisyDense, embed
+from jaxrl_fast.ops.precision import products
 from jaxrl_fast.spaces import Box, Space
 
 ACTIVATIONS = {
@@ -190,7 +191,7 @@ def initialize(key: jax.Array, modules: dict[str, tuple[nn.Module, Any]]) -> dic
         own = random.fold_in(key, i)
         if name in ours:
             given = {"drawn": numbers.get(name, {})}
-            _, params[name] = module.apply(given, x, rngs={"params": own}, mutable=["params", "batch_stats"])
+            _, params[name] = forward(module, given, x, rngs={"params": own}, mutable=["params", "batch_stats"])
         else:
             params[name] = module.init(own, x)
     return params
@@ -219,9 +220,15 @@ def initialize_parts(key: jax.Array, parts: dict[str, tuple[dict[str, nn.Module]
     return {name: {"torso": made[f"{name}/torso"], "head": made[f"{name}/head"]} for name in parts}
 
 
-def apply_parts(modules: dict[str, nn.Module], params: Any, x: Any) -> jax.Array:
-    """Apply torso, then head."""
-    return modules["head"].apply(params["head"], modules["torso"].apply(params["torso"], x))
+def forward(module: nn.Module, variables: Any, x: Any, precision: str = "highest", **flags: Any) -> Any:
+    """Return `module.apply(variables, x)`: the one place where networks multiply."""
+    with products(precision):
+        return module.apply(variables, x, **flags)
+
+
+def apply_parts(modules: dict[str, nn.Module], params: Any, x: Any, precision: str) -> jax.Array:
+    """Apply the torso in this precision, then the head in float32."""
+    return forward(modules["head"], params["head"], forward(modules["torso"], params["torso"], x, precision))
 
 
 def make_torso(network: str | nn.Module, space: Space, hidden: tuple[int, ...], activation: str,
