@@ -131,15 +131,12 @@ class SweepResult:
 
         log: a row a log row, configuration and seed instead, with all metrics.
         """
-        members = [
-            ({"configuration": c, "seed": seed, **self.configurations[c]}, self.rows[c][s], self.final[c, s])
-            for c in range(len(self.configurations))
-            for s, seed in enumerate(self.seeds)
-        ]
+        own = lambda c, seed: {"configuration": c, "seed": seed, **self.configurations[c]}
+        members = [(c, s, own(c, seed)) for c in range(len(self.configurations)) for s, seed in enumerate(self.seeds)]
         if not log:
-            return frame([member | {"eval_return": score} for member, _, score in members])
+            return frame([member | {"eval_return": self.final[c, s]} for c, s, member in members])
         alone = lambda row: {name: x[0] if isinstance(x, list) else x for name, x in row.items()}
-        return frame([alone(row) | member for member, rows, _ in members for row in rows])
+        return frame([alone(row) | member for c, s, member in members for row in self.rows[c][s]])
 
     def best(self) -> int:
         """Return the first configuration of the ranking."""

@@ -106,22 +106,22 @@ def test_slow_updates_are_few():
     assert 3 <= len(shell.sent) <= 2 + 500 / SHARE
 
 
-def test_only_a_kernel_gets_the_cell(monkeypatch):
+def test_only_a_kernel_gets_the_cell(modules):
     found = [None]
-    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: found[0]))
+    modules(IPython=types.SimpleNamespace(get_ipython=lambda: found[0]))
     assert rich_shell() is None and type(display(1, [])) is ProgressSink
     found[0] = types.SimpleNamespace()  # a terminal's
     assert rich_shell() is None and type(display(1, [])) is ProgressSink
     found[0] = Shell()
     assert isinstance(display(1, []), NotebookSink)
-    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))  # half imported
+    modules(IPython=types.ModuleType("IPython"))  # half imported
     assert rich_shell() is None
 
 
-def test_an_interrupted_cell_returns_the_run_and_another_goes_on(monkeypatch):
+def test_an_interrupted_cell_returns_the_run_and_another_goes_on(monkeypatch, modules):
     """The second cell's curve begins where the first one's did."""
     shell = Shell()
-    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+    modules(IPython=types.SimpleNamespace(get_ipython=lambda: shell))
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     old = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -177,8 +177,8 @@ def test_labels_of_ticks():
     assert [svg.short(x) for x in (0.0, -250.0, 0.05, 1e5, 1.5e6, 2e9)] == ["0", "-250", "0.05", "100k", "1.5M", "2G"]
 
 
-def test_train_is_the_same_with_the_cell(monkeypatch, unbroken):
-    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+def test_train_is_the_same_with_the_cell(modules, unbroken):
+    modules(IPython=types.SimpleNamespace(get_ipython=lambda: shell))
     shell = Shell()
     run = tools.train("ppo", progress=True)
     tools.assert_same(tools.state(run), tools.state(unbroken("ppo")[0]))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import gymnasium
 import jax.numpy as jnp
 import numpy as np
@@ -118,7 +116,7 @@ def test_a_numbered_folder_is_new_each_time(tmp_path, monkeypatch):
     assert len(found[0].frame()) == 2 and "eval_return" in found[0].frame()
 
 
-def test_a_frame_without_pandas_names_the_extra(unbroken, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pandas", None)
+def test_a_frame_without_pandas_names_the_extra(unbroken, modules):
+    modules(pandas=None)
     with pytest.raises(MissingExtraError, match=r"pip install 'jaxrl_fast\[pandas\]'"):
         unbroken("ppo")[0].frame()
