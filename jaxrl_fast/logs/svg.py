@@ -37,9 +37,9 @@ def learning_curve(rows_by_run: Mapping[str, Rows], metric: str = "episode_retur
     if not seen.size:
         middle = (_LEFT + _RIGHT) / 2, (_TOP + _BOTTOM) / 2
         return _svg([_text(*middle, f"no {metric} yet", "middle")])
-    last = max(float(steps[-1]) for steps, *_ in lines.values() if len(steps))
+    ends = [float(steps[-1]) for steps, *_ in (*lines.values(), *dots.values()) if len(steps)]
     room = 0.05 * (seen.max() - seen.min()) or 1.0
-    place = _Place(last, float(seen.min() - room), float(seen.max() + room))
+    place = _Place(max(ends), float(seen.min() - room), float(seen.max() + room))
     parts = [*_axes(place, metric), *_legend({label: x[-1] for label, x in lines.items()})]
     for i, (label, (steps, mean, low, high, _)) in enumerate(lines.items()):
         colour = PALETTE[i % len(PALETTE)]

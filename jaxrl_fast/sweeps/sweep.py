@@ -66,7 +66,7 @@ def sweep(
     configuration, before the first one trains.
     """
     check_hooks(hooks)
-    out, about = out if out == AUTO else folders.folder_path("out", out), about or {}
+    out, about = folder_of(out, algo, env), about or {}
     config = run_config(total_steps, {"on_nan": "mark"} | settings | {"selection": selection})
     seed, pbt = config.seed, getattr(selection, "kind", "") == "pbt"
     if pbt:
@@ -97,11 +97,17 @@ def sweep(
         selection.check(dataclasses.replace(config, population=_columns(configurations)))
     cut = json.loads(json.dumps([dataclasses.asdict(part) for part in parts]))
     content = {"format": FORMAT, "base": found.base, "configurations": configurations, "parts": cut}
-    out = numbered("sweeps", algo.name, registry.name_of(env)) if out == AUTO else out
     with at_work(out):
         # parts of the folder: another machine would cut other waves
         parts = distributed.tell(distributed.on_first(lambda: _open_parts(out, content, wave)))
         return _run(out, found, parts, progress)
+
+
+def folder_of(out: str | Path, algo: Algorithm, env: Environment) -> Path:
+    """Return a sweep's folder; "auto" is the next free one in `sweeps/`."""
+    if out == AUTO:
+        return numbered("sweeps", algo.name, registry.name_of(env))
+    return folders.folder_path("out", out)
 
 
 @contextlib.contextmanager

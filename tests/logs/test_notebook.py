@@ -159,6 +159,13 @@ def test_a_curve_without_values_says_so(values):
     assert "no episode_return yet" in "".join(curve({"": rows}).itertext())
 
 
+def test_a_run_without_episodes_shows_its_evaluations():
+    """Offline training, say."""
+    found = curve({"": [{"env_steps": i, "eval_return": [i, i + 2.0]} for i in (10, 20, 30)]})
+    dots = [x for x in found if x.tag.endswith("circle")]
+    assert len(dots) == 3 and "evaluation at 30 steps: 31" in "".join(found.itertext())
+
+
 def test_one_point_and_equal_values_are_drawn():
     assert any(x.tag.endswith("circle") for x in curve({"": [{"env_steps": 5, "episode_return": [3.0]}]}))
     flat = [{"env_steps": i, "episode_return": [-2.5]} for i in range(3)]

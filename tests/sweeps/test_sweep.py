@@ -21,7 +21,7 @@ from jaxrl_fast.engine import grid as jf_grid
 from jaxrl_fast.engine import members
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.prepared import prepare
-from jaxrl_fast.errors import MissingExtraError
+from jaxrl_fast.errors import ConfigError, MissingExtraError
 from jaxrl_fast.runs.lanes import Lanes
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.sweeps import configurations
