@@ -23,7 +23,6 @@ from jaxrl_fast.engine.members import configure, spread_members
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, MissingExtraError, check_int
-from jaxrl_fast.files import folders
 from jaxrl_fast.logs.sinks import check_hooks
 from jaxrl_fast.ops.aggregate import iqm
 from jaxrl_fast.runs import config_json as configs
