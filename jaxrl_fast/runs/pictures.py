@@ -47,7 +47,7 @@ class Video(NamedTuple):
     def of(cls, film: Film, name: str = "") -> Video:
         """Return a film at its own speed. Raises ConfigError for an environment without pictures."""
         if not film.frames:
-            drawn = "one that is drawn: `render` of a jf.Env, the render mode rgb_array of Gymnasium's"
+            drawn = "one that is drawn: by `render` of a jf.Env, or Gymnasium's render_mode 'rgb_array'"
             raise ConfigError("environment", name, drawn)
         stride, fps = pace(film.step_seconds, len(film.frames))
         return cls(film.frames[::stride], fps)

@@ -88,12 +88,11 @@ class AnyResult:
         """
         return table(self.history, self.config.member_seeds(), self.config.member_settings())
 
-    def video(self, member: int | None = None, **how: Any) -> Video:
-        """Return pictures of an episode of `agent(member)`, which a notebook shows.
-
-        how: arguments of `Agent.video`.
-        """
-        return self.agent(member).video(**how)
+    def video(
+        self, member: int | None = None, env: Environment | None = None, seed: int = 0, max_steps: int = 500
+    ) -> Video:
+        """Return pictures of an episode of `agent(member)`, which a notebook shows; see `Agent.video`."""
+        return self.agent(member).video(env, seed, max_steps)
 
 
 @dataclasses.dataclass(repr=False)

@@ -43,8 +43,8 @@ def tune(
     """Search settings with Optuna, a population of `members` trials at a time.
 
     Each of `trials` configurations is trained with every seed; their IQM is maximised. sample,
-    out, hooks: as in `sweep`.  sampler: of `optuna.samplers`, by default TPE with a constant liar. The
-    folder of the same search is resumed; trials that never trained are queued again.
+    out, hooks: as in `sweep`.  sampler: of `optuna.samplers`, by default TPE with a constant liar.
+    The folder of the same search is resumed; trials that never trained are queued again.
     """
     optuna = import_optuna()
     check_hooks(hooks)
