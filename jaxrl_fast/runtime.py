@@ -15,7 +15,7 @@ from jaxrl_fast.errors import ConfigError
 
 # jaxlib 0.10 deadlocks on few CPU cores in programs vmapped over members unless this scheduler is
 # off. A compiler option on `jit` does not help; 0.11 does not hang, and an unknown flag aborts.
-_HANG_FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
+HANG_FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
 _DEVICES_FLAG = "--xla_force_host_platform_device_count"
 _SAME_BITS = "--xla_gpu_deterministic_ops"
 _MEMORY = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PREALLOCATE")
@@ -41,10 +41,19 @@ def backend_started() -> bool:
         return True
 
 
+def xla_flags() -> str:
+    """Return XLA_FLAGS, or the text of the file that it names, which XLA allows."""
+    flags = os.environ.get("XLA_FLAGS", "").strip()
+    if flags and not flags.startswith("-") and Path(flags).is_file():
+        return " ".join(Path(flags).read_text().split())
+    return flags
+
+
 def _add_xla_flag(flag: str, value: str) -> bool:
     """Add a flag to XLA_FLAGS unless the user set it; return False if it is too late."""
-    flags = os.environ.get("XLA_FLAGS", "")
-    if flag in flags:
+    flags = xla_flags()
+    lost_file = flags and not flags.startswith("-")  # over which XLA ends the process
+    if flag in flags or lost_file:
         return True
     if backend_started():
         return False
@@ -54,13 +63,13 @@ def _add_xla_flag(flag: str, value: str) -> bool:
 
 def prepare_xla() -> None:
     """Switch off the scheduler that hangs, at `import jaxrl_fast`, if this jaxlib has it."""
-    if vmap_hangs_on_cpu() and not _add_xla_flag(_HANG_FLAG, "false"):
+    if vmap_hangs_on_cpu() and not _add_xla_flag(HANG_FLAG, "false"):
         import jax
 
         if jax.default_backend() == "cpu":
             warnings.warn(
                 "JAX's backend was started before `import jaxrl_fast`: with this jaxlib a program vmapped over several "
-                f"members can hang on a CPU. Import jaxrl_fast first, or set XLA_FLAGS={_HANG_FLAG}=false.",
+                f"members can hang on a CPU. Import jaxrl_fast first, or set XLA_FLAGS={HANG_FLAG}=false.",
                 stacklevel=3,
             )
 
@@ -126,6 +135,11 @@ def device_memory(device: Any) -> int | None:
     if device.platform != "cpu":
         stats = device.memory_stats() or {}
         return stats.get("bytes_limit")
+    return host_memory()
+
+
+def host_memory() -> int | None:
+    """Return the bytes of this machine, or of its container if they are fewer, or None."""
     limits = []
     for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:

@@ -65,6 +65,7 @@ def test_short_forms_name_the_run_and_its_result(unbroken):
 
 
 def test_pages_of_a_notebook_are_well_formed_and_say_the_same(unbroken):
+    settings = len(jf.PPO.__signature__.parameters) - 1  # without `spec`
     for name in ("run", "sweep", "plan", "settings with arrays", "physics"):
         thing, _ = things(unbroken)[name]
         page, pictures = parsed(thing._repr_html_())
@@ -74,7 +75,7 @@ def test_pages_of_a_notebook_are_well_formed_and_say_the_same(unbroken):
             "run": ("dqn on CartPole-v1", "1,280 of 1,280 steps", "mean return", "target_period", "total_steps", "Discrete(n=2)"),
             "sweep": ("64 configurations with 2 seeds", "31.50", "44 more in table.csv", "runs/x"),
             "plan": ("dqn on", "replay", "total", "checkpoints: at most"),
-            "settings with arrays": ("PPO (ppo)", "float32[1000]", "the optimizer's step size", f"all {len(jf.PPO().__signature__.parameters) - 1} settings"),
+            "settings with arrays": ("PPO (ppo)", "float32[1000]", "the optimizer's step size", f"all {settings} settings"),
             "physics": ("test/ball", "Box(low=-1.0"),
         }[name]
         assert all(word in shown for word in words), (name, shown[:2000])

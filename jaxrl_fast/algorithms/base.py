@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.common.learning import Iteration, Metrics, Played, update_all
+from jaxrl_fast.algorithms.common.learning import Iteration, Metrics, Played, prepare, update_all
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int, refuse_removed
 from jaxrl_fast.fields import check_settings, setting
@@ -141,7 +141,7 @@ class Algorithm:
         played, metrics = iteration.collect(agent), {}
         if played.trajectory is not None:
             agent = self.observe(agent, played.trajectory)
-            rows = self.prepare(agent, played.trajectory)
+            rows = prepare(self, agent, played.trajectory)
             mem = iteration.memory.add(mem, rows, iteration.t)
         if iteration.learns:
             agent, mem, metrics = update_all(self, agent, mem, iteration)

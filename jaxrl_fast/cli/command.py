@@ -38,6 +38,7 @@ Reinforcement learning where the whole training run is one XLA program.
   experience SOURCE FOLDER         save a run's replay, or a dataset, for other runs
   plot RUN [RUN ...] [flags]       draw the learning curves of runs into one picture
   list                             algorithms, environments, presets
+  doctor                           what this machine can do, what is wrong, what to type
   ladder pong [flags]              one game, learned faster rung by rung
 
   --help                           this text; `jaxrl-fast COMMAND --help` for the flags of a command
@@ -114,7 +115,8 @@ def _dispatch(argv: list[str]) -> None:
     commands: dict[str, Callable[[list[str]], None]] = {
         "train": _train, "sweep": _sweep, "compare": _of("runs", "compare"), "plan": _plan, "compile": _compile,
         "eval": _of("runs", "evaluate"), "plot": _of("runs", "plot"), "experience": _of("experience", "keep"),
-        "list": _of("list", "show"), "ladder": _of("ladder.command", "ladder"),
+        "list": _of("list", "show"), "doctor": _of("doctor", "examine"),
+        "ladder": _of("ladder.command", "ladder"),
     }  # fmt: skip
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(HELP, end="")

@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.algorithms.common.learning import Iteration, Metrics, scan_sum
+from jaxrl_fast.algorithms.common.learning import Iteration, Metrics, prepare, scan_sum
 from jaxrl_fast.engine import rollout
 from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig
@@ -75,6 +75,7 @@ class Draws(NamedTuple):
     keys: jax.Array  # [updates]
 
 
+@functools.partial(jax.jit, inline=True)  # traced once for shapes and use
 def init(run: Run, key: jax.Array) -> RunState:
     """Return the state before the first iteration. `key`: the run's root, folded, never split."""
     env, algo = run.env, run.algo
@@ -94,9 +95,10 @@ def _rows(run: Run, agent: Any, actor: rollout.Actor, key: jax.Array) -> Any:
     noise = rollout.draw(env, algo, random.split(key), algo.num_steps, algo.num_envs, zero)
     clock = Clock(zero, zero, jnp.float32(0))
     _, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, "sample", run.unroll)
-    return algo.prepare(agent, rollout.without_info(trajectory)[0])
+    return prepare(algo, agent, rollout.without_info(trajectory)[0])
 
 
+@functools.partial(jax.jit, inline=True)
 def draw(run: Run, root: jax.Array, t: jax.Array) -> Draws:
     """Draw iteration t from (root, t) alone, independent of chunks, log rows and members."""
     keys, updates = iteration_keys(root, t), run.updates

@@ -22,12 +22,14 @@ from jaxrl_fast.spaces import COUNTABLE, Box, Dict, Discrete, MultiDiscrete, Spa
 def orthogonal(scale: float):
     """Return an orthonormal initializer of gain `scale` (Saxe et al. 2014), from normals."""
 
-    def make(normal: jax.Array) -> jax.Array:
-        rows, columns = math.prod(normal.shape[:-1]), normal.shape[-1]
-        q = orthonormal_rows(normal.reshape(min(rows, columns), max(rows, columns)))
-        return (scale * (q if rows < columns else q.T)).reshape(normal.shape)
+    return functools.partial(_orthogonal, scale)
 
-    return make
+
+@functools.partial(jax.jit, static_argnums=0, inline=True)  # traced once a shape
+def _orthogonal(scale: float, normal: jax.Array) -> jax.Array:
+    rows, columns = math.prod(normal.shape[:-1]), normal.shape[-1]
+    q = orthonormal_rows(normal.reshape(min(rows, columns), max(rows, columns)))
+    return (scale * (q if rows < columns else q.T)).reshape(normal.shape)
 
 
 def random_param(module: nn.Module, name: str, shape: tuple[int, ...], make: Any, draw: Any = random.normal) -> jax.Array:

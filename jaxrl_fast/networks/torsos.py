@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import flax.linen as nn
@@ -173,7 +174,7 @@ def initialize(key: jax.Array, modules: dict[str, tuple[nn.Module, Any]]) -> dic
     Users' modules get a key each.
     """
     ours = {name: pair for name, pair in modules.items() if _is_ours(pair[0])}
-    shapes = {name: jax.eval_shape(module.init, key, x).get("params", {}) for name, (module, x) in ours.items()}
+    shapes = {name: _made.eval_shape(module, key, x)[1].get("params", {}) for name, (module, x) in ours.items()}
     flat = flax.traverse_util.flatten_dict(shapes)
     noisy = {path[:-1] for path in flat if path[-1] == "kernel_sigma"}
     drawn = [path for path in flat if path[-1] == "kernel" or (path[-1] == "bias" and path[:-1] in noisy)]
@@ -206,8 +207,13 @@ def _is_ours(module: nn.Module) -> bool:
 
 def example_features(torso: nn.Module, x: Any) -> jax.Array:
     """Return zeros of the shape that `torso` makes of `x`."""
-    shape = jax.eval_shape(lambda: torso.init_with_output(jax.random.key(0), x)[0]).shape
-    return jnp.zeros(shape, jnp.float32)
+    return jnp.zeros(_made.eval_shape(torso, jax.random.key(0), x)[0].shape, jnp.float32)
+
+
+@functools.partial(jax.jit, static_argnums=0)  # traced once, for its shapes
+def _made(module: nn.Module, key: jax.Array, x: Any) -> tuple[jax.Array, Any]:
+    """Return a module's output and variables."""
+    return module.init_with_output(key, x)
 
 
 def initialize_parts(key: jax.Array, parts: dict[str, tuple[dict[str, nn.Module], Any]]) -> dict[str, dict[str, Any]]:
