@@ -39,6 +39,7 @@ _GROUPS = {  # as in docs/api.md: {heading: {name: module}}
         "make": "envs.registry", "register": "envs.registry", "list_environments": "envs.registry",
         "Env": "envs.api", "HostEnv": "envs.host.api", "SingleEnv": "envs.single",
         "EnvSpec": "types", "Outcome": "types", "to_gymnasium": "envs.export.to_gymnasium",
+        "show": "runs.show",
     },
     "Spaces": {"Box": "spaces", "Discrete": "spaces", "MultiDiscrete": "spaces", "Dict": "spaces"},
     "Algorithms": {
@@ -104,6 +105,7 @@ if TYPE_CHECKING:
     from jaxrl_fast.logs.sinks import Sink
     from jaxrl_fast.runs.agent import Agent
     from jaxrl_fast.runs.load import experience, load, resume
+    from jaxrl_fast.runs.show import show
     from jaxrl_fast.runs.train import train
     from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete
     from jaxrl_fast.sweeps.selection import PBT, Halving

@@ -44,6 +44,7 @@ SMALL = {
     "docs/algorithms/es.md": {"500_000": "8_000", "directions=32": "directions=2"},
     "docs/optimizers.md": {"500_000": "2_048", "num_steps=64": "num_steps=64, hidden=(8,)"},
     "docs/memory.md": {},
+    "docs/notebooks.md": {"100_000": "2_048", "num_envs=8": "num_envs=4, num_steps=32, hidden=(8,)"},
     "docs/physics.md": {},
     "docs/host.md": {"50_000": "512", "actors=2)": "actors=2, eval_episodes=2)",
                      "num_envs=8": "num_envs=4, num_steps=16", "(64, 64)": "(8,)"},

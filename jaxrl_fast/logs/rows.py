@@ -76,6 +76,11 @@ def _where(mask: np.ndarray) -> list[int]:
     return np.flatnonzero(mask).tolist()
 
 
+def shown(row: Row) -> dict[str, Any]:
+    """Return a row's returns in the form of `read_jsonl`, for a learning curve."""
+    return {"env_steps": row.env_steps, **{name: row.metrics[name] for name in SHOWN if name in row.metrics}}
+
+
 def read_row(entry: Mapping[str, Any]) -> Row:
     """Return a row of `read_jsonl` as it was logged; null is NaN."""
     values = lambda x: np.array([np.nan if value is None else value for value in x], float)

@@ -20,6 +20,7 @@ from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.own_spaces import own_of
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_int, check_seed, expected
 from jaxrl_fast.ops import stacking
+from jaxrl_fast.runs import pictures
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock, EnvSpec
 
@@ -163,6 +164,22 @@ class Agent:
         check_choice("mode", mode or "greedy", MODES)
         mode, key = mode or self.config.eval_mode, jax.random.key(seed)
         return backend_of(self.env).evaluate(self.env, self.algo, self.state, key, episodes, mode, self.config)
+
+    def video(self, env: Environment | None = None, seed: int = 0, max_steps: int = 500) -> pictures.Video:
+        """Play one greedy episode, and return its pictures, which a notebook shows.
+
+        env: another environment with the same spaces; None: the training environment.
+        """
+        check_seed("seed", seed)
+        env = self.env if env is None else env
+        backend_of(env)  # refuses what is no environment
+        for name in ("observation", "action", "stack"):
+            own, other = getattr(self.spec, name), getattr(env.spec, name)
+            if own != other:
+                raise expected(f"{name} of the environment", f"the agent's {own}", str(other))
+        key = jax.random.key(seed)
+        film = pictures.film(env, self.algo, self.state, key, max_steps, self.config.host_timeout)
+        return pictures.Video.of(film, env.spec.name)
 
 
 def _batch(obs: Any) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import os
 import shutil
@@ -27,6 +28,7 @@ from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.checkpoints.store import UNFINISHED, numbers_in
 
 SEED = "seed-"
+AUTO = "auto"  # an `out` that is numbered
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,10 +163,16 @@ class RunDir:
             if film.page is not None:
                 configs.write_text(self.path / "rollout.html", film.page)
             if film.frames:
-                stride, fps = pictures.pace(film.step_seconds, len(film.frames))
-                pictures.rollout_gif(film.frames[::stride], self.path / "rollout.gif", fps)
+                pictures.Video.of(film).save(self.path / "rollout.gif")
         except Exception as error:
             warnings.warn(f"the pictures of {self.path} could not be drawn: {error!r}", stacklevel=2)
+
+
+def numbered(folder: str, *parts: str) -> Path:
+    """Return FOLDER/PART-PART-N with the first free N, the same in every process."""
+    stem = "-".join(parts).replace("/", "-").replace(":", "-").replace(" ", "-")
+    free = next(path for n in itertools.count(1) if not (path := Path(folder) / f"{stem}-{n}").exists())
+    return Path(distributed.tell(str(free)))
 
 
 def seed_folder(path: Path, seed: int) -> Path:
