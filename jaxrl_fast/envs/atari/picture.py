@@ -1,0 +1,142 @@
+"""The TIA's picture: what a segment of a line shows, and which objects meet in it.
+
+Each object is a function of the current registers and of three flags of the line, so a segment
+between two writes needs one mask an object: 32 pixels a word.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast.envs.atari import bits
+from jaxrl_fast.envs.atari.state import BLANK, LINE, WIDTH, Tia, View
+
+P0, P1, M0, M1, BL, PF = range(6)
+# Bit i of `Tia.collisions`; pairs in the order in which CXM0P to CXPPMM report them.
+PAIRS = (
+    (M0, P1), (M0, P0), (M1, P0), (M1, P1), (P0, PF), (P0, BL), (P1, PF), (P1, BL),
+    (M0, PF), (M0, BL), (M1, PF), (M1, BL), (BL, PF), (P0, P1), (M0, M1),
+)  # fmt: skip
+_COMB = 8  # black pixels after HMOVE
+_STAR_STEPS = (18, 33, 0, 17)  # pixels that a wandering missile moves left, by line of its period
+
+
+class Segment(NamedTuple):
+    """Part of a line to draw: clocks `begin` to `end` of the line."""
+
+    wanted: jax.Array  # bool: there is something to do
+    begin: jax.Array
+    end: jax.Array
+    closes: jax.Array  # bool: passes the end of the line
+
+
+def next_segment(tia: Tia, view: View, target: jax.Array) -> Segment:
+    """Return the next part of the picture to draw before clock `target`."""
+    first = tia.origin + view.top * LINE
+    stop = first + view.height * LINE
+    wanted = (target >= first) & (tia.drawn < stop) & (tia.drawn < target)
+    target = jnp.minimum(target, stop)
+    closes = wanted & (target > tia.drawn + tia.left)
+    begin = LINE - tia.left
+    end = jnp.where(closes, LINE, begin + target - tia.drawn)
+    return Segment(wanted, begin, jnp.where(wanted, end, begin), closes)
+
+
+def objects(tia: Tia) -> tuple[bits.Words, ...]:
+    """Return the pixels of each object on a whole line, in the order P0, P1, M0, M1, BL, PF."""
+    graphics0 = jnp.where(tia.vdelp0 == 1, tia.old0, tia.grp0)
+    graphics1 = jnp.where(tia.vdelp1 == 1, tia.old1, tia.grp1)
+    ball_on = jnp.where(tia.vdelbl == 1, tia.oldbl, tia.enabl) == 1
+    wander = tia.stars == 1
+    on0 = (tia.enam0 == 1) & (tia.resmp0 == 0) & ~(wander & (tia.star == 2))
+    width0 = (tia.nusiz0 >> 4) & 3 | (wander & (tia.star == 1)).astype(jnp.int32)
+    return (
+        bits.player(graphics0, tia.refp0, tia.nusiz0, tia.x0, tia.skip0),
+        bits.player(graphics1, tia.refp1, tia.nusiz1, tia.x1, tia.skip1),
+        bits.missile(on0, tia.nusiz0, width0, tia.xm0),
+        bits.missile((tia.enam1 == 1) & (tia.resmp1 == 0), tia.nusiz1, (tia.nusiz1 >> 4) & 3, tia.xm1),
+        bits.ball(ball_on, (tia.ctrlpf >> 4) & 3, tia.xbl),
+        bits.playfield(tia.pf, tia.mirror),
+    )
+
+
+def meetings(shown: tuple[bits.Words, ...], part: bits.Words) -> jax.Array:
+    """Return the pairs of objects that meet within `part`, one bit a pair."""
+    inside = [bits.both(pixels, part) for pixels in shown[:5]]
+    inside.append(shown[5])
+    total = jnp.zeros_like(part[0], jnp.int32)
+    for i, (a, b) in enumerate(PAIRS):
+        total = total | bits.meet(inside[a], inside[b]) << i
+    return total
+
+
+def planes(tia: Tia, shown: tuple[bits.Words, ...]) -> tuple[bits.Words, bits.Words]:
+    """Return the color of each pixel in two planes: 0 COLUBK, 1 COLUPF, 2 COLUP1, 3 COLUP0."""
+    over = tuple(jnp.where(tia.ctrlpf & 4 != 0, jnp.uint32(bits.FULL), jnp.uint32(0)) for _ in range(bits.WORDS))
+    score = tia.ctrlpf & 6 == 2
+    half = bits.below(jnp.full_like(tia.pf, WIDTH // 2))
+    field = bits.either(shown[PF], shown[BL])
+    zero = bits.either(shown[P0], shown[M0])
+    one = bits.without(bits.either(shown[P1], shown[M1]), zero)
+    hidden = bits.both(field, over)
+    zero, one = bits.without(zero, hidden), bits.without(one, hidden)
+    rest = bits.without(field, bits.either(zero, one))
+    scored = tuple(jnp.where(score, w, jnp.uint32(0)) for w in bits.without(rest, shown[BL]))
+    zero = bits.either(zero, bits.both(scored, half))
+    one = bits.either(one, bits.without(scored, half))
+    rest = bits.without(rest, scored)
+    return bits.either(rest, zero), bits.either(one, zero)
+
+
+def colors(tia: Tia, shown: tuple[bits.Words, ...]) -> jax.Array:
+    """Return int32 [N, 160], the color of each pixel of the line."""
+    low, high = (bits.pixels(p) for p in planes(tia, shown))
+    lit = jnp.where(tia.vblank & 2 != 0, 0, 0xFE)
+
+    def color(register: jax.Array) -> jax.Array:
+        return (register & lit)[:, None]
+
+    ones = jnp.where(high, color(tia.colup0), color(tia.colupf))
+    return jnp.where(low, ones, jnp.where(high, color(tia.colup1), color(tia.colubk)))
+
+
+def draw(tia: Tia, view: View, screen: jax.Array, segment: Segment) -> tuple[Tia, jax.Array]:
+    """Return the TIA and the screen after a segment."""
+    begin, end = jnp.clip(segment.begin - BLANK, 0, WIDTH), jnp.clip(segment.end - BLANK, 0, WIDTH)
+    part = bits.without(bits.below(end), bits.below(begin))
+    shown = objects(tia)
+    dark = segment.wanted & (tia.vblank & 2 == 0)
+    collisions = tia.collisions | jnp.where(dark, meetings(shown, part), 0)
+
+    comb = segment.wanted & (tia.comb == 1)
+    line = (tia.drawn - tia.origin) // LINE - view.top
+    column = jnp.arange(WIDTH)
+    inside = (column >= begin[:, None]) & (column < end[:, None])
+    shade = jnp.where(comb[:, None] & (column < _COMB), 0, colors(tia, shown)).astype(screen.dtype)
+    lanes, rows = jnp.arange(screen.shape[0]), jnp.clip(line, 0, screen.shape[1] - 1)
+    screen = screen.at[lanes, rows].set(jnp.where(inside & segment.wanted[:, None], shade, screen[lanes, rows]))
+
+    past = segment.wanted & (segment.end >= BLANK + _COMB) & (segment.begin < BLANK + _COMB)
+    tia = tia._replace(collisions=collisions, comb=jnp.where(past, 0, tia.comb))
+    return _advance(tia, segment), screen
+
+
+def _advance(tia: Tia, segment: Segment) -> Tia:
+    """Return the TIA's clocks after a segment, and at a line's end the flags of the next line."""
+    count = segment.end - segment.begin
+    closes = segment.closes
+    star = (tia.star + 1) & 3
+    step = jnp.select([star == i for i in range(4)], [jnp.int32(s) for s in _STAR_STEPS])
+    wanders = closes & (tia.stars == 1)
+    return tia._replace(
+        drawn=tia.drawn + count,
+        left=jnp.where(closes, LINE, tia.left - count),
+        mirror=jnp.where(closes, tia.ctrlpf & 1, tia.mirror),
+        skip0=jnp.where(closes, 0, tia.skip0),
+        skip1=jnp.where(closes, 0, tia.skip1),
+        star=jnp.where(wanders, star, tia.star),
+        xm0=jnp.where(wanders, (tia.xm0 + WIDTH - step) % WIDTH, tia.xm0),
+    )

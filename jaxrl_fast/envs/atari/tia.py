@@ -1,0 +1,82 @@
+"""The TIA as the processor sees it: when an access takes effect, what a read gives."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast.envs.atari import motion
+from jaxrl_fast.envs.atari.picture import PAIRS
+from jaxrl_fast.envs.atari.state import LINE, Inputs, Tia
+
+(
+    VSYNC, VBLANK, WSYNC, RSYNC, NUSIZ0, NUSIZ1, COLUP0, COLUP1, COLUPF, COLUBK, CTRLPF, REFP0, REFP1, PF0, PF1, PF2,
+    RESP0, RESP1, RESM0, RESM1, RESBL,
+) = range(0x15)  # fmt: skip
+(
+    GRP0, GRP1, ENAM0, ENAM1, ENABL, HMP0, HMP1, HMM0, HMM1, HMBL, VDELP0, VDELP1, VDELBL, RESMP0, RESMP1, HMOVE, HMCLR,
+    CXCLR,
+) = range(0x1B, 0x2D)  # fmt: skip
+
+# Clocks from the processor's write to its effect on the picture, as a color clock shows it.
+_DELAYS = {
+    VBLANK: 1, NUSIZ0: 8, NUSIZ1: 8, REFP0: 1, REFP1: 1, RESM0: 8, RESM1: 8, GRP0: 1, GRP1: 1, ENAM0: 1, ENAM1: 1,
+    ENABL: 1, HMOVE: 3,
+}  # fmt: skip
+_PLAYER_LEAD = 11  # clocks that a player shows on after a reset within it
+
+
+def _mask(registers: tuple[int, ...]) -> tuple[int, int]:
+    """Return the set of registers as bits of two words."""
+    total = sum(1 << r for r in registers)
+    return total & 0x7FFFFFFF, total >> 31
+
+
+def _among(register: jax.Array, registers: tuple[int, ...]) -> jax.Array:
+    low, high = _mask(registers)
+    bit = jnp.where(register < 31, low >> jnp.minimum(register, 30), high >> jnp.maximum(register - 31, 0))
+    return bit & 1 == 1
+
+
+def position(tia: Tia, clock: jax.Array) -> jax.Array:
+    """Return the place of `clock` in its line, 0 to 227."""
+    return jnp.remainder(clock - tia.origin, LINE)
+
+
+def write_clock(tia: Tia, register: jax.Array, clock: jax.Array) -> jax.Array:
+    """Return the clock up to which the picture is drawn before a write at `clock` takes effect."""
+    place = position(tia, clock)
+    delay = jnp.zeros_like(clock)
+    for wait in sorted(set(_DELAYS.values())):
+        delay = jnp.where(_among(register, tuple(r for r, d in _DELAYS.items() if d == wait)), wait, delay)
+    # The playfield is latched every four clocks, at least two clocks after the write.
+    delay = jnp.where(_among(register, (PF0, PF1, PF2)), (place + 5) // 4 * 4 - place, delay)
+    second = register == RESP1
+    old, nusiz = jnp.where(second, tia.x1, tia.x0), jnp.where(second, tia.nusiz1, tia.nusiz0)
+    shown = motion.reset_meets(old, motion.reset_place(place, True), nusiz & 7) == motion.WITHIN
+    return clock + jnp.where(_among(register, (RESP0, RESP1)) & shown, _PLAYER_LEAD, delay)
+
+
+def read(tia: Tia, inputs: Inputs, register: jax.Array, cycles: jax.Array, bus: jax.Array) -> jax.Array:
+    """Return what the processor reads; the lowest six bits keep the last byte of the bus."""
+    register = register & 0x0F
+    value = jnp.zeros_like(register)
+    for i in range(8):
+        high = jnp.where((tia.collisions >> 2 * i) & 1 == 1, 0x80, 0)
+        low = jnp.where((tia.collisions >> (2 * i + 1)) & 1 == 1, 0x40, 0)
+        value = jnp.where(register == i, _latch(i, high, low), value)
+    charged = cycles - tia.charge_at
+    for i, needed in enumerate((inputs.charge0, inputs.charge1, inputs.charge2, inputs.charge3)):
+        full = (needed < 0) | ((tia.dumped == 0) & (charged > needed))
+        value = jnp.where((register == 8 + i) & full, 0x80, value)
+    value = jnp.where(register == 12, inputs.fire0, value)
+    value = jnp.where(register == 13, inputs.fire1, value)
+    return value | bus & 0x3F
+
+
+def _latch(i: int, high: jax.Array, low: jax.Array) -> jax.Array:
+    """Return collision latch `i` of eight: the seventh reports one pair only."""
+    return high | low
+
+
+assert len(PAIRS) == 15
