@@ -14,6 +14,11 @@ def _bit(value: jax.Array, at: int) -> jax.Array:
     return (value >> at) & 1
 
 
+def is_unsupported(cpu: Cpu, word: Instruction) -> jax.Array:
+    """Return whether the instruction is ARR of decimal digits."""
+    return op.OPERATION.has(word.operation, "arr") & (cpu.d == 1)
+
+
 def flags(cpu: Cpu) -> jax.Array:
     """Return the flags as the byte that PHP and BRK push."""
     return cpu.n << 7 | cpu.v << 6 | 0x30 | cpu.d << 3 | cpu.i << 2 | cpu.z << 1 | cpu.c
@@ -100,23 +105,25 @@ def _combine(
     by_ten = (decimal == 1) & ((alu == op.ADC) | (alu == op.SBC))
     carry_out = jnp.where(by_ten, tens_carry, carry_out)
     added = jnp.where(by_ten, tens, added)
-    overflow = _bit(~(left ^ addend) & (left ^ added), 7)
+    overflow = _bit(jnp.where(by_ten, right ^ added, ~(left ^ addend)) & (left ^ added), 7)
     logic = [right, left | right, left & right, left ^ right]
     result = jnp.select([alu == i for i in range(4)] + [alu == op.BIT], [*logic, left & right], added)
     return result, carry_out, jnp.where(alu == op.BIT, _bit(right, 6), overflow)
 
 
 def _decimal(left: jax.Array, right: jax.Array, carry: jax.Array, subtracts: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the sum or difference of two bytes of decimal digits, and its carry."""
+    """Return the sum or difference of two bytes of decimal digits, and its carry.
+
+    Bytes with digits above nine give what ALE gives.
+    """
 
     def number(byte: jax.Array) -> jax.Array:
         return (byte >> 4) * 10 + (byte & 0x0F)
 
     total = number(left) + number(right) + carry
-    over = total > 99
-    difference = number(left) - number(right) - (1 - carry)
-    borrows = left < right + 1 - carry
-    value = jnp.where(subtracts, jnp.where(difference < 0, difference + 100, difference), total)
-    value = jnp.remainder(value, 100)
-    digits = value // 10 << 4 | value % 10
-    return digits, jnp.where(subtracts, ~borrows, over).astype(jnp.int32)
+    borrowed = number(left) - number(right) - (1 - carry)
+    difference = jnp.where(borrowed < 0, borrowed + 100, borrowed)
+    value = jnp.where(subtracts, difference, total & 0xFF) % 100
+    digits = jnp.where(subtracts & (difference < 0), number(difference & 0xFF), value // 10 << 4 | value % 10)
+    carries = jnp.where(subtracts, left >= right + 1 - carry, total > 99)
+    return digits, carries.astype(jnp.int32)

@@ -118,7 +118,7 @@ def _commit(
     wait = jnp.where(to_tia & (register == tia.WSYNC), registers.wait_cycles(m.tia, cycles), 0)
     steps = m.steps + on.astype(jnp.int32)
     over = ends | stops
-    bad = access.bad & on
+    bad = (access.bad | cpu.is_unsupported(m.cpu, word)) & on
     return m._replace(
         cpu=_where(on, new, m.cpu),
         riot=chips,
@@ -144,13 +144,17 @@ def begin(m: Machine) -> Machine:
         origin=origin,
         drawn=jnp.where(fresh, origin + m.view.top * LINE, t.drawn),
         left=jnp.where(fresh, LINE, t.left),
+        loss=jnp.where(fresh, m.view.pal & (clocks - t.origin) // LINE, t.loss) & 1,
         vsync_end=jnp.where(t.vsync_end == NEVER, NEVER, t.vsync_end - clocks),
         moved_at=t.moved_at - clocks,
         charge_at=t.charge_at - back,
     )
     chips = m.riot._replace(set_at=m.riot.set_at - back, late_at=m.riot.late_at - back)
     one = jnp.ones_like(m.done)
-    return m._replace(tia=video, riot=chips, cycles=m.cycles - back, steps=one * 0, partial=one, done=one * m.bad)
+    return m._replace(
+        tia=video, riot=chips, cycles=m.cycles - back, steps=one * 0, partial=one, done=one * m.bad,
+        screen=m.other, other=m.screen,
+    )  # fmt: skip
 
 
 def frame(m: Machine, inputs: Inputs, rom: Rom) -> Machine:

@@ -15,7 +15,7 @@ from jaxrl_fast.envs.atari import bits
 from jaxrl_fast.envs.atari.state import BLANK, LINE, WIDTH, Tia, View
 
 P0, P1, M0, M1, BL, PF = range(6)
-# Bit i of `Tia.collisions`; pairs in the order in which CXM0P to CXPPMM report them.
+# The pair of objects of each bit of `Tia.collisions`.
 PAIRS = (
     (M0, P1), (M0, P0), (M1, P0), (M1, P1), (P0, PF), (P0, BL), (P1, PF), (P1, BL),
     (M0, PF), (M0, BL), (M1, PF), (M1, BL), (BL, PF), (P0, P1), (M0, M1),
@@ -45,20 +45,39 @@ def next_segment(tia: Tia, view: View, target: jax.Array) -> Segment:
     return Segment(wanted, begin, jnp.where(wanted, end, begin), closes)
 
 
+class Enabled(NamedTuple):
+    """What registers let the movable objects show: graphics of the players, bools of the rest."""
+
+    player0: jax.Array
+    player1: jax.Array
+    missile0: jax.Array
+    missile1: jax.Array
+    ball: jax.Array
+
+
+def enabled(tia: Tia) -> Enabled:
+    """Return which objects may show."""
+    return Enabled(
+        jnp.where(tia.vdelp0 == 1, tia.old0, tia.grp0),
+        jnp.where(tia.vdelp1 == 1, tia.old1, tia.grp1),
+        (tia.enam0 == 1) & (tia.resmp0 == 0),
+        (tia.enam1 == 1) & (tia.resmp1 == 0),
+        jnp.where(tia.vdelbl == 1, tia.oldbl, tia.enabl) == 1,
+    )
+
+
 def objects(tia: Tia) -> tuple[bits.Words, ...]:
     """Return the pixels of each object on a whole line, in the order P0, P1, M0, M1, BL, PF."""
-    graphics0 = jnp.where(tia.vdelp0 == 1, tia.old0, tia.grp0)
-    graphics1 = jnp.where(tia.vdelp1 == 1, tia.old1, tia.grp1)
-    ball_on = jnp.where(tia.vdelbl == 1, tia.oldbl, tia.enabl) == 1
+    on = enabled(tia)
     wander = tia.stars == 1
-    on0 = (tia.enam0 == 1) & (tia.resmp0 == 0) & ~(wander & (tia.star == 2))
+    on0 = on.missile0 & ~(wander & (tia.star == 2))
     width0 = (tia.nusiz0 >> 4) & 3 | (wander & (tia.star == 1)).astype(jnp.int32)
     return (
-        bits.player(graphics0, tia.refp0, tia.nusiz0, tia.x0, tia.skip0),
-        bits.player(graphics1, tia.refp1, tia.nusiz1, tia.x1, tia.skip1),
+        bits.player(on.player0, tia.refp0, tia.nusiz0, tia.x0, tia.skip0),
+        bits.player(on.player1, tia.refp1, tia.nusiz1, tia.x1, tia.skip1),
         bits.missile(on0, tia.nusiz0, width0, tia.xm0),
-        bits.missile((tia.enam1 == 1) & (tia.resmp1 == 0), tia.nusiz1, (tia.nusiz1 >> 4) & 3, tia.xm1),
-        bits.ball(ball_on, (tia.ctrlpf >> 4) & 3, tia.xbl),
+        bits.missile(on.missile1, tia.nusiz1, (tia.nusiz1 >> 4) & 3, tia.xm1),
+        bits.ball(on.ball, (tia.ctrlpf >> 4) & 3, tia.xbl),
         bits.playfield(tia.pf, tia.mirror),
     )
 
@@ -74,30 +93,34 @@ def meetings(shown: tuple[bits.Words, ...], part: bits.Words) -> jax.Array:
 
 
 def planes(tia: Tia, shown: tuple[bits.Words, ...]) -> tuple[bits.Words, bits.Words]:
-    """Return the color of each pixel in two planes: 0 COLUBK, 1 COLUPF, 2 COLUP1, 3 COLUP0."""
+    """Return the color of each pixel in two planes: 0 COLUBK, 1 COLUPF, 2 COLUP1, 3 COLUP0.
+
+    CTRLPF's priority wins over its score colors, as ALE has it, except where nothing but the
+    playfield is enabled.
+    """
     over = tuple(jnp.where(tia.ctrlpf & 4 != 0, jnp.uint32(bits.FULL), jnp.uint32(0)) for _ in range(bits.WORDS))
-    score = tia.ctrlpf & 6 == 2
-    half = bits.below(jnp.full_like(tia.pf, WIDTH // 2))
-    field = bits.either(shown[PF], shown[BL])
-    zero = bits.either(shown[P0], shown[M0])
-    one = bits.without(bits.either(shown[P1], shown[M1]), zero)
+    on = enabled(tia)
+    alone = (on.player0 | on.player1 == 0) & ~(on.missile0 | on.missile1 | on.ball)
+    score = (tia.ctrlpf & 2 != 0) & ((tia.ctrlpf & 4 == 0) | alone)
+    left = bits.below(jnp.full_like(tia.pf, WIDTH // 2))
+    scored = tuple(jnp.where(score, word, jnp.uint32(0)) for word in shown[PF])
+    zero = bits.either(bits.either(shown[P0], shown[M0]), bits.both(scored, left))
+    one = bits.either(bits.either(shown[P1], shown[M1]), bits.without(scored, left))
+    field = bits.either(bits.without(shown[PF], scored), shown[BL])
     hidden = bits.both(field, over)
-    zero, one = bits.without(zero, hidden), bits.without(one, hidden)
+    zero = bits.without(zero, hidden)
+    one = bits.without(one, bits.either(zero, hidden))
     rest = bits.without(field, bits.either(zero, one))
-    scored = tuple(jnp.where(score, w, jnp.uint32(0)) for w in bits.without(rest, shown[BL]))
-    zero = bits.either(zero, bits.both(scored, half))
-    one = bits.either(one, bits.without(scored, half))
-    rest = bits.without(rest, scored)
     return bits.either(rest, zero), bits.either(one, zero)
 
 
 def colors(tia: Tia, shown: tuple[bits.Words, ...]) -> jax.Array:
     """Return int32 [N, 160], the color of each pixel of the line."""
     low, high = (bits.pixels(p) for p in planes(tia, shown))
-    lit = jnp.where(tia.vblank & 2 != 0, 0, 0xFE)
+    dark = tia.vblank & 2 != 0
 
     def color(register: jax.Array) -> jax.Array:
-        return (register & lit)[:, None]
+        return jnp.where(dark, 0, register & 0xFE | tia.loss)[:, None]
 
     ones = jnp.where(high, color(tia.colup0), color(tia.colupf))
     return jnp.where(low, ones, jnp.where(high, color(tia.colup1), color(tia.colubk)))
@@ -108,10 +131,10 @@ def draw(tia: Tia, view: View, screen: jax.Array, segment: Segment) -> tuple[Tia
     begin, end = jnp.clip(segment.begin - BLANK, 0, WIDTH), jnp.clip(segment.end - BLANK, 0, WIDTH)
     part = bits.without(bits.below(end), bits.below(begin))
     shown = objects(tia)
-    dark = segment.wanted & (tia.vblank & 2 == 0)
-    collisions = tia.collisions | jnp.where(dark, meetings(shown, part), 0)
+    lit = segment.wanted & (tia.vblank & 2 == 0)
+    collisions = tia.collisions | jnp.where(lit, meetings(shown, part), 0)
 
-    comb = segment.wanted & (tia.comb == 1)
+    comb = segment.wanted & (tia.comb & view.combs == 1)
     line = (tia.drawn - tia.origin) // LINE - view.top
     column = jnp.arange(WIDTH)
     inside = (column >= begin[:, None]) & (column < end[:, None])

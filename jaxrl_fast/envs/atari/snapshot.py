@@ -20,8 +20,8 @@ from jaxrl_fast.envs.atari.state import LINE, RAM, WIDTH, Cart, Cpu, Machine, Ri
 _TRUE, _FALSE = 0xFAB1FAB2, 0xBAD1BAD2
 _SCREEN_LINES = 250
 _SWITCHES = 0x3F  # both difficulties B, color, nothing pressed
-_LINES_BY_HEIGHT = {250: 342}  # of a PAL console, after which a frame ends by itself
-_LINES = 290
+_PAL_HEIGHT = 250  # lines that ALE shows of a PAL game
+_PAL_LINES, _LINES = 342, 290  # after which a frame ends by itself
 
 # name: (first hot spot, number of them, bytes of RAM)
 _KINDS = {
@@ -77,6 +77,12 @@ def _riot(data: bytes) -> tuple[Riot, list[int]]:
     return Riot(timer, shift, set_at, late_at, late, 0, dir_a, 0, dir_b), ram
 
 
+def _playfield(pf: int) -> int:
+    """Return the playfield's bits from left to right; a snapshot has PF1's byte as it was written."""
+    middle = int(f"{pf >> 4 & 0xFF:08b}"[::-1], 2)
+    return pf & 0xFF00F | middle << 4
+
+
 def _tia(data: bytes) -> tuple[Tia, View]:
     r = _Reader(data, "TIA")
     origin, start, stop, drawn, left, _, _, vsync_end, _, vsync, vblank, nusiz0, nusiz1 = r.numbers(13)
@@ -87,14 +93,15 @@ def _tia(data: bytes) -> tuple[Tia, View]:
     tia = Tia(
         origin=origin, drawn=drawn, left=left, vsync=vsync, vsync_end=vsync_end, vblank=vblank, nusiz0=nusiz0,
         nusiz1=nusiz1, colup0=colup0 & 0xFE, colup1=colup1 & 0xFE, colupf=colupf & 0xFE, colubk=colubk & 0xFE,
-        ctrlpf=ctrlpf, refp0=refp0, refp1=refp1, pf=pf, grp0=grp0, grp1=grp1, old0=old0, old1=old1, enam0=enam0,
+        ctrlpf=ctrlpf, refp0=refp0, refp1=refp1, pf=_playfield(pf), grp0=grp0, grp1=grp1, old0=old0, old1=old1, enam0=enam0,
         enam1=enam1, enabl=enabl, oldbl=oldbl, hmp0=hmp0 & 15, hmp1=hmp1 & 15, hmm0=hmm0 & 15, hmm1=hmm1 & 15,
         hmbl=hmbl & 15, vdelp0=vdelp0, vdelp1=vdelp1, vdelbl=vdelbl, resmp0=resmp0, resmp1=resmp1,
         collisions=collisions, x0=x0, x1=x1, xm0=xm0, xm1=xm1, xbl=xbl, skip0=0, skip1=0, mirror=ctrlpf & 1,
-        moved_at=moved_at, comb=comb, stars=stars, star=star, dumped=dumped, charge_at=charge_at,
+        moved_at=moved_at, comb=comb, stars=stars, star=star, loss=0, dumped=dumped, charge_at=charge_at,
     )  # fmt: skip
     height = (stop - start) // LINE
-    return tia, View((start - origin) // LINE, height, _LINES_BY_HEIGHT.get(height, _LINES))
+    pal = height == _PAL_HEIGHT
+    return tia, View((start - origin) // LINE, height, _PAL_LINES if pal else _LINES, int(pal), 1)
 
 
 def _cart(data: bytes) -> tuple[Cart, list[int]]:
@@ -114,27 +121,28 @@ def _cart(data: bytes) -> tuple[Cart, list[int]]:
     return Cart(0, kind, first, banks, extra, *slices), ram
 
 
-def parse(data: bytes, image: bytes, controller: int, ram: np.ndarray | None = None) -> Start:
+def parse(data: bytes, image: bytes, controller: int, shown: np.ndarray) -> Start:
     """Return the machine of a snapshot.
 
     Args:
         data: What `serialize` returns.
         image: The ROM.
         controller: `controls.JOYSTICK`, `PADDLES` or `SWAPPED_PADDLES`.
-        ram: 128 bytes to use instead of the snapshot's.
+        shown: The screen at the snapshot, uint8 [height, 160], which a snapshot lacks.
     """
     cpu, partial = _cpu(data)
     riot, inner = _riot(data)
     tia, view = _tia(data)
     cart, outer = _cart(data)
     memory = np.zeros(RAM, np.uint8)
-    memory[:128] = inner if ram is None else ram
+    memory[:128] = inner
     memory[128 : 128 + len(outer)] = outer
     cycles = _Reader(data, "System").number()
     left, right = (int.from_bytes(data[i : i + 4], "little") for i in (0, 4))
-    machine = Machine(
-        cpu, riot, tia, cart, view, memory, np.zeros((_SCREEN_LINES, WIDTH), np.uint8), cycles, 0, partial, 0, 0
-    )
+    screen = np.zeros((_SCREEN_LINES, WIDTH), np.uint8)
+    other = screen.copy()
+    screen[: len(shown)] = shown
+    machine = Machine(cpu, riot, tia, cart, view, memory, screen, other, cycles, 0, partial, 0, 0)
     return Start(machine, Controls(controller, left, right, _SWITCHES), decode(image))
 
 

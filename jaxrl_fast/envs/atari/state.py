@@ -95,6 +95,7 @@ class Tia(NamedTuple):
     comb: jax.Array  # 1: the line's first 8 pixels are black
     stars: jax.Array  # 1: missile 0 wanders, as after a change of HMM0 during its motion
     star: jax.Array  # the line of the wander's period, 0 to 3
+    loss: jax.Array  # 1: a PAL set shows this frame in grey, as the last had an odd number of lines
     dumped: jax.Array  # 1: the paddles' capacitors are grounded
     charge_at: jax.Array  # cycle at which they began to charge
 
@@ -132,10 +133,12 @@ class View(NamedTuple):
     top: jax.Array  # first line of the picture
     height: jax.Array  # lines of the picture
     limit: jax.Array  # lines after which a frame ends without VSYNC
+    pal: jax.Array  # 1: a PAL set
+    combs: jax.Array  # 1: HMOVE blackens eight pixels; ALE has games without
 
 
 class Machine(NamedTuple):
-    """A batch of consoles: arrays [N], `ram` [N, 256], `screen` [N, lines, 160]."""
+    """A batch of consoles: arrays [N], `ram` [N, 256], screens [N, lines, 160]."""
 
     cpu: Cpu
     riot: Riot
@@ -144,6 +147,7 @@ class Machine(NamedTuple):
     view: View
     ram: jax.Array
     screen: jax.Array
+    other: jax.Array  # the screen of the call before: calls draw on two in turns
     cycles: jax.Array  # since the frame began
     steps: jax.Array  # instructions since `frame` was called
     partial: jax.Array  # 1: the last call ended before VSYNC did

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast.envs.atari import motion
-from jaxrl_fast.envs.atari.picture import PAIRS
+from jaxrl_fast.envs.atari.picture import BL, M0, M1, P0, P1, PAIRS, PF
 from jaxrl_fast.envs.atari.state import LINE, Inputs, Tia
 
 (
@@ -23,6 +23,11 @@ _DELAYS = {
     VBLANK: 1, NUSIZ0: 8, NUSIZ1: 8, REFP0: 1, REFP1: 1, RESM0: 8, RESM1: 8, GRP0: 1, GRP1: 1, ENAM0: 1, ENAM1: 1,
     ENABL: 1, HMOVE: 3,
 }  # fmt: skip
+# What CXM0P to CXPPMM report in bits 7 and 6.
+_LATCHES = (
+    ((M0, P1), (M0, P0)), ((M1, P0), (M1, P1)), ((P0, PF), (P0, BL)), ((P1, PF), (P1, BL)),
+    ((M0, PF), (M0, BL)), ((M1, PF), (M1, BL)), ((BL, PF), None), ((P0, P1), (M0, M1)),
+)  # fmt: skip
 _PLAYER_LEAD = 11  # clocks that a player shows on after a reset within it
 
 
@@ -61,10 +66,8 @@ def read(tia: Tia, inputs: Inputs, register: jax.Array, cycles: jax.Array, bus: 
     """Return what the processor reads; the lowest six bits keep the last byte of the bus."""
     register = register & 0x0F
     value = jnp.zeros_like(register)
-    for i in range(8):
-        high = jnp.where((tia.collisions >> 2 * i) & 1 == 1, 0x80, 0)
-        low = jnp.where((tia.collisions >> (2 * i + 1)) & 1 == 1, 0x40, 0)
-        value = jnp.where(register == i, _latch(i, high, low), value)
+    for i, (high, low) in enumerate(_LATCHES):
+        value = jnp.where(register == i, _pair(tia, high) << 7 | _pair(tia, low) << 6, value)
     charged = cycles - tia.charge_at
     for i, needed in enumerate((inputs.charge0, inputs.charge1, inputs.charge2, inputs.charge3)):
         full = (needed < 0) | ((tia.dumped == 0) & (charged > needed))
@@ -74,9 +77,5 @@ def read(tia: Tia, inputs: Inputs, register: jax.Array, cycles: jax.Array, bus: 
     return value | bus & 0x3F
 
 
-def _latch(i: int, high: jax.Array, low: jax.Array) -> jax.Array:
-    """Return collision latch `i` of eight: the seventh reports one pair only."""
-    return high | low
-
-
-assert len(PAIRS) == 15
+def _pair(tia: Tia, pair: tuple[int, int] | None) -> jax.Array | int:
+    return 0 if pair is None else (tia.collisions >> PAIRS.index(pair)) & 1
