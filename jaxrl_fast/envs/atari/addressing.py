@@ -94,7 +94,7 @@ def resolve(cpu: Cpu, word: Instruction, ram: Load, rom: Load) -> Access:
     bus = jnp.where(direct, jnp.where(zero_page, first, second), pointer >> 8)
     from_stack = (flow == op.CALL) | (flow == op.BREAK)
     lost = ~direct & (kind != op.POINTER) & ~is_ram(at)
-    bad = (field("bad") == 1) | lost | (from_stack & ~is_ram(stack)) | ~is_cartridge(cpu.pc)
+    bad = (field("bad") == 1) | lost | (from_stack & ~is_ram(stack)) | ~(is_cartridge(cpu.pc) | is_ram(cpu.pc))
     return Access(read_at, write_at, cycles, follow, jumps, pointer, bus, bad)
 
 

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from jaxrl_fast.envs.atari.state import NEVER, Inputs
 
-JOYSTICK, PADDLES, SWAPPED_PADDLES = range(3)
+# `Controls.kind`: FIRST_PADDLES has a joystick in the second port.
+JOYSTICK, PADDLES, SWAPPED_PADDLES, FIRST_PADDLES, SECOND_JOYSTICK, JOYSTICK_WITHOUT_FIRE = range(6)
 ACTIONS = 18
 # One bit an action, in the order of the Arcade Learning Environment.
 _UP, _RIGHT, _LEFT, _DOWN = (
@@ -17,43 +18,50 @@ _UP, _RIGHT, _LEFT, _DOWN = (
     for chosen in ((2, 6, 7, 10, 14, 15), (3, 6, 8, 11, 14, 16), (4, 7, 9, 12, 15, 17), (5, 8, 9, 13, 16, 17))
 )
 _FIRE = sum(1 << i for i in (1, *range(10, 18)))
-_LOWEST, _HIGHEST, _STEP = 27_450, 790_196, 23_000  # ohms of a paddle, and a frame's change
+_STEP = 23_000  # ohms by which a paddle changes in a frame
 _CYCLES_PER_OHM = 1904, 100_000  # to charge the capacitor: a fraction
 
 
 class Controls(NamedTuple):
     """The controllers' state: int32 [N]."""
 
-    kind: jax.Array  # JOYSTICK, PADDLES or SWAPPED_PADDLES
+    kind: jax.Array
     left: jax.Array  # ohms of the first paddle
     right: jax.Array
+    lowest: jax.Array  # ohms of a paddle's ends
+    highest: jax.Array
     switches: jax.Array  # SWCHB
 
 
 def press(controls: Controls, action: jax.Array) -> tuple[Controls, Inputs]:
     """Return the controllers and what the chips read in a frame of `action`, 0 to 17."""
 
+    ignored = (controls.kind == JOYSTICK_WITHOUT_FIRE) & ((_FIRE >> action) & 1 == 1)
+    action = jnp.where(ignored, 0, action)
+
     def down(actions: int) -> jax.Array:
         return (actions >> action) & 1
 
-    paddles = controls.kind != JOYSTICK
+    paddles = (controls.kind >= PADDLES) & (controls.kind <= FIRST_PADDLES)
+    others = paddles & (controls.kind != FIRST_PADDLES)
     swapped = controls.kind == SWAPPED_PADDLES
+    second = controls.kind == SECOND_JOYSTICK
     turn = (down(_LEFT) - down(_RIGHT)) * _STEP
-    left = jnp.where(paddles, jnp.clip(controls.left + turn, _LOWEST, _HIGHEST), controls.left)
-    stick = 0xFF - (down(_UP) << 4 | down(_DOWN) << 5 | down(_LEFT) << 6 | down(_RIGHT) << 7)
-    trigger = 0xFF - (down(_FIRE) << jnp.where(swapped, 6, 7))
+    left = jnp.where(paddles, jnp.clip(controls.left + turn, controls.lowest, controls.highest), controls.left)
+    stick = down(_UP) | down(_DOWN) << 1 | down(_LEFT) << 2 | down(_RIGHT) << 3
+    trigger = down(_FIRE) << jnp.where(swapped, 6, 7)
+    fire = 0x80 - (down(_FIRE) << 7)
     numerator, denominator = _CYCLES_PER_OHM
     times = tuple(ohms * numerator // denominator for ohms in (left, controls.right))
-    never, always = jnp.full_like(left, NEVER), jnp.full_like(left, -1)
-    first, second = jnp.where(swapped, times[1], times[0]), jnp.where(swapped, times[0], times[1])
+    never, always, up = (jnp.full_like(left, value) for value in (NEVER, -1, 0x80))
     inputs = Inputs(
-        port_a=jnp.where(paddles, trigger, stick),
+        port_a=0xFF - jnp.where(paddles, trigger, jnp.where(second, stick, stick << 4)),
         port_b=controls.switches,
-        fire0=jnp.where(paddles, 0x80, 0x80 - (down(_FIRE) << 7)),
-        fire1=jnp.full_like(left, 0x80),
-        charge0=jnp.where(paddles, first, never),
-        charge1=jnp.where(paddles, second, never),
-        charge2=jnp.where(paddles, always, never),
-        charge3=jnp.where(paddles, always, never),
+        fire0=jnp.where(paddles | second, up, fire),
+        fire1=jnp.where(second, fire, up),
+        charge0=jnp.where(paddles, jnp.where(swapped, times[1], times[0]), never),
+        charge1=jnp.where(paddles, jnp.where(swapped, times[0], times[1]), never),
+        charge2=jnp.where(others, always, never),
+        charge3=jnp.where(others, always, never),
     )
     return controls._replace(left=left), inputs

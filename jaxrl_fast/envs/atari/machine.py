@@ -28,6 +28,21 @@ def _store(ram: jax.Array, index: jax.Array, value: jax.Array, on: jax.Array) ->
     return ram.at[lanes, jnp.where(on, index, RAM)].set(value.astype(ram.dtype), mode="drop")
 
 
+def _fetch(m: Machine, rom: Rom) -> Instruction:
+    """Return the instruction at the program counter, from the decoded image or from RAM."""
+    pc = m.cpu.pc
+    at = cartridge.place(m.cart, pc)
+    decoded = Instruction(rom.code[at], rom.address[at], rom.operation[at])
+    in_ram = addressing.is_ram(pc)
+
+    def from_ram() -> Instruction:
+        code, second, third = (_load(m.ram, (pc + i) & 0x7F) for i in range(3))
+        words = jnp.asarray(op.control_words())[code]
+        return _where(in_ram, Instruction(code | second << 8 | third << 16, words[:, 0], words[:, 1]), decoded)
+
+    return lax.cond(jnp.any(in_ram), from_ram, lambda: decoded)
+
+
 def step(m: Machine, inputs: Inputs, rom: Rom) -> Machine:
     """Return every lane after one instruction, or after a part of the picture before it.
 
@@ -35,8 +50,7 @@ def step(m: Machine, inputs: Inputs, rom: Rom) -> Machine:
     line, and the instruction takes effect in the call that draws the last part. Lanes that are
     `done` stay as they are.
     """
-    at = cartridge.place(m.cart, m.cpu.pc)
-    word = Instruction(rom.code[at], rom.address[at], rom.operation[at])
+    word = _fetch(m, rom)
 
     def ram_byte(address: jax.Array) -> jax.Array:
         return _load(m.ram, address & 0x7F)
@@ -151,9 +165,10 @@ def begin(m: Machine) -> Machine:
     )
     chips = m.riot._replace(set_at=m.riot.set_at - back, late_at=m.riot.late_at - back)
     one = jnp.ones_like(m.done)
+    turns = fresh[:, None, None]
     return m._replace(
         tia=video, riot=chips, cycles=m.cycles - back, steps=one * 0, partial=one, done=one * m.bad,
-        screen=m.other, other=m.screen,
+        screen=jnp.where(turns, m.other, m.screen), other=jnp.where(turns, m.screen, m.other),
     )  # fmt: skip
 
 

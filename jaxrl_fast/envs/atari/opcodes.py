@@ -185,7 +185,9 @@ def _family_3(aaa: int, bbb: int) -> tuple[int, int]:
     if aaa == 4:
         return _word(mode, "write", dict(source=A_AND_X)) if bbb in (0, 1, 3, 5) else _bad()
     if aaa == 5:
-        return _bad() if bbb == 6 else _word(mode, "read", dict(to_a=1, to_x=1, zn=1))
+        address, operation = _word(mode, "read", dict(to_a=1, to_x=1, zn=1))
+        slow = ADDRESS.pack(cycles=int(mode == "zp"))  # ALE counts a cycle more
+        return _bad() if bbb == 6 else (address + slow, operation)
     return _word(mode, "modify", dict(_ACCUMULATE[aaa], **_shift(_SHIFTS[aaa])))
 
 

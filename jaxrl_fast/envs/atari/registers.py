@@ -12,6 +12,11 @@ from jaxrl_fast.envs.atari.state import LINE, NEVER, WIDTH, Tia
 _STAR_CLOCKS = 63  # from HMOVE to the change of HMM0 that lets missile 0 wander
 _VSYNC_CLOCKS = 228  # shorter pulses do not end a frame
 _MIRROR_UNTIL = 147  # place of the line up to which CTRLPF's reflection counts at once
+# Resets that come some cycles after HMOVE at a place of the line: (register, cycles, place, position). ALE has these.
+_AFTER_HMOVE = (
+    (tia.RESM0, 20, 69, 8), (tia.RESM1, 3, 18, 3), (tia.RESBL, 3, 18, 3), (tia.RESBL, 6, 27, 5), (tia.RESBL, 7, 30, 6),
+    (tia.RESBL, 18, 69, 10),
+)  # fmt: skip
 
 # Registers that keep bits of the value, and the shift and mask of those bits.
 _PLAIN = {
@@ -95,6 +100,9 @@ def _positions(t: Tia, new: dict, at, place: jax.Array, value: jax.Array, clock:
         old = getattr(t, x)
         moved = jnp.remainder(old + motion.hmove(getattr(t, hm), cycle) + WIDTH, WIDTH)
         landed = player_place if x in ("x0", "x1") else other_place
+        for register, cycles, spot, position in _AFTER_HMOVE:
+            if register == resets[x]:
+                landed = jnp.where((clock - t.moved_at == 3 * cycles) & (place == spot), position, landed)
         result[x] = jnp.where(at(resets[x]), landed, jnp.where(moves, moved, old))
     for i, (lock, missile, player, nusiz) in enumerate((("resmp0", "xm0", "x0", "nusiz0"), ("resmp1", "xm1", "x1", "nusiz1"))):
         size = getattr(t, nusiz) & 7

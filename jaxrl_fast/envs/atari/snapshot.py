@@ -121,7 +121,9 @@ def _cart(data: bytes) -> tuple[Cart, list[int]]:
     return Cart(0, kind, first, banks, extra, *slices), ram
 
 
-def parse(data: bytes, image: bytes, controller: int, shown: np.ndarray) -> Start:
+def parse(
+    data: bytes, image: bytes, controller: int, shown: np.ndarray, before: np.ndarray, combs: bool = True
+) -> Start:
     """Return the machine of a snapshot.
 
     Args:
@@ -129,21 +131,24 @@ def parse(data: bytes, image: bytes, controller: int, shown: np.ndarray) -> Star
         image: The ROM.
         controller: `controls.JOYSTICK`, `PADDLES` or `SWAPPED_PADDLES`.
         shown: The screen at the snapshot, uint8 [height, 160], which a snapshot lacks.
+        before: The screen of the frame before.
+        combs: Whether HMOVE blackens eight pixels.
     """
     cpu, partial = _cpu(data)
     riot, inner = _riot(data)
     tia, view = _tia(data)
+    view = view._replace(combs=int(combs))
     cart, outer = _cart(data)
     memory = np.zeros(RAM, np.uint8)
     memory[:128] = inner
     memory[128 : 128 + len(outer)] = outer
     cycles = _Reader(data, "System").number()
-    left, right = (int.from_bytes(data[i : i + 4], "little") for i in (0, 4))
+    paddles = [int.from_bytes(data[i : i + 4], "little") for i in (0, 4, len(data) - 8, len(data) - 4)]
     screen = np.zeros((_SCREEN_LINES, WIDTH), np.uint8)
     other = screen.copy()
-    screen[: len(shown)] = shown
+    screen[: len(shown)], other[: len(before)] = shown, before
     machine = Machine(cpu, riot, tia, cart, view, memory, screen, other, cycles, 0, partial, 0, 0)
-    return Start(machine, Controls(controller, left, right, _SWITCHES), decode(image))
+    return Start(machine, Controls(controller, *paddles, _SWITCHES), decode(image))
 
 
 def batch(starts: list[Start]) -> tuple[Machine, Controls, Rom]:

@@ -20,8 +20,7 @@ from jaxrl_fast.envs.atari.state import LINE, Inputs, Tia
 
 # Clocks from the processor's write to its effect on the picture, as a color clock shows it.
 _DELAYS = {
-    VBLANK: 1, NUSIZ0: 8, NUSIZ1: 8, REFP0: 1, REFP1: 1, RESM0: 8, RESM1: 8, GRP0: 1, GRP1: 1, ENAM0: 1, ENAM1: 1,
-    ENABL: 1, HMOVE: 3,
+    VBLANK: 1, NUSIZ0: 8, NUSIZ1: 8, REFP0: 1, REFP1: 1, RESM0: 8, RESM1: 8, GRP0: 1, GRP1: 1, HMOVE: 3,
 }  # fmt: skip
 # What CXM0P to CXPPMM report in bits 7 and 6.
 _LATCHES = (
