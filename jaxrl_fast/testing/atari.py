@@ -20,7 +20,7 @@ from jaxrl_fast.errors import MissingExtraError
 
 _ROM_SIZE = 1 << 15  # addresses; images are padded to a multiple, so that programs are shared
 _SHOWN = 6  # differences in a message
-FEWEST_IDLE = 4  # frames before the first compared one: a snapshot lacks the screen of the frame before
+FEWEST_IDLE = 4  # frames before the first compared one, for the two screens that ALE draws on
 
 
 class AtariReport(NamedTuple):
@@ -59,7 +59,8 @@ def start(ale: Any, image: bytes, name: str, noops: int = FEWEST_IDLE) -> snapsh
         before = ale.getScreen().copy()
         ale.act(0)
     data = ale.cloneState().serialize()
-    return snapshot.parse(data, image, games.controller(name), ale.getScreen(), before, games.has_combs(name))
+    controller, combs = games.controller(name), games.has_combs(name)
+    return snapshot.parse(data, image, controller, ale.getScreen(), before, combs)
 
 
 def pad(rom: Rom) -> Rom:
@@ -69,7 +70,9 @@ def pad(rom: Rom) -> Rom:
 
 
 @jax.jit
-def play(m: Machine, c: controls.Controls, rom: Rom, action: jax.Array) -> tuple[Machine, controls.Controls]:
+def play(
+    m: Machine, c: controls.Controls, rom: Rom, action: jax.Array
+) -> tuple[Machine, controls.Controls]:
     """Return the machines and controllers after one frame."""
     c, inputs = controls.press(c, action)
     return machine.frame(m, inputs, rom), c
@@ -115,11 +118,14 @@ def check_atari(
             if found is not None or lane.ale.game_over():
                 over.add(i)
     if strict and report.difference:
-        raise AssertionError("; ".join(f"{name}, {text}" for name, text in report.difference.items()))
+        found = [f"{name}, {text}" for name, text in report.difference.items()]
+        raise AssertionError("; ".join(found))
     return report
 
 
-def _open(names: list[str], files: dict[str, Path], seeds: Sequence[int]) -> tuple[list[Lane], list[snapshot.Start]]:
+def _open(
+    names: list[str], files: dict[str, Path], seeds: Sequence[int]
+) -> tuple[list[Lane], list[snapshot.Start]]:
     lanes, starts = [], []
     for name in names:
         image, rom = files[name].read_bytes(), None

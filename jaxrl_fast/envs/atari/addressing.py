@@ -68,7 +68,8 @@ def resolve(cpu: Cpu, word: Instruction, ram: Load, rom: Load) -> Access:
     absolute = first | second << 8
     flow, kind = field("flow"), field("indirect")
     direct = (kind == op.DIRECT) & (flow != op.RETURN) & (flow != op.RESUME)
-    index = jnp.where(field("index") == op.BY_X, cpu.x, jnp.where(field("index") == op.BY_Y, cpu.y, 0))
+    by_y = jnp.where(field("index") == op.BY_Y, cpu.y, 0)
+    index = jnp.where(field("index") == op.BY_X, cpu.x, by_y)
     zero_page = field("zero_page") == 1
 
     stacked = cpu.sp + jnp.where(flow == op.RESUME, 2, 1)
@@ -94,15 +95,19 @@ def resolve(cpu: Cpu, word: Instruction, ram: Load, rom: Load) -> Access:
     bus = jnp.where(direct, jnp.where(zero_page, first, second), pointer >> 8)
     from_stack = (flow == op.CALL) | (flow == op.BREAK)
     lost = ~direct & (kind != op.POINTER) & ~is_ram(at)
-    bad = (field("bad") == 1) | lost | (from_stack & ~is_ram(stack)) | ~(is_cartridge(cpu.pc) | is_ram(cpu.pc))
+    lost = lost | (from_stack & ~is_ram(stack)) | ~(is_cartridge(cpu.pc) | is_ram(cpu.pc))
+    bad = lost | (field("bad") == 1)
     return Access(read_at, write_at, cycles, follow, jumps, pointer, bus, bad)
 
 
-def _branch(cpu: Cpu, word: Instruction, offset: jax.Array, flow: jax.Array, length: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _branch(
+    cpu: Cpu, word: Instruction, offset: jax.Array, flow: jax.Array, length: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """Return the program counter behind the instruction and the cycles that a taken branch adds."""
     follow = (cpu.pc + length) & 0xFFFF
     which = (word.code >> 6) & 3
-    flag = jnp.where(which < 2, jnp.where(which == 0, cpu.n, cpu.v), jnp.where(which == 2, cpu.c, cpu.z))
+    lower = jnp.where(which == 0, cpu.n, cpu.v)
+    flag = jnp.where(which < 2, lower, jnp.where(which == 2, cpu.c, cpu.z))
     taken = (flow == op.BRANCH) & (flag == (word.code >> 5) & 1)
     target = (follow + (offset ^ 0x80) - 0x80) & 0xFFFF
     crosses = (follow ^ target) & 0xFF00 != 0

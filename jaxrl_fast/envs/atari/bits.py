@@ -8,7 +8,8 @@ import jax.numpy as jnp
 Words = tuple[jax.Array, ...]
 WORDS = 5
 FULL = 0xFFFFFFFF
-_TWO_CLOSE, _TWO_MEDIUM, _TWO_WIDE = 0b00001010, 0b01001100, 0b01010000  # sizes with a copy at 16, 32, 64
+# Bit n: size n has a copy at 16, 32 or 64 pixels.
+_TWO_CLOSE, _TWO_MEDIUM, _TWO_WIDE = 0b00001010, 0b01001100, 0b01010000
 
 
 def u32(x: jax.Array) -> jax.Array:
@@ -25,7 +26,8 @@ def reverse8(x: jax.Array) -> jax.Array:
 
 def reverse20(x: jax.Array) -> jax.Array:
     """Return the lowest twenty bits in reverse order."""
-    return reverse8(x & 0xFF) << 12 | reverse8((x >> 8) & 0xFF) << 4 | reverse8((x >> 16) & 0x0F) >> 4
+    low, middle, high = (reverse8((x >> at) & 0xFF) for at in (0, 8, 16))
+    return (low << 12 | middle << 4 | high >> 4) & 0xFFFFF
 
 
 def double8(x: jax.Array) -> jax.Array:
@@ -76,12 +78,15 @@ def copies(pattern: jax.Array, size: jax.Array, first: jax.Array) -> Words:
     return head, copy(_TWO_MEDIUM), copy(_TWO_WIDE)
 
 
-def player(graphics: jax.Array, reflected: jax.Array, nusiz: jax.Array, x: jax.Array, skip: jax.Array) -> Words:
+def player(
+    graphics: jax.Array, reflected: jax.Array, nusiz: jax.Array, x: jax.Array, skip: jax.Array
+) -> Words:
     """Return a player's pixels; wide players begin one pixel later."""
     size, shown = nusiz & 7, skip == 0
     pattern = jnp.where(reflected == 1, graphics, reverse8(graphics))
     narrow = copies(pattern, size, shown)
-    wide = jnp.where(shown, jnp.where(size == 5, u32(double8(pattern)), quadruple8(u32(pattern))), jnp.uint32(0))
+    wide = jnp.where(size == 5, u32(double8(pattern)), quadruple8(u32(pattern)))
+    wide = jnp.where(shown, wide, jnp.uint32(0))
     single = (size == 5) | (size == 7)
     zero = jnp.zeros_like(wide)
     words = (wide << 1, wide >> 31, zero)

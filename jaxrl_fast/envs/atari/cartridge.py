@@ -16,7 +16,8 @@ _EXTRA_AT = 128  # where a cartridge's RAM lies in `Machine.ram`
 def place(cart: Cart, address: jax.Array) -> jax.Array:
     """Return where the byte at a cartridge's address lies in the joined tables."""
     part = (address >> 10) & 3
-    base = jnp.where(part < 2, jnp.where(part == 0, cart.s0, cart.s1), jnp.where(part == 2, cart.s2, cart.s3))
+    lower = jnp.where(part == 0, cart.s0, cart.s1)
+    base = jnp.where(part < 2, lower, jnp.where(part == 2, cart.s2, cart.s3))
     chosen = base + (address & (SLICE - 1))
     whole = (address & (BANK - 1)) + jnp.where(address & 0x2000 == 0, BANK, 0)
     return cart.start + jnp.where(cart.kind == BY_ADDRESS, whole, chosen)
@@ -45,4 +46,5 @@ def switch(cart: Cart, address: jax.Array, on: jax.Array) -> Cart:
         chosen = jnp.where(whole, bank * BANK + i * SLICE, old)
         return jnp.where(part & (spot >> 3 == i), (spot & 7) * SLICE, chosen)
 
-    return cart._replace(s0=slice_of(0, cart.s0), s1=slice_of(1, cart.s1), s2=slice_of(2, cart.s2), s3=slice_of(3, cart.s3))
+    slices = (cart.s0, cart.s1, cart.s2, cart.s3)
+    return cart._replace(**{f"s{i}": slice_of(i, old) for i, old in enumerate(slices)})

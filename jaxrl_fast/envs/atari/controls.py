@@ -13,10 +13,10 @@ from jaxrl_fast.envs.atari.state import NEVER, Inputs
 JOYSTICK, PADDLES, SWAPPED_PADDLES, FIRST_PADDLES, SECOND_JOYSTICK, JOYSTICK_WITHOUT_FIRE = range(6)
 ACTIONS = 18
 # One bit an action, in the order of the Arcade Learning Environment.
-_UP, _RIGHT, _LEFT, _DOWN = (
-    sum(1 << i for i in chosen)
-    for chosen in ((2, 6, 7, 10, 14, 15), (3, 6, 8, 11, 14, 16), (4, 7, 9, 12, 15, 17), (5, 8, 9, 13, 16, 17))
-)
+_UP = sum(1 << i for i in (2, 6, 7, 10, 14, 15))
+_RIGHT = sum(1 << i for i in (3, 6, 8, 11, 14, 16))
+_LEFT = sum(1 << i for i in (4, 7, 9, 12, 15, 17))
+_DOWN = sum(1 << i for i in (5, 8, 9, 13, 16, 17))
 _FIRE = sum(1 << i for i in (1, *range(10, 18)))
 _STEP = 23_000  # ohms by which a paddle changes in a frame
 _CYCLES_PER_OHM = 1904, 100_000  # to charge the capacitor: a fraction
@@ -47,7 +47,8 @@ def press(controls: Controls, action: jax.Array) -> tuple[Controls, Inputs]:
     swapped = controls.kind == SWAPPED_PADDLES
     second = controls.kind == SECOND_JOYSTICK
     turn = (down(_LEFT) - down(_RIGHT)) * _STEP
-    left = jnp.where(paddles, jnp.clip(controls.left + turn, controls.lowest, controls.highest), controls.left)
+    turned = jnp.clip(controls.left + turn, controls.lowest, controls.highest)
+    left = jnp.where(paddles, turned, controls.left)
     stick = down(_UP) | down(_DOWN) << 1 | down(_LEFT) << 2 | down(_RIGHT) << 3
     trigger = down(_FIRE) << jnp.where(swapped, 6, 7)
     fire = 0x80 - (down(_FIRE) << 7)

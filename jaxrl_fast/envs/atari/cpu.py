@@ -24,7 +24,9 @@ def flags(cpu: Cpu) -> jax.Array:
     return cpu.n << 7 | cpu.v << 6 | 0x30 | cpu.d << 3 | cpu.i << 2 | cpu.z << 1 | cpu.c
 
 
-def execute(cpu: Cpu, word: Instruction, access: Access, memory: jax.Array) -> tuple[Cpu, jax.Array]:
+def execute(
+    cpu: Cpu, word: Instruction, access: Access, memory: jax.Array
+) -> tuple[Cpu, jax.Array]:
     """Return the processor after the instruction and the byte that it stores.
 
     `memory` is the byte at `access.read_at`.
@@ -53,7 +55,8 @@ def execute(cpu: Cpu, word: Instruction, access: Access, memory: jax.Array) -> t
 
     pulled = has("to_flags")
     n, v, d, i, z, c = (
-        jnp.where(pulled, _bit(memory, at), old) for at, old in ((7, n), (6, v), (3, d), (2, i), (1, z), (0, c))
+        jnp.where(pulled, _bit(memory, at), old)
+        for at, old in ((7, n), (6, v), (3, d), (2, i), (1, z), (0, c))
     )
     flag, value = field("flag"), field("flag_value")
     c = jnp.where(flag == op.CARRY, value, c)
@@ -83,7 +86,9 @@ def _next(word: Instruction, access: Access, memory: jax.Array) -> jax.Array:
     return jnp.where(flow == op.RESUME, access.pointer, to) & 0xFFFF
 
 
-def _shift(cpu: Cpu, source: jax.Array, kind: jax.Array, operand: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _shift(
+    cpu: Cpu, source: jax.Array, kind: jax.Array, operand: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """Return the first stage's byte and the bit that left it."""
     choices = [operand, cpu.a, cpu.x, cpu.y, cpu.sp, cpu.a & cpu.x, cpu.a & operand]
     value = jnp.select([source == i for i in range(7)], choices, flags(cpu))
@@ -106,12 +111,15 @@ def _combine(
     carry_out = jnp.where(by_ten, tens_carry, carry_out)
     added = jnp.where(by_ten, tens, added)
     overflow = _bit(jnp.where(by_ten, right ^ added, ~(left ^ addend)) & (left ^ added), 7)
-    logic = [right, left | right, left & right, left ^ right]
-    result = jnp.select([alu == i for i in range(4)] + [alu == op.BIT], [*logic, left & right], added)
+    logic = {op.PASS: right, op.ORA: left | right, op.AND: left & right, op.EOR: left ^ right}
+    logic[op.BIT] = left & right
+    result = jnp.select([alu == kind for kind in logic], list(logic.values()), added)
     return result, carry_out, jnp.where(alu == op.BIT, _bit(right, 6), overflow)
 
 
-def _decimal(left: jax.Array, right: jax.Array, carry: jax.Array, subtracts: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _decimal(
+    left: jax.Array, right: jax.Array, carry: jax.Array, subtracts: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """Return the sum or difference of two bytes of decimal digits, and its carry.
 
     Bytes with digits above nine give what ALE gives.
@@ -124,6 +132,7 @@ def _decimal(left: jax.Array, right: jax.Array, carry: jax.Array, subtracts: jax
     borrowed = number(left) - number(right) - (1 - carry)
     difference = jnp.where(borrowed < 0, borrowed + 100, borrowed)
     value = jnp.where(subtracts, difference, total & 0xFF) % 100
-    digits = jnp.where(subtracts & (difference < 0), number(difference & 0xFF), value // 10 << 4 | value % 10)
+    odd = subtracts & (difference < 0)
+    digits = jnp.where(odd, number(difference & 0xFF), value // 10 << 4 | value % 10)
     carries = jnp.where(subtracts, left >= right + 1 - carry, total > 99)
     return digits, carries.astype(jnp.int32)

@@ -10,10 +10,13 @@ from jaxrl_fast.errors import ConfigError, MissingExtraError, nearest
 
 FOLDER = "ALE_ROMS_DIR"  # environment variable: a folder of images, as "pong.bin"
 # Found by comparing with ALE: an action that turns a paddle changes its snapshot.
-_CONTROLLERS = {game: controls.PADDLES for game in ("backgammon", "breakout", "casino", "kaboom")}
-_CONTROLLERS |= {game: controls.JOYSTICK_WITHOUT_FIRE for game in ("lost_luggage", "skiing")}  # ALE ignores it
-_CONTROLLERS |= {"blackjack": controls.FIRST_PADDLES, "pong": controls.SWAPPED_PADDLES, "surround": controls.SECOND_JOYSTICK}
-_NO_COMBS = ("battle_zone", "darkchambers", "ms_pacman")  # ALE shows these without HMOVE's black pixels
+_CONTROLLERS = dict.fromkeys(("backgammon", "breakout", "casino", "kaboom"), controls.PADDLES)
+_CONTROLLERS |= {
+    "blackjack": controls.FIRST_PADDLES, "pong": controls.SWAPPED_PADDLES,
+    "lost_luggage": controls.JOYSTICK_WITHOUT_FIRE, "skiing": controls.JOYSTICK_WITHOUT_FIRE,
+    "surround": controls.SECOND_JOYSTICK,
+}  # fmt: skip
+_NO_COMBS = ("battle_zone", "darkchambers", "ms_pacman")  # without HMOVE's black pixels
 
 
 def snake_case(name: str) -> str:

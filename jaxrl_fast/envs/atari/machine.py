@@ -38,7 +38,8 @@ def _fetch(m: Machine, rom: Rom) -> Instruction:
     def from_ram() -> Instruction:
         code, second, third = (_load(m.ram, (pc + i) & 0x7F) for i in range(3))
         words = jnp.asarray(op.control_words())[code]
-        return _where(in_ram, Instruction(code | second << 8 | third << 16, words[:, 0], words[:, 1]), decoded)
+        code = code | second << 8 | third << 16
+        return _where(in_ram, Instruction(code, words[:, 0], words[:, 1]), decoded)
 
     return lax.cond(jnp.any(in_ram), from_ram, lambda: decoded)
 
@@ -85,21 +86,30 @@ def _drawn(m: Machine, segment: picture.Segment) -> tuple[Tia, jax.Array]:
     return _where(segment.wanted, new, m.tia), screen
 
 
-def _read(m: Machine, inputs: Inputs, rom: Rom, access: Access, cycles: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _read(
+    m: Machine, inputs: Inputs, rom: Rom, access: Access, cycles: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """Return the byte at the address and whether it shows that the timer is past its end."""
     at = access.read_at
     hit, index = cartridge.extra(m.cart, at, reads=True)
     byte = _load(m.ram, jnp.where(hit, index, at & 0x7F))
     image = rom.code[cartridge.place(m.cart, at)] & 0xFF
     ports, late = riot.read(m.riot, inputs, at, cycles)
-    chips = jnp.where(addressing.is_ports(at), ports, tia.read(m.tia, inputs, at, cycles, access.bus))
+    video = tia.read(m.tia, inputs, at, cycles, access.bus)
+    chips = jnp.where(addressing.is_ports(at), ports, video)
     inner = jnp.where(addressing.is_ram(at), byte, chips)
     value = jnp.where(addressing.is_cartridge(at), jnp.where(hit, byte, image), inner)
     return value, late & addressing.is_ports(at)
 
 
 def _commit(
-    m: Machine, inputs: Inputs, rom: Rom, word: Instruction, access: Access, cycles: jax.Array, on: jax.Array
+    m: Machine,
+    inputs: Inputs,
+    rom: Rom,
+    word: Instruction,
+    access: Access,
+    cycles: jax.Array,
+    on: jax.Array,
 ) -> Machine:
     """Return the lanes where `on` after the instruction."""
     reads, writes = (on & op.ADDRESS.has(word.address, name) for name in ("reads", "writes"))

@@ -9,7 +9,8 @@ from jaxrl_fast.envs.atari.state import BLANK, WIDTH
 
 WITHIN, WAITING, APART = 1, -1, 0
 _LEAD = 4  # clocks from a player's position counter to its first pixel
-_COPIES = ((16, 0b00001010), (32, 0b01001100), (64, 0b01010000))  # distance, sizes that have the copy
+# Distance of a copy, and a bit for each size that has it.
+_COPIES = ((16, 0b00001010), (32, 0b01001100), (64, 0b01010000))
 
 
 def reset_place(place: jax.Array, is_player: bool) -> jax.Array:

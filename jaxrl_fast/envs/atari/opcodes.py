@@ -15,12 +15,12 @@ import numpy as np
 from jaxrl_fast.envs.atari.fields import Fields
 
 ADDRESS = Fields(
-    length=2, cycles=4, index=2, zero_page=1, indirect=2, immediate=1, reads=1, writes=1, penalty=1, pulls=1, pushes=1,
-    flow=3, stack=3, bad=1,
+    length=2, cycles=4, index=2, zero_page=1, indirect=2, immediate=1, reads=1, writes=1, penalty=1,
+    pulls=1, pushes=1, flow=3, stack=3, bad=1,
 )  # fmt: skip
 OPERATION = Fields(
-    source=3, shift=3, alu=3, left=2, to_a=1, to_x=1, to_y=1, to_sp=1, zn=1, shift_carry=1, alu_carry=1, overflow=1,
-    to_flags=1, flag=3, flag_value=1, anc=1, arr=1,
+    source=3, shift=3, alu=3, left=2, to_a=1, to_x=1, to_y=1, to_sp=1, zn=1, shift_carry=1,
+    alu_carry=1, overflow=1, to_flags=1, flag=3, flag_value=1, anc=1, arr=1,
 )  # fmt: skip
 
 NO_INDEX, BY_X, BY_Y = range(3)
@@ -67,7 +67,8 @@ def _word(mode: str, kind: str, operation: dict, **fields: int) -> tuple[int, in
     """Return both control words of an instruction that reads, writes or modifies memory."""
     length, read, write, modify, address = _MODES[mode]
     memory = mode not in ("imp", "imm") and kind != "none"
-    fields = dict(length=length, cycles=dict(read=read, write=write, modify=modify, none=read)[kind], **address, **fields)
+    cycles = dict(read=read, write=write, modify=modify, none=read)[kind]
+    fields = dict(length=length, cycles=cycles, **address, **fields)
     fields["reads"] = int(memory and kind in ("read", "modify"))
     fields["writes"] = int(memory and kind in ("write", "modify"))
     fields["penalty"] = int(mode in _PAGED and kind == "read")
@@ -104,12 +105,15 @@ def _family_0(aaa: int, bbb: int) -> tuple[int, int]:
             return ADDRESS.pack(length=3, cycles=3, flow=JUMP), 0
         return ADDRESS.pack(length=3, cycles=5, indirect=POINTER, reads=1, flow=JUMP), 0
     mode = {0: "imm", 1: "zp", 3: "abs", 5: "zpx", 7: "absx"}[bbb]
-    if aaa == 4:  # STY, and the unstable SHY
-        return _bad() if bbb == 7 else _nop("imm") if bbb == 0 else _word(mode, "write", dict(source=Y))
+    if aaa == 4 and bbb in (0, 7):
+        return _bad() if bbb else _nop("imm")
+    if aaa == 4:
+        return _word(mode, "write", dict(source=Y))
     if aaa == 5:
         return _word(mode, "read", dict(to_y=1, zn=1))
     if aaa in (6, 7) and bbb in (0, 1, 3):
-        return _word(mode, "read", dict(alu=CMP, left=LEFT_Y if aaa == 6 else LEFT_X, zn=1, alu_carry=1))
+        left = LEFT_Y if aaa == 6 else LEFT_X
+        return _word(mode, "read", dict(alu=CMP, left=left, zn=1, alu_carry=1))
     if aaa == 1 and bbb in (1, 3):
         return _word(mode, "read", dict(alu=BIT, zn=1, overflow=1))
     return _nop(mode)
@@ -118,14 +122,15 @@ def _family_0(aaa: int, bbb: int) -> tuple[int, int]:
 def _stack_flow(aaa: int) -> tuple[int, int]:
     """Return the words of BRK, JSR, RTI and RTS."""
     stack = (-3, -2, 3, 2)[aaa] + STACK_MIDDLE
+    push = dict(pushes=1, writes=1, stack=stack)
     if aaa == 0:
-        return ADDRESS.pack(length=2, cycles=7, indirect=POINTER, reads=1, pushes=1, writes=1, flow=BREAK, stack=stack), (
-            OPERATION.pack(flag=INTERRUPT, flag_value=1)
-        )
+        address = ADDRESS.pack(length=2, cycles=7, indirect=POINTER, reads=1, flow=BREAK, **push)
+        return address, OPERATION.pack(flag=INTERRUPT, flag_value=1)
     if aaa == 1:
-        return ADDRESS.pack(length=3, cycles=6, pushes=1, writes=1, flow=CALL, stack=stack), 0
+        return ADDRESS.pack(length=3, cycles=6, flow=CALL, **push), 0
     if aaa == 2:
-        return ADDRESS.pack(length=1, cycles=6, pulls=1, reads=1, flow=RESUME, stack=stack), OPERATION.pack(to_flags=1)
+        address = ADDRESS.pack(length=1, cycles=6, pulls=1, reads=1, flow=RESUME, stack=stack)
+        return address, OPERATION.pack(to_flags=1)
     return ADDRESS.pack(length=1, cycles=6, flow=RETURN, stack=stack), 0
 
 
@@ -162,12 +167,18 @@ def _family_2(aaa: int, bbb: int) -> tuple[int, int]:
     if bbb == 0:
         return _word("imm", "read", dict(to_x=1, zn=1)) if aaa == 5 else _nop("imm")
     if bbb == 2 and aaa >= 4:
-        moves = (dict(source=X, to_a=1, zn=1), dict(source=A, to_x=1, zn=1), dict(source=X, shift=DEC, to_x=1, zn=1), {})
+        moves = (
+            dict(source=X, to_a=1, zn=1),
+            dict(source=A, to_x=1, zn=1),
+            dict(source=X, shift=DEC, to_x=1, zn=1),
+            {},
+        )
         return _word("imp", "none", moves[aaa - 4])
     if bbb == 2:
         return _word("imp", "none", dict(source=A, to_a=1, zn=1, **_shift(_SHIFTS[aaa])))
     if bbb == 6:
-        return _word("imp", "none", {4: dict(source=X, to_sp=1), 5: dict(source=SP, to_x=1, zn=1)}.get(aaa, {}))
+        moves = {4: dict(source=X, to_sp=1), 5: dict(source=SP, to_x=1, zn=1)}
+        return _word("imp", "none", moves.get(aaa, {}))
     if aaa == 4:
         return _bad() if bbb == 7 else _word(mode, "write", dict(source=X))
     if aaa == 5:

@@ -98,7 +98,7 @@ def planes(tia: Tia, shown: tuple[bits.Words, ...]) -> tuple[bits.Words, bits.Wo
     CTRLPF's priority wins over its score colors, as ALE has it, except where nothing but the
     playfield is enabled.
     """
-    over = tuple(jnp.where(tia.ctrlpf & 4 != 0, jnp.uint32(bits.FULL), jnp.uint32(0)) for _ in range(bits.WORDS))
+    over = (jnp.where(tia.ctrlpf & 4 != 0, jnp.uint32(bits.FULL), jnp.uint32(0)),) * bits.WORDS
     on = enabled(tia)
     alone = (on.player0 | on.player1 == 0) & ~(on.missile0 | on.missile1 | on.ball)
     score = (tia.ctrlpf & 2 != 0) & ((tia.ctrlpf & 4 == 0) | alone)
@@ -140,7 +140,8 @@ def draw(tia: Tia, view: View, screen: jax.Array, segment: Segment) -> tuple[Tia
     inside = (column >= begin[:, None]) & (column < end[:, None])
     shade = jnp.where(comb[:, None] & (column < _COMB), 0, colors(tia, shown)).astype(screen.dtype)
     lanes, rows = jnp.arange(screen.shape[0]), jnp.clip(line, 0, screen.shape[1] - 1)
-    screen = screen.at[lanes, rows].set(jnp.where(inside & segment.wanted[:, None], shade, screen[lanes, rows]))
+    shade = jnp.where(inside & segment.wanted[:, None], shade, screen[lanes, rows])
+    screen = screen.at[lanes, rows].set(shade)
 
     past = segment.wanted & (segment.end >= BLANK + _COMB) & (segment.begin < BLANK + _COMB)
     tia = tia._replace(collisions=collisions, comb=jnp.where(past, 0, tia.comb))

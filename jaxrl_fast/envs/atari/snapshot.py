@@ -23,11 +23,29 @@ _SWITCHES = 0x3F  # both difficulties B, color, nothing pressed
 _PAL_HEIGHT = 250  # lines that ALE shows of a PAL game
 _PAL_LINES, _LINES = 342, 290  # after which a frame ends by itself
 
-# name: (first hot spot, number of them, bytes of RAM)
+# First hot spot, number of them, bytes of RAM.
 _KINDS = {
-    "2K": (0, 0, 0), "4K": (0, 0, 0), "F8": (0x1FF8, 2, 0), "F6": (0x1FF6, 4, 0), "F4": (0x1FF4, 8, 0),
-    "F8SC": (0x1FF8, 2, 128), "F6SC": (0x1FF6, 4, 128), "E0": (0, 0, 0), "FE": (0, 0, 0),
-}  # fmt: skip
+    "2K": (0, 0, 0),
+    "4K": (0, 0, 0),
+    "F8": (0x1FF8, 2, 0),
+    "F6": (0x1FF6, 4, 0),
+    "F4": (0x1FF4, 8, 0),
+    "F8SC": (0x1FF8, 2, 128),
+    "F6SC": (0x1FF6, 4, 128),
+    "E0": (0, 0, 0),
+    "FE": (0, 0, 0),
+}
+# A TIA's numbers in order; a name of `Tia`, or None.
+_TIA = (
+    "origin", None, None, "drawn", "left", None, None, "vsync_end", None, "vsync", "vblank",
+    "nusiz0", "nusiz1", "colup0", "colup1", "colupf", "colubk", "ctrlpf", None, "refp0", "refp1",
+    "pf", "grp0", "grp1", "old0", "old1", "enam0", "enam1", "enabl", "oldbl", "hmp0", "hmp1",
+    "hmm0", "hmm1", "hmbl", "vdelp0", "vdelp1", "vdelbl", "resmp0", "resmp1", "collisions",
+    "x0", "x1", "xm0", "xm1", "xbl", None, None, "moved_at", "comb", "stars", "star", "dumped",
+    "charge_at",
+)  # fmt: skip
+_MASKS = dict.fromkeys(("colup0", "colup1", "colupf", "colubk"), 0xFE)
+_MASKS |= dict.fromkeys(("hmp0", "hmp1", "hmm0", "hmm1", "hmbl"), 15)
 
 
 class Start(NamedTuple):
@@ -78,30 +96,20 @@ def _riot(data: bytes) -> tuple[Riot, list[int]]:
 
 
 def _playfield(pf: int) -> int:
-    """Return the playfield's bits from left to right; a snapshot has PF1's byte as it was written."""
+    """Return the playfield's bits from left to right; in a snapshot PF1's byte is not reversed."""
     middle = int(f"{pf >> 4 & 0xFF:08b}"[::-1], 2)
     return pf & 0xFF00F | middle << 4
 
 
 def _tia(data: bytes) -> tuple[Tia, View]:
-    r = _Reader(data, "TIA")
-    origin, start, stop, drawn, left, _, _, vsync_end, _, vsync, vblank, nusiz0, nusiz1 = r.numbers(13)
-    colup0, colup1, colupf, colubk, ctrlpf, _ = r.numbers(6)
-    refp0, refp1, pf, grp0, grp1, old0, old1, enam0, enam1, enabl, oldbl = r.numbers(11)
-    hmp0, hmp1, hmm0, hmm1, hmbl, vdelp0, vdelp1, vdelbl, resmp0, resmp1 = r.numbers(10)
-    collisions, x0, x1, xm0, xm1, xbl, _, _, moved_at, comb, stars, star, dumped, charge_at = r.numbers(14)
-    tia = Tia(
-        origin=origin, drawn=drawn, left=left, vsync=vsync, vsync_end=vsync_end, vblank=vblank, nusiz0=nusiz0,
-        nusiz1=nusiz1, colup0=colup0 & 0xFE, colup1=colup1 & 0xFE, colupf=colupf & 0xFE, colubk=colubk & 0xFE,
-        ctrlpf=ctrlpf, refp0=refp0, refp1=refp1, pf=_playfield(pf), grp0=grp0, grp1=grp1, old0=old0, old1=old1, enam0=enam0,
-        enam1=enam1, enabl=enabl, oldbl=oldbl, hmp0=hmp0 & 15, hmp1=hmp1 & 15, hmm0=hmm0 & 15, hmm1=hmm1 & 15,
-        hmbl=hmbl & 15, vdelp0=vdelp0, vdelp1=vdelp1, vdelbl=vdelbl, resmp0=resmp0, resmp1=resmp1,
-        collisions=collisions, x0=x0, x1=x1, xm0=xm0, xm1=xm1, xbl=xbl, skip0=0, skip1=0, mirror=ctrlpf & 1,
-        moved_at=moved_at, comb=comb, stars=stars, star=star, loss=0, dumped=dumped, charge_at=charge_at,
-    )  # fmt: skip
+    numbers = _Reader(data, "TIA").numbers(len(_TIA))
+    fields = {n: v & _MASKS.get(n, -1) for n, v in zip(_TIA, numbers, strict=True) if n}
+    fields |= {"pf": _playfield(fields["pf"]), "mirror": fields["ctrlpf"] & 1}
+    origin, start, stop = numbers[:3]
     height = (stop - start) // LINE
     pal = height == _PAL_HEIGHT
-    return tia, View((start - origin) // LINE, height, _PAL_LINES if pal else _LINES, int(pal), 1)
+    view = View((start - origin) // LINE, height, _PAL_LINES if pal else _LINES, int(pal), 1)
+    return Tia(**fields, skip0=0, skip1=0, loss=0), view
 
 
 def _cart(data: bytes) -> tuple[Cart, list[int]]:
@@ -122,7 +130,12 @@ def _cart(data: bytes) -> tuple[Cart, list[int]]:
 
 
 def parse(
-    data: bytes, image: bytes, controller: int, shown: np.ndarray, before: np.ndarray, combs: bool = True
+    data: bytes,
+    image: bytes,
+    controller: int,
+    shown: np.ndarray,
+    before: np.ndarray,
+    combs: bool = True,
 ) -> Start:
     """Return the machine of a snapshot.
 
@@ -143,7 +156,8 @@ def parse(
     memory[:128] = inner
     memory[128 : 128 + len(outer)] = outer
     cycles = _Reader(data, "System").number()
-    paddles = [int.from_bytes(data[i : i + 4], "little") for i in (0, 4, len(data) - 8, len(data) - 4)]
+    ends = (0, 4, len(data) - 8, len(data) - 4)
+    paddles = [int.from_bytes(data[i : i + 4], "little") for i in ends]
     screen = np.zeros((_SCREEN_LINES, WIDTH), np.uint8)
     other = screen.copy()
     screen[: len(shown)], other[: len(before)] = shown, before
@@ -156,7 +170,8 @@ def batch(starts: list[Start]) -> tuple[Machine, Controls, Rom]:
     images = list({id(s.rom): s.rom for s in starts}.values())
     rom, begins = join(images)
     where = {id(image): int(begin) for image, begin in zip(images, begins, strict=True)}
-    lanes = [s.machine._replace(cart=s.machine.cart._replace(start=where[id(s.rom)])) for s in starts]
+    carts = [s.machine.cart._replace(start=where[id(s.rom)]) for s in starts]
+    lanes = [s.machine._replace(cart=cart) for s, cart in zip(starts, carts, strict=True)]
 
     def stack(*leaves):
         leaf = np.stack([np.asarray(x) for x in leaves])

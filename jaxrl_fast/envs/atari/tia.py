@@ -10,17 +10,18 @@ from jaxrl_fast.envs.atari.picture import BL, M0, M1, P0, P1, PAIRS, PF
 from jaxrl_fast.envs.atari.state import LINE, Inputs, Tia
 
 (
-    VSYNC, VBLANK, WSYNC, RSYNC, NUSIZ0, NUSIZ1, COLUP0, COLUP1, COLUPF, COLUBK, CTRLPF, REFP0, REFP1, PF0, PF1, PF2,
-    RESP0, RESP1, RESM0, RESM1, RESBL,
+    VSYNC, VBLANK, WSYNC, RSYNC, NUSIZ0, NUSIZ1, COLUP0, COLUP1, COLUPF, COLUBK, CTRLPF, REFP0,
+    REFP1, PF0, PF1, PF2, RESP0, RESP1, RESM0, RESM1, RESBL,
 ) = range(0x15)  # fmt: skip
 (
-    GRP0, GRP1, ENAM0, ENAM1, ENABL, HMP0, HMP1, HMM0, HMM1, HMBL, VDELP0, VDELP1, VDELBL, RESMP0, RESMP1, HMOVE, HMCLR,
-    CXCLR,
+    GRP0, GRP1, ENAM0, ENAM1, ENABL, HMP0, HMP1, HMM0, HMM1, HMBL, VDELP0, VDELP1, VDELBL, RESMP0,
+    RESMP1, HMOVE, HMCLR, CXCLR,
 ) = range(0x1B, 0x2D)  # fmt: skip
 
 # Clocks from the processor's write to its effect on the picture, as a color clock shows it.
 _DELAYS = {
-    VBLANK: 1, NUSIZ0: 8, NUSIZ1: 8, REFP0: 1, REFP1: 1, RESM0: 8, RESM1: 8, GRP0: 1, GRP1: 1, HMOVE: 3,
+    VBLANK: 1, NUSIZ0: 8, NUSIZ1: 8, REFP0: 1, REFP1: 1, RESM0: 8, RESM1: 8, GRP0: 1, GRP1: 1,
+    HMOVE: 3,
 }  # fmt: skip
 # What CXM0P to CXPPMM report in bits 7 and 6.
 _LATCHES = (
@@ -30,16 +31,11 @@ _LATCHES = (
 _PLAYER_LEAD = 11  # clocks that a player shows on after a reset within it
 
 
-def _mask(registers: tuple[int, ...]) -> tuple[int, int]:
-    """Return the set of registers as bits of two words."""
-    total = sum(1 << r for r in registers)
-    return total & 0x7FFFFFFF, total >> 31
-
-
 def _among(register: jax.Array, registers: tuple[int, ...]) -> jax.Array:
-    low, high = _mask(registers)
-    bit = jnp.where(register < 31, low >> jnp.minimum(register, 30), high >> jnp.maximum(register - 31, 0))
-    return bit & 1 == 1
+    total = sum(1 << r for r in registers)
+    low, high = total & 0x7FFFFFFF, total >> 31
+    word = jnp.where(register < 31, low, high)
+    return (word >> jnp.where(register < 31, register, register - 31)) & 1 == 1
 
 
 def position(tia: Tia, clock: jax.Array) -> jax.Array:
@@ -52,7 +48,8 @@ def write_clock(tia: Tia, register: jax.Array, clock: jax.Array) -> jax.Array:
     place = position(tia, clock)
     delay = jnp.zeros_like(clock)
     for wait in sorted(set(_DELAYS.values())):
-        delay = jnp.where(_among(register, tuple(r for r, d in _DELAYS.items() if d == wait)), wait, delay)
+        registers = tuple(r for r, d in _DELAYS.items() if d == wait)
+        delay = jnp.where(_among(register, registers), wait, delay)
     # The playfield is latched every four clocks, at least two clocks after the write.
     delay = jnp.where(_among(register, (PF0, PF1, PF2)), (place + 5) // 4 * 4 - place, delay)
     second = register == RESP1
@@ -61,7 +58,9 @@ def write_clock(tia: Tia, register: jax.Array, clock: jax.Array) -> jax.Array:
     return clock + jnp.where(_among(register, (RESP0, RESP1)) & shown, _PLAYER_LEAD, delay)
 
 
-def read(tia: Tia, inputs: Inputs, register: jax.Array, cycles: jax.Array, bus: jax.Array) -> jax.Array:
+def read(
+    tia: Tia, inputs: Inputs, register: jax.Array, cycles: jax.Array, bus: jax.Array
+) -> jax.Array:
     """Return what the processor reads; the lowest six bits keep the last byte of the bus."""
     register = register & 0x0F
     value = jnp.zeros_like(register)
