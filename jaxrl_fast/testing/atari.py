@@ -6,6 +6,7 @@ its screen must equal ours. One program plays every game and seed as a lane.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,8 @@ from jaxrl_fast.envs.atari.state import Machine
 from jaxrl_fast.errors import MissingExtraError
 
 _ROM_SIZE = 1 << 15  # addresses; images are padded to a multiple, so that programs are shared
+# Frames cost more than their compilation, even where a process asks for quick compilations.
+_OPTIONS = {"xla_backend_optimization_level": 3}
 _SHOWN = 6  # differences in a message
 FEWEST_IDLE = 4  # frames before the first compared one, for the two screens that ALE draws on
 
@@ -69,7 +72,7 @@ def pad(rom: Rom) -> Rom:
     return Rom(*(np.pad(table, (0, more)) for table in rom))
 
 
-@jax.jit
+@functools.partial(jax.jit, compiler_options=_OPTIONS)
 def play(
     m: Machine, c: controls.Controls, rom: Rom, action: jax.Array
 ) -> tuple[Machine, controls.Controls]:

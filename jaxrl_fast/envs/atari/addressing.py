@@ -95,6 +95,7 @@ def resolve(cpu: Cpu, word: Instruction, ram: Load, rom: Load) -> Access:
     bus = jnp.where(direct, jnp.where(zero_page, first, second), pointer >> 8)
     from_stack = (flow == op.CALL) | (flow == op.BREAK)
     lost = ~direct & (kind != op.POINTER) & ~is_ram(at)
+    lost = lost | (field("pulls") == 1) & ~is_ram(read_at)
     lost = lost | (from_stack & ~is_ram(stack)) | ~(is_cartridge(cpu.pc) | is_ram(cpu.pc))
     bad = lost | (field("bad") == 1)
     return Access(read_at, write_at, cycles, follow, jumps, pointer, bus, bad)

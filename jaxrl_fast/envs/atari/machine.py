@@ -71,19 +71,30 @@ def step(m: Machine, inputs: Inputs, rom: Rom) -> Machine:
     target = jnp.where(writes_tia, tia.write_clock(m.tia, register, clock), clock)
     segment = picture.next_segment(m.tia, m.view, target)
     segment = segment._replace(wanted=segment.wanted & active & (reads_tia | writes_tia))
-    drawn, screen = lax.cond(
-        jnp.any(segment.wanted),
-        lambda: _drawn(m, segment),
-        lambda: (m.tia, m.screen),
-    )
+    drawn, screen = _draw(m, segment)
     waits = segment.wanted & picture.next_segment(drawn, m.view, target).wanted
     m = m._replace(tia=drawn, screen=screen)
     return _commit(m, inputs, rom, word, access, cycles, active & ~waits)
 
 
-def _drawn(m: Machine, segment: picture.Segment) -> tuple[Tia, jax.Array]:
-    new, screen = picture.draw(m.tia, m.view, m.screen, segment)
-    return _where(segment.wanted, new, m.tia), screen
+def _draw(m: Machine, segment: picture.Segment) -> tuple[Tia, jax.Array]:
+    """Return the TIA and the screen after the segment, where it is wanted.
+
+    Two conditionals: what one returns is computed once, while a fusion would compute a line's words
+    anew for each of its pixels.
+    """
+    some = jnp.any(segment.wanted)
+
+    def draw() -> tuple[Tia, picture.Strip]:
+        new, strip = picture.draw(m.tia, m.view, segment)
+        return _where(segment.wanted, new, m.tia), strip
+
+    def nothing() -> tuple[Tia, picture.Strip]:
+        return m.tia, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(draw)[1])
+
+    drawn, strip = lax.cond(some, draw, nothing)
+    screen = lax.cond(some, lambda: picture.paint(m.screen, strip), lambda: m.screen)
+    return drawn, screen
 
 
 def _read(

@@ -114,38 +114,45 @@ def planes(tia: Tia, shown: tuple[bits.Words, ...]) -> tuple[bits.Words, bits.Wo
     return bits.either(rest, zero), bits.either(one, zero)
 
 
-def colors(tia: Tia, shown: tuple[bits.Words, ...]) -> jax.Array:
-    """Return int32 [N, 160], the color of each pixel of the line."""
-    low, high = (bits.pixels(p) for p in planes(tia, shown))
-    dark = tia.vblank & 2 != 0
+class Strip(NamedTuple):
+    """A segment as it will be painted."""
 
-    def color(register: jax.Array) -> jax.Array:
-        return jnp.where(dark, 0, register & 0xFE | tia.loss)[:, None]
+    row: jax.Array  # of the screen
+    begin: jax.Array  # pixels `begin` to `end`
+    end: jax.Array
+    comb: jax.Array  # bool: the first pixels of the line are black
+    colors: tuple[jax.Array, ...]  # COLUBK, COLUPF, COLUP1, COLUP0
+    low: bits.Words  # the color's number, bit 0
+    high: bits.Words
 
-    ones = jnp.where(high, color(tia.colup0), color(tia.colupf))
-    return jnp.where(low, ones, jnp.where(high, color(tia.colup1), color(tia.colubk)))
 
-
-def draw(tia: Tia, view: View, screen: jax.Array, segment: Segment) -> tuple[Tia, jax.Array]:
-    """Return the TIA and the screen after a segment."""
-    begin, end = jnp.clip(segment.begin - BLANK, 0, WIDTH), jnp.clip(segment.end - BLANK, 0, WIDTH)
-    part = bits.without(bits.below(end), bits.below(begin))
+def draw(tia: Tia, view: View, segment: Segment) -> tuple[Tia, Strip]:
+    """Return the TIA after a segment, and what the segment shows."""
+    begin, end = (jnp.clip(x - BLANK, 0, WIDTH) for x in (segment.begin, segment.end))
     shown = objects(tia)
-    lit = segment.wanted & (tia.vblank & 2 == 0)
-    collisions = tia.collisions | jnp.where(lit, meetings(shown, part), 0)
-
-    comb = segment.wanted & (tia.comb & view.combs == 1)
-    line = (tia.drawn - tia.origin) // LINE - view.top
-    column = jnp.arange(WIDTH)
-    inside = (column >= begin[:, None]) & (column < end[:, None])
-    shade = jnp.where(comb[:, None] & (column < _COMB), 0, colors(tia, shown)).astype(screen.dtype)
-    lanes, rows = jnp.arange(screen.shape[0]), jnp.clip(line, 0, screen.shape[1] - 1)
-    shade = jnp.where(inside & segment.wanted[:, None], shade, screen[lanes, rows])
-    screen = screen.at[lanes, rows].set(shade)
-
-    past = segment.wanted & (segment.end >= BLANK + _COMB) & (segment.begin < BLANK + _COMB)
+    blank = tia.vblank & 2 != 0
+    met = meetings(shown, bits.without(bits.below(end), bits.below(begin)))
+    collisions = tia.collisions | jnp.where(segment.wanted & ~blank, met, 0)
+    names = (tia.colubk, tia.colupf, tia.colup1, tia.colup0)
+    colors = tuple(jnp.where(blank, 0, c & 0xFE | tia.loss) for c in names)
+    row = jnp.maximum((tia.drawn - tia.origin) // LINE - view.top, 0)
+    last = jnp.where(segment.wanted, end, begin)
+    strip = Strip(row, begin, last, tia.comb & view.combs == 1, colors, *planes(tia, shown))
+    past = (segment.end >= BLANK + _COMB) & (segment.begin < BLANK + _COMB)
     tia = tia._replace(collisions=collisions, comb=jnp.where(past, 0, tia.comb))
-    return _advance(tia, segment), screen
+    return _advance(tia, segment), strip
+
+
+def paint(screen: jax.Array, strip: Strip) -> jax.Array:
+    """Return the screen, uint8 [N, lines, 160], with the strip's pixels."""
+    background, field, one, zero = (c[:, None] for c in strip.colors)
+    low, high = bits.pixels(strip.low), bits.pixels(strip.high)
+    shade = jnp.where(low, jnp.where(high, zero, field), jnp.where(high, one, background))
+    column = jnp.arange(WIDTH)
+    shade = jnp.where(strip.comb[:, None] & (column < _COMB), 0, shade).astype(screen.dtype)
+    inside = (column >= strip.begin[:, None]) & (column < strip.end[:, None])
+    at = jnp.arange(screen.shape[0]), jnp.minimum(strip.row, screen.shape[1] - 1)
+    return screen.at[at].set(jnp.where(inside, shade, screen[at]))
 
 
 def _advance(tia: Tia, segment: Segment) -> Tia:
